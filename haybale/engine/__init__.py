@@ -1,4 +1,4 @@
-"""A collection with its encoder and its indexes, in one folder: what rankers are fitted on and ask."""
+"""The engine: a collection with its encoder and its indexes, which rankers are fitted on and search."""
 
 from haybale.engine.engine import Engine
 

@@ -1,4 +1,4 @@
-"""The encoder of an engine: loaded, or fitted on the documents it was built from, when it is first needed."""
+"""Provide the encoder of an engine: load it, or fit it on the passages, when it is first needed."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from haybale.timing import timed
 
 @dataclass(eq=False)
 class EncoderSource:
-    """Where an engine's encoder comes from: from a store, the engine's folder, or what was given."""
+    """The source of an engine's encoder: an embedding store, the engine's folder, or the argument ``encoder``."""
 
-    given: Any  # a text that names the encoder, its description, or the encoder itself
-    texts: Texts  # which it is fitted on, if it needs to be fitted
-    terms: dict[str, Any]  # language and perhaps analyzer, for a text that does not set them
+    given: Any  # an encoder text, the description of an encoder, or an encoder
+    texts: Texts  # fit the encoder on these, if necessary
+    terms: dict[str, Any]  # default language or analyzer for an encoder text
     storage: Storage
-    store: EmbeddingStore | None  # which the engine's vectors come from
-    is_kept: bool  # whether the engine was finished with the fitted encoder in its folder
+    store: EmbeddingStore | None  # has the vectors of the passages
+    is_saved: bool  # whether the finished engine has the fitted encoder in its folder
 
     @property
     def encoder(self) -> Any:
-        """The encoder, fitted."""
+        """The fitted encoder."""
         with self.storage.lock:
             return self._encoder
 
     @property
-    def keeps(self) -> bool:
-        """Whether the engine's folder holds the encoder; others are loaded by their text, or given again."""
+    def is_saved_with_engine(self) -> bool:
+        """Whether the encoder is saved in the engine's folder. Others are loaded by name, or given again."""
         can_save = all(hasattr(self.encoder, method) for method in ("fit", "save", "load"))
         return self.store is None and can_save and is_registered(self.encoder)
 
@@ -42,14 +42,14 @@ class EncoderSource:
     def _encoder(self) -> Any:
         if self.store is not None:
             return self.store.encoder()
-        kept = None if self.storage.folder is None else self.storage.folder / "encoder"
+        saved = None if self.storage.folder is None else self.storage.folder / "encoder"
         with timed("load encoder"):
-            if kept is not None and (self.is_kept or kept.exists()):
-                return load_fitted(kept)
-            encoder = self._loaded()
-        return encoder if is_fitted(encoder) else self._fitted(encoder)
+            if saved is not None and (self.is_saved or saved.exists()):
+                return load_fitted(saved)
+            encoder = self._load()
+        return encoder if is_fitted(encoder) else self._fit(encoder)
 
-    def _loaded(self) -> Any:
+    def _load(self) -> Any:
         if isinstance(self.given, dict):
             return rebuild(self.given, "the engine")
         if not isinstance(self.given, str):
@@ -59,20 +59,20 @@ class EncoderSource:
             announce_model("the engine", self.given)
         return maker()
 
-    def _fitted(self, encoder: Any) -> Any:
-        encoder = copy.deepcopy(encoder)  # the caller's object stays unchanged
+    def _fit(self, encoder: Any) -> Any:
+        encoder = copy.deepcopy(encoder)  # the caller's encoder stays unchanged
         with timed("fit encoder"):
-            if self.texts.are_counted_for(encoder):
+            if self.texts.has_counts_for(encoder):
                 encoder.fit_counts(self.texts.counts("passage"))
             else:
-                encoder.fit(self.texts.cut.passages.texts.to_pylist())
+                encoder.fit(self.texts.indexed.passages.texts.to_pylist())
         return encoder
 
 
-def described(encoder: Any) -> Any:
-    """Return what an encoder says of itself, as JSON values; InputError for an object that is no encoder."""
+def describe_encoder(encoder: Any) -> Any:
+    """Return the description of an encoder as JSON values; raise InputError for any other object."""
     if not hasattr(encoder, "encode") or isinstance(encoder, str):
-        raise InputError(f"an encoder has a method encode, which {type(encoder).__name__} lacks")
+        raise InputError(f"an encoder needs a method encode(texts), which {type(encoder).__name__} lacks")
     if hasattr(encoder, "describe") and is_fitted(encoder):
         return encoder.describe()
     values = encoder.get_params() if hasattr(encoder, "get_params") else {}

@@ -1,4 +1,4 @@
-"""The engine: a collection, its encoder and its indexes, built once in a folder and opened in a moment."""
+"""The engine: a collection with its encoder and its indexes, in memory or in a folder."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from haybale.embeddings import Chunking, EmbeddingStore
 from haybale.embeddings.encoder import encoder_text
 from haybale.embeddings.store import CHUNKING
 from haybale.embeddings.store_files import as_json
-from haybale.engine.encoder_source import EncoderSource, described
+from haybale.engine.encoder_source import EncoderSource, describe_encoder
 from haybale.engine.segment import Segment
 from haybale.engine.snapshot import Documents, Snapshot, View
 from haybale.engine.storage import Storage
@@ -47,42 +47,52 @@ T = TypeVar("T")
 
 
 class Engine:
-    """A collection with its encoder and its indexes: what every ranker is fitted on and searches.
+    """A collection with its encoder and its indexes, which rankers are fitted on and search.
 
-    An engine made by its constructor lives in memory. :meth:`build` and :meth:`open` are for one in a folder.
+    The constructor makes an engine in memory. :meth:`build` makes one in a folder, and :meth:`open` opens it.
 
     Parameters
     ----------
     collection : Collection, str, Path, mapping or frame
-        Documents, with the queries and judgements that rankers learn from: what :func:`~haybale.open_collection` takes;
-        or documents alone, as :meth:`add` takes them.
+        Documents with queries and judgements, in any form that :func:`~haybale.open_collection` accepts; or documents
+        only, in any form that :meth:`add` accepts.
     encoder : encoder, str or Path, default "tfidf"
-        Makes vectors of texts: an object with ``encode``; or the text of one, such as ``"lsa(n_components=256)"``, a
-        folder, or the id of a model (see :mod:`haybale.embeddings.encoder`). One that needs to be fitted and is not, is
-        fitted on the passages.
+        Makes the vectors of texts: an object with a method ``encode``, an encoder text such as
+        ``"lsa(n_components=256)"``, a folder, or the id of a model (see :mod:`haybale.embeddings.encoder`). An encoder
+        that is not fitted yet is fitted on the passages.
     language : str, optional
-        Selects stop words and stemmer. Default: the collection's own, else guessed from its passages.
+        Selects stop words and stemmer. The default is the language of the collection; if it has none, it is guessed.
     analyzer : Analyzer or callable, optional
-        Makes terms of a text, in place of ``language``, for BM25 and for lexical encoders given as a text: one with
-        stop words of your own, or a function, which an engine in a folder cannot keep.
+        Splits texts into terms, in place of ``language``, for BM25 and for lexical encoders given by name. Use it for
+        your own stop words. An engine in a folder cannot save a function.
     paragraphs : str, optional
-        Splits documents and queries anew, by one of :data:`~haybale.collections.PARAGRAPHS`.
+        Splits documents and queries into paragraphs again, by one of :data:`~haybale.collections.PARAGRAPHS`. By
+        default, passages and paragraphs are those of the collection.
     chunking : Chunking, optional
-        Cuts passages into pieces of equal length.
+        Cuts passages into pieces of equal length. By default, passages are not cut.
     store : str or Path, optional
-        An embedding store made by :func:`~haybale.embed`, whose vectors, pieces and encoder are used.
+        An embedding store made by :func:`~haybale.embed`. Its vectors, pieces and encoder are used, and ``encoder`` is
+        ignored.
     device : str, optional
-        Where vectors are searched and learned from: ``"cpu"`` (the default), ``"cuda"``, ``"cuda:1"`` or ``"auto"``.
+        Where vectors are searched and rankers are trained: ``"cpu"`` (the default), ``"cuda"``, ``"cuda:1"`` or
+        ``"auto"``.
+
+    Raises
+    ------
+    InputError
+        If a parameter is invalid, or there is no document.
+    DeviceError, MissingExtraError
+        If the device or a package is not available.
 
     Attributes
     ----------
     collection : Collection
         The collection as indexed, after splitting, chunking, additions and removals.
     whole : Collection
-        The same before passages are cut into pieces.
+        The collection before passages are cut into pieces.
     language : str
     encoder : encoder
-        Fitted.
+        The fitted encoder.
 
     Examples
     --------
@@ -109,36 +119,36 @@ class Engine:
     ) -> None:
         check_parameters("Engine", locals(), _RANGES)
         if store is not None and chunking is not None:
-            raise InputError("a store says itself how its passages were cut; leave chunking out")
+            raise InputError("'store' has a chunking of its own, so 'chunking' cannot be set; omit it")
         if analyzer is not None and language is not None:
-            raise InputError("give a language or an analyzer, not both")
+            raise InputError("give 'language' or 'analyzer', not both")
         self._given_encoder = None if isinstance(encoder, str | Path) else encoder  # an object
         own = None if analyzer is None else as_analyzer(analyzer)
         self.settings: dict[str, Any] = {
-            "encoder": encoder_text(str(encoder)) if isinstance(encoder, str | Path) else described(encoder),
+            "encoder": encoder_text(str(encoder)) if isinstance(encoder, str | Path) else describe_encoder(encoder),
             "language": language,
             "analyzer": None if own is None else own.describe(),
             "paragraphs": paragraphs,
             "chunking": None if chunking is None else chunking.describe(),
             "store": None if store is None else str(store),
         }
-        find_device(device or "cpu")  # refuses a missing device before any work
+        find_device(device or "cpu")  # raises for a missing device before any work
         whole = open_documents(collection)
         if paragraphs is not None:
             whole = with_paragraphs(whole, paragraphs)
-        self.language = language or whole.language or _guessed(whole)
+        self.language = language or whole.language or _guess_language(whole)
         self.device, self._storage = device, Storage()
-        self._begin([whole], [], own, str(encoder) if isinstance(encoder, Path) else encoder)
+        self._set_up([whole], [], own, str(encoder) if isinstance(encoder, Path) else encoder)
 
-    def _begin(
+    def _set_up(
         self,
         wholes: Sequence[Collection],
         removed: Sequence[str],
         analyzer: Analyzer | None,
         encoder: Any,
-        is_kept: bool = False,
+        has_saved_encoder: bool = False,
     ) -> None:
-        """Set what a new and an opened engine have in common; ``is_kept``: whether the folder holds the encoder."""
+        """Set the attributes that new and opened engines have in common."""
         address, chunked = self.settings["store"], self.settings["chunking"]
         self.store = None if address is None else EmbeddingStore(address)
         if self.store is not None:
@@ -147,7 +157,7 @@ class Engine:
         self.analyzer = analyzer or Analyzer(self.language)
         terms = {"language": self.language} if analyzer is None else {"language": None, "analyzer": analyzer}
         texts = [self._texts(whole, number) for number, whole in enumerate(wholes)]
-        self._source = EncoderSource(encoder, texts[0], terms, self._storage, self.store, is_kept)
+        self._source = EncoderSource(encoder, texts[0], terms, self._storage, self.store, has_saved_encoder)
         self._documents: Documents = Snapshot([self._segment(each) for each in texts], removed)
         self._written: dict[str, Any] | None = None  # the manifest in the folder
 
@@ -159,84 +169,84 @@ class Engine:
 
     @classmethod
     def build(cls, collection: DocumentsLike, folder: str | Path, **settings: Any) -> Engine:
-        """Build an engine in a folder, or go on with one that was interrupted; a finished engine is opened.
+        """Build an engine in a folder, resume an interrupted build, or open the engine if it is finished.
 
-        Each index is made when a ranker first needs it, or all by :meth:`prepare`.
+        Each index is made when a ranker first needs it; :meth:`prepare` makes all of them.
 
         Parameters
         ----------
         collection : Collection, str, Path, mapping or frame
         folder : str or Path
+            A new or empty folder, or that of an engine of the same collection with the same settings.
         **settings
             The other parameters of the class.
 
         Raises
         ------
         StoreError
-            The folder holds an engine of another collection or with other settings, or another process writes it.
+            If the folder has an engine of another collection or with other settings, or another process is writing it.
         OutputExistsError
-            The folder holds something else.
+            If the folder has other files.
         """
-        Storage(Path(folder)).check_ours()
+        Storage(Path(folder)).check_folder()
         engine = cls(collection, **settings)
         if settings.get("analyzer") is not None:
-            engine.analyzer.to_dict()  # refuses a function
+            engine.analyzer.to_dict()  # raises for a function
         storage = engine._storage
         storage.folder = folder = Path(folder)
-        begun = {"settings": as_json(engine.settings), "input": engine._input}
+        request = {"settings": as_json(engine.settings), "input": engine._input}
         with storage.writing():
-            if not storage.begin(begun):
+            if not storage.begin_build(request):
                 if not (folder / "0" / "collection").exists():
                     with timed("write collection"):
-                        save_collection(engine._snapshot.everything, folder / "0" / "collection")
+                        save_collection(engine._snapshot.all_documents, folder / "0" / "collection")
                 try:
-                    keeps_encoder = engine._source.keeps
-                    if keeps_encoder and not (folder / "encoder").exists():
+                    saves_encoder = engine._source.is_saved_with_engine
+                    if saves_encoder and not (folder / "encoder").exists():
                         engine.encoder.save(folder / "encoder")
-                    engine._written = begun | {"encoder": keeps_encoder}
+                    engine._written = request | {"encoder": saves_encoder}
                     engine._write(engine._snapshot)
                 except (InputError, MissingExtraError, DeviceError):
-                    storage.finish(failed=True)
+                    storage.finish_build(failed=True)
                     raise
-            storage.finish()
+            storage.finish_build()
         return cls.open(folder, encoder=engine._given_encoder, device=engine.device)
 
     @classmethod
     def open(cls, folder: str | Path, *, encoder: Any = None, device: str | None = None) -> Engine:
-        """Open an engine that was built. Its indexes are memory-mapped, and read when they are first needed.
+        """Open an engine in a folder. Its indexes are memory-mapped when they are first needed.
 
         Parameters
         ----------
         folder : str or Path
         encoder : encoder, optional
-            The object that the engine was built with, if its class is not registered.
+            The encoder that the engine was built with; required if its class is not registered.
         device : str, optional
             As in the class.
 
         Raises
         ------
         FileFormatError
-            The folder holds no engine, was written by another version, or is damaged.
+            If the folder has no engine, or one that is damaged or of another version.
         StoreError
-            Building it was interrupted: build it again, which goes on. Or the encoder is another one.
+            If the engine is not finished, or the encoder is not the one that it was built with.
         """
         engine = cls.__new__(cls)
         engine.device, engine._storage, engine._given_encoder = device, Storage(Path(folder)), encoder
         manifest = engine._storage.read()
         engine.settings, engine.language = manifest["settings"], manifest["language"]
         find_device(device or "cpu")
-        analyzer, then = engine.settings["analyzer"], engine.settings["encoder"]
+        analyzer, saved = engine.settings["analyzer"], engine.settings["encoder"]
         own = None if analyzer is None else Analyzer.from_dict(analyzer)
-        if encoder is not None and as_json(described(encoder)) != then:
-            raise StoreError(f"{folder}: this engine was built with the encoder {then!r}, now it is {encoder!r}")
+        if encoder is not None and as_json(describe_encoder(encoder)) != saved:
+            raise StoreError(f"{folder}: expected the encoder of this engine, {saved!r}, found {encoder!r}")
         with timed("read collection"):
             wholes = [load_collection(Path(folder, str(n), "collection")) for n in range(manifest["segments"])]
-        engine._begin(wholes, manifest["removed"], own, then if encoder is None else encoder, manifest["encoder"])
+        engine._set_up(wholes, manifest["removed"], own, saved if encoder is None else encoder, manifest["encoder"])
         engine._written, engine.id = manifest, manifest["id"]
         return engine
 
     def _write(self, snapshot: Snapshot) -> None:
-        """Write the manifest of a snapshot."""
         assert self._written is not None
         manifest = {
             "id": self.id,
@@ -256,8 +266,8 @@ class Engine:
 
     @cached_property
     def id(self) -> str:
-        """What a ranker that was fitted here knows the engine by; the same after documents were added or removed."""
-        known = json.dumps([self._input, as_json(described(self.encoder))], sort_keys=True)
+        """A digest of the collection and the encoder, which saved rankers refer to; additions do not change it."""
+        known = json.dumps([self._input, as_json(describe_encoder(self.encoder))], sort_keys=True)
         return hashlib.sha256(known.encode()).hexdigest()
 
     def __repr__(self) -> str:
@@ -266,19 +276,19 @@ class Engine:
 
     @property
     def folder(self) -> Path | None:
-        """The engine's folder; None in memory."""
+        """The folder of the engine; None in memory."""
         return self._storage.folder
 
     @property
     def encoder(self) -> Any:
-        """What makes vectors of texts, fitted."""
+        """The fitted encoder."""
         return self._source.encoder
 
     @property
     def _current(self) -> Documents:
-        """The documents with their indexes; InputError for a view of an engine that has other documents by now."""
+        """The documents with their indexes; raises InputError for a view if the engine has changed since."""
         if self._parent is not None and self._parent._current is not cast(View, self._documents).parent:
-            raise InputError("documents were added or removed since this engine was limited to some; limit it anew")
+            raise InputError("documents were added or removed, so this view is no longer valid; call within() again")
         return self._documents
 
     @property
@@ -298,9 +308,13 @@ class Engine:
     def bm25(
         self, unit: str = "passage", k1: float | None = None, b: float | None = None, k3: float | None = None
     ) -> BM25Index:
-        """Return BM25 over passages, or over whole ``"document"`` s, with these parameters; default: the index's own.
+        """Return the BM25 index of passages or of whole documents, with the given parameters or those of the index.
 
-        Indexes with other parameters are cached; those that differ in ``k3`` only share their weights.
+        Parameters
+        ----------
+        unit : {"passage", "document"}, default "passage"
+        k1, b, k3 : float, optional
+            As in :class:`~haybale.retrieval.BM25Index`. Indexes with other parameters are cached.
         """
         if unit not in UNITS:
             raise InputError(f"unit must be 'passage' or 'document', found {unit!r}")
@@ -317,12 +331,12 @@ class Engine:
 
     @property
     def documents(self) -> PassageIndex:
-        """The index of documents that have a passage, each with one vector of its text, as far as the encoder reads."""
+        """The index of documents, with one vector for the text of each document that has a passage."""
         return cast(PassageIndex, self._index("documents"))
 
     @property
     def first_passages(self) -> PassageIndex:
-        """The index of documents, each with the vector of its first passage."""
+        """The index of documents, with the vector of the first passage of each."""
         return cast(PassageIndex, self._index("first-passages"))
 
     @property
@@ -331,11 +345,11 @@ class Engine:
         return self._documents.made
 
     def cached(self, key: Any, make: Callable[[], T]) -> T:
-        """Return what a ranker derived from the indexes under this key; the eight most recently used are kept."""
+        """Return the value cached for a key, or make it. The eight most recently used values are kept."""
         return self._documents.cached(key, make)
 
     def prepare(self) -> Engine:
-        """Make every index now; those that exist are only opened. Returns the engine."""
+        """Make or open every index now, and return the engine."""
         for unit in UNITS:
             self.bm25(unit)
         _ = self.passages, self.documents
@@ -345,93 +359,105 @@ class Engine:
         return self._current.index(name)
 
     def add(self, documents: DocumentsLike) -> None:
-        """Add documents, which can be found at once. Nothing is trained anew and no other document is encoded anew.
+        """Add documents, which can be found at once. No model is trained again, and no other document is encoded again.
 
-        BM25 is exact afterwards, as over all documents at once; the encoder stays as it was fitted, so TF-IDF and LSA
-        do not know new terms. Not thread-safe: do not call while other threads search.
+        The statistics of BM25 are those of all documents afterwards. The encoder is not fitted again, so TF-IDF and LSA
+        ignore new terms. Not thread-safe: do not call while other threads search.
 
         Parameters
         ----------
         documents : Collection, frame, mapping, str or Path
-            A collection, whose queries are ignored; a frame with ``doc_id``, ``text`` and, optionally, ``passage_id``,
-            a row for each passage; a mapping of ids to a text or a list of passages; or the folder of a collection.
+            A collection, whose queries are ignored; a frame with the columns ``doc_id``, ``text`` and optionally
+            ``passage_id``, with one row for each passage; a mapping of ids to a text or a list of passages; or the
+            folder of a collection.
 
         Raises
         ------
         InputError
-            An id exists already (also a removed one), or there is no document. Nothing is changed then.
+            If an id exists already or belongs to a removed document, or there is no document. Nothing is changed then.
         StoreError
-            Another process writes the engine.
+            If another process is writing the engine, or has changed it.
         """
-        self._check_root("add to")
+        self._refuse_view("add()")
         added = open_documents(documents)
         if self.settings["paragraphs"] is not None:
             added = with_paragraphs(added, self.settings["paragraphs"])
         snapshot = self._snapshot
-        snapshot.everything.extended(added)  # refuses ids that exist
+        snapshot.all_documents.extended(added)  # raises for ids that exist
         segment = self._segment(self._texts(added, len(snapshot.segments)))
 
         def grown() -> Snapshot:
             if (folder := segment.texts.folder("collection")) is not None:
                 shutil.rmtree(folder.parent, ignore_errors=True)  # left behind by an addition that was killed
                 save_collection(added, folder)
-            return snapshot.added(segment)
+            return snapshot.with_segment(segment)
 
         self._change(grown)
 
     def remove(self, doc_ids: Sequence[str]) -> None:
-        """Remove documents: no ranker finds them any more. Texts stay in the folder, and weights of terms as they were.
+        """Remove documents from all rankings. Their texts stay in the folder, and count in the statistics of BM25.
 
         Raises
         ------
         InputError
-            An unknown id, or no document would be left. Nothing is changed then.
+            If an id is unknown, or no document with a passage would be left. Nothing is changed then.
+        StoreError
+            If another process is writing the engine, or has changed it.
         """
-        self._check_root("remove from")
-        gone = as_ids(doc_ids, "document ids")
-        self.whole.document_numbers(gone)
-        self._change(lambda: self._snapshot.without(gone))
+        self._refuse_view("remove()")
+        removed = as_ids(doc_ids, "document ids")
+        self.whole.document_numbers(removed)  # raises for unknown ids
+        self._change(lambda: self._snapshot.with_removed(removed))
 
     def _change(self, make: Callable[[], Snapshot]) -> None:
-        """Take over a new snapshot, in memory and in the folder, or, after an error, in neither."""
+        """Replace the snapshot in memory and in the folder, or in neither if an error occurs."""
         with self._storage.writing():
             if self.folder is not None and self._storage.read() != self._written:
-                raise StoreError(f"{self.folder}: another process has added or removed documents; open it again")
+                raise StoreError(
+                    f"{self.folder}: another process has changed this engine; open it again before changing it"
+                )
             snapshot = make()
             if self.folder is not None:
                 self._write(snapshot)
             self._documents = snapshot
 
     def within(self, documents: Sequence[str] | NDArray[np.bool_]) -> Engine:
-        """Return a view of the engine: rankers find some documents only, with unchanged scores.
+        """Return a view of the engine, in which rankers find only some documents, with unchanged scores.
 
         Parameters
         ----------
         documents : sequence of str, or (n_documents,) bool
-            Their ids, or a mask over the documents of :attr:`collection`.
+            Document ids, or a mask of the documents of :attr:`collection`.
+
+        Raises
+        ------
+        InputError
+            If an id is unknown, the mask has another length, or no chosen document has a passage.
         """
         given = np.asarray(documents)
         if given.dtype == bool:
-            if given.shape != (self.collection.n_documents,):
-                raise InputError(f"a mask has one entry a document, {self.collection.n_documents}, found {given.shape}")
+            n = self.collection.n_documents
+            if given.shape != (n,):
+                raise InputError(f"a mask must have one entry per document, {n}, found shape {given.shape}")
             numbers = np.flatnonzero(given)
         else:
             numbers = np.unique(self.collection.document_numbers(documents))
         if not np.diff(self.collection.passages.doc_offsets)[numbers].any():
-            raise InputError("no document with a passage to search within")
+            n = len(numbers)
+            raise InputError(f"none of the {n} chosen documents has a passage to search within; choose at least one")
         view = copy.copy(self)
         view._parent, view._documents = self, View(self._current, numbers)
         return view
 
     def numbers_within(self, documents: Ints) -> Ints:
-        """Return the (n,) numbers here of documents of the engine that this is a view of; -1 for those not here."""
+        """Convert document numbers of the engine, (n,), to those of this view; -1 for documents that it lacks."""
         return cast(View, self._documents).numbers_of(documents)
 
-    def _check_root(self, what: str) -> None:
+    def _refuse_view(self, method: str) -> None:
         if self._parent is not None:
-            raise InputError(f"this engine is limited to some documents; {what} the one it was made from")
+            raise InputError(f"{method} cannot change a view made by within(); call {method} of the engine itself")
 
 
-def _guessed(whole: Collection) -> str:
-    """Guess the language of a collection, from about 1,000 passages spread over it."""
+def _guess_language(whole: Collection) -> str:
+    """Guess the language of a collection from about 1,000 of its passages."""
     return guess_language(whole.passages.texts[:: max(1, whole.n_passages // 1000)].to_pylist())

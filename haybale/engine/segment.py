@@ -1,4 +1,4 @@
-"""A segment: documents that came to an engine at once, with indexes that are opened or made when first needed."""
+"""A segment: documents added to an engine at once, with indexes that are opened or made when first needed."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ INDEXES = ("bm25-passage", "bm25-document", "passages", "documents")
 
 
 class Segment:
-    """Documents that came to an engine at once, with their indexes.
+    """Documents added to an engine at once, with their indexes.
 
-    Vectors are made by the encoder of ``source``, but those of the passages are read from ``store``, if there is one.
+    The encoder of ``source`` makes vectors, except that those of passages are read from ``store`` if there is one.
     """
 
     def __init__(self, texts: Texts, source: EncoderSource, device: str | None, store: EmbeddingStore | None) -> None:
@@ -34,7 +34,7 @@ class Segment:
         self._indexes: dict[str, Any] = {}
 
     def index(self, name: str) -> Any:
-        """Return one of the :data:`INDEXES`."""
+        """Return one of the :data:`INDEXES`; open or make it if necessary."""
         if name not in self._indexes:
             made = self._bm25(name) if name.startswith("bm25") else self._vectors(name)
             self._indexes[name] = made
@@ -42,8 +42,8 @@ class Segment:
                 self.texts.forget_counts()
         return self._indexes[name]
 
-    def behind(self, index: Any, name: str) -> Any:
-        """Return an index of the documents before, with those of this segment added."""
+    def extend_index(self, index: Any, name: str) -> Any:
+        """Append the documents of this segment to an index of earlier segments."""
         if not name.startswith("bm25"):
             new = self.index(name)
             return index.extended(new.vectors, new.doc_offsets, passage_ids=new.passage_ids, doc_ids=new.doc_ids)
@@ -51,7 +51,7 @@ class Segment:
         if name == "bm25-document":
             documents, offsets = self.texts.whole.document_texts(), np.arange(len(ids) + 1)
             return index.extended(documents, offsets, passage_ids=ids, doc_ids=ids)
-        passages = self.texts.cut.passages
+        passages = self.texts.indexed.passages
         return index.extended(passages.texts.to_pylist(), passages.doc_offsets, passage_ids=passages.ids, doc_ids=ids)
 
     def _bm25(self, name: str) -> BM25Index:
@@ -60,16 +60,16 @@ class Segment:
             with timed(f"open {name}"):
                 return BM25Index.open(folder)
         unit = "passage" if by_passage else "document"
-        part = texts.cut if by_passage else texts.whole
+        part = texts.indexed if by_passage else texts.whole
         ids = {"passage_ids": part.passages.ids if by_passage else part.doc_ids, "doc_ids": part.doc_ids}
-        # The terms of a document are those of its passages, but not those of pieces, which may overlap.
+        # A document's counts are the sums over its passages, but not over pieces, which may overlap.
         counts = texts.counts(unit) if by_passage or texts.chunking is None else None
         with timed(f"index BM25 ({unit}s)"):
             if counts is not None:
                 index = BM25Index(counts, part.passages.doc_offsets if by_passage else None, **ids)
             else:
                 index = BM25Index(part.document_texts(), analyzer=texts.analyzer, **ids)
-        texts.storage.keep(folder, index.save)
+        texts.storage.save_if_writable(folder, index.save)
         return index
 
     def _vectors(self, name: str) -> PassageIndex:
@@ -77,59 +77,59 @@ class Segment:
         if folder is not None and any((folder / file).exists() for file in FILES):  # an index, not an embedding store
             with timed(f"open {name}"):
                 return PassageIndex.open(folder, device=self.device)
-        part = self.texts.cut if name == "passages" else self.texts.whole
+        part = self.texts.indexed if name == "passages" else self.texts.whole
         vectors: Matrix
         if name == "passages" and self.store is not None:
             with timed("read vectors"):
                 vectors = self.store.vectors_of(part)
-        elif self.texts.are_counted_for(encoder := self.source.encoder):
+        elif self.texts.has_counts_for(encoder := self.source.encoder):
             counts = self.texts.counts(name.removesuffix("s"))
             with timed(f"encode {name}"):
                 vectors = encoder.tfidf_rows(counts)
-                vectors = vectors if name == "passages" else vectors[with_passages(part)]
+                vectors = vectors if name == "passages" else vectors[documents_with_passages(part)]
         else:
-            source = part if name == "passages" else _as_passages(part)
+            source = part if name == "passages" else _documents_as_passages(part)
             if folder is None or getattr(encoder, "is_sparse", False):
                 with timed(f"encode {name}"):
                     vectors = encoder.encode(source.passages.texts.to_pylist())
             else:
-                vectors = self._embedded(source, folder)
+                vectors = self._embed(source, folder)
         with timed(f"index {name}"):
             if name == "documents":
-                index = one_each(vectors, part, self.device)
+                index = index_documents(vectors, part, self.device)
             else:
                 index = PassageIndex.from_collection(part, vectors, device=self.device)
-        if index.is_sparse:  # dense vectors are in a store
-            self.texts.storage.keep(folder, index.save)
+        if index.is_sparse:  # dense vectors are in an embedding store
+            self.texts.storage.save_if_writable(folder, index.save)
         return index
 
-    def _embedded(self, source: Collection, folder: Path) -> Matrix:
-        """Return dense vectors by way of an embedding store, which has a manifest and no ``BUILDING`` if complete."""
+    def _embed(self, source: Collection, folder: Path) -> Matrix:
+        """Return dense vectors from an embedding store; complete the store first if necessary."""
         if not (folder / MANIFEST).exists() or (folder / BUILDING).exists():
             with self.texts.storage.writing(), timed(f"encode {folder.name}"):
                 embed(source, self.source.encoder, folder)
         else:
-            with suppress(OSError):  # left behind by a writer that was killed at its very end
+            with suppress(OSError):  # left behind by a writer that was killed before it ended
                 (folder / LOCK).unlink(missing_ok=True)
         with timed("read vectors"):
             return EmbeddingStore(folder).vectors_of(source)
 
 
-def one_each(vectors: Matrix, part: Collection, device: str | None) -> PassageIndex:
-    """Return an index of documents with one vector each; those without a passage have none."""
+def index_documents(vectors: Matrix, part: Collection, device: str | None) -> PassageIndex:
+    """Return an index with one vector for each document that has a passage."""
     offsets = np.concatenate(([0], np.cumsum(np.diff(part.passages.doc_offsets) > 0)))
-    ids = {"passage_ids": take_strings(part.doc_ids, with_passages(part)), "doc_ids": part.doc_ids}
+    ids = {"passage_ids": take_strings(part.doc_ids, documents_with_passages(part)), "doc_ids": part.doc_ids}
     return PassageIndex(vectors, offsets, device=device, **ids)
 
 
-def with_passages(part: Collection) -> Ints:
-    """Return the numbers of the documents that have a passage; the others have no vector."""
+def documents_with_passages(part: Collection) -> Ints:
+    """Return the numbers of the documents that have a passage."""
     return np.flatnonzero(np.diff(part.passages.doc_offsets) > 0)
 
 
-def _as_passages(part: Collection) -> Collection:
+def _documents_as_passages(part: Collection) -> Collection:
     """Return a collection in which each document that has a text is one passage."""
-    full, whole = with_passages(part), part.document_texts()
+    full, whole = documents_with_passages(part), part.document_texts()
     ids = pa.chunked_array([pa.array(take_strings(part.doc_ids, full), type=pa.large_string())])
     texts = pa.chunked_array([pa.array([whole[document] for document in full], type=pa.large_string())])
     passages = Passages(ids, texts, np.arange(len(full) + 1))

@@ -1,16 +1,16 @@
-"""Where an engine is kept: a folder with a manifest and one writer at a time, or memory.
+"""Store an engine in a folder, with a manifest and one writer at a time, or in memory.
 
     engine.json        format, version, settings, digest of the collection, number of segments, removed documents
     building.json      settings and digest, while the engine is being built
-    encoder/           the encoder, if it was fitted on the passages; others are loaded by the text that names them
-    0/                 the documents the engine was built from
+    encoder/           the encoder, if it was fitted on the passages; others are loaded by name
+    0/                 the documents that the engine was built from
         collection/    documents, queries and judgements
-        pieces/        its passages cut into pieces, if they are
-        bm25-passage/  bm25-document/  passages/  documents/      each made when it is first needed
-    1/ …               documents added later, likewise
+        pieces/        the documents with their passages cut into pieces, if there is a chunking
+        bm25-passage/  bm25-document/  passages/  documents/      indexes, each made when it is first needed
+    1/ …               documents that were added later, in the same layout
 
-Dense vectors are kept as embedding stores (:mod:`haybale.embeddings`), so that encoding survives interruptions chunk by
-chunk; every other folder is whole or absent. Nothing in an engine could be executed.
+Dense vectors are in embedding stores (:mod:`haybale.embeddings`), so that an interrupted encoding resumes. All other
+folders are written atomically. No file can hold executable code.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from haybale.text_files import read_json, reading
 from haybale.timing import timed
 
 FORMAT, VERSION = "haybale engine", 3
-_BEFORE = 2  # haybale 0.2 kept settings of single encoders beside the encoder's name
+_VERSION_OF_0_2 = 2  # haybale 0.2 stored the settings of encoders beside the encoder's name
 _MANIFEST, _BUILDING = "engine.json", "building.json"
 _SETTINGS = {
     "encoder": (str, dict),
@@ -44,19 +44,15 @@ _SETTINGS = {
     "store": (str, None),
 }
 _KINDS = {"id": str, "settings": dict, "language": str, "encoder": bool, "segments": MANY, "removed": [str]}
-_ENCODERS = {
-    "n_components": 1024,
-    "random_state": 0,
-    "query_prompt": "",
-    "passage_prompt": "",
-}  # of version 2, defaults
-_ASIDE = re.compile(r"\..+\.(\d+|[0-9a-f]{12})")  # names of files being written, see folders.py
+# The settings of encoders in version 2, with their defaults.
+_ENCODER_SETTINGS = {"n_components": 1024, "random_state": 0, "query_prompt": "", "passage_prompt": ""}
+_TEMPORARY = re.compile(r"\..+\.(\d+|[0-9a-f]{12})")  # names of unfinished files, see folders.py
 
 
 class Storage:
-    """The folder of an engine, or memory if ``folder`` is None.
+    """The folder of an engine; None for an engine in memory.
 
-    One reentrant lock serves all threads of an engine that make or write something.
+    Threads that make or write a part of the engine hold its reentrant ``lock``.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -64,25 +60,27 @@ class Storage:
         self.lock = threading.RLock()
         self._writes = False  # whether the thread that holds the lock is the folder's writer
 
-    def check_ours(self) -> None:
-        """Refuse a folder that holds something else than an engine."""
+    def check_folder(self) -> None:
+        """Raise OutputExistsError if the folder has files but no engine."""
         assert self.folder is not None
         files = StoreFiles(self.folder)
         if not any(files.exists(name) for name in (_MANIFEST, _BUILDING)):
             taken = [name for name in files.names() if not name.startswith(".")]
             if taken:
-                raise OutputExistsError(f"{self.folder} holds other files ({taken[0]}); give a new folder")
+                raise OutputExistsError(
+                    f"{self.folder} is not an engine and holds other files ({taken[0]}); give a new folder"
+                )
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Be the folder's one writer; :class:`StoreError` names another process that is. Reentrant; free in memory."""
+        """Hold the folder's writer lock; raise StoreError if another process holds it. Do nothing in memory."""
         with self.lock:
             if self.folder is None or self._writes:
                 yield
                 return
             with writer_lock(StoreFiles(self.folder)):
                 for path in [*self.folder.glob(".*"), *self.folder.glob("*/.*")]:
-                    if _ASIDE.fullmatch(path.name):  # left behind by a writer that was killed
+                    if _TEMPORARY.fullmatch(path.name):  # left behind by a writer that was killed
                         shutil.rmtree(path) if path.is_dir() else path.unlink()
                 self._writes = True
                 try:
@@ -90,75 +88,78 @@ class Storage:
                 finally:
                     self._writes = False
 
-    def keep(self, path: Path | None, save: Callable[[Path], None]) -> None:
-        """Save to a path that does not exist yet, unless the engine is in memory, or its folder cannot be written."""
+    def save_if_writable(self, path: Path | None, save: Callable[[Path], None]) -> None:
+        """Save to a path that does not exist, unless the engine is in memory or its folder cannot be written."""
         if path is None or path.exists():
             return
         try:
             with self.writing(), timed(f"write {path.name}"):
                 if not path.exists():
                     save(path)
-        except (StoreError, PermissionError):  # another process writes, or nobody may
+        except (StoreError, PermissionError):  # another process is writing, or the folder is read-only
             return
 
-    def begin(self, begun: dict[str, Any]) -> bool:
-        """Begin to build, or go on, with this input and these settings; returns whether the engine is finished."""
+    def begin_build(self, request: dict[str, Any]) -> bool:
+        """Begin or resume a build with the given input and settings; return whether the engine is finished already.
+
+        StoreError is raised if the folder has an engine, or an unfinished one, of other input or with other settings.
+        """
         assert self.folder is not None
         if (self.folder / _MANIFEST).exists():
-            _check_same(self.folder, self.read(), begun)
+            _check_same(self.folder, self.read(), request)
             return True
         if (self.folder / _BUILDING).exists():
             before = read_json(self.folder / _BUILDING)
-            _check_same(self.folder, before | {"settings": upgraded(before["settings"])}, begun)
-        replace_json(self.folder / _BUILDING, begun)
+            _check_same(self.folder, before | {"settings": upgraded(before["settings"])}, request)
+        replace_json(self.folder / _BUILDING, request)
         return False
 
-    def finish(self, *, failed: bool = False) -> None:
-        """End what :meth:`begin` began; ``failed``: the settings are impossible, so nothing can go on with them."""
+    def finish_build(self, *, failed: bool = False) -> None:
+        """End a build; if it ``failed`` because its settings are impossible, delete what it wrote."""
         assert self.folder is not None
         (self.folder / _BUILDING).unlink(missing_ok=True)
         if failed:
             shutil.rmtree(self.folder / "0")
 
     def read(self) -> dict[str, Any]:
-        """Read the manifest, which must be what was written; one of version 2 is returned in today's form."""
+        """Read and verify the manifest; convert one of version 2 to the current form."""
         assert self.folder is not None
         path = self.folder / _MANIFEST
         with reading(path):
             if not path.is_file() and (self.folder / _BUILDING).exists():
-                raise StoreError(f"{self.folder}: this engine is not finished; build it again, which goes on")
+                raise StoreError(f"{self.folder}: this engine is not finished; build it again to resume")
         manifest = read_manifest(self.folder, "engine", {"format": FORMAT}, name=_MANIFEST, unsigned=False)
         del manifest["format"]
-        if manifest.pop("version", None) not in (_BEFORE, VERSION):
-            raise FileFormatError(path, None, f"expected version {VERSION}; build the engine anew")
+        if manifest.pop("version", None) not in (_VERSION_OF_0_2, VERSION):
+            raise FileFormatError(path, None, f"expected version {VERSION}; build the engine again")
         check_kinds(path, manifest, _KINDS)
         manifest["settings"] = upgraded(manifest["settings"])
         check_kinds(path, manifest["settings"], _SETTINGS)
         return manifest
 
     def write(self, manifest: dict[str, Any]) -> None:
-        """Write the manifest."""
+        """Write the manifest with its checksum."""
         assert self.folder is not None
         head = {"format": FORMAT, "version": VERSION}
         replace_json(self.folder / _MANIFEST, with_checksum(head | manifest))
 
 
 def upgraded(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return settings of version 2 in today's form: those of the encoder become part of the text that names it."""
-    changed = {name: settings[name] for name, value in _ENCODERS.items() if settings.get(name, value) != value}
-    settings = {name: value for name, value in settings.items() if name not in _ENCODERS}
+    """Convert settings of version 2: those of the encoder become part of the encoder text."""
+    changed = {name: settings[name] for name, value in _ENCODER_SETTINGS.items() if settings.get(name, value) != value}
+    settings = {name: value for name, value in settings.items() if name not in _ENCODER_SETTINGS}
     if changed and isinstance(settings.get("encoder"), str):
         settings["encoder"] = encoder_text(settings["encoder"], **changed)
     return settings
 
 
-def _check_same(folder: Path, begun: dict[str, Any], now: dict[str, Any]) -> None:
-    if begun["input"] != now["input"]:
-        raise StoreError(f"{folder}: this engine was begun with another collection; give a new folder")
-    for name, value in now["settings"].items():
-        before = begun["settings"].get(name)
+def _check_same(folder: Path, found: dict[str, Any], request: dict[str, Any]) -> None:
+    if found["input"] != request["input"]:
+        raise StoreError(f"{folder}: this engine was not built from the given collection; give a new folder")
+    for name, value in request["settings"].items():
+        before = found["settings"].get(name)
         if before != value:
             raise StoreError(
                 f"{folder}: this engine was begun with {name} {before!r}, now it is {value!r}; "
-                "give the same settings or a new folder"
+                "only the same settings can resume it: give these, or a new folder"
             )

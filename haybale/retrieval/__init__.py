@@ -1,4 +1,4 @@
-"""Vectors and texts to hits, hits to ranked documents: exact kNN, BM25, aggregation, fusion, runs."""
+"""Search passages by vectors or by BM25, and rank documents by the hits: aggregation, fusion, and runs."""
 
 from haybale.retrieval.backends import BACKENDS
 from haybale.retrieval.bm25 import BM25Index

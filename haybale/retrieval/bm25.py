@@ -1,4 +1,4 @@
-"""BM25 over passages by compiled loops; documents rank by their best passage or as wholes."""
+"""BM25 by compiled loops, over passages (a document scores by its best passage) or over whole documents."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from haybale.manifest import (
 )
 from haybale.parameters import BM25_RANGES, COUNT, TEXT_OR_NONE, check_parameters, one_of
 from haybale.retrieval.hits import NO_PASSAGE, Hits, Ints
-from haybale.retrieval.inverted import NewScorer, Scorer, Values, frozen, top_documents, top_passages
+from haybale.retrieval.inverted import NewScorer, Scorer, Values, read_only, top_documents, top_passages
 from haybale.retrieval.passages import Columns, Exclude, Ids, PassageTable
 from haybale.retrieval.postings import Postings
 from haybale.vectors import Floats
 
-T = TypeVar("T", int, str)
+T = TypeVar("T", int, str)  # a term, by number or by name
 
 _HEAD = {"format": "haybale BM25 index", "version": 1}
 _TENSORS = "tensors.safetensors"
-_NAMES = ("texts", "counts", "offsets", "lengths", "frequencies", "doc_offsets")  # of the tensors
+_TENSOR_NAMES = ("texts", "counts", "offsets", "lengths", "frequencies", "doc_offsets")
 _TABLES = {"term": "vocabulary.parquet", "passage_id": "passages.parquet", "doc_id": "documents.parquet"}
 _SCHEMAS = {name: pa.schema([(name, pa.large_string())]) for name in _TABLES}
 _RANGES = BM25_RANGES | {"language": TEXT_OR_NONE, "unit": one_of(["passage", "document"])}
@@ -52,29 +52,31 @@ class BM25Index(PassageTable):
         score = Σ_t times(t) · idf(t) · tf / (tf + k1 · (1 - b + b · length / mean length))
         idf(t) = ln(1 + (n_texts - df + 0.5) / (df + 0.5))
 
-    where times(t) is how often the query has t, or (k3 + 1) · n / (k3 + n) of that number n. Scores equal those of
-    bm25s to the bit: float32 weights of each term in each passage, added in the order of the query's terms.
+    where tf and length are of the passage, and df is the number of passages with the term. times(t) is the number n of
+    occurrences of t in the query or, with k3, (k3 + 1) · n / (k3 + n). The float32 scores are bit-identical to those of
+    bm25s.
 
     Parameters
     ----------
     texts : (n,) sequence of str, or TermCounts
-        The passages, or their term counts. A passage may be empty, but not all of them.
+        The passages, or their term counts. Passages may be empty, but not all of them.
     doc_offsets : (n_documents + 1,) array of int, optional
-        Where the passages of each document begin. By default, every passage is a document.
+        Passages ``doc_offsets[i]:doc_offsets[i + 1]`` belong to document i. By default, every passage is a document.
     passage_ids, doc_ids : (n,) and (n_documents,) str, optional
-        The defaults are the numbers as strings.
+        Distinct ids. The defaults are the numbers as strings.
     k1 : float, default 1.2
-        Controls term-frequency saturation; at least 0.
+        Controls term-frequency saturation; at least 0. With 0, only the presence of a term counts.
     b : float, default 0.75
         Controls length normalisation, from 0 (none) to 1.
     k3 : float, optional
-        Controls term-frequency saturation in the query (Robertson et al., "Okapi at TREC-3", 1994). With 0, a repeated
-        term counts once; by default, it counts as often as it occurs.
+        Controls term-frequency saturation in the query (Robertson et al., "Okapi at TREC-3", 1994); at least 0. With 0,
+        a repeated term counts once. By default, it counts as often as it occurs.
     language : str, optional
-        One of :data:`haybale.analysis.LANGUAGES`, for stop words and stemmer. By default, it is guessed from the texts.
+        Selects stop words and stemmer: one of :data:`haybale.analysis.LANGUAGES`. By default, the language is guessed
+        from the texts.
     analyzer : Analyzer or callable, optional
-        Replaces ``language``: an :class:`~haybale.analysis.Analyzer`, or a function from a text to its terms. An index
-        with a function cannot be saved. Term counts bring their own analyzer.
+        Splits texts into terms, in place of ``language``: an :class:`~haybale.analysis.Analyzer`, or a function from a
+        text to its terms. An index with a function cannot be saved. Term counts have an analyzer of their own.
 
     Attributes
     ----------
@@ -82,12 +84,12 @@ class BM25Index(PassageTable):
     k1, b, k3 : float
         ``k3`` may be None.
     vocabulary : dict
-        Term -> number, in the order of first occurrence.
+        The number of each term, in the order of first occurrence.
 
     Raises
     ------
     InputError
-        For texts without any term, parameters out of range, and offsets or ids that do not fit the texts.
+        If no text has a term, a parameter is out of range, or offsets or ids do not fit the texts.
 
     Examples
     --------
@@ -119,10 +121,11 @@ class BM25Index(PassageTable):
             if analyzer is None:
                 analyzer = Analyzer(language or guess_language(texts[:: max(1, len(texts) // 1000)]))
             elif language is not None:
-                raise InputError("give a language or an analyzer, not both")
+                raise InputError("give 'language' or 'analyzer', not both")
             counts = TermCounts.of(texts, as_analyzer(analyzer))
         if not counts.matrix.nnz:
-            raise InputError("no text holds a word that is not a stop word")
+            language = counts.analyzer.language
+            raise InputError(f"the texts hold no term besides stop words (language {language!r}); change the language")
         self._set(self.columns, Postings.of(counts), counts.vocabulary, counts.analyzer, (k1, b, k3))
 
     def _set(
@@ -134,7 +137,7 @@ class BM25Index(PassageTable):
         parameters: tuple[float, float, float | None],
         weights: Floats | None = None,
     ) -> Self:
-        """Set everything an index consists of, unchecked; ``weights`` if they are known."""
+        """Set all attributes, without checks; compute the weights unless they are given."""
         k1, b, k3 = parameters
         self.columns, self._postings, self.vocabulary, self.analyzer = columns, postings, vocabulary, analyzer
         self.k1, self.b, self.k3 = float(k1), float(b), None if k3 is None else float(k3)
@@ -152,16 +155,17 @@ class BM25Index(PassageTable):
         k3: float | None = None,
         language: str | None = None,
     ) -> Self:
-        """Index a collection's passages or documents; the texts are decoded in batches.
+        """Index the passages or the whole documents of a collection.
 
         Parameters
         ----------
         collection : Collection
         unit : {"passage", "document"}, default "passage"
-            Whether the passages of the index are the collection's passages or its whole documents.
+            What is indexed and scored: each passage, or each document as one text.
         k1, b, k3 : float, default 1.2, 0.75, None
+            As in :class:`BM25Index`.
         language : str, optional
-            The default is the language of the collection, else it is guessed.
+            Selects stop words and stemmer. The default is the collection's language; if it has none, it is guessed.
         """
         check_parameters("BM25Index", locals(), _RANGES)
         passages, documents = collection.passages, collection.doc_ids
@@ -175,7 +179,13 @@ class BM25Index(PassageTable):
 
     @classmethod
     def open(cls, folder: Path | str) -> Self:
-        """Open an index that :meth:`save` wrote; its counts are memory-mapped, its weights are computed."""
+        """Open an index that :meth:`save` wrote: memory-map its term counts and compute its weights.
+
+        Raises
+        ------
+        FileFormatError
+            If the folder holds no BM25 index, or if a file is missing or damaged.
+        """
         folder = Path(folder)
         manifest = read_manifest(folder, "BM25 index", _HEAD)
         check_files(folder, manifest, (_TENSORS, *_TABLES.values()))
@@ -186,31 +196,36 @@ class BM25Index(PassageTable):
             n_texts, n_terms = int(manifest["n_texts"]), int(manifest["n_terms"])
             postings = Postings(**tensors, n_texts=n_texts, n_terms=n_terms)
             if n_texts < len(postings.lengths) or n_terms < postings.lengths.sum():
-                raise InputError(f"{n_texts} texts of {n_terms} terms are less than there are")
-            parameters = manifest["k1"], manifest["b"], manifest.get("k3")  # the first files have no k3
+                raise InputError(f"expected larger n_texts and n_terms, found {n_texts} and {n_terms}")
+            parameters = manifest["k1"], manifest["b"], manifest.get("k3")  # the first indexes have no k3
             check_parameters("BM25Index", dict(zip(("k1", "b", "k3"), parameters, strict=True)), _RANGES)
             analyzer = Analyzer.from_dict(manifest.get("analyzer"))
         except (KeyError, TypeError, ValueError, InputError) as error:
-            raise FileFormatError(folder / MANIFEST, None, f"not of a BM25 index: {error!r}") from None
+            raise FileFormatError(folder / MANIFEST, None, f"not a BM25 index ({error!r}); build it again") from None
         columns = Columns(doc_offsets, *ids)
         vocabulary = {term: number for number, term in enumerate(terms.to_pylist())}
         return cls.__new__(cls)._set(columns, postings, vocabulary, analyzer, parameters)
 
     def save(self, folder: Path | str) -> None:
-        """Write the index to a new folder, all of it or nothing; equal indexes give equal bytes.
+        """Write the index to a new folder, atomically. Equal indexes give equal bytes.
 
         manifest.json          format, version, k1, b, k3, analyzer, numbers of texts and terms, SHA-256 of each file
-        tensors.safetensors    the term counts, see :class:`Postings`; where documents begin
+        tensors.safetensors    the term counts (:class:`Postings`) and the document offsets
         vocabulary.parquet     column ``term``
         passages.parquet       column ``passage_id``
         documents.parquet      column ``doc_id``
 
-        A folder that is not empty raises, and so does an analyzer that is a function.
+        Raises
+        ------
+        OutputExistsError
+            If the folder is not empty.
+        InputError
+            If the analyzer is a function.
         """
         postings, analyzer = self._postings, self.analyzer.to_dict()
         tables = {"term": strings_of(self.vocabulary), "passage_id": self.passage_ids, "doc_id": self.doc_ids}
         with whole_folder(Path(folder)) as aside:
-            tensors = {name: getattr(self if name == "doc_offsets" else postings, name) for name in _NAMES}
+            tensors = {name: getattr(self if name == "doc_offsets" else postings, name) for name in _TENSOR_NAMES}
             write_tensors(aside / _TENSORS, tensors)
             for name, column in tables.items():
                 write_table(aside / _TABLES[name], pa.table([column], schema=_SCHEMAS[name]))
@@ -226,9 +241,9 @@ class BM25Index(PassageTable):
         )
 
     def with_parameters(self, k1: float, b: float, k3: float | None = None) -> Self:
-        """Return an index of the same texts with other parameters.
+        """Return an index of the same texts with other parameters, which shares the term counts.
 
-        Only the weights are computed, and not even these if ``k1`` and ``b`` stay.
+        The weights are computed again only if ``k1`` or ``b`` differs.
 
         Examples
         --------
@@ -244,12 +259,12 @@ class BM25Index(PassageTable):
         return type(self).__new__(type(self))._set(*same, (k1, b, k3), weights)
 
     def take(self, documents: Ints) -> Self:
-        """Return the index of some documents, scored as here: idf and mean length stay those of all texts.
+        """Return the index of some documents, with unchanged scores: idf and mean length stay those of all texts.
 
         Parameters
         ----------
         documents : (n,) int
-            Rising document numbers. They become 0..n-1, and at least one must have a passage.
+            Rising document numbers; at least one of the documents must have a passage. They become 0..n-1.
         """
         passages, columns = self.columns.take(documents)
         postings, chosen = self._postings.take(passages)
@@ -257,14 +272,17 @@ class BM25Index(PassageTable):
         return type(self).__new__(type(self))._set(columns, postings, *how, self._weights[chosen])
 
     def extended(self, texts: Sequence[str], doc_offsets: Ints | None, *, passage_ids: Ids, doc_ids: Ids) -> Self:
-        """Return an index with more documents after the present ones, equal to one built from all texts.
-
-        Only the new texts are analysed.
+        """Return an index with more documents, equal to one built from all texts; only the new ones are analysed.
 
         Parameters
         ----------
         texts, doc_offsets, passage_ids, doc_ids
-            As for a new index; ``doc_offsets`` begin at 0.
+            The new documents, as in :class:`BM25Index`; ``doc_offsets`` begin at 0.
+
+        Raises
+        ------
+        InputError
+            If an id is in the index already.
 
         Examples
         --------
@@ -274,33 +292,33 @@ class BM25Index(PassageTable):
         """
         vocabulary = dict(self.vocabulary)
         counts = TermCounts.of(texts, self.analyzer, vocabulary)
-        columns = self.columns.joined(Columns.checked(len(counts), doc_offsets, passage_ids, doc_ids))
+        columns = self.columns.joined(Columns.validated(len(counts), doc_offsets, passage_ids, doc_ids))
         postings, parameters = self._postings.extended(Postings.of(counts)), (self.k1, self.b, self.k3)
         return type(self).__new__(type(self))._set(columns, postings, vocabulary, self.analyzer, parameters)
 
     def analysed(self, queries: Sequence[str]) -> Terms:
-        """Return the terms of queries, to search with many times; terms that no text has are left out."""
+        """Return the terms of queries, for repeated searches; terms that no text has are dropped."""
         for i, query in enumerate(queries):
             if not query.strip():
-                raise InputError(f"query {i} of {len(queries)} is empty")
+                raise InputError(f"query {i} of {len(queries)} is empty; give it at least one word")
         return self.analyzer(queries, self.vocabulary)
 
     def search(self, queries: Sequence[str] | Terms, k: int, *, exclude: Exclude | None = None) -> Hits:
-        """Return the k best passages of each query; a passage without a term of the query is no hit.
+        """Return the k best passages of each query; a passage must share a term with the query.
 
         Parameters
         ----------
         queries : (m,) sequence of str, or Terms
-            Texts, none of them empty, or the result of :meth:`analysed`.
+            Non-empty texts, or the result of :meth:`analysed`.
         k : int
-            From 1 to the number of passages.
+            Number of passages for each query, from 1 to the number of passages of the index.
         exclude : (m,) sequence, optional
-            The document to leave out of each row: its id (None for none) or its number (-1 for none).
+            The document that each query must not find: its id (None for none) or its number (-1 for none).
 
         Returns
         -------
         Hits
-            (m, k), higher scores first, among equal scores the lower number.
+            (m, k), by falling score, then by rising passage number.
         """
         self.check_k(k)
         scorer, excluded = self._scorer(queries, exclude)
@@ -310,20 +328,20 @@ class BM25Index(PassageTable):
     def documents(
         self, queries: Sequence[str] | Terms, k: int, *, exclude: Exclude | None = None
     ) -> tuple[Ints, Ints, Floats]:
-        """Rank documents by their best passage (MaxP), over the whole collection.
+        """Rank all documents by their best passage (MaxP).
 
         Parameters
         ----------
         queries, exclude
             As in :meth:`search`.
         k : int
-            At least 1.
+            Number of documents for each query, at least 1.
 
         Returns
         -------
         (query row, document, score), each (n_found,)
-            Every document that scores at least as high as the ``k``-th best, so a :class:`Run` can break ties by id.
-            Rows rise, and documents rise within a row.
+            All documents that score at least as high as the ``k``-th best: :class:`Run` breaks ties by id. Sorted by
+            row, then by document.
         """
         check_parameters("documents", {"k": k}, {"k": COUNT})
         scorer, excluded = self._scorer(queries, exclude)
@@ -331,9 +349,10 @@ class BM25Index(PassageTable):
         return found[0], found[1], found[2].view(np.float32)
 
     def _scorer(self, queries: Sequence[str] | Terms, exclude: Exclude | None) -> tuple[NewScorer, Ints]:
-        """Return what scores all passages for a query row, and (m,) the document that each row leaves out."""
+        """Return a function that makes scorers, and the document that each query excludes, (m,)."""
         ids = self._term_numbers(queries)
-        index = frozen(self._postings.offsets), frozen(self._postings.texts.view(np.uint32)), frozen(self._weights)
+        postings = self._postings
+        index = read_only(postings.offsets), read_only(postings.texts.view(np.uint32)), read_only(self._weights)
         counted = [(np.array(terms, dtype=np.int64), times) for terms, times in map(self._counted, ids)]
 
         def new_scorer() -> Scorer:
@@ -341,7 +360,7 @@ class BM25Index(PassageTable):
 
             def score(row: int) -> Values:
                 _add(*index, *counted[row], sums)
-                return sums.view(np.uint32)  # the bits of floats that are not negative rise with them
+                return sums.view(np.uint32)  # the bits of non-negative floats rise with their values
 
             return score
 
@@ -349,12 +368,13 @@ class BM25Index(PassageTable):
 
     def _term_numbers(self, queries: Sequence[str] | Terms) -> list[list[int]]:
         ids = (queries if isinstance(queries, Terms) else self.analysed(queries)).ids
-        if max((max(each, default=0) for each in ids), default=0) >= len(self.vocabulary):
-            raise InputError("the queries' terms are numbered by another index: analyse them with this one")
+        largest, n = max((max(each, default=0) for each in ids), default=0), len(self.vocabulary)
+        if largest >= n:
+            raise InputError(f"queries: expected terms below {n}, found {largest}; call analysed() of this index")
         return ids
 
     def _counted(self, terms: Sequence[T]) -> tuple[Sequence[T], Floats]:
-        """Return a query's terms in the order in which weights are added, and the factor of each."""
+        """Return the terms of a query, in the order in which their weights are added, and the factor of each."""
         if self.k3 is None:
             return terms, np.ones(len(terms), dtype=np.float32)
         counts = Counter(terms)
@@ -362,7 +382,7 @@ class BM25Index(PassageTable):
         return list(counts), ((self.k3 + 1) * times / (self.k3 + times)).astype(np.float32)
 
     def similarities(self, queries: Sequence[str] | Terms, document: int) -> Floats:
-        """Return (m, passages of the document) the scores of a document's passages; 0 without a common term."""
+        """Return the scores of a document's passages, (m, n_passages); 0 without a common term."""
         start, end = (int(edge) for edge in self.doc_offsets[document : document + 2])
         ids = self._term_numbers(queries)
         out = np.zeros((len(ids), end - start), dtype=np.float32)
@@ -373,9 +393,9 @@ class BM25Index(PassageTable):
         return out
 
     def term_shares(self, query: str, passage: int) -> dict[str, float]:
-        """Return what each term of a query adds to the score of a passage; the sum rounds to the score.
+        """Return the share of each query term in the score of a passage; their sum rounds to the score.
 
-        Terms that the passage does not have are left out.
+        Terms that the passage does not have are omitted.
 
         Examples
         --------
@@ -400,7 +420,7 @@ class BM25Index(PassageTable):
 def _add(
     offsets: Any, passages: Any, weights: Any, terms: Any, times: Any, sums: Any
 ) -> None:  # pragma: no cover - compiled
-    """Compute the scores of all passages; the weights of each term are multiplied by its factor in ``times``."""
+    """Compute the scores of all passages: Σ factor · weight over the terms of a query."""
     sums[:] = 0
     for place in range(len(terms)):
         term, factor = terms[place], times[place]

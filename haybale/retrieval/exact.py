@@ -1,8 +1,8 @@
-"""Exact search over dense vectors: a backend proposes candidates, inner products summed in float64 rank them.
+"""Exact search over dense vectors: a backend proposes candidates, which are ranked by inner products in float64.
 
 The same code runs on NumPy and CuPy. The error of a float64 sum of d products is at most d · 2^-53 · |q| · |p|, before
-it is rounded to float32. So two devices, which add in different orders, give scores that differ by at most 1 float32
-ulp (more only where products cancel to less than that bound). On one device, equal vectors get equal scores.
+the sum is rounded to float32. Two devices add in different orders, so their scores may differ by 1 float32 ulp, or by
+more where products cancel to less than that bound. On one device, equal vectors get equal scores.
 """
 
 from __future__ import annotations
@@ -20,26 +20,27 @@ from haybale.retrieval.backends import Backend, tiles_on
 from haybale.retrieval.hits import NO_PASSAGE, Ints, select
 from haybale.vectors import squared_lengths
 
-SLACK = 24  # additional candidates, so that the last places are exact
-_RESCORED = 2**18  # float64 values gathered at once on the CPU: 2 MiB fit into a cache
+SLACK = 24  # candidates beyond k, so that most searches need only one proposal
+_RESCORED = 2**18  # float64 values gathered at once on the CPU: 2 MiB, which fit into a cache
 _GATHERED = 2**30  # most bytes gathered at once on a device
 
 
 class ExactSearch:
-    """Exact search over ``vectors`` (n, d), float32 on ``device``, with candidates proposed by ``backend``.
+    """Exact search over float32 ``vectors`` (n, d) on ``device``, with candidates proposed by ``backend``.
 
-    ``doc_offsets`` (n_documents + 1,) NumPy: where the passages of each document begin.
+    ``doc_offsets`` (n_documents + 1,), a NumPy array, says where the passages of each document begin.
     """
 
     def __init__(self, vectors: Any, doc_offsets: Ints, device: Device, backend: Backend) -> None:
         self.vectors, self.device, self.backend = vectors, device, backend
-        self._sizes = np.append(np.diff(doc_offsets), 0)  # the last one belongs to -1, no document
+        self._sizes = np.append(np.diff(doc_offsets), 0)  # the last size is for -1, no document
         self._doc_of = to_device(np.repeat(np.arange(len(self._sizes)), self._sizes), device)
 
     def search(self, queries: Any, k: int, excluded: Ints) -> tuple[Any, Any]:
-        """Return the numbers and scores (m, k) of the nearest passages; -1 and -inf where there are fewer hits.
+        """Return the numbers and scores of the nearest passages, (m, k), padded with -1 and -inf.
 
-        ``queries`` (m, d) are float32 on the device; ``excluded`` (m,) NumPy is the document to leave out, -1 for none.
+        ``queries`` (m, d) are float32 on the device; ``excluded`` (m,), a NumPy array, has the document that each query
+        excludes, -1 for none.
         """
         xp, n = self.device.xp, len(self.vectors)
         passages = xp.full((len(queries), k), NO_PASSAGE, dtype=np.int64)
@@ -48,7 +49,7 @@ class ExactSearch:
         excluded = to_device(excluded, self.device)
         rows = xp.flatnonzero(queries.any(axis=1))
         while len(rows):
-            found, rough, exact, bound = self._proposed(queries[rows], depth)
+            found, rough, exact, bound = self._propose(queries[rows], depth)
             exact = xp.where(self._doc_of[found] == excluded[rows][:, None], np.float32(-np.inf), exact)
             passages[rows], scores[rows] = select(exact, k, found)
             if depth == n:
@@ -58,25 +59,28 @@ class ExactSearch:
             depth = min(n, 2 * depth)
         return passages, scores
 
-    def _proposed(self, queries: Any, depth: int) -> tuple[Any, Any, Any, Any]:
-        """Return candidates (m, depth), their proposed and exact scores, and (m,) a bound on the proposals' error."""
+    def _propose(self, queries: Any, depth: int) -> tuple[Any, Any, Any, Any]:
+        """Return candidates (m, depth), their proposed and exact scores, and a bound on the proposals' errors (m,)."""
         xp, width = self.device.xp, int(self.vectors.shape[1])
         backend = self.backend if depth <= self.backend.most else tiles_on(self.device)
         lengths = xp.sqrt((queries.astype(np.float64) ** 2).sum(axis=1))
         # Each product may lose up to 2^-126 by underflow.
-        bound = backend.error(width) * lengths * self._longest + width * 2.0**-126
+        bound = backend.error(width) * lengths * self._max_length + width * 2.0**-126
         found, rough = backend.propose(queries, self.vectors, depth)
         exact = self._inner_products(queries, found)
         if backend.is_checked and bool((xp.abs(rough - exact) > 2 * bound[:, None]).any()):
-            # The error bound of another library's products is tested, not trusted.
             self.backend = tiles_on(self.device)
-            message = f"index backend {backend.name!r} gave scores that are off by more than its products may be"
-            warnings.warn(f"{message}; {self.backend.name!r} is used instead", RuntimeWarning, stacklevel=2)
-            return self._proposed(queries, depth)
+            warnings.warn(
+                f"index backend {backend.name!r} returned scores outside its error bound, so {self.backend.name!r} is "
+                f"used instead; set backend={self.backend.name!r}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return self._propose(queries, depth)
         return found, rough, exact, bound
 
     def _inner_products(self, queries: Any, found: Any) -> Any:
-        """Return (m, c) the inner products with the candidates (m, c), summed in float64 and rounded to float32."""
+        """Return the inner products with the candidates, (m, c), summed in float64 and rounded to float32."""
         xp, (m, depth), width = self.device.xp, found.shape, max(1, int(self.vectors.shape[1]))
         scores, wide = xp.empty((m, depth), dtype=np.float32), queries.astype(np.float64)
         if self.device.is_cpu:
@@ -97,7 +101,7 @@ class ExactSearch:
         return xp.concatenate(list(tiles)).reshape(m, depth)
 
     @cached_property
-    def _longest(self) -> float:
-        """Return an upper bound on the length of the longest passage; squares below 2^-126 are lost."""
+    def _max_length(self) -> float:
+        """Return an upper bound on the length of the longest passage, as squares below 2^-126 underflow."""
         squares = float(squared_lengths(self.vectors).max())
         return math.sqrt(squares) + math.sqrt(self.vectors.shape[1]) * 2.0**-63

@@ -1,4 +1,4 @@
-"""Pool several runs about the same queries, and fuse them by the sum of reciprocal ranks.
+"""Pool several runs of the same queries, and fuse them by reciprocal ranks.
 
 Cormack, Clarke & Büttcher, "Reciprocal Rank Fusion outperforms Condorcet and individual Rank Learning
 Methods", SIGIR 2009.
@@ -21,33 +21,31 @@ from haybale.retrieval.run import DEPTH, Run, Scores
 
 @dataclass(frozen=True)
 class Listing:
-    """The documents of one run in a pool, by query, best first; each array is (k,)."""
+    """The documents of one run in a pool, sorted by query and rank; each array is (k,)."""
 
-    place: Ints  # row in the pool
-    query: Ints  # rising
+    place: Ints  # positions in the pool
+    query: Ints  # query rows, rising
     rank: Ints  # from 1
     score: Scores
 
 
 @dataclass(frozen=True)
 class Pool:
-    """The documents of several runs, sorted by query, then by document."""
+    """The union of the documents of several runs, sorted by query, then by document."""
 
     query_ids: Sequence[str]
-    doc_ids: Strings  # the table of ids that documents are codes into
-    query: Ints  # (n,) rising
-    document: Ints  # (n,)
+    doc_ids: Strings  # table of document ids
+    query: Ints  # (n,) query rows, rising
+    document: Ints  # (n,) positions in ``doc_ids``
     listings: list[Listing]  # one for each run
 
     def __len__(self) -> int:
-        """Return the number of pairs of query and document."""
+        """Return the number of (query, document) pairs."""
         return len(self.query)
 
 
 def pooled(runs: Sequence[Run], query_ids: Sequence[str], k: int | None = None) -> Pool:
-    """Return the union of the first ``k`` documents (default: all) of each run for ``query_ids``, in their order.
-
-    Runs that share a table of ids are pooled by codes.
+    """Return the union of the first ``k`` documents (default: all) of each run, for ``query_ids`` in this order.
 
     >>> from haybale.collections.ids import id_table
     >>> ids = id_table(["a", "b", "c"])
@@ -70,19 +68,20 @@ def pooled(runs: Sequence[Run], query_ids: Sequence[str], k: int | None = None) 
 
 
 def same_queries(runs: Sequence[Run]) -> list[str]:
-    """Return the queries of the first run; raise if there is no run, or if runs have different queries."""
+    """Return the query ids of the first run; raise InputError if another run has other queries, or without a run."""
     if not runs:
-        raise InputError("fusion needs at least one run")
+        raise InputError(f"fusion needs at least one run, found {len(runs)}")
     first = runs[0].query_ids
-    if any(run.query_ids != first and set(run.query_ids) != set(first) for run in runs):
-        raise InputError("fusion needs runs about the same queries")
+    for run in runs:
+        if run.query_ids != first and (unshared := set(run.query_ids) ^ set(first)):
+            raise InputError(f"fusion needs runs about the same queries, found {min(unshared)!r} in only some of them")
     return first
 
 
 def completed(run: Run, runs: Sequence[Run], k: int) -> Run:
-    """Fill each query up to ``k`` documents: those of ``run``, then those of other runs by their best rank there.
+    """Fill the ranking of each query up to ``k`` documents with those of other runs, by their best rank there.
 
-    If the other runs have at least ``k`` documents, a document's rank does not depend on ``k``.
+    If each of the other runs has at least ``k`` documents, a document's rank does not depend on ``k``.
 
     >>> from haybale.collections.ids import id_table
     >>> ids, lists = id_table(list("abcd")), ([2], [2, 1, 3], [0, 2])
@@ -102,18 +101,23 @@ def completed(run: Run, runs: Sequence[Run], k: int) -> Run:
 
 
 def reciprocal_rank_fusion(runs: Sequence[Run], *, rrf_k: float = 60, k: int = DEPTH) -> Run:
-    """Fuse runs: score(d) = Σ over the runs with d of ``1 / (rrf_k + rank)``, ranks from 1.
+    """Fuse runs by reciprocal ranks: score(d) = Σ ``1 / (rrf_k + rank)`` over the runs that rank d, ranks from 1.
 
-    The terms of a document are summed from the smallest, so the order of the runs does not matter.
+    The terms of a document are added in rising order, so the scores do not depend on the order of the runs.
 
     Parameters
     ----------
     runs : sequence of Run
-        At least one run; all have the same queries. The result has the order of the first.
+        At least one run; all have the same queries. The result has the query order of the first.
     rrf_k : float, default 60
-        At least 0; larger values reduce the weight of the first ranks.
+        At least 0. A larger value makes the first ranks count less.
     k : int, default 1000
-        Documents kept for each query.
+        Number of documents kept for each query.
+
+    Raises
+    ------
+    InputError
+        If there is no run, runs have different queries, or a parameter is out of range.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""Hits: the passages of each query row with their scores, best first; and their selection.
+"""The hits of a search: the best passages of each query, with their scores.
 
-Hits are always in the same total order: higher scores first, among equal scores the lower number. So results do not
-depend on tiles, threads or backend, although equal scores are frequent (statutes repeat themselves).
+Hits are in a total order: by falling score, then by rising passage number. Equal scores are frequent, for example in
+statutes that repeat themselves. The order makes results independent of tiles, threads and backends.
 """
 
 from __future__ import annotations
@@ -22,14 +22,19 @@ NO_PASSAGE = -1
 
 @dataclass(frozen=True)
 class Hits:
-    """Passage numbers with their scores, a row for each query, best first; NumPy arrays, or CuPy arrays on a device.
+    """Passage numbers with their scores, one row for each query, best first; NumPy or CuPy arrays.
 
     Parameters
     ----------
     passages : (m, k) int64
-        Padded with -1.
+        Rows with fewer hits are padded with -1.
     scores : (m, k) float32
         Padded with -inf.
+
+    Raises
+    ------
+    InputError
+        For arrays of different shapes or on different devices.
     """
 
     passages: Ints
@@ -37,9 +42,11 @@ class Hits:
 
     def __post_init__(self) -> None:
         if self.passages.shape != self.scores.shape or self.passages.ndim != 2:
-            raise InputError(f"hits: shapes {self.passages.shape} and {self.scores.shape} differ")
-        if device_of(self.passages) != device_of(self.scores):
-            raise InputError("hits: passages and scores must both be NumPy or both be CuPy arrays")
+            shapes = f"{self.passages.shape} and {self.scores.shape}"
+            raise InputError(f"hits: passages and scores must be matrices of one shape, found {shapes}")
+        places = device_of(self.passages), device_of(self.scores)
+        if places[0] != places[1]:
+            raise InputError(f"hits: passages and scores must be on one device, found {places[0]} and {places[1]}")
 
     def __len__(self) -> int:
         return len(self.passages)
@@ -49,7 +56,7 @@ class Hits:
         return Hits(to_numpy(self.passages), to_numpy(self.scores))
 
     def top(self, k: int) -> Hits:
-        """Return the first k of each row."""
+        """Return the first k hits of each row."""
         return Hits(self.passages[:, :k], self.scores[:, :k])
 
     def flat(self) -> tuple[Ints, Ints, Ints, Floats]:
@@ -60,10 +67,10 @@ class Hits:
 
 
 def select(scores: Any, k: int, numbers: Any = None) -> tuple[Any, Any]:
-    """Return the k best of each row in the total order: ``(numbers, scores)``, each (m, min(k, n)).
+    """Return the k best columns of each row in the total order: ``(numbers, scores)``, each (m, min(k, n)).
 
-    ``scores`` (m, n) are float32; ``numbers`` (m, n), below 2^32, are the numbers of their columns (default: 0..n-1).
-    Scores of -inf get the number -1.
+    ``scores`` (m, n) are float32. ``numbers`` (m, n), below 2^32, number the columns; the default is 0..n-1. A score
+    of -inf gets the number -1.
 
     >>> select(np.array([[0.5, 0.9, 0.5, 0.5]], dtype=np.float32), 3)
     (array([[1, 0, 2]]), array([[0.9, 0.5, 0.5]], dtype=float32))
@@ -71,8 +78,8 @@ def select(scores: Any, k: int, numbers: Any = None) -> tuple[Any, Any]:
     xp = array_namespace(scores)
     if numbers is None:
         numbers = xp.broadcast_to(xp.arange(scores.shape[1]), scores.shape)
-    # Sort score and number as one integer key. The bits of a float32, read as int32, rise with it if it is positive and
-    # fall if it is negative. -0.0 + 0.0 is 0.0.
+    # Sort by one integer key of score and number. The bits of a positive float32, read as int32, rise with its value;
+    # those of a negative one fall. Adding 0.0 turns -0.0 into 0.0.
     bits = (xp.ascontiguousarray(scores, dtype=np.float32) + np.float32(0)).view(np.int32)
     rising = bits ^ ((bits >> 31) & 0x7FFFFFFF)
     keys = ((~rising).astype(np.int64) << 32) | (numbers & 0xFFFFFFFF)
@@ -85,11 +92,10 @@ def select(scores: Any, k: int, numbers: Any = None) -> tuple[Any, Any]:
 
 
 def pool(*parts: Hits) -> Hits:
-    """Return the union of several searches for the same queries, by the best reciprocal rank, as NumPy arrays.
+    """Merge the hits of several searches for the same queries.
 
-    Parameters
-    ----------
-    *parts : Hits
+    A passage scores by its best reciprocal rank in any of the searches. The result holds NumPy arrays. InputError is
+    raised if the searches have different numbers of queries.
 
     Examples
     --------
@@ -99,19 +105,19 @@ def pool(*parts: Hits) -> Hits:
     array([[2, 4, 7]])
     """
     if len({len(part) for part in parts}) != 1:
-        raise InputError(f"pool: hits of different numbers of queries: {[len(part) for part in parts]}")
+        raise InputError(f"pool: hits must have the same number of queries, found {[len(part) for part in parts]}")
     flats = [part.to_numpy().flat() for part in parts]
     rows, ranks, passages = (np.concatenate([flat[column] for flat in flats]) for column in range(3))
     order = np.lexsort((passages, ranks, rows))
     rows, ranks, passages = rows[order], ranks[order], passages[order]
-    # The first occurrence of a (row, passage) pair is its best rank.
+    # After sorting, a pair of row and passage occurs first with its best rank.
     _, first = np.unique(rows * (passages.max(initial=0) + 1) + passages, return_index=True)
     first.sort()
     return from_flat(len(parts[0]), rows[first], passages[first], (1 / ranks[first]).astype(np.float32))
 
 
 def from_flat(m: int, rows: NDArray[Any], passages: NDArray[Any], scores: Floats) -> Hits:
-    """Make hits of m query rows from flat columns that are sorted by row and, within a row, best first."""
+    """Make hits of m queries from flat columns, which are sorted by query row and, within a row, best first."""
     counts = np.bincount(rows, minlength=m)
     width = int(counts.max(initial=0))
     column = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)

@@ -1,13 +1,13 @@
-"""The passage index: exact nearest neighbours by inner product.
+"""The passage index: exact nearest-neighbour search by inner product.
 
 A saved index is a folder:
 
     manifest.json          format, version, kind, and the SHA-256 of every other file
-    vectors.safetensors    the vectors; a sparse matrix both by rows and by columns, which are its inverted index
+    vectors.safetensors    the vectors; a sparse matrix is stored in CSR form and in CSC form, its inverted index
     passages.parquet       the id of each passage
     documents.parquet      the id of each document and its number of passages
 
-Device and backend are not saved.
+The device and the backend are chosen when the index is opened.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from haybale.vectors import Floats, Matrix, check_like, check_matrix, moved
 
 _HEAD = {"format": "haybale index", "version": 1, "kind": "PassageIndex"}
 _VECTORS = "vectors.safetensors"
-FILES = (_VECTORS, "documents.parquet")  # identify the folder if the manifest is lost
+FILES = (_VECTORS, "documents.parquet")  # distinguish an index from an embedding store, even without its manifest
 _KINDS = {"rows": sparse.csr_matrix, "columns": sparse.csc_matrix}
 _PARTS = ("data", "indices", "indptr")
 _BATCH = 1024  # queries searched at once
@@ -47,25 +47,35 @@ _BATCH = 1024  # queries searched at once
 class PassageIndex(PassageTable):
     """Exact inner-product search over passage vectors.
 
-    Scores are exact to float32: a backend's product only proposes candidates. Their inner products are summed in
-    float64 and rounded, and a row is searched deeper until no other passage can be among the best. So all backends
-    return the same hits, and equal vectors get equal scores. (A CPU and a device add in different orders, so their
-    scores may differ by 1 float32 ulp.) Sparse vectors, such as those of :class:`TfidfEncoder`, are never densified. A
-    sparse passage that shares no term with the query is no hit, as in :class:`BM25Index`.
+    Scores are exact to float32. A backend only proposes candidates; their inner products are summed in float64 and
+    rounded, and the search goes deeper until no other passage can be among the best. So all backends return the same
+    hits, and equal vectors get equal scores. A CPU and a GPU add in different orders, so their scores may differ by 1
+    float32 ulp. Sparse vectors, such as those of :class:`TfidfEncoder`, are never densified; their hits are passages
+    that share a term with the query, as in :class:`BM25Index`.
 
     Parameters
     ----------
     vectors : (n, d) array or sparse matrix
-        An array of NumPy, CuPy or torch, or a CSR matrix of SciPy or CuPy; kept as float32.
+        A NumPy, CuPy or torch array, or a CSR matrix of SciPy or CuPy; kept as float32.
     doc_offsets : (n_documents + 1,) int array, optional
-        Where the passages of each document begin. By default, every passage is a document.
+        Passages ``doc_offsets[i]:doc_offsets[i + 1]`` belong to document i. By default, every passage is a document.
     passage_ids, doc_ids : (n,) and (n_documents,) str, optional
-        The defaults are the numbers as strings.
+        Distinct ids. The defaults are the numbers as strings.
     backend : str, default "auto"
-        One of the :data:`~haybale.retrieval.BACKENDS` of the device; sparse vectors take "auto" only.
+        The library that proposes candidates: one of the :data:`~haybale.retrieval.BACKENDS` of the device. "auto"
+        selects the fastest that is installed; sparse vectors allow only "auto".
     device : str, optional
-        "cpu", "cuda", "cuda:1" or "auto". By default, the vectors stay where they are, without a copy if they are
+        "cpu", "cuda", "cuda:1" or "auto". By default, the vectors stay on their device, and are not copied if they are
         float32 in C order.
+
+    Raises
+    ------
+    VectorError
+        If vectors have NaN, or are no matrix.
+    InputError
+        If offsets or ids do not fit the vectors, or the backend does not fit the device.
+    MissingExtraError, DeviceError
+        If the backend or the device is not available.
 
     Examples
     --------
@@ -85,18 +95,18 @@ class PassageIndex(PassageTable):
         backend: str = "auto",
         device: str | Device | None = None,
     ) -> None:
-        there = device_of(vectors) if device is None else find_device(device)
-        vectors = to_device(check_matrix(vectors, "passages"), there)
+        target = device_of(vectors) if device is None else find_device(device)
+        vectors = to_device(check_matrix(vectors, "passages"), target)
         super().__init__(int(vectors.shape[0]), doc_offsets, passage_ids, doc_ids)
-        self._set(self.columns, vectors, there, backend)
+        self._set(self.columns, vectors, target, backend)
 
     def _set(self, columns: Columns, vectors: Matrix, device: Device, backend: str) -> Self:
-        """Set everything an index consists of; columns and vectors have been checked."""
+        """Set all attributes, from checked columns and vectors."""
         self.columns, self.vectors, self.device, self.backend = columns, vectors, device, backend
         if not self.is_sparse:
             self._exact_search = ExactSearch(vectors, self.doc_offsets, device, find_backend(backend, device))
         elif backend != "auto":
-            raise InputError(f"sparse vectors have a search of their own: backend must be 'auto', found {backend!r}")
+            raise InputError(f"with sparse vectors, backend must be 'auto', found {backend!r}")
         return self
 
     @classmethod
@@ -107,12 +117,12 @@ class PassageIndex(PassageTable):
         ----------
         collection : Collection
         vectors : (n_passages, d) array or sparse matrix
-            In the order of the passages.
+            The vectors of the passages, in their order.
         **settings
-            ``backend`` and ``device`` of the index.
+            ``backend`` and ``device``, as in the class.
         """
         if vectors.shape[0] != collection.n_passages:
-            raise VectorError(f"expected {collection.n_passages} vectors, one a passage, found {vectors.shape[0]}")
+            raise VectorError(f"expected {collection.n_passages} vectors, one per passage, found {vectors.shape[0]}")
         passages = collection.passages
         return cls(vectors, passages.doc_offsets, passage_ids=passages.ids, doc_ids=collection.doc_ids, **settings)
 
@@ -123,19 +133,23 @@ class PassageIndex(PassageTable):
         Parameters
         ----------
         store : EmbeddingStore
-            It is read to ``device`` chunk by chunk, so its vectors need not fit into main memory.
+            Read to the device chunk by chunk, so its vectors need not fit into main memory.
         device : str, default "cpu"
+            Where the vectors are searched.
         **settings
-            ``backend`` of the index.
+            ``backend``, as in the class.
         """
         offsets, doc_ids = document_offsets(store.doc_ids)
         vectors = store.vectors(device=device)
         return cls(vectors, offsets, passage_ids=store.passage_ids, doc_ids=doc_ids, **settings)
 
     def save(self, folder: Path | str) -> None:
-        """Write the index to a new folder, all of it or nothing; equal indexes give equal bytes.
+        """Write the index to a new folder, atomically. Equal indexes give equal bytes.
 
-        A folder that exists and is not empty raises :class:`OutputExistsError`.
+        Raises
+        ------
+        OutputExistsError
+            If the folder is not empty.
         """
         vectors = to_numpy(self.vectors)
         tensors: Tensors = {"vectors": vectors}
@@ -151,40 +165,41 @@ class PassageIndex(PassageTable):
 
     @classmethod
     def open(cls, folder: Path | str, *, backend: str = "auto", device: str | Device | None = None) -> Self:
-        """Open a saved index; on the CPU, its vectors are memory-mapped.
+        """Open a saved index. On the CPU, its vectors are memory-mapped.
 
         Parameters
         ----------
         folder : Path or str
             A folder that :meth:`save` wrote. It must not change while the index is in use.
         backend : str, default "auto"
+            As in the class.
         device : str, optional
-            The default is the CPU. Vectors are copied to a CUDA device.
+            Where the vectors are searched; the default is the CPU.
 
         Raises
         ------
         FileFormatError
-            For a folder that is not a saved index, is of another version, or has changed since it was written.
+            If the folder is not a saved index, has another version, or has changed since it was written.
         """
-        folder, there = Path(folder), CPU if device is None else find_device(device)
+        folder, target = Path(folder), CPU if device is None else find_device(device)
         manifest = read_manifest(folder, "index", _HEAD)
         check_files(folder, manifest, (_VECTORS, *TABLE_FILES))
         columns = Columns.read(folder)
         vectors, postings = _read_vectors(folder / _VECTORS)
-        vectors = moved(vectors, there) if postings is None else to_device(vectors, there)
-        index = cls.__new__(cls)._set(columns, vectors, there, backend)
-        if postings is not None and there.is_cpu:
+        vectors = moved(vectors, target) if postings is None else to_device(vectors, target)
+        index = cls.__new__(cls)._set(columns, vectors, target, backend)
+        if postings is not None and target.is_cpu:
             index._sparse_search = InvertedIndex(postings, columns.doc_offsets)
         return index
 
     def take(self, documents: Sequence[int] | Ints) -> Self:
-        """Return the index of some documents; their passages are numbered anew.
+        """Return the index of some documents, which are renumbered from 0.
 
         Parameters
         ----------
         documents : (n,) int
-            Rising document numbers; at least one must have a passage. Dense vectors of consecutive documents are not
-            copied.
+            Rising document numbers; at least one of the documents must have a passage. Dense vectors of consecutive
+            documents are not copied.
         """
         rows, columns = self.columns.take(documents)
         first, end = int(rows[0]), int(rows[-1]) + 1
@@ -194,19 +209,22 @@ class PassageIndex(PassageTable):
         return type(self).__new__(type(self))._set(columns, some, self.device, self.backend)
 
     def extended(self, vectors: Matrix, doc_offsets: Ints | None, *, passage_ids: Ids, doc_ids: Ids) -> Self:
-        """Return an index with more documents after the present ones.
+        """Return an index with more documents.
 
         Parameters
         ----------
         vectors : (m, d) array or sparse matrix
-            The vectors of their passages; sparse if the index is.
-        doc_offsets : (n_documents + 1,) int, or None
-            Where the passages of each document begin, from 0. None: every passage is a document.
-        passage_ids, doc_ids : (m,) and (n_documents,) str
-            An id that is in the index already, or occurs twice, raises :class:`InputError`.
+            The vectors of the new passages; sparse if the index is.
+        doc_offsets, passage_ids, doc_ids
+            The new documents, as in the class; ``doc_offsets`` begin at 0.
+
+        Raises
+        ------
+        InputError
+            If an id is in the index already, or if vectors, offsets and ids do not fit together.
         """
         more = to_device(check_like(vectors, "passages", self.vectors), self.device)
-        columns = self.columns.joined(Columns.checked(int(more.shape[0]), doc_offsets, passage_ids, doc_ids))
+        columns = self.columns.joined(Columns.validated(int(more.shape[0]), doc_offsets, passage_ids, doc_ids))
         with self.device.current():
             if self.is_sparse:
                 both = self.device.sparse.vstack([self.vectors, more], format="csr")
@@ -224,7 +242,7 @@ class PassageIndex(PassageTable):
 
     @property
     def backend_used(self) -> str:
-        """The name of the backend that searches; it changes if the chosen one proves inexact."""
+        """The name of the backend in use. It changes if the chosen backend returns inexact scores."""
         return self._exact_search.backend.name if not self.is_sparse else self._sparse_search.name
 
     @property
@@ -238,7 +256,7 @@ class PassageIndex(PassageTable):
 
     @cached_property
     def _sparse_search(self) -> InvertedIndex | ProductSearch:
-        """The search over sparse vectors, which needs as much memory as the vectors."""
+        """The search over sparse vectors; it needs as much memory as the vectors."""
         if self.device.is_cpu:
             return InvertedIndex(sparse.csc_matrix(self.vectors), self.doc_offsets)
         with self.device.current():
@@ -250,26 +268,26 @@ class PassageIndex(PassageTable):
         Parameters
         ----------
         queries : (m, d) array or sparse matrix
-            Sparse if the index is.
+            Sparse if the index is. Queries from the CPU may search an index on a device.
         k : int
-            From 1 to the number of passages.
+            Number of passages for each query, from 1 to the number of passages of the index.
         exclude : (m,), optional
-            The document to leave out of each row: its id (None for none) or its number (-1 for none).
+            The document that each query must not find: its id (None for none) or its number (-1 for none).
 
         Returns
         -------
         Hits
-            (m, k). A row is shorter where the excluded document leaves fewer passages, and empty for a zero vector.
-            NumPy arrays for queries from the CPU, CuPy arrays for queries on a device.
+            (m, k), NumPy arrays for queries from the CPU and CuPy arrays for queries on a device. A row has fewer hits
+            if the excluded document leaves fewer passages, and none for a zero vector.
 
         Raises
         ------
         InputError
-            For vectors of another width or kind or with NaN, k out of range, and an unknown document.
+            If queries have another width or kind or NaN, k is out of range, or a document is unknown.
         DeviceError
-            For queries on another device than the index.
+            If queries are on another device than the index.
         """
-        queries, on_host = self._placed(queries)
+        queries, on_host = self._place_queries(queries)
         self.check_k(k)
         m = int(queries.shape[0])
         excluded = self.excluded(exclude, m)
@@ -291,33 +309,32 @@ class PassageIndex(PassageTable):
     def documents(
         self, queries: Matrix, k: int, *, exclude: Exclude | None = None, hits: Hits | None = None
     ) -> tuple[Ints, Ints, Floats]:
-        """Rank documents by their nearest passage (MaxP), over all passages.
+        """Rank all documents by their nearest passage (MaxP).
 
         Parameters
         ----------
         queries, exclude : (m, d) array or sparse matrix; (m,), optional
             As in :meth:`search`.
         k : int
-            At least 1.
+            Number of documents for each query, at least 1.
         hits : Hits, optional
-            The result of :meth:`search` for the same queries, of any length; only rows for which it is too short are
-            searched again.
+            The result of :meth:`search` for the same queries, with any k. It saves the search of the queries for which
+            it is deep enough.
 
         Returns
         -------
         (query row, document, score), each (n_found,) NumPy
-            Every document that scores at least as high as the ``k``-th best, so a :class:`Run` can break ties by id.
-            Rows rise.
+            All documents that score at least as high as the ``k``-th best: :class:`Run` breaks ties by id. Rows rise.
         """
         check_parameters("documents", {"k": k}, {"k": COUNT})
-        queries, _ = self._placed(queries)
+        queries, _ = self._place_queries(queries)
         excluded = self.excluded(exclude, int(queries.shape[0]))
         none = np.empty(0, dtype=np.int64)
         found: list[tuple[Ints, Ints, Floats]] = [(none, none, np.empty(0, dtype=np.float32))]
-        left, depth = np.arange(len(excluded)), min(len(self), 3 * k)  # the rows that are not complete
+        left, depth = np.arange(len(excluded)), min(len(self), 3 * k)  # the rows that are still to be searched
         if hits is not None:
             if len(hits) != len(left):
-                raise InputError(f"hits of {len(hits)} queries for {len(left)}")
+                raise InputError(f"hits must have one row for each of the {len(left)} queries, found {len(hits)}")
             left = self._best_documents(hits, k, left, found)
         if self.is_sparse and isinstance(self._sparse_search, InvertedIndex):
             some = queries[left], k, excluded[left], self.doc_of
@@ -334,7 +351,7 @@ class PassageIndex(PassageTable):
         return rows[order], documents[order], scores[order]
 
     def _best_documents(self, hits: Hits, k: int, rows: Ints, found: list[tuple[Ints, Ints, Floats]]) -> Ints:
-        """Add the documents of hits to ``found``; return the rows whose hits are too few to be sure of them."""
+        """Add the best documents of hits to ``found``; return the rows whose hits are not deep enough to know them."""
         left = []
         for start in range(0, len(hits), _BATCH):
             batch = slice(start, start + _BATCH)
@@ -342,13 +359,13 @@ class PassageIndex(PassageTable):
             row, _, passages, scores = part.flat()
             document = self.doc_of[passages]
             _, first = np.unique(row * len(self.doc_ids) + document, return_index=True)
-            first.sort()  # a document's best passage is its first in the list
+            first.sort()  # a document's first passage in the list is its best
             row, document, scores = row[first], document[first], scores[first]
             counts = np.bincount(row, minlength=len(part))
             enough = counts >= k
             kth = np.full(len(part), -np.inf)
             kth[enough] = scores[(np.cumsum(counts) - counts)[enough] + k - 1]
-            # A row is complete if it has all passages, or if no passage after the last can tie with the k-th document.
+            # A row is complete if it has all passages, or if its last passage scores below the k-th document.
             last = part.scores[:, -1]
             complete = np.isneginf(last) | (enough & (kth > last)) | (part.scores.shape[1] >= len(self))
             kept = complete[row] & (scores >= kth[row])
@@ -357,16 +374,16 @@ class PassageIndex(PassageTable):
         return np.concatenate([rows[:0], *left])
 
     def similarities(self, queries: Matrix, document: int) -> Floats:
-        """Return (m, passages of the document) the inner products of query vectors (m, d) with its passages."""
-        queries, _ = self._placed(queries)
+        """Return the inner products of query vectors (m, d) with a document's passages, (m, n_passages)."""
+        queries, _ = self._place_queries(queries)
         start, end = (int(edge) for edge in self.doc_offsets[document : document + 2])
         with self.device.current():
             products = queries.astype(np.float64) @ self.vectors[start:end].astype(np.float64).T
             found: Floats = to_numpy(products.toarray() if self.is_sparse else products).astype(np.float32)
             return found
 
-    def _placed(self, queries: Matrix) -> tuple[Matrix, bool]:
-        """Return checked queries on the index's device, and whether they came from the CPU."""
+    def _place_queries(self, queries: Matrix) -> tuple[Matrix, bool]:
+        """Check queries and copy them to the index's device; return them, and whether they came from the CPU."""
         on_host = device_of(queries).is_cpu
         if not on_host:
             queries = placed(queries, self.device, "queries")
@@ -374,19 +391,19 @@ class PassageIndex(PassageTable):
 
 
 def _read_vectors(path: Path) -> tuple[Matrix, sparse.csc_matrix | None]:
-    """Return the vectors and, if they are sparse, their inverted index; both memory-mapped."""
+    """Return the memory-mapped vectors and, if they are sparse, their inverted index."""
     tensors = mapped_tensors(path)
     if "vectors" in tensors:
         return tensors["vectors"], None
-    rows, columns = (_matrix(tensors, side) for side in _KINDS)
+    rows, columns = (_mapped_matrix(tensors, side) for side in _KINDS)
     return rows, columns
 
 
-def _matrix(tensors: Tensors, side: str) -> Any:
-    """Make a matrix of mapped arrays, without a copy; its numbers are checked, for compiled loops do not."""
+def _mapped_matrix(tensors: Tensors, side: str) -> Any:
+    """Make a sparse matrix of mapped arrays, without a copy; check its indexes, because compiled loops do not."""
     parts = tuple(tensors[f"{side}.{part}"] for part in _PARTS)
     matrix = _KINDS[side](parts, shape=tuple(len(tensors[f"{each}.indptr"]) - 1 for each in _KINDS))
     matrix.check_format(full_check=True)
     matrix.data, matrix.indices, matrix.indptr = parts
-    matrix.has_canonical_format = True  # check_sparse made it so before it was saved
+    matrix.has_canonical_format = True  # as check_sparse made it before it was saved
     return matrix

@@ -1,8 +1,8 @@
-"""Search term by term in an inverted index (Turtle & Flood 1995): the best passages, or documents by their best one.
+"""Select the best passages or documents from term-at-a-time scores of an inverted index (Turtle & Flood 1995).
 
-A *scorer* turns a query row into the values of all passages: an array of uint32 that rise with the score, 0 for a
-passage that shares no term with the query. Indexes into arrays are uint32 where they can be: numba checks signed
-indexes for being negative, which takes as long as an addition.
+A *scorer* maps a query row to the values of all passages, uint32 numbers that rise with the score. A passage that
+shares no term with the query has the value 0. Arrays are indexed by uint32 where possible, because numba checks whether
+a signed index is negative, which takes as long as an addition.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from haybale.retrieval.hits import NO_PASSAGE, Ints
 T = TypeVar("T")
 Values = NDArray[np.uint32]
 Scorer = Callable[[int], Values]  # query row -> (n_passages,) values, which the caller may overwrite
-NewScorer = Callable[[], Scorer]  # makes a scorer for one thread, with its own buffers
+NewScorer = Callable[[], Scorer]  # makes a scorer with its own buffers, for one thread
 
 _BATCH = 1024  # queries between two steps of the progress bar
-_QUERIES = 32  # queries of one task; they share the buffers of a scorer
-_GROUP = 16  # values in a group, whose highest value is looked at first
+_QUERIES = 32  # queries of one task, which share a scorer
+_GROUP = 16  # values in a group; groups with a low maximum are skipped
 _DIGITS = ((21, 11), (10, 11), (0, 10))  # (shift, bits) of the digits of a value, from the highest
 
 
@@ -35,17 +35,18 @@ def top_passages(m: int, k: int, scorer: NewScorer, doc_offsets: Ints, excluded:
     Parameters
     ----------
     m, k : int
-        Numbers of query rows and of passages for each.
+        Number of queries, and of passages for each query.
     scorer : function
+        Makes a scorer.
     doc_offsets : (n_documents + 1,) int64
         Where the passages of each document begin.
     excluded : (m,) int64
-        The document to leave out of each row, -1 for none.
+        The document that each query excludes, -1 for none.
 
     Returns
     -------
     (numbers, values) : (m, k) int64 and uint32
-        -1 and 0 where a row has fewer.
+        Rows with fewer passages are padded with -1 and 0.
     """
     passages, values = np.full((m, k), NO_PASSAGE), np.zeros((m, k), dtype=np.uint32)
 
@@ -53,14 +54,14 @@ def top_passages(m: int, k: int, scorer: NewScorer, doc_offsets: Ints, excluded:
         score = scorer()
         found = np.empty(int(doc_offsets[-1]) + 1, dtype=np.uint32)
         for row in rows:
-            of_row = _without(score(row), doc_offsets, excluded[row])
-            numbers = found[: _find(of_row, k, found)]
-            # Value and number as one key: the highest value first, among equal values the lowest number.
+            of_row = _exclude(score(row), doc_offsets, excluded[row])
+            numbers = found[: _find_top(of_row, k, found)]
+            # One key of value and number sorts by falling value, then by rising number.
             keys = np.sort((~of_row[numbers]).astype(np.uint64) << np.uint64(32) | numbers)[:k]
             passages[row, : len(keys)] = keys.astype(np.uint32)
             values[row, : len(keys)] = ~(keys >> np.uint64(32)).astype(np.uint32)
 
-    _by_rows(search, m)
+    _map_rows(search, m)
     return passages, values
 
 
@@ -69,13 +70,13 @@ def top_documents(
 ) -> tuple[Ints, Ints, Values]:
     """Return the documents whose best passage has at least the value of the k-th best document.
 
-    So documents that tie with the k-th are returned too. Parameters are those of :func:`top_passages`; ``doc_of``
-    (n_passages,) is the document of each passage.
+    Documents that tie with the k-th are returned too. The parameters are those of :func:`top_passages`, and ``doc_of``
+    (n_passages,), the document of each passage.
 
     Returns
     -------
     (query row, document, value), each (n_found,)
-        Rows rise, and documents rise within a row.
+        Sorted by row, then by document.
     """
     of = doc_of.astype(np.uint32)
 
@@ -83,27 +84,27 @@ def top_documents(
         score, best = scorer(), np.empty(len(doc_offsets) - 1, dtype=np.uint32)
         found, parts = np.empty(len(doc_offsets), dtype=np.uint32), []
         for row in rows:
-            _best_of_documents(_without(score(row), doc_offsets, excluded[row]), of, best)
-            numbers = np.sort(found[: _find(best, k, found)])
+            _max_by_document(_exclude(score(row), doc_offsets, excluded[row]), of, best)
+            numbers = np.sort(found[: _find_top(best, k, found)])
             parts.append((numbers, best[numbers]))
         return parts
 
-    parts = [part for done in _by_rows(search, m) for part in done]
+    parts = [part for done in _map_rows(search, m) for part in done]
     rows = np.repeat(np.arange(m), [len(numbers) for numbers, _ in parts])
     none = np.empty(0, dtype=np.uint32)
     documents, values = (np.concatenate([none, *(part[column] for part in parts)]) for column in (0, 1))
     return rows, documents.astype(np.int64), values
 
 
-def frozen(array: NDArray[Any]) -> NDArray[Any]:
-    """Return a read-only view, like the arrays of an opened file: the loops are compiled for read-only arrays alone."""
+def read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """Return a read-only view. All arrays are passed so, because numba compiles a loop once more for writable ones."""
     array = array.view()
     array.flags.writeable = False
     return array
 
 
-def _by_rows(work: Callable[[range], T], m: int) -> list[T]:
-    """Call ``work`` on all query rows, 32 at a time on threads; return the results in order."""
+def _map_rows(work: Callable[[range], T], m: int) -> list[T]:
+    """Call ``work`` on slices of the query rows, in threads; return the results in order."""
     done: list[T] = []
     for start in track(range(0, m, _BATCH), "searching terms"):
         end = min(start + _BATCH, m)
@@ -111,31 +112,30 @@ def _by_rows(work: Callable[[range], T], m: int) -> list[T]:
     return done
 
 
-def _without(values: Values, doc_offsets: Ints, document: int) -> Values:
-    """Set the values of a document's passages to 0; -1 is none."""
+def _exclude(values: Values, doc_offsets: Ints, document: int) -> Values:
+    """Set the values of a document's passages to 0; -1 stands for no document."""
     if document >= 0:
         values[doc_offsets[document] : doc_offsets[document + 1]] = 0
     return values
 
 
 @njit(nogil=True, cache=True)
-def _best_of_documents(values: Any, doc_of: Any, best: Any) -> None:  # pragma: no cover - compiled
-    """Set ``best`` to the highest value among each document's passages."""
+def _max_by_document(values: Any, doc_of: Any, best: Any) -> None:  # pragma: no cover - compiled
+    """Set ``best`` to the highest value of each document's passages."""
     for document in range(len(best)):
         best[document] = 0
-    for passage in range(len(doc_of)):  # in a loop over documents, the branch at the end of each is mispredicted
+    for passage in range(len(doc_of)):  # a nested loop mispredicts the end of each document
         document, value = doc_of[passage], values[passage]
         before = best[document]
         best[document] = value if value > before else before
 
 
 @njit(nogil=True, cache=True)
-def _find(values: Any, k: int, found: Any) -> int:  # pragma: no cover - compiled
-    """Write the numbers of the k highest values above 0, and of those equal to the k-th, to ``found``; return how many.
+def _find_top(values: Any, k: int, found: Any) -> int:  # pragma: no cover - compiled
+    """Write the numbers of the k highest positive values, with ties at the k-th, to ``found``; return how many.
 
-    ``found`` is (n + 1,). Values are grouped first, number i in group i modulo the number of groups, so the highest
-    value of each group is computed row by row. Let t be the k-th highest of these: at least k values are t or more,
-    so only groups with such a value are looked at.
+    ``found`` is (n + 1,). Value i is in group i modulo the number of groups. Let t be the k-th highest group maximum:
+    at least k values are t or more, so groups with a lower maximum are skipped.
     """
     groups, n = len(values) // _GROUP, 0
     tops = values[:groups].copy()
@@ -147,7 +147,7 @@ def _find(values: Any, k: int, found: Any) -> int:  # pragma: no cover - compile
     for group in range(groups):
         if tops[group] >= least:
             for number in range(group, _GROUP * groups, groups):
-                found[n] = number  # is overwritten by the next one if its value is too low
+                found[n] = number  # overwritten by the next number if its value is too low
                 n += values[number] >= least
     for number in range(_GROUP * groups, len(values)):
         found[n] = number
@@ -161,7 +161,7 @@ def _find(values: Any, k: int, found: Any) -> int:  # pragma: no cover - compile
 
 @njit(nogil=True, cache=True)
 def _kth_highest(values: Any, k: int) -> Any:  # pragma: no cover - compiled
-    """Return the k-th highest value, or 1 if fewer are above 0, by radix selection; the values are reordered."""
+    """Return the k-th highest value, at least 1, by radix selection; the values are reordered."""
     n = len(values)
     if n < k:
         return np.uint32(1)
@@ -178,7 +178,7 @@ def _kth_highest(values: Any, k: int) -> Any:  # pragma: no cover - compiled
         kept = 0
         for i in range(n):
             value = values[i]
-            values[kept] = value  # is overwritten by the next one if it has another digit
+            values[kept] = value  # overwritten by the next value if its digit differs
             kept += ((value >> low) & mask) == digit
         n = kept
     return max(values[0], np.uint32(1))

@@ -1,7 +1,11 @@
-"""The passages of an index: to which documents they belong, and their ids. Ids are strings outside, numbers inside."""
+"""Map the passages of an index to their documents, and numbers to ids.
+
+Users name passages and documents by ids, which are strings. Indexes number them from 0.
+"""
 
 from __future__ import annotations
 
+import reprlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -30,31 +34,30 @@ from haybale.manifest import read_table, write_table
 from haybale.retrieval.hits import Hits, Ints
 
 Ids = Sequence[str] | Strings
-Exclude = Sequence[int] | Sequence[str | None] | Ints  # a document for each query: numbers (-1: none) or ids (None)
+# The document that each query excludes: its number (-1 for none) or its id (None for none).
+Exclude = Sequence[int] | Sequence[str | None] | Ints
 
 _DOCUMENTS, _PASSAGES = "documents.parquet", "passages.parquet"
 TABLE_FILES = (_DOCUMENTS, _PASSAGES)
 _SCHEMAS = {
-    _DOCUMENTS: pa.schema([("id", pa.large_string()), ("passages", pa.int64())]),  # its number of passages
+    _DOCUMENTS: pa.schema([("id", pa.large_string()), ("passages", pa.int64())]),  # number of passages
     _PASSAGES: pa.schema([("id", pa.large_string())]),
 }
 
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """The documents of passages and the ids of both, checked once: indexes of the same passages share them."""
+    """The documents of passages, and the ids of both. Indexes of the same passages share one instance."""
 
     doc_offsets: Ints  # (n_documents + 1,)
     passage_ids: Strings  # (n,)
     doc_ids: Strings  # (n_documents,)
 
     @classmethod
-    def checked(cls, n: int, doc_offsets: Ints | None, passage_ids: Ids | None, doc_ids: Ids | None) -> Columns:
-        """Check the columns of n passages; parameters as in :class:`PassageTable`."""
-        offsets: Ints = np.arange(n + 1) if doc_offsets is None else whole_numbers(doc_offsets, "doc_offsets")
-        if not len(offsets) or offsets[0] != 0 or offsets[-1] != n or (np.diff(offsets) < 0).any():
-            raise InputError(f"doc_offsets must rise from 0 to the number of passages, {n}")
-        return cls(offsets, _distinct(passage_ids, n, "passage"), _distinct(doc_ids, len(offsets) - 1, "doc"))
+    def validated(cls, n: int, doc_offsets: Ints | None, passage_ids: Ids | None, doc_ids: Ids | None) -> Columns:
+        """Make the columns of n passages from the arguments of :class:`PassageTable`, after checking them."""
+        offsets = np.arange(n + 1) if doc_offsets is None else check_offsets(doc_offsets, n, "doc_offsets", "passages")
+        return cls(offsets, _distinct_ids(passage_ids, n, "passage"), _distinct_ids(doc_ids, len(offsets) - 1, "doc"))
 
     @cached_property
     def doc_of(self) -> Ints:
@@ -70,20 +73,20 @@ class Columns:
         return Lookup(self.doc_ids)
 
     def take(self, documents: Sequence[int] | Ints) -> tuple[Ints, Columns]:
-        """Return the passage numbers and the columns of some documents; their numbers rise, and one has a passage."""
+        """Return the passage numbers and the columns of some documents, given by rising document numbers."""
         chosen = rising_numbers(documents, len(self.doc_ids), "document")
         rows, offsets = ragged_take(self.doc_offsets, chosen)
         if not len(rows):
-            raise InputError(f"none of the {len(chosen)} documents to be taken has a passage")
+            raise InputError(f"none of the {len(chosen)} chosen documents has a passage; choose at least one that has")
         return rows, Columns(offsets, strings_at(self.passage_ids, rows), strings_at(self.doc_ids, chosen))
 
     def joined(self, other: Columns) -> Columns:
-        """Append the documents of ``other``; an id that both have raises."""
+        """Append the documents of ``other``; raise InputError for an id that both have."""
         ids = []
         for name, kind in (("passage_ids", "passage"), ("doc_ids", "document")):
             mine, more = getattr(self, name), getattr(other, name)
             if (twice := first_in_both(mine, more)) is not None:
-                raise InputError(f"{kind} id {twice!r} is in the index already")
+                raise InputError(f"{kind} id {twice!r} is in the index already; give new ids")
             ids.append(joined_strings(mine, more))
         return Columns(joined_offsets(self.doc_offsets, other.doc_offsets), *ids)
 
@@ -102,16 +105,16 @@ class Columns:
 
 
 class PassageTable:
-    """Passages 0..n-1, grouped by document; the base class of the indexes.
+    """Passages numbered from 0 and grouped by document: the base class of the indexes.
 
     Parameters
     ----------
     n : int
         Number of passages.
     doc_offsets : (n_documents + 1,) int, optional
-        Where the passages of each document begin. By default, every passage is a document.
+        Passages ``doc_offsets[i]:doc_offsets[i + 1]`` belong to document i. By default, every passage is a document.
     passage_ids, doc_ids : (n,) and (n_documents,) strings or whole numbers, optional
-        The defaults are the numbers as strings.
+        Distinct ids. The defaults are the numbers as strings.
     """
 
     columns: Columns
@@ -120,8 +123,8 @@ class PassageTable:
         self, n: int, doc_offsets: Ints | None = None, passage_ids: Ids | None = None, doc_ids: Ids | None = None
     ) -> None:
         if n == 0:
-            raise InputError("an index needs at least one passage")
-        self.columns = Columns.checked(n, doc_offsets, passage_ids, doc_ids)
+            raise InputError(f"an index needs at least one passage, found {n}")
+        self.columns = Columns.validated(n, doc_offsets, passage_ids, doc_ids)
 
     @property
     def doc_offsets(self) -> Ints:
@@ -144,11 +147,11 @@ class PassageTable:
         return int(self.doc_offsets[-1])
 
     def numbers(self, passage_ids: Iterable[Any]) -> Ints:
-        """Return the numbers (n,) of passage ids; an unknown id raises."""
+        """Return the numbers (n,) of passage ids; raise InputError for an unknown id."""
         return self.columns.passage_lookup.numbers(passage_ids, "passage")
 
     def document_numbers(self, doc_ids: Iterable[Any]) -> Ints:
-        """Return the numbers (n,) of document ids; an unknown id raises."""
+        """Return the numbers (n,) of document ids; raise InputError for an unknown id."""
         return self.columns.document_lookup.numbers(doc_ids, "document")
 
     def ids(self, hits: Hits) -> list[list[str]]:
@@ -158,12 +161,12 @@ class PassageTable:
         return [part.tolist() for part in np.split(names, np.searchsorted(rows, np.arange(1, len(hits))))][: len(hits)]
 
     def check_k(self, k: int) -> None:
-        """Raise unless k is a whole number from 1 to the number of passages."""
+        """Raise InputError unless k is a whole number from 1 to the number of passages."""
         if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 1 <= k <= len(self):
-            raise InputError(f"k must lie between 1 and the number of passages in the index, {len(self)}; found {k}")
+            raise InputError(f"k must lie between 1 and the number of passages in the index, {len(self)}; found {k!r}")
 
     def excluded(self, exclude: Exclude | None, m: int) -> Ints:
-        """Return (m,) the number of the document that each query leaves out, -1 for none."""
+        """Return the number of the document that each query excludes, (m,) with -1 for none."""
         if exclude is None or (m == 0 and len(exclude) == 0):
             return np.full(m, -1)
         numbers = given = to_numpy(exclude)
@@ -173,14 +176,21 @@ class PassageTable:
             numbers[named] = self.document_numbers(given[named].tolist())
         whole = numbers.dtype.kind in "iu" and numbers.shape == (m,)
         if not whole or (numbers >= len(self.doc_ids)).any() or (numbers < -1).any():
-            raise InputError(
-                f"exclude must hold {m} document ids, or numbers below {len(self.doc_ids)} and -1 for none"
-            )
+            allowed = f"{m} document ids, or numbers below {len(self.doc_ids)} and -1 for none"
+            raise InputError(f"exclude must hold {allowed}; give one for each query")
         return numbers.astype(np.int64)  # type: ignore[no-any-return]
 
 
+def check_offsets(offsets: Any, n: int, name: str, items: str) -> Ints:
+    """Return offsets as integers; raise InputError unless they rise from 0 to n, the number of ``items``."""
+    found = whole_numbers(to_numpy(offsets), name)
+    if not len(found) or found[0] != 0 or found[-1] != n or (np.diff(found) < 0).any():
+        raise InputError(f"{name} must rise from 0 to the number of {items}, {n}; found {reprlib.repr(found.tolist())}")
+    return found
+
+
 def document_offsets(doc_ids: Strings) -> tuple[Ints, list[str]]:
-    """Return where documents begin (n_documents + 1,) and their ids, from the document id of each passage.
+    """Return the offsets (n_documents + 1,) and the ids of documents, given the document id of each passage.
 
     >>> document_offsets(pa.chunked_array([["a", "a", "b"]]))
     (array([0, 2, 3]), ['a', 'b'])
@@ -190,11 +200,12 @@ def document_offsets(doc_ids: Strings) -> tuple[Ints, list[str]]:
     return np.append(starts, len(column)), column[starts].tolist()
 
 
-def _distinct(ids: Ids | None, n: int, kind: str) -> Strings:
-    """Return n distinct ids as a column; by default the numbers."""
+def _distinct_ids(ids: Ids | None, n: int, kind: str) -> Strings:
+    """Return n ids as a column of strings, by default the numbers; raise InputError for duplicates."""
     column = id_strings(range(n) if ids is None else ids, kind)
     if len(column) != n:
         raise InputError(f"expected {n} {kind}_ids, found {len(column)}")
     if len(column.unique()) != n:
-        raise InputError(f"{kind}_ids hold an id twice: {Counter(column.to_pylist()).most_common(1)[0][0]!r}")
+        twice = Counter(column.to_pylist()).most_common(1)[0][0]
+        raise InputError(f"{kind}_ids hold an id twice: {twice!r}; give ids that do not repeat")
     return column

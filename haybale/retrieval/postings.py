@@ -1,4 +1,4 @@
-"""The texts of each term and its counts there: what BM25 needs of texts, for any k1 and b."""
+"""The term counts of texts, by term: the part of a BM25 index that does not depend on k1 and b."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from haybale.collections.collection import indptr_from_counts
 from haybale.embeddings.counting import TermCounts
 from haybale.parallel import in_threads
 from haybale.retrieval.hits import Ints
-from haybale.retrieval.inverted import frozen
+from haybale.retrieval.inverted import read_only
 from haybale.vectors import Floats
 
-_PAIRS = 2**18  # pairs of one task
+_PAIRS = 2**18  # pairs that one task weighs
 
 
 @dataclass(frozen=True, eq=False)
 class Postings:
-    """The (text, term) pairs that occur, sorted by term, then by text, 8 bytes each; and their statistics.
+    """The (text, term) pairs that occur, sorted by term, then by text, with the statistics of the texts.
 
     After :meth:`take`, the statistics are still those of all texts.
     """
 
     texts: NDArray[np.int32]  # (n_pairs,)
-    counts: NDArray[np.int32]  # (n_pairs,)
+    counts: NDArray[np.int32]  # (n_pairs,) term frequencies
     offsets: Ints  # (n_terms + 1,) where the pairs of each term begin
     lengths: Ints  # (n_texts,) number of terms of each text, with repetitions
-    frequencies: Ints  # (n_terms,) document frequency: the number of all texts with the term
+    frequencies: Ints  # (n_terms,) document frequencies among all texts
     n_texts: int  # number of all texts
     n_terms: int  # number of terms of all texts, with repetitions
 
     @classmethod
     def of(cls, counts: TermCounts) -> Postings:
-        """Sort the counts of texts by term.
+        """Sort term counts by term.
 
         >>> from haybale.analysis import Analyzer
         >>> postings = Postings.of(TermCounts.of(["dog lead dog", "lead"], Analyzer("english")))
@@ -51,14 +51,14 @@ class Postings:
         return cls(texts, times, offsets, lengths, np.diff(offsets), len(lengths), int(lengths.sum()))
 
     def weights(self, k1: float, b: float) -> Floats:
-        """Return (n_pairs,) float32 idf · tf / (tf + k1 · (1 - b + b · length / mean length)), computed as by bm25s."""
+        """Return the weight of each pair, (n_pairs,) float32; see :class:`BM25Index` for the formula."""
         values, places = np.unique(self.frequencies, return_inverse=True)
-        # math.log, as in bm25s; NumPy's logarithm may differ in the last bit.
+        # math.log as in bm25s: NumPy's logarithm may differ in the last bit.
         logs = [math.log(1 + (self.n_texts - df + 0.5) / (df + 0.5)) for df in values.tolist()]
         idf = np.array(logs, dtype=np.float32)[places]
         norm = k1 * ((1 - b) + b * self.lengths / (self.n_terms / self.n_texts))
         out = np.empty(len(self.texts), dtype=np.float32)
-        index = frozen(self.offsets), frozen(self.texts), frozen(self.counts)
+        index = read_only(self.offsets), read_only(self.texts), read_only(self.counts)
 
         def weigh(start: int) -> None:
             _weigh(start, min(start + _PAIRS, len(out)), *index, idf, norm, out)
@@ -67,21 +67,21 @@ class Postings:
         return out
 
     def pairs(self, term: int, start: int, end: int) -> slice:
-        """Return where the pairs of a term and the texts ``start:end`` are."""
+        """Return the slice of the pairs of a term and the texts ``start:end``."""
         first, last = self.offsets[term : term + 2]
         return slice(*(first + np.searchsorted(self.texts[first:last], (start, end))))
 
     def take(self, chosen: Ints) -> tuple[Postings, NDArray[np.bool_]]:
-        """Return the postings of the texts ``chosen`` (rising numbers), and (n_pairs,) which pairs these are."""
+        """Return the postings of some texts, given by rising numbers, and the mask of their pairs, (n_pairs,)."""
         places = np.full(len(self.lengths), -1, dtype=np.int32)
         places[chosen] = np.arange(len(chosen), dtype=np.int32)
         texts = places[self.texts]
-        there = texts >= 0
-        pairs = texts[there], self.counts[there], indptr_from_counts(there.astype(np.int64))[self.offsets]
-        return Postings(*pairs, self.lengths[chosen], self.frequencies, self.n_texts, self.n_terms), there
+        kept = texts >= 0
+        pairs = texts[kept], self.counts[kept], indptr_from_counts(kept.astype(np.int64))[self.offsets]
+        return Postings(*pairs, self.lengths[chosen], self.frequencies, self.n_texts, self.n_terms), kept
 
     def extended(self, more: Postings) -> Postings:
-        """Return the postings with more texts after these; both number the terms alike, ``more`` may have more."""
+        """Append the texts of ``more``, whose vocabulary extends this one."""
         sizes = np.zeros((2, len(more.frequencies)), dtype=np.int64)
         sizes[0, : len(self.frequencies)], sizes[1] = np.diff(self.offsets), np.diff(more.offsets)
         terms = np.concatenate([np.repeat(np.arange(sizes.shape[1]), each) for each in sizes])
@@ -103,7 +103,7 @@ class Postings:
 def _weigh(
     first: int, end: int, offsets: Any, texts: Any, counts: Any, idf: Any, norm: Any, out: Any
 ) -> None:  # pragma: no cover - compiled
-    """Compute the weights of the pairs first to end in float64, then round them."""
+    """Compute the weights of pairs ``first`` to ``end`` in float64, and round them."""
     term = np.searchsorted(offsets, first, side="right") - 1
     for pair in range(first, end):
         while offsets[term + 1] <= pair:

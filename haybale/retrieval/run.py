@@ -1,4 +1,4 @@
-"""A run: ranked documents for each query. Rankers return it; fusion and evaluation take it."""
+"""A run: the ranked documents of each query. Rankers return runs; fusion and evaluation read them."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from haybale.vectors import reals
 if TYPE_CHECKING:
     import pandas as pd
 
-DEPTH = 1000  # documents kept for each query by default
+DEPTH = 1000  # default number of documents kept for each query
 
 Scores = NDArray[np.float64]
 
 
 class Run:
-    """Ranked documents of queries, higher scores first, among equal scores the smaller document id.
+    """Ranked documents of queries, by falling score, then by rising document id.
 
-    Build one with :meth:`from_frame`, :meth:`from_trec` or :meth:`from_numbers`. Documents are stored as codes into a
-    table of ids, which the runs of one index share.
+    Make a run with :meth:`from_frame`, :meth:`from_trec` or :meth:`from_numbers`. Documents are stored as codes:
+    positions in a table of ids, which the runs of one index share.
 
     Parameters
     ----------
@@ -47,15 +47,15 @@ class Run:
     rows : (n,) int64
         Positions in ``query_ids``, rising.
     documents : (n,) int64
-        Codes into ``doc_ids``, in ranked order.
+        Positions in ``doc_ids``, in ranked order within a query.
     doc_ids : (n_documents,) table of distinct ids
     scores : (n,) float64
 
     Raises
     ------
     InputError
-        For ids that are missing, not ids, or duplicate. The class methods also raise for NaN and infinite scores, and
-        for a document that occurs twice for one query.
+        If an id is missing, invalid or duplicate. The class methods also raise it for NaN and infinite scores, and for
+        a document that occurs twice for one query.
 
     Examples
     --------
@@ -83,32 +83,37 @@ class Run:
         scores: NDArray[Any],
         k: int = DEPTH,
     ) -> Run:
-        """Make a run of flat columns in any order.
+        """Make a run from flat columns in any order.
 
         Parameters
         ----------
         query_ids : (m,) distinct ids
         doc_ids : (n_documents,) distinct ids
-            A chunked array of strings is shared, without a copy, by all runs made with it.
+            All runs made with the same chunked array of strings share it.
         rows, documents : (n,) int64
             Positions in ``query_ids`` and in ``doc_ids``.
         scores : (n,) numbers
         k : int, default 1000
-            Documents kept for each query.
+            Number of documents kept for each query.
         """
         query_ids, doc_ids = distinct_ids(query_ids, "run: query ids"), id_table(doc_ids)
         rows = numbers_below(rows, len(query_ids), "row").copy()  # the caller may change the original
         documents = numbers_below(documents, len(doc_ids), "document").copy()
         scores = reals(scores, "run: scores") + 0.0  # turns -0.0 into 0.0
         if not len(rows) == len(documents) == len(scores):
-            raise InputError(f"run: {len(rows)} rows, {len(documents)} documents and {len(scores)} scores")
+            sizes = f"{len(rows)} rows, {len(documents)} documents and {len(scores)} scores"
+            raise InputError(f"run: columns must have equal lengths, found {sizes}")
         finite = np.isfinite(scores)
         if not finite.all():
-            raise InputError(f"run: query {query_ids[rows[finite.argmin()]]!r} has a score that is no number")
-        if _any_twice(rows, documents, len(query_ids), len(doc_ids)):
-            raise InputError("run: a document occurs twice for one query")
+            wrong = int(finite.argmin())
+            raise InputError(f"run: query {query_ids[rows[wrong]]!r} must have finite scores, found {scores[wrong]}")
+        if _has_duplicates(rows, documents, len(query_ids), len(doc_ids)):
+            pairs, counts = np.unique(rows * len(doc_ids) + documents, return_counts=True)
+            row, document = divmod(int(pairs[counts > 1][0]), len(doc_ids))
+            twice = f"{doc_ids[document].as_py()!r} twice for query {query_ids[row]!r}"
+            raise InputError(f"run: the documents of a query must be distinct, found {twice}")
         if ((rows[1:] < rows[:-1]) | ((rows[1:] == rows[:-1]) & (scores[1:] > scores[:-1]))).any():
-            order = _by_score(scores, rows, len(query_ids), k)
+            order = _order_by_score(scores, rows, len(query_ids), k)
             rows, documents, scores = rows[order], documents[order], scores[order]
         tied = (rows[1:] == rows[:-1]) & (scores[1:] == scores[:-1])
         if tied.any():  # only tied documents are sorted by id
@@ -119,14 +124,14 @@ class Run:
 
     @classmethod
     def from_frame(cls, frame: Frame, k: int = DEPTH) -> Run:
-        """Make a run of a frame in any order; queries are in the order of their first occurrence.
+        """Make a run from a frame with rows in any order; queries are in the order of their first occurrence.
 
         Parameters
         ----------
-        frame : of pandas or cuDF, or a table of pyarrow
-            Columns ``query_id`` and ``doc_id``, strings or whole numbers, and ``score``; others are ignored.
+        frame : pandas or cuDF frame, or pyarrow table
+            Has the columns ``query_id`` and ``doc_id``, strings or whole numbers, and ``score``; others are ignored.
         k : int, default 1000
-            Documents kept for each query.
+            Number of documents kept for each query.
         """
         frame = to_pandas(frame, ["query_id", "doc_id", "score"], "run")
         check_filled(frame[["query_id", "doc_id"]], "run")
@@ -136,10 +141,8 @@ class Run:
 
     @classmethod
     def joined(cls, runs: Sequence[Run]) -> Run:
-        """Join runs about different queries, in their order."""
+        """Concatenate runs of different queries; raise InputError if two runs have the same query."""
         query_ids = [query for run in runs for query in run.query_ids]
-        if len(set(query_ids)) != len(query_ids):
-            raise InputError("runs to be joined must be about different queries")
         before = np.cumsum([0, *(len(run) for run in runs)])
         rows = [run._rows + start for run, start in zip(runs, before[:-1], strict=True)]
         doc_ids, documents = in_one_table([run._doc_ids for run in runs], [run._documents for run in runs])
@@ -149,31 +152,28 @@ class Run:
 
     @classmethod
     def from_trec(cls, path: Path | str, k: int = DEPTH) -> Run:
-        """Read a TREC run file, plain or ``.gz``. The scores decide the order, not the rank column.
-
-        A file written by :meth:`to_trec` gives a run with the same order, and with the scores of the file.
-        """
+        """Read a TREC run file, plain or ``.gz``. Documents are ordered by score; the rank column is ignored."""
         return cls.from_frame(read_trec_run(path), k)
 
     def to_trec(self, path: Path | str, tag: str = "haybale") -> None:
-        """Write a TREC run file, through a temporary file that is renamed.
+        """Write a TREC run file, atomically.
 
-        Evaluators read scores and not ranks, some as float32, and each orders equal scores in its own way. So the
-        scores in the file fall strictly within each query, also as float32: a score that does not is replaced by the
-        largest float32 below the score before it, and all others are exact. So every evaluator measures what
-        :func:`~haybale.evaluation.evaluate` measures.
+        Evaluators sort by score, some in float32, and break ties in different ways. So scores in the file fall strictly
+        within each query, also in float32: a score that does not is replaced by the largest float32 below the score
+        before it. All other scores are exact. So every evaluator gives the values of
+        :func:`~haybale.evaluation.evaluate`.
 
         Parameters
         ----------
         path : Path or str
-            An existing file is replaced; a name that ends in ``.gz`` is compressed.
+            An existing file is replaced. A file whose name ends in ``.gz`` is compressed.
         tag : str, default "haybale"
-            The name of the system, in the last column.
+            The name of the system in the last column.
 
         Raises
         ------
         InputError
-            For an id or a tag that is empty or contains white space; nothing is written.
+            If an id or the tag is empty or contains white space; nothing is written then.
         """
         names = take_strings(self._doc_ids, self._documents)
         check_trec([*self.query_ids, *names, tag])
@@ -196,7 +196,7 @@ class Run:
     @overload
     def to_frame(self, library: str) -> Any: ...
     def to_frame(self, library: str = "pandas") -> Any:
-        """Return a frame of all documents: ``query_id``, ``doc_id``, ``score`` (float64) and ``rank`` (from 1).
+        """Return a frame with the columns ``query_id``, ``doc_id``, ``score`` (float64) and ``rank`` (from 1).
 
         Parameters
         ----------
@@ -219,7 +219,7 @@ class Run:
         return self._rows, self._ranks, self._doc_ids.take(pa.array(self._documents)), self._scores
 
     def numbers_in(self, collection: Collection) -> tuple[Ints, Ints, Ints]:
-        """Return ``(query row, rank from 1, document)`` (n,) of all that is ranked, documents as numbers."""
+        """Return ``(query row, rank from 1, document)``, each (n,), with the document numbers of a collection."""
         rows, ranks, documents, table, _ = self.coded()
         if table is not collection.doc_ids and len(documents):
             used, place = np.unique(documents, return_inverse=True)
@@ -227,9 +227,9 @@ class Run:
         return rows, ranks, documents
 
     def coded(self) -> tuple[Ints, Ints, Ints, Strings, Scores]:
-        """Return ``(query row, rank from 1, document code, table of ids, score)``, like :meth:`flat`.
+        """Return ``(query row, rank from 1, document code, table of ids, score)``; see :meth:`flat`.
 
-        A code is a position in the table (n_documents,), which may have more ids than those ranked.
+        A code is a position in the table of ids, which may have ids that are not ranked.
 
         Examples
         --------
@@ -249,7 +249,7 @@ class Run:
         return Run(self.query_ids, self._rows[stay], self._documents[stay], self._doc_ids, self._scores[stay])
 
     def take(self, query_ids: Sequence[str]) -> Run:
-        """Return the rankings of some distinct queries, in the given order."""
+        """Return the run of some distinct queries, in the given order; raise InputError for an unknown query."""
         query_ids = as_ids(query_ids, "run: query ids")
         rows = np.array([self._position.get(query, -1) for query in query_ids], dtype=np.int64)
         if (rows < 0).any():
@@ -259,7 +259,7 @@ class Run:
         return Run(query_ids, of, self._documents[at], self._doc_ids, self._scores[at])
 
     def __getitem__(self, query_id: str) -> list[tuple[str, float]]:
-        """Return ``(document id, score)`` of one query, best first."""
+        """Return ``(document id, score)`` of one query, best first; raise InputError for an unknown query."""
         row = self._position.get(as_id(query_id, "run: query id"))
         if row is None:
             raise InputError(f"run: unknown query id {query_id!r}")
@@ -268,7 +268,7 @@ class Run:
         return list(zip(names, self._scores[part].tolist(), strict=True))
 
     def __len__(self) -> int:
-        """The number of queries."""
+        """Return the number of queries."""
         return len(self.query_ids)
 
     def __eq__(self, other: object) -> bool:
@@ -289,8 +289,7 @@ class Run:
         return f"Run of {len(self):,} queries, {len(self._rows):,} ranked documents"
 
     @property
-    def _ranks(self) -> Ints:
-        """(n,) from 1."""
+    def _ranks(self) -> Ints:  # (n,) from 1
         return np.arange(1, len(self._rows) + 1) - self._offsets[self._rows]
 
     @cached_property
@@ -299,14 +298,14 @@ class Run:
 
 
 def check_trec(names: Sequence[str]) -> None:
-    """Raise for ids, or a tag, that a TREC file cannot hold: empty ones, and those with white space."""
+    """Raise InputError for ids or a tag that a TREC file cannot hold: empty ones, or those with white space."""
     if " ".join(names).split() != names:
         name = next(name for name in names if name.split() != [name])
-        raise InputError(f"run: {name!r} cannot stand in a TREC file, whose columns are separated by spaces")
+        raise InputError(f"run: {name!r} cannot stand in a TREC file, which separates columns by spaces; change it")
 
 
-def _any_twice(rows: Ints, documents: Ints, n_queries: int, n_documents: int) -> bool:
-    """Return whether a pair of row and document occurs twice, by a table of marks if it is small, else by sorting."""
+def _has_duplicates(rows: Ints, documents: Ints, n_queries: int, n_documents: int) -> bool:
+    """Return whether a (row, document) pair occurs twice: by a bitmap if it is small, else by sorting."""
     pairs = rows * n_documents + documents
     if n_queries * n_documents <= 16 * len(pairs):
         mark = np.zeros(n_queries * n_documents, dtype=bool)
@@ -316,8 +315,8 @@ def _any_twice(rows: Ints, documents: Ints, n_queries: int, n_documents: int) ->
     return bool((pairs[1:] == pairs[:-1]).any())
 
 
-def _by_score(scores: Scores, rows: Ints, n_queries: int, k: int) -> Ints:
-    """Return an order by row and falling score, which may leave out documents after a query's k-th best score."""
+def _order_by_score(scores: Scores, rows: Ints, n_queries: int, k: int) -> Ints:
+    """Return the order by row and falling score, possibly without documents that score below a query's k-th best."""
     if len(rows) < 64 * n_queries or (rows[1:] < rows[:-1]).any():  # many short lists, or rows in any order
         return np.lexsort((-scores, rows))
     parts = [np.empty(0, dtype=np.int64)]
@@ -332,21 +331,21 @@ def _by_score(scores: Scores, rows: Ints, n_queries: int, k: int) -> Ints:
 
 
 def _strictly_falling(scores: Scores, rows: Ints, offsets: Ints) -> Scores:
-    """Return (n,) scores that fall strictly within each query, also as float32; others are unchanged.
+    """Lower scores where needed so that they fall strictly within each query, also in float32; see ``to_trec``.
 
     >>> _strictly_falling(np.array([1.0, 1.0, 0.5, 1.0]), np.array([0, 0, 0, 1]), np.array([0, 3, 4]))
     array([1.        , 0.99999994, 0.5       , 1.        ])
     """
-    # Number the float32 values in rising order: neighbouring values get neighbouring whole numbers, 0.0 gets 0.
+    # Number the float32 values in rising order. Neighbouring values get neighbouring numbers, and 0.0 gets 0.
     with np.errstate(over="ignore"):  # the largest scores become infinite
         bits = scores.astype(np.float32).view(np.int32).astype(np.int64)
     number = np.where(bits < 0, -(bits & 0x7FFFFFFF), bits)
     infinity = int(np.float32(np.inf).view(np.int32))
-    # Each number must be at least 1 below the one before it. Adding its place turns this into a running minimum.
+    # Each number must be below the one before it. Adding the rank turns this into a running minimum.
     place = np.arange(len(rows)) - offsets[rows]
-    apart = rows << 34  # so that the minimum starts anew at each query
+    apart = rows << 34  # makes the minimum start anew at each query
     falling = np.minimum.accumulate(number + place - apart) + apart - place
-    # Leave room for the scores that follow, so that a replaced score is finite.
+    # Leave room for the scores that follow, so that replaced scores are finite.
     last = offsets[rows + 1] - 1
     lowest = np.where(number[last] == -infinity, -infinity, 1 - infinity)
     falling = np.maximum(falling, lowest + last - np.arange(len(rows)))

@@ -1,14 +1,14 @@
-"""Exact search over a store of embeddings that no single memory holds: a shard a task, on threads or a cluster.
+"""Exact search over an embedding store that does not fit into memory, in threads, processes or on a cluster.
 
-Every block of a shard is searched by :class:`~haybale.retrieval.PassageIndex`, whose scores depend on one query and
-one passage alone; the best of all blocks in the total order are therefore the hits of one index over the whole store.
+A score depends on one query and one passage only. So the best hits of all shards, in the total order, are the hits of
+one index over the whole store.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -27,23 +27,28 @@ Found = tuple[Ints, Floats]  # (m, k) passage numbers and scores, best first
 
 
 class ShardedIndex(PassageTable):
-    """Exact inner-product search over an :class:`EmbeddingStore`; hits are those of ``PassageIndex.from_store``.
+    """Exact inner-product search over an :class:`EmbeddingStore`, with the hits of ``PassageIndex.from_store``.
 
-    A shard is a range of the store's chunks; each is searched by one task: in threads by default, by processes or on a
-    Dask cluster as ``joblib.parallel_config`` or :func:`~haybale.cluster.on_cluster` says. A task opens the store at
-    its path, which every worker must reach. The ids of all passages are held here; the vectors are not.
+    A shard is a range of the store's chunks, and one task searches it. Tasks run in threads by default; select
+    processes or a Dask cluster with ``joblib.parallel_config`` or :func:`~haybale.cluster.on_cluster`. Each task opens
+    the store by its path, which every worker must reach. The index itself holds ids, but no vectors.
 
     Parameters
     ----------
     store : EmbeddingStore
     n_shards : int, optional
-        None: as many as are searched at once.
+        Number of shards. By default, one for each task that runs at the same time.
     memory_budget : float, optional
-        Bytes of vectors in a task; None: half of the memory there is, divided by the tasks. One chunk is the least.
+        Bytes of vectors that a task holds; at least one chunk is read. By default, the tasks share half of the memory.
     device : str, default "cpu"
-        As :class:`PassageIndex` has it, found on each worker ("cuda" is its current device).
+        Where vectors are searched, as in :class:`PassageIndex`; on a worker, "cuda" is its current device.
     n_jobs : int, optional
-        For joblib.
+        Number of tasks at the same time, as for joblib.
+
+    Raises
+    ------
+    InputError
+        If a parameter is out of range.
     """
 
     def __init__(
@@ -68,13 +73,16 @@ class ShardedIndex(PassageTable):
         return self.store.dim
 
     def search(self, queries: Floats, k: int, *, exclude: Exclude | None = None) -> Hits:
-        """The k nearest passages of each query vector (m, d); all as :meth:`PassageIndex.search` has it.
+        """Return the k nearest passages of each query vector (m, d), as NumPy arrays; see :meth:`PassageIndex.search`.
 
-        Hits are NumPy arrays, wherever the queries are. Errors: also :class:`StoreError` where a worker does not find
-        this store, or a chunk is damaged, and :class:`ClusterError`.
+        Raises
+        ------
+        StoreError
+            If a worker does not find the store, or if a chunk is damaged.
+        ClusterError
+            If the cluster fails.
         """
-        checked: Any = check_like(to_numpy(queries), "queries", np.empty((0, self.dim), dtype=np.float32))
-        queries = checked
+        queries = cast(Floats, check_like(to_numpy(queries), "queries", np.empty((0, self.dim), dtype=np.float32)))
         self.check_k(k)
         m = len(queries)
         excluded = self.excluded(exclude, m)
@@ -85,36 +93,35 @@ class ShardedIndex(PassageTable):
         wanted = min(n, self.n_shards or count_jobs(self.n_jobs))
         for first, last in pairwise(n * number // wanted for number in range(wanted + 1)):
             start, end = _rows(self.store, first, last)
-            document, offsets = _offsets_within(self.doc_offsets, start, end)
+            document, offsets = _local_offsets(self.doc_offsets, start, end)
             shard = _Shard(address_of(self.store), fingerprint_of(self.store), first, last, self.device)
-            tasks.append((shard, budget, k, offsets, queries, _within(excluded, document, len(offsets) - 1)))
+            tasks.append((shard, budget, k, offsets, queries, _local_numbers(excluded, document, len(offsets) - 1)))
         best = _no_hits(m, 0)
         for found in spread(search_shard, tasks, self.n_jobs, "searching shards"):
-            best = _merged(best, found, k)
+            best = _merge(best, found, k)
         return Hits(*best)
 
-    def narrowed(self, hits: Hits, documents: Sequence[int] = ()) -> tuple[PassageIndex, Hits]:
-        """Return an index of the passages that were found, with their vectors, and the hits in its numbers.
+    def index_of_hits(self, hits: Hits, documents: Sequence[int] = ()) -> tuple[PassageIndex, Hits]:
+        """Load the vectors of the passages that were found into an index; return it with the hits renumbered for it.
 
-        It has all passages of ``documents``, and documents keep their numbers. It serves what needs the vectors of
-        passages, such as the aggregations of PARM whose names begin with v.
+        The index also has all passages of ``documents``. Documents keep their numbers.
         """
         real = hits.passages != NO_PASSAGE
         whole = [np.arange(*self.doc_offsets[document : document + 2]) for document in documents]
         used = np.unique(np.concatenate([hits.passages[real], *whole]))
-        used = used if len(used) else np.zeros(1, dtype=np.int64)  # an index needs a passage
+        used = used if len(used) else np.zeros(1, dtype=np.int64)  # an index needs at least one passage
         ids = {"passage_ids": self.passage_ids.take(pa.array(used)), "doc_ids": self.doc_ids}
         index = PassageIndex(self.store.rows(used), np.searchsorted(used, self.doc_offsets), **ids)
         passages = np.where(real, np.searchsorted(used, hits.passages), NO_PASSAGE)
         return index, Hits(passages, hits.scores)
 
     def __repr__(self) -> str:
-        shards = "a shard a task" if self.n_shards is None else f"{self.n_shards} shards"
+        shards = "one shard per task" if self.n_shards is None else f"{self.n_shards} shards"
         return f"ShardedIndex over {self.store!r}, {len(self.doc_ids):,} documents, {shards}"
 
 
 class _Shard(NamedTuple):
-    """Chunks ``first`` to ``last``, the latter left out, of the store at an address."""
+    """The chunks ``first:last`` of the store at an address."""
 
     address: str
     fingerprint: str
@@ -124,10 +131,10 @@ class _Shard(NamedTuple):
 
 
 def search_shard(shard: _Shard, budget: float, k: int, offsets: Ints, queries: Floats, excluded: Ints) -> Found:
-    """The k best passages of a shard for each query (m, d), in the numbers of the store.
+    """Return the k best passages of a shard for each query (m, d), as passage numbers of the store.
 
-    ``budget``: bytes of vectors; ``offsets`` (n + 1,) where the shard's documents begin; ``excluded`` (m,) the one to
-    leave out, -1 for none.
+    At most ``budget`` bytes of vectors are held. ``offsets`` (n_documents + 1,) are those of the shard's documents, and
+    ``excluded`` (m,) has the document that each query excludes, -1 for none.
     """
     best = _no_hits(len(queries), 0)
     store = opened(shard.address, shard.fingerprint)
@@ -136,16 +143,16 @@ def search_shard(shard: _Shard, budget: float, k: int, offsets: Ints, queries: F
     for first in range(shard.first, shard.last, step):
         last = min(first + step, shard.last)
         start, end = _rows(store, first, last)
-        document, block = _offsets_within(offsets, start - origin, end - origin)
+        document, block = _local_offsets(offsets, start - origin, end - origin)
         index = PassageIndex(read_chunks(store, first, last), block, device=shard.device)
-        hits = index.search(queries, min(k, len(index)), exclude=_within(excluded, document, len(index.doc_ids)))
+        hits = index.search(queries, min(k, len(index)), exclude=_local_numbers(excluded, document, len(index.doc_ids)))
         numbers = np.where(hits.passages != NO_PASSAGE, hits.passages + start, NO_PASSAGE)
-        best = _merged(best, (numbers, hits.scores), k)
+        best = _merge(best, (numbers, hits.scores), k)
     return best
 
 
 def _rows(store: EmbeddingStore, first: int, last: int) -> tuple[int, int]:
-    """The first row of some chunks, and the one after the last."""
+    """Return the first row of the chunks ``first:last``, and the row after their last."""
     return first * rows_per_chunk(store), min(last * rows_per_chunk(store), len(store))
 
 
@@ -153,16 +160,16 @@ def _no_hits(m: int, k: int) -> Found:
     return np.full((m, k), NO_PASSAGE, dtype=np.int64), np.full((m, k), -np.inf, dtype=np.float32)
 
 
-def _merged(one: Found, other: Found, k: int) -> Found:
-    """The k best of two searches over different passages, in the total order."""
+def _merge(one: Found, other: Found, k: int) -> Found:
+    """Return the k best of two searches over different passages."""
     numbers = np.concatenate([one[0], other[0]], axis=1)
     return select(np.concatenate([one[1], other[1]], axis=1), k, numbers)
 
 
-def _offsets_within(offsets: Ints, start: int, end: int) -> tuple[int, Ints]:
-    """``(first document, offsets)`` of passages ``start`` to ``end``; documents may begin before or end after.
+def _local_offsets(offsets: Ints, start: int, end: int) -> tuple[int, Ints]:
+    """Return the first document of the passages ``start:end``, and the offsets of their documents within them.
 
-    >>> _offsets_within(np.array([0, 3, 5, 9]), 4, 7)
+    >>> _local_offsets(np.array([0, 3, 5, 9]), 4, 7)
     (1, array([0, 1, 3]))
     """
     first = int(np.searchsorted(offsets, start, side="right")) - 1
@@ -170,6 +177,6 @@ def _offsets_within(offsets: Ints, start: int, end: int) -> tuple[int, Ints]:
     return first, np.clip(offsets[first : last + 1], start, end) - start
 
 
-def _within(documents: Ints, first: int, n: int) -> Ints:
-    """Documents ``first`` to ``first + n`` as 0 to n, all others as -1."""
+def _local_numbers(documents: Ints, first: int, n: int) -> Ints:
+    """Renumber the documents ``first:first + n`` from 0; return -1 for all others."""
     return np.where((documents >= first) & (documents < first + n), documents - first, -1)

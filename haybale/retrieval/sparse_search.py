@@ -1,7 +1,6 @@
-"""Exact search over sparse vectors, which are never densified, and inner products of their rows.
+"""Exact search over sparse vectors, which are never densified.
 
-On the CPU, compiled loops read an inverted index; the sums of a row do not depend on other rows. On a CUDA device,
-sparse matrices are multiplied.
+On the CPU, compiled loops traverse an inverted index. On a CUDA device, sparse matrices are multiplied.
 """
 
 from __future__ import annotations
@@ -15,15 +14,15 @@ from scipy import sparse
 from haybale.device import device_of, to_device
 from haybale.parallel import batch_size_for_memory, iter_chunks
 from haybale.retrieval.hits import NO_PASSAGE, Ints, select
-from haybale.retrieval.inverted import NewScorer, Scorer, Values, frozen, top_documents, top_passages
+from haybale.retrieval.inverted import NewScorer, Scorer, Values, read_only, top_documents, top_passages
 from haybale.vectors import Floats
 
 
 class InvertedIndex:
     """Exact search over sparse vectors on the CPU.
 
-    Scores are summed in float64, terms in rising order, and rounded to float32. A passage that shares no term with the
-    query is no hit.
+    Scores are summed in float64 by rising term and rounded to float32. Only passages that share a term with the query
+    are hits.
 
     Parameters
     ----------
@@ -39,22 +38,22 @@ class InvertedIndex:
         self.postings, self.doc_offsets = postings, doc_offsets
 
     def search(self, queries: sparse.csr_matrix, k: int, excluded: Ints) -> tuple[Ints, Floats]:
-        """Return the numbers and scores (m, k) of the best passages; -1 and -inf where there are fewer hits.
+        """Return the numbers and scores of the best passages, (m, k), padded with -1 and -inf.
 
-        ``queries`` (m, d) are float32 CSR in canonical form; ``excluded`` (m,) is the document to leave out, -1 for
-        none.
+        ``queries`` (m, d) are float32 CSR in canonical form; ``excluded`` (m,) has the document that each query
+        excludes, -1 for none.
         """
         passages, values = top_passages(queries.shape[0], k, self._scorer(queries), self.doc_offsets, excluded)
-        return passages, np.where(passages == NO_PASSAGE, np.float32(-np.inf), _floats(values))
+        return passages, np.where(passages == NO_PASSAGE, np.float32(-np.inf), _decoded(values))
 
     def documents(self, queries: sparse.csr_matrix, k: int, excluded: Ints, doc_of: Ints) -> tuple[Ints, Ints, Floats]:
-        """Return the best documents by their best passage, as ``inverted.top_documents`` does."""
+        """Return the best documents by their best passage; see :func:`top_documents`."""
         scorer = self._scorer(queries)
         rows, documents, values = top_documents(queries.shape[0], k, scorer, self.doc_offsets, excluded, doc_of)
-        return rows, documents, _floats(values)
+        return rows, documents, _decoded(values)
 
     def _scorer(self, queries: sparse.csr_matrix) -> NewScorer:
-        n, index = self.postings.shape[0], [frozen(getattr(self.postings, x)) for x in ("indptr", "indices", "data")]
+        n, index = self.postings.shape[0], [read_only(getattr(self.postings, x)) for x in ("indptr", "indices", "data")]
 
         def new_scorer() -> Scorer:
             sums, seen, values = np.zeros(n), np.zeros(n, dtype=bool), np.empty(n, dtype=np.uint32)
@@ -70,21 +69,21 @@ class InvertedIndex:
 
 
 class ProductSearch:
-    """The same search on a CUDA device, by products of the sparse passages (n, d) with tiles of queries in float64."""
+    """Exact search over sparse vectors (n, d) on a CUDA device, by float64 products with tiles of queries."""
 
     name = "cupyx"
 
     def __init__(self, vectors: Any, doc_offsets: Ints) -> None:
         self.device = device_of(vectors)
         self._vectors = vectors.astype(np.float64)
-        # Without negative values, a score above 0 means a shared term. Otherwise the products of magnitudes tell.
-        self._magnitudes = None if not vectors.nnz or bool(vectors.data.min() >= 0) else self._positive(self._vectors)
+        # A product of non-negative vectors is positive if they share a term. With signs, magnitudes are multiplied too.
+        self._magnitudes = None if not vectors.nnz or bool(vectors.data.min() >= 0) else self._absolute(self._vectors)
         self._doc_of = to_device(np.repeat(np.arange(len(doc_offsets) - 1), np.diff(doc_offsets)), self.device)
 
     def search(self, queries: Any, k: int, excluded: Ints) -> tuple[Any, Any]:
-        """Return what :meth:`InvertedIndex.search` does, on the device."""
+        """Search as :meth:`InvertedIndex.search` does; the arrays are on the device."""
         xp, (n, width) = self.device.xp, self._vectors.shape
-        left_out = to_device(excluded, self.device)
+        excluded = to_device(excluded, self.device)
 
         def search(rows: slice) -> tuple[Any, Any]:
             some = queries[rows].astype(np.float64)
@@ -93,8 +92,8 @@ class ProductSearch:
                 shared = scores > 0
             else:
                 magnitudes = self._vectors if self._magnitudes is None else self._magnitudes
-                shared = self._scores(magnitudes, self._positive(some)) > 0
-            shared &= self._doc_of[None, :] != left_out[rows][:, None]
+                shared = self._scores(magnitudes, self._absolute(some)) > 0
+            shared &= self._doc_of[None, :] != excluded[rows][:, None]
             return select(xp.where(shared, scores.astype(np.float32), np.float32(-np.inf)), k)
 
         size = batch_size_for_memory(self.device.half_of_memory(), 8 * width + 64 * n)
@@ -105,19 +104,19 @@ class ProductSearch:
         """Return the (m, n) inner products; only the queries are densified."""
         return (passages @ queries.toarray().T).T
 
-    def _positive(self, matrix: Any) -> Any:
+    def _absolute(self, matrix: Any) -> Any:
         parts = self.device.xp.abs(matrix.data), matrix.indices, matrix.indptr
         return self.device.sparse.csr_matrix(parts, shape=matrix.shape)
 
 
-def _floats(values: Values) -> Floats:
-    """Return the scores that :func:`_sum` turned into values."""
+def _decoded(values: Values) -> Floats:
+    """Return the scores that :func:`_sum` encoded as values."""
     return np.where(values >> 31, values ^ 0x80000000, ~values).view(np.float32)
 
 
 def add_products(a: sparse.csr_matrix, b: sparse.csc_matrix, out: Floats) -> None:
     """Add the inner products of the rows of ``a`` (n, d) and ``b`` (m, d) to ``out`` (n, m)."""
-    # Unsigned: numba checks signed indexes for being negative, which takes half of the time.
+    # Unsigned, because numba checks whether signed indexes are negative, which takes half of the time.
     parts = (a.indptr, a.indices, b.indptr, b.indices)
     offsets, terms, starts, rows = (part.view(f"u{part.itemsize}") for part in parts)
     _add(offsets, terms, a.data, starts, rows, b.data, out)
@@ -127,14 +126,14 @@ def add_products(a: sparse.csr_matrix, b: sparse.csc_matrix, out: Floats) -> Non
 def _sum(
     terms: Any, weights: Any, starts: Any, passages: Any, entries: Any, sums: Any, seen: Any, values: Any
 ) -> None:  # pragma: no cover - compiled
-    """Compute the values of all passages for the terms of a query; ``sums`` and ``seen`` are zero before and after."""
+    """Compute the values of all passages for one query; ``sums`` and ``seen`` are zero before and after."""
     for place in range(len(terms)):
         term, weight = terms[place], float(weights[place])
         for posting in range(starts[term], starts[term + 1]):
             seen[passages[posting]] = True
             sums[passages[posting]] += weight * float(entries[posting])
     bits = (sums.astype(np.float32) + np.float32(0)).view(np.uint32)  # -0.0 + 0.0 is 0.0
-    for passage in range(len(sums)):  # the bits of a float32 rise with it if it is positive, and fall if negative
+    for passage in range(len(sums)):  # the bits of positive floats rise with the value, those of negative ones fall
         value = bits[passage]
         rising = ~value if value >> np.uint32(31) else value | np.uint32(0x80000000)
         values[passage] = rising if seen[passage] else 0
@@ -144,7 +143,7 @@ def _sum(
 
 @njit(nogil=True, cache=True)
 def _add(offsets: Any, terms: Any, values: Any, starts: Any, rows: Any, weights: Any, out: Any) -> None:
-    """Compute out[i, j] += Σ_t a[i, t] b[j, t], with a by rows and b by terms."""  # pragma: no cover - compiled
+    """Compute out[i, j] += Σ_t a[i, t] b[j, t], with ``a`` in CSR, ``b`` in CSC form."""  # pragma: no cover - compiled
     for i in range(len(offsets) - 1):
         line = out[i]
         for place in range(offsets[i], offsets[i + 1]):

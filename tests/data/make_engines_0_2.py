@@ -1,9 +1,9 @@
-"""Make ``engines-0.2.tar.xz``, which ``tests/engine/test_engines_of_0_2.py`` opens, with haybale 0.2 on the path.
+"""Make ``engines-0.2.tar.xz`` for ``tests/engine/test_engines_of_0_2.py``, with haybale 0.2 on the path.
 
     PYTHONPATH=CHECKOUT_OF_58a36c0 python tests/data/make_engines_0_2.py tests/data/engines-0.2.tar.xz
 
-The archive holds a folder for each engine and for each model that was fitted on one, and ``expected.json``: what 0.2
-ranked for the queries of the split ``dev``, before and after documents were added and removed.
+The archive has a folder for each engine and each fitted model, and ``expected.json``: the rankings of haybale 0.2 for
+the split ``dev``, before and after documents were added and removed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ REMOVED = ["d03", "d11"]
 
 
 def collection() -> Collection:
-    """24 documents of four topics, 24 training queries and 6 of dev."""
+    """Return 24 documents of four topics, with 24 training queries and 6 queries of the split dev."""
     rng, builder = np.random.default_rng(0), CollectionBuilder("small", language="english")
 
     def text(topic: int, kind: str, own: int, common: int) -> str:
@@ -74,27 +74,20 @@ def main(archive: Path) -> None:
             models = [haybale.parse(text).fit(engine) for text in MODELS.get(engine_name, ())]
             for number, model in enumerate(models):
                 model.save(folder / f"{engine_name}-model{number}")
-            known: dict[str, Any] = {"id": engine.id, "untrained": {}, "models": {}, "after": {}}
-            for text in UNTRAINED:
-                known["untrained"][text] = ranked(haybale.parse(text).fit(engine))
-            for number, model in enumerate(models):
-                known["models"][f"{engine_name}-model{number}"] = ranked(model)
             grown = Engine(collection(), **settings)
             grown.add(ADDED)
             grown.remove(REMOVED)
-            for text in UNTRAINED:
-                known["after"][text] = ranked(haybale.parse(text).fit(grown))
-            expected[engine_name] = known
+            expected[engine_name] = {
+                "id": engine.id,
+                "untrained": {text: ranked(haybale.parse(text).fit(engine)) for text in UNTRAINED},
+                "models": {f"{engine_name}-model{number}": ranked(model) for number, model in enumerate(models)},
+                "after": {text: ranked(haybale.parse(text).fit(grown)) for text in UNTRAINED},
+            }
         changed = Engine.build(collection(), folder / "changed").prepare()
         changed.add(ADDED)
         changed.remove(REMOVED)
         changed.prepare()
-        expected["changed"] = {
-            "id": changed.id,
-            "untrained": expected["tfidf"]["after"],
-            "models": {},
-            "after": {},
-        }
+        expected["changed"] = {"id": changed.id, "untrained": expected["tfidf"]["after"], "models": {}, "after": {}}
         (folder / "expected.json").write_text(json.dumps(expected))
         with tarfile.open(archive, "w:xz") as file:
             file.add(folder, arcname=".")

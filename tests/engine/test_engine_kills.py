@@ -1,4 +1,4 @@
-"""Building and adding, killed over and over: what is there goes on, and in the end no byte tells of a kill."""
+"""Kill builds and additions at random moments: the next attempt resumes, and the final files are identical."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from support.topics import topic_collection
 from haybale import Engine
 from haybale.errors import StoreError
 
-KILLS = 22  # of each job; half of them when a file is about to be touched, half at any moment
+KILLS = 22  # for each job: half of them before a file is touched, half at a random moment
 ENCODERS: dict[str, dict[str, Any]] = {"tfidf": {}, "lsa": {"encoder": "lsa(n_components=6)", "chunking": None}}
 
-# Imports once, then forks a process for every line it reads, which works on the engine and, if told so, is killed by
-# its parent after some seconds, or kills itself when it is about to touch the engine's files for the n-th time.
+# Imports once, then forks a process for every line it reads. The process works on the engine; its parent kills it after
+# some seconds, or it kills itself before it touches the engine's files for the n-th time.
 NURSERY = """
 import os, signal, sys, time, warnings
 import zarr
@@ -32,7 +32,7 @@ from support.topics import NEW, topic_collection
 
 EVENTS = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "shutil.rmtree"}
 topics = topic_collection()
-Engine(topics).prepare().add(NEW)  # what is compiled is so before the forks
+Engine(topics).prepare().add(NEW)  # compiles numba functions before the forks
 
 def work(job, encoder, folder, kill):
     touched = 0
@@ -70,10 +70,10 @@ for line in sys.stdin:
 """
 
 
-def worked(
+def run_job(
     nursery: Nursery, job: str, encoder: str, folder: Path, kill: int = 0, seconds: float = 0
 ) -> tuple[int, int, float]:
-    """Exit status, how often files were touched, seconds; the latter two of a process that was not killed."""
+    """Return the exit status, the number of touched files and the seconds; 0 and 0.0 if the process was killed."""
     nursery.tell(job, encoder, folder, kill, seconds)
     status, *found = nursery.answer().split()
     return int(status), int(found[0]) if found else 0, float(found[1]) if found else 0.0
@@ -86,11 +86,11 @@ def nursery() -> Iterator[Nursery]:
     found.close()
 
 
-def killed(nursery: Nursery, job: str, encoder: str, start: Callable[[Path], None], folder: Path) -> None:
-    """Kill the job over and over, and compare what comes of it with what an undisturbed one leaves."""
+def kill_repeatedly(nursery: Nursery, job: str, encoder: str, start: Callable[[Path], None], folder: Path) -> None:
+    """Kill the job many times, and compare the final files with those of an undisturbed job."""
     whole = folder / "whole"
     start(whole)
-    status, touches, seconds = worked(nursery, job, encoder, whole)
+    status, touches, seconds = run_job(nursery, job, encoder, whole)
     assert status == 0
     assert touches > 20
     expected, rng = tree(whole), random.Random(f"{job} {encoder}")
@@ -101,11 +101,11 @@ def killed(nursery: Nursery, job: str, encoder: str, start: Callable[[Path], Non
         if kills < KILLS:
             by_touch = kills % 2 == 0
             how = {"kill": rng.randint(1, touches)} if by_touch else {"seconds": rng.uniform(0.01, seconds)}
-        status, *_ = worked(nursery, job, encoder, here, **how)
+        status, *_ = run_job(nursery, job, encoder, here, **how)
         assert status in (0, -signal.SIGKILL)
         if status:
             kills += 1
-            check(here)
+            assert_opens_or_is_unfinished(here)
         else:
             finished += 1
             assert {name: content for name, content in tree(here).items() if name != ".lock"} == expected
@@ -113,33 +113,33 @@ def killed(nursery: Nursery, job: str, encoder: str, start: Callable[[Path], Non
             start(here)
 
 
-def check(folder: Path) -> None:
-    """What a kill left is an engine that opens, or one that says it is not finished; never one that seems whole."""
+def assert_opens_or_is_unfinished(folder: Path) -> None:
+    """Assert that the engine opens, or that opening it reports that it is not finished."""
     if not (folder / "engine.json").exists():
-        with pytest.raises((StoreError, ValueError), match=r"not finished|is no saved engine"):
+        with pytest.raises((StoreError, ValueError), match=r"not finished|no saved engine"):
             Engine.open(folder)
         return
     assert Engine.open(folder).collection.n_documents in (42, 44)
 
 
 @pytest.mark.parametrize("encoder", ["tfidf", "lsa"])
-def test_building_killed_over_and_over(nursery: Nursery, tmp_path: Path, encoder: str) -> None:
-    killed(nursery, "build", encoder, lambda folder: None, tmp_path)
+def test_killed_builds_resume(nursery: Nursery, tmp_path: Path, encoder: str) -> None:
+    kill_repeatedly(nursery, "build", encoder, lambda folder: None, tmp_path)
 
 
 @pytest.mark.parametrize("encoder", ["tfidf", "lsa"])
-def test_adding_killed_over_and_over(nursery: Nursery, tmp_path: Path, encoder: str) -> None:
-    status, *_ = worked(nursery, "build", encoder, tmp_path / "built")
+def test_killed_additions_are_repeated(nursery: Nursery, tmp_path: Path, encoder: str) -> None:
+    status, *_ = run_job(nursery, "build", encoder, tmp_path / "built")
     assert status == 0
-    killed(nursery, "add", encoder, lambda folder: copytree(tmp_path / "built", folder) and None, tmp_path)
+    kill_repeatedly(nursery, "add", encoder, lambda folder: copytree(tmp_path / "built", folder) and None, tmp_path)
 
 
-def test_after_a_killed_addition_the_engine_is_as_before(nursery: Nursery, tmp_path: Path) -> None:
-    """Other documents can be added then, and nothing of those that were not is found."""
-    worked(nursery, "build", "tfidf", tmp_path / "engine")
+def test_killed_addition_leaves_the_engine_unchanged(nursery: Nursery, tmp_path: Path) -> None:
+    """Other documents can be added afterwards."""
+    run_job(nursery, "build", "tfidf", tmp_path / "engine")
     copytree(tmp_path / "engine", tmp_path / "other")
-    _, touches, _ = worked(nursery, "add", "tfidf", tmp_path / "other")
-    status, *_ = worked(nursery, "add", "tfidf", tmp_path / "engine", kill=touches - 3)
+    _, touches, _ = run_job(nursery, "add", "tfidf", tmp_path / "other")
+    status, *_ = run_job(nursery, "add", "tfidf", tmp_path / "engine", kill=touches - 3)
     assert status == -signal.SIGKILL
     assert (tmp_path / "engine" / "1").exists()
     engine, memory = Engine.open(tmp_path / "engine"), Engine(topic_collection())

@@ -1,17 +1,16 @@
-"""Engines and models that haybale 0.2 wrote: they open, rank as they did to the bit, and can be added to."""
+"""Engines and models written by haybale 0.2 open, give bit-identical rankings, and can be extended."""
 
 from __future__ import annotations
 
 import json
 import tarfile
 from pathlib import Path
-from typing import Any
 
 import pytest
-from data.make_engines_0_2 import ADDED, REMOVED
+from data.make_engines_0_2 import ADDED, REMOVED, ranked
 
 import haybale
-from haybale import Engine, Ranker
+from haybale import Engine
 from haybale.errors import StoreError
 from haybale.manifest import with_checksum
 
@@ -32,13 +31,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def ranked(ranker: Ranker) -> dict[str, list[list[Any]]]:
-    run = ranker.rank("dev", depth=20)
-    return {query: [[document, float(score)] for document, score in run[query]] for query in run.query_ids}
-
-
 @pytest.mark.parametrize("name", ENGINES)
-def test_it_ranks_as_it_did(folder: Path, name: str) -> None:
+def test_rankings_are_bit_identical(folder: Path, name: str) -> None:
     expected = json.loads((folder / "expected.json").read_text())[name]
     engine = Engine.open(folder / name)
     encoder = engine.settings["encoder"]
@@ -56,16 +50,16 @@ def test_it_ranks_as_it_did(folder: Path, name: str) -> None:
                 assert ranked(haybale.parse(text).fit(each)) == run, text
 
 
-def test_building_it_again_asks_for_the_same_settings(folder: Path) -> None:
+def test_building_again_requires_the_same_settings(folder: Path) -> None:
     collection = Engine.open(folder / "lsa").whole
     again = Engine.build(collection, folder / "lsa", encoder="lsa(6,random_state=3)")
     assert again.passages.dim == 6
-    with pytest.raises(StoreError, match=r"begun with encoder 'lsa\(n_components=6,random_state=3\)', now it is 'lsa'"):
+    with pytest.raises(StoreError, match=r"encoder 'lsa\(n_components=6,random_state=3\)'.*'lsa'"):
         Engine.build(collection, folder / "lsa", encoder="lsa")
 
 
 @pytest.mark.parametrize("text", ["{model}", "sentence-transformers:{model}"])
-def test_prompts_become_part_of_the_encoder(folder: Path, text: str) -> None:
+def test_prompts_become_part_of_the_encoder_text(folder: Path, text: str) -> None:
     pytest.importorskip("sentence_transformers")
     from support.tiny_models import save_bi_encoder
 

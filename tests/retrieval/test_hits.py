@@ -1,4 +1,4 @@
-"""The total order of a row, pools."""
+"""The total order of hits, and pooling."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NUMBERS = np.array([[8, 3, 2**32 - 2, 5, 0, 1, 7, 2**31, 4], [0, 1, 2, 3, 4, 5, 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(scores=arrays(np.float32, (2, 9), elements=st.sampled_from(LEVELS)), k=st.integers(1, 12))
-def test_select_is_a_total_order(cupy: Any, scores: np.ndarray, k: int) -> None:
+def test_select_sorts_by_score_then_number(cupy: Any, scores: np.ndarray, k: int) -> None:
     scores[NUMBERS < 0] = -np.inf
     for named in (None, NUMBERS):
         columns = np.broadcast_to(np.arange(9), (2, 9)) if named is None else named
@@ -28,9 +28,9 @@ def test_select_is_a_total_order(cupy: Any, scores: np.ndarray, k: int) -> None:
             pairs = sorted(zip(columns[row].tolist(), scores[row].tolist(), strict=True), key=lambda p: (-p[1], p[0]))
             assert found[0].tolist() == [n if np.isfinite(score) else -1 for n, score in pairs[:k]]
             assert found[1].tolist() == [score for _, score in pairs[:k]]
-        there = select(cupy.asarray(scores), k, None if named is None else cupy.asarray(named))
-        for ours, theirs in zip(there, select(scores, k, named), strict=True):
-            np.testing.assert_array_equal(cupy.asnumpy(ours), theirs)
+        on_device = select(cupy.asarray(scores), k, None if named is None else cupy.asarray(named))
+        for found, expected in zip(on_device, select(scores, k, named), strict=True):
+            np.testing.assert_array_equal(cupy.asnumpy(found), expected)
 
 
 lists_of_passages = st.lists(st.lists(st.integers(0, 12), unique=True, max_size=6), min_size=3, max_size=3)
@@ -43,7 +43,7 @@ def hits_of(rows: list[list[int]]) -> Hits:
 
 
 @given(a=lists_of_passages, b=lists_of_passages)
-def test_pool_is_the_union_by_best_rank(a: list[list[int]], b: list[list[int]]) -> None:
+def test_pool_sorts_the_union_by_best_rank(a: list[list[int]], b: list[list[int]]) -> None:
     for row, together in enumerate(pool(hits_of(a), hits_of(b)).passages):
         best = {p: min(r.index(p) for r in (a[row], b[row]) if p in r) for p in {*a[row], *b[row]}}
         assert together[together >= 0].tolist() == sorted(best, key=lambda p: (best[p], p))
@@ -52,13 +52,13 @@ def test_pool_is_the_union_by_best_rank(a: list[list[int]], b: list[list[int]]) 
 
 def test_hits_on_a_device(cupy: Any) -> None:
     index = PassageIndex(np.eye(4, dtype=np.float32))
-    here = index.search(np.array([[0.1, 0.2, 0.3, 0.4], [0, 0, 0, 0]]), 3)
-    there = Hits(cupy.asarray(here.passages), cupy.asarray(here.scores))
-    assert isinstance(there.top(2).passages, cupy.ndarray)
-    for ours, theirs in zip(there.flat(), here.flat(), strict=True):
-        np.testing.assert_array_equal(cupy.asnumpy(ours), theirs)
-    np.testing.assert_array_equal(pool(there, there).passages, pool(here).passages)
-    with pytest.raises(InputError, match="both be NumPy or both be CuPy"):
-        Hits(there.passages, here.scores)
-    with pytest.raises(InputError, match="hits of different numbers of queries"):
-        pool(here, Hits(here.passages[:1], here.scores[:1]))
+    host = index.search(np.array([[0.1, 0.2, 0.3, 0.4], [0, 0, 0, 0]]), 3)
+    moved = Hits(cupy.asarray(host.passages), cupy.asarray(host.scores))
+    assert isinstance(moved.top(2).passages, cupy.ndarray)
+    for found, expected in zip(moved.flat(), host.flat(), strict=True):
+        np.testing.assert_array_equal(cupy.asnumpy(found), expected)
+    np.testing.assert_array_equal(pool(moved, moved).passages, pool(host).passages)
+    with pytest.raises(InputError, match=r"cuda:0.*cpu"):
+        Hits(moved.passages, host.scores)
+    with pytest.raises(InputError, match=r"\[2, 1\]"):
+        pool(host, Hits(host.passages[:1], host.scores[:1]))

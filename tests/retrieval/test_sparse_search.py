@@ -1,4 +1,4 @@
-"""Sparse vectors in the index, on the CPU and on a device: the slow way is to densify them."""
+"""Exact search over sparse vectors on the CPU and on a device, compared with dense products."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from haybale.vectors import check_sparse
 
 
 def random_csr(rng: np.random.Generator, n: int, d: int, density: float = 0.3, values: int = 3) -> sparse.csr_matrix:
-    """Few distinct values, so that ties are everywhere; some rows are empty."""
+    """Return a matrix of few distinct values, so that ties are frequent; some rows are empty."""
     dense = rng.integers(1, values + 1, size=(n, d)) * (rng.random((n, d)) < density)
     return sparse.csr_matrix(dense.astype(np.float32))
 
 
 def oracle(queries: Any, passages: Any, k: int, doc_of: Any, own: Any) -> tuple[Any, Any]:
-    """One product at a time in float64; passages without a common term are no hits."""
+    """Return the hits by one float64 product at a time; passages without a common term are no hits."""
     rows, values = [], []
     for i, query in enumerate(queries.toarray().astype(np.float64)):
         scores = []
@@ -39,17 +39,17 @@ def oracle(queries: Any, passages: Any, k: int, doc_of: Any, own: Any) -> tuple[
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), seed=st.integers(0, 2**32 - 1), memory=st.sampled_from([1.0, 1e9]))
-def test_hits_are_the_oracles(
+def test_hits_equal_the_oracles(
     cupy: Any, data: st.DataObject, seed: int, memory: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Values are small whole numbers, so their sums are the same in any order."""
+    """Values are small integers, so their sums do not depend on the order."""
     monkeypatch.setattr(Device, "half_of_memory", lambda self: memory)
     monkeypatch.setattr("haybale.retrieval.inverted._QUERIES", 1 if memory == 1 else 32)
     n, m, d = data.draw(st.integers(1, 60)), data.draw(st.integers(1, 5)), data.draw(st.integers(1, 12))
     rng = np.random.default_rng(seed)
-    density = data.draw(st.sampled_from([0.3, 0.02]))  # of many passages with a term of the query, and of few
+    density = data.draw(st.sampled_from([0.3, 0.02]))  # many or few passages share a term with a query
     passages, queries = random_csr(rng, n, d, density), random_csr(rng, m, d, max(0.1, density))
-    if data.draw(st.booleans()):  # signs: a shared term may add up to nothing, and is a hit all the same
+    if data.draw(st.booleans()):  # a passage whose products sum to 0 is a hit
         passages = check_sparse(passages.multiply(rng.choice([-1, 1], size=(n, d))), "passages")
     cuts = np.sort(rng.integers(0, n + 1, size=data.draw(st.integers(0, 5))))
     offsets = np.concatenate(([0], cuts, [n]))
@@ -58,26 +58,26 @@ def test_hits_are_the_oracles(
     index = PassageIndex(passages, offsets)
     hits = index.search(queries, k, exclude=own)
     rows, scores = oracle(queries, passages, k, index.doc_of, own)
-    there = PassageIndex(passages, offsets, device="cuda")
-    assert there.search(to_device(queries, there.device), k, exclude=own).passages.device.id == 0
-    for found in (hits, there.search(queries, k, exclude=own)):
+    on_device = PassageIndex(passages, offsets, device="cuda")
+    assert on_device.search(to_device(queries, on_device.device), k, exclude=own).passages.device.id == 0
+    for found in (hits, on_device.search(queries, k, exclude=own)):
         np.testing.assert_array_equal(found.passages, rows)
         np.testing.assert_array_equal(found.scores, scores)
     document = data.draw(st.integers(0, len(offsets) - 2))
     products = queries.toarray() @ passages.toarray()[offsets[document] : offsets[document + 1]].T
-    for each in (index, there):
+    for each in (index, on_device):
         np.testing.assert_array_equal(each.similarities(queries, document), products)
     some = index.search(queries, data.draw(st.integers(1, n)), exclude=own)
     by_document = [
         sorted(zip(*each.documents(queries, k, exclude=own, hits=hits), strict=True))
-        for each in (index, there)
+        for each in (index, on_device)
         for hits in (None, some)
     ]
     assert all(found == by_document[0] for found in by_document)
 
 
-def test_any_sparse_layout_is_taken_and_left_as_it_was() -> None:
-    """Unsorted, doubled and stored-zero entries, 64-bit floats, other formats."""
+def test_sparse_input_is_normalised_and_not_changed() -> None:
+    """Entries may be unsorted, duplicate or zero; any float type and sparse format is accepted."""
     messy = sparse.csr_matrix((np.array([1.0, 2.0, 0.0, 3.0]), [2, 2, 1, 0], [0, 4, 4]), shape=(2, 3))
     expected = [[3, 0, 3], [0, 0, 0]]
     for given_as in (messy, messy.tocoo(), messy.astype(np.float32), sparse.csr_array(messy)):
@@ -88,38 +88,38 @@ def test_any_sparse_layout_is_taken_and_left_as_it_was() -> None:
     assert messy.data.tolist() == [1, 2, 0, 3]
 
 
-def test_bad_input_is_refused() -> None:
-    index = PassageIndex(sparse.identity(3, format="csr"))
+def test_invalid_matrices_are_rejected() -> None:
+    identity = sparse.identity(3, format="csr")
+    index = PassageIndex(identity)
     assert (index.dim, len(index), index.is_sparse) == (3, 3, True)
-    with pytest.raises(VectorError, match="queries: expected a sparse matrix, as the passages are, found a dense one"):
-        index.search(np.eye(3), 1)
-    with pytest.raises(VectorError, match="queries: expected a dense matrix, as the passages are, found a sparse one"):
-        PassageIndex(np.eye(3)).search(sparse.identity(3, format="csr"), 1)
-    with pytest.raises(VectorError, match="width 3, found 2"):
-        index.search(sparse.identity(2, format="csr"), 1)
-    with pytest.raises(VectorError, match="passages: row 1 has NaN"):
-        PassageIndex(sparse.csr_matrix([[1.0, 2.0], [0.0, np.nan]]))
-    with pytest.raises(InputError, match="backend must be 'auto', found 'faiss'"):
-        PassageIndex(sparse.identity(3, format="csr"), backend="faiss")
+    for call, named in [
+        (lambda: index.search(np.eye(3), 1), "queries: expected a sparse"),
+        (lambda: PassageIndex(np.eye(3)).search(identity, 1), "queries: expected a dense"),
+        (lambda: index.search(sparse.identity(2, format="csr"), 1), "width 3.* 2"),
+        (lambda: PassageIndex(sparse.csr_matrix([[1.0, 2.0], [0.0, np.nan]])), "passages: row 1"),
+        (lambda: PassageIndex(identity, backend="faiss"), "backend.*'faiss'"),
+    ]:
+        with pytest.raises(InputError, match=named):
+            call()
 
 
-def test_where_a_sparse_index_is(cupy: Any) -> None:
+def test_device_of_a_sparse_index(cupy: Any) -> None:
     rows = sparse.identity(3, format="csr", dtype=np.float32)
-    there = to_device(rows, Device("cuda"))
-    index = PassageIndex(there)
+    moved = to_device(rows, Device("cuda"))
+    index = PassageIndex(moved)
     assert index.is_sparse
     assert repr(index) == "PassageIndex: 3 × 3 float32 sparse, 3 documents, on cuda:0, backend auto: cupyx"
-    assert PassageIndex(there, device="cpu").backend_used == "inverted index"
+    assert PassageIndex(moved, device="cpu").backend_used == "inverted index"
     assert PassageIndex(rows).search(rows, 1).passages.tolist() == index.search(rows, 1).passages.tolist()
-    with pytest.raises(DeviceError, match="queries are on cuda:0"):
-        PassageIndex(rows).search(there, 1)
-    with pytest.raises(VectorError, match="expected a sparse matrix"):
+    with pytest.raises(DeviceError, match=r"queries.*cuda:0"):
+        PassageIndex(rows).search(moved, 1)
+    with pytest.raises(VectorError, match="expected a sparse"):
         index.search(cupy.asarray(np.eye(3)), 1)
 
 
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
-def test_products(seed: int) -> None:
+def test_add_products(seed: int) -> None:
     rng = np.random.default_rng(seed)
     a, b = random_csr(rng, 7, 9), random_csr(rng, 5, 9)
     out = np.ones((7, 5), dtype=np.float32)

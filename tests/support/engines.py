@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from haybale import Engine
 from haybale.manifest import with_checksum
@@ -38,6 +39,17 @@ def assert_same_runs(found: Engine, expected: Engine, names: Sequence[str] = UNT
     mine = runs_of(found, names=names)
     for name, run in runs_of(expected, names=names).items():
         assert_same(mine[name], run)
+
+
+def assert_filtered(found: Run, whole: Run, keep: Callable[[str], bool], exactly: bool = True) -> None:
+    """Assert that a run has the documents of another one that ``keep`` accepts, with the same scores."""
+    for query in whole.query_ids:
+        expected = [(doc, score) for doc, score in whole[query] if keep(doc)]
+        if exactly:
+            assert found[query] == expected
+        else:
+            assert [doc for doc, _ in found[query]] == [doc for doc, _ in expected]
+            assert dict(found[query]) == pytest.approx(dict(expected), abs=1e-6)
 
 
 def tree(folder: Path) -> dict[str, bytes]:

@@ -1,7 +1,7 @@
-"""Backends of exact search: each proposes the k best passages of every query, with a bound on its rounding errors.
+"""Backends of exact search: each proposes the best passages of a query, with a bound on its rounding errors.
 
-A backend is one file here: its class registers itself. The products of two libraries differ in their last bits, so a
-proposal is not yet a ranking: :mod:`~haybale.retrieval.exact` asks for more passages than it needs, and orders them.
+Each backend is one file in this folder, whose class registers itself. The products of two libraries differ in their
+last bits, so :mod:`~haybale.retrieval.exact` requests more passages than it needs and scores them again.
 """
 
 from __future__ import annotations
@@ -15,17 +15,30 @@ from haybale.device import Device, find_device
 from haybale.errors import DeviceError, InputError, MissingExtraError, UnknownNameError
 
 Proposal = tuple[Any, Any]  # (m, k) int64 passage numbers and float32 scores, in any order
-BACKENDS: dict[str, Backend] = {}  # by kind of device and priority
+BACKENDS: dict[str, Backend] = {}  # sorted by kind of device and priority
 
 
 class Backend(ABC):
-    """A way to search on one kind of device."""
+    """A library that searches vectors on one kind of device.
+
+    Subclass it and import the module to add a backend. The class attributes are:
+
+    name : str
+        The value of the parameter ``backend``.
+    runs_on : {"cpu", "cuda"}
+    priority : int
+        ``"auto"`` selects the available backend with the lowest priority.
+    most : float, default infinity
+        The largest k of :meth:`propose`.
+    is_checked : bool, default False
+        Whether scores are compared with exact ones. If they exceed the error bound, haybale's own backend replaces it.
+    """
 
     name: ClassVar[str]
-    runs_on: ClassVar[str]  # "cpu" or "cuda"
-    priority: ClassVar[int]  # "auto" takes the usable backend with the lowest
-    most: ClassVar[float] = float("inf")  # the largest k
-    is_checked: ClassVar[bool] = False  # compare its scores with exact ones; use our own backend if they are off
+    runs_on: ClassVar[str]
+    priority: ClassVar[int]
+    most: ClassVar[float] = float("inf")
+    is_checked: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         known = [*BACKENDS.values(), cls()]
@@ -34,21 +47,21 @@ class Backend(ABC):
 
     @abstractmethod
     def check(self) -> None:
-        """Raise an error if the backend does not work here."""
+        """Raise MissingExtraError or DeviceError if the backend is not available on this machine."""
 
     @abstractmethod
     def propose(self, queries: Any, passages: Any, k: int) -> Proposal:
         """Return the k best of ``passages`` (n, d) for each row of ``queries`` (m, d), all float32.
 
-        |proposed score − inner product| ≤ ``error(d)`` · |query| · |longest passage|.
+        A score may differ from the inner product by up to ``error(d)`` · |query| · |longest passage|.
         """
 
     def error(self, width: int) -> float:
-        """Bound the error of a float32 sum of d products in any order: d · 2^-24 plus a margin (Higham 2002, (3.5))."""
+        """Bound the relative error of a float32 sum of products: width · 2^-24 plus a margin (Higham 2002, (3.5))."""
         return (1.001 * width + 8) * 2.0**-24
 
     def missing(self) -> Exception | None:
-        """Return the error that keeps the backend from working here, if any."""
+        """Return the error of :meth:`check`, or None if the backend is available."""
         try:
             self.check()
         except (MissingExtraError, DeviceError) as error:
@@ -57,37 +70,37 @@ class Backend(ABC):
 
 
 def find_backend(name: str, device: Device) -> Backend:
-    """Return the backend of that name for passages on ``device``; ``"auto"`` is the first that is usable there.
+    """Return the backend of that name for passages on ``device``; ``"auto"`` selects the first available one.
 
     Raises :class:`UnknownNameError` for an unknown name, :class:`InputError` for a backend of another kind of device,
-    :class:`MissingExtraError` and :class:`DeviceError` for a package that is missing or does not work.
+    and :class:`MissingExtraError` or :class:`DeviceError` if the backend is not available.
 
     >>> find_backend("cuvs", Device("cpu"))
     Traceback (most recent call last):
-    haybale.errors.InputError: index backend 'cuvs' runs on cuda, and the passages are on cpu; there: auto, numpy, faiss
+    haybale.errors.InputError: index backend 'cuvs' needs passages on cuda, found them on cpu; use auto, numpy, faiss
     """
-    there = [backend for backend in BACKENDS.values() if backend.runs_on == device.kind]
+    of_device = [backend for backend in BACKENDS.values() if backend.runs_on == device.kind]
     if name == "auto":
-        return next(backend for backend in there if backend.missing() is None)
+        return next(backend for backend in of_device if backend.missing() is None)
     if name not in BACKENDS:
         raise UnknownNameError("index backend", name, ["auto", *BACKENDS])
     backend = BACKENDS[name]
-    if backend not in there:
-        known = ", ".join(["auto", *(each.name for each in there)])
+    if backend not in of_device:
+        usable = ", ".join(["auto", *(each.name for each in of_device)])
         raise InputError(
-            f"index backend {name!r} runs on {backend.runs_on}, and the passages are on {device}; there: {known}"
+            f"index backend {name!r} needs passages on {backend.runs_on}, found them on {device}; use {usable}"
         )
     backend.check()
     return backend
 
 
 def tiles_on(device: Device) -> Backend:
-    """Return our own backend of a device, which has no limit on k."""
+    """Return haybale's own backend for a device, which has no limit on k."""
     return BACKENDS["numpy" if device.is_cpu else "cupy"]
 
 
 def auto() -> tuple[Device, str]:
-    """Return what ``"auto"`` means on this machine: the device and its backend."""
+    """Return the device and the backend that ``"auto"`` selects on this machine."""
     device = find_device("auto")
     return device, find_backend("auto", device).name
 

@@ -1,4 +1,4 @@
-"""The backend "cuvs": brute-force search of cuVS 26.x."""
+"""The backend "cuvs": the brute-force search of cuVS 26.x."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ class CuVS(Backend):
     def check(self) -> None:
         found = str(getattr(import_optional("cuvs", "gpu"), "__version__", "unknown"))
         if found.partition(".")[0] != "26":
-            raise DeviceError(f"cuVS 26.x expected, found {found}")
+            raise DeviceError(f"expected cuVS 26.x, found {found}")
         try:
             importlib.import_module("cuvs.neighbors.brute_force")
         except (ImportError, OSError) as error:  # a CUDA library is missing
-            raise DeviceError(f"cuVS is installed but does not load: {error}") from error
+            raise DeviceError(f"cuVS cannot be loaded ({error}); install its CUDA libraries") from error
 
     def error(self, width: int) -> float:
-        return 4 * super().error(width)  # float32 products made of three TF32 products
+        return 4 * super().error(width)  # float32 products are computed from three TF32 products
 
     def propose(self, queries: Any, passages: Any, k: int) -> Proposal:
-        """Search with cuVS, which sizes its memory itself; its index refers to the passages without a copy."""
+        """Search the passages without copying them. cuVS splits the work to fit its memory."""
         brute_force, device = import_optional("cuvs.neighbors.brute_force", "gpu"), device_of(passages)
         with device.current() as current:
             numbers = device.xp.empty((len(queries), k), dtype=np.int64)
             scores = device.xp.empty((len(queries), k), dtype=np.float32)
-            current.synchronize()  # cuVS works on a stream of its own: the queries must be complete
+            current.synchronize()  # cuVS uses its own stream, so the queries must be complete
             index = brute_force.build(passages, metric="inner_product")
             brute_force.search(index, queries, k, neighbors=numbers, distances=scores)
             current.synchronize()

@@ -1,4 +1,4 @@
-"""The backend "faiss": faiss's exhaustive search on the CPU."""
+"""The backend "faiss": the exhaustive search of faiss on the CPU."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class FaissCPU(Backend):
         import_optional("faiss", "faiss")
 
     def propose(self, queries: Any, passages: Any, k: int) -> Proposal:
-        """Search the array, without copying it into an index."""
+        """Search the array without copying it into an index."""
         faiss = _faiss()
         scores, numbers = faiss.knn(queries, passages, k, metric=faiss.METRIC_INNER_PRODUCT)
         return numbers, scores
@@ -27,7 +27,7 @@ class FaissCPU(Backend):
 
 @cache
 def _faiss() -> Any:
-    """Import faiss; in a forked child it uses one thread, because OpenMP's other threads do not survive a fork."""
+    """Import faiss. A forked child uses one thread, because OpenMP threads do not survive a fork."""
     faiss = import_optional("faiss", "faiss")
     os.register_at_fork(after_in_child=partial(faiss.omp_set_num_threads, 1))
     return faiss

@@ -1,4 +1,4 @@
-"""The backend "faiss-gpu": faiss's exhaustive search in GPU memory."""
+"""The backend "faiss-gpu": the exhaustive search of faiss in GPU memory."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ class FaissGPU(Backend):
         faiss = import_optional("faiss", "gpu")
         if not hasattr(faiss, "GpuDistanceParams"):
             raise DeviceError(
-                "this faiss has no GPU support; in place of faiss-cpu: pip install faiss-gpu-cuvs (CUDA 13) or "
+                "the installed 'faiss' has no GPU support; replace faiss-cpu: pip install faiss-gpu-cuvs (CUDA 13) or "
                 "faiss-gpu-cu12 (CUDA 12)"
             )
         if not faiss.get_num_gpus():
-            raise DeviceError("faiss has GPU support but finds no GPU")
+            raise DeviceError("faiss finds no GPU; check the CUDA driver, or use backend='cupy'")
 
     def error(self, width: int) -> float:
-        return 4 * super().error(width)  # float32 products made of three TF32 products
+        return 4 * super().error(width)  # float32 products are computed from three TF32 products
 
     def propose(self, queries: Any, passages: Any, k: int) -> Proposal:
-        """Search with ``faiss.bfKnn`` on arrays in GPU memory (``faiss.knn_gpu`` takes arrays of NumPy or torch)."""
+        """Search by ``faiss.bfKnn``, because ``faiss.knn_gpu`` accepts only NumPy and torch arrays."""
         faiss, device = importlib.import_module("faiss"), device_of(passages)
         with device.current() as current:
             numbers = device.xp.empty((len(queries), k), dtype=np.int64)
@@ -52,7 +52,7 @@ class FaissGPU(Backend):
             request.outIndicesType = faiss.IndicesDataType_I64
             current.synchronize()
             faiss.bfKnn(_resources(), request)
-            current.synchronize()  # faiss works on a stream of its own, not on CuPy's
+            current.synchronize()  # faiss uses its own stream
         return numbers, scores
 
 

@@ -1,4 +1,4 @@
-"""Our own backends "numpy" and "cupy": products of queries with tiles of passages, and the best of each tile."""
+"""haybale's own backends "numpy" and "cupy": products of queries with tiles of passages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from haybale.retrieval.backends import Backend, Proposal
 from haybale.vectors import array_namespace
 
 _TILE = 2**25  # scores held at once on the CPU: 128 MiB
-_DEVICE_TILE = 2**28  # and on a device, if its memory holds them
+_DEVICE_TILE = 2**28  # scores held at once on a device, if its memory suffices
 
 
 class NumPyTiles(Backend):
@@ -23,13 +23,13 @@ class NumPyTiles(Backend):
     priority = 0  # faster than faiss (benchmarks/bench_search.py)
 
     def check(self) -> None:
-        """NumPy is always there."""
+        """Do nothing: NumPy is always installed."""
 
     def propose(self, queries: Any, passages: Any, k: int) -> Proposal:
-        """Find the k best by float32 products, for any k, in memory independent of n."""
+        """Find the k best by float32 products, for any k, in memory that does not depend on n."""
         xp, m, device = array_namespace(passages), len(queries), device_of(passages)
         memory = 4 * _TILE if device.is_cpu else min(24 * _DEVICE_TILE, device.half_of_memory())
-        # CuPy sorts where NumPy partitions, which needs more memory.
+        # CuPy implements argpartition by sorting, which needs more memory.
         columns = batch_size_for_memory(memory, (4 if xp is np else 24) * max(1, m))
 
         def best_of_tile(tile: slice) -> Proposal:
@@ -54,7 +54,7 @@ class CuPyTiles(NumPyTiles):
         import_optional("cupy", "gpu")
 
     def error(self, width: int) -> float:
-        # If the user lets CuPy multiply in TF32, inputs are rounded to 11 bits.
+        # With CUPY_TF32, CuPy rounds the inputs of products to 11 bits.
         return super().error(width) + (2.0**-9 if os.environ.get("CUPY_TF32", "0") not in ("", "0") else 0.0)
 
 

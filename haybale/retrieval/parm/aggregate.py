@@ -1,4 +1,4 @@
-"""Aggregate the hits of query paragraphs to scores of documents: check them, and work in blocks that fit the memory."""
+"""Aggregate the hits of query paragraphs to scores of documents, in blocks that fit into memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haybale.collections.collection import whole_numbers
 from haybale.device import Device, device_of, is_sparse, placed, to_numpy
 from haybale.errors import InputError, UnknownNameError
 from haybale.parallel import iter_chunks
@@ -21,19 +20,19 @@ from haybale.retrieval.parm.formulas import (
     Scored,
     Task,
     Vectors,
-    block_of,
-    products_of,
+    make_block,
+    make_products,
 )
-from haybale.retrieval.passages import PassageTable
+from haybale.retrieval.passages import PassageTable, check_offsets
 from haybale.retrieval.run import DEPTH, Run
 from haybale.vectors import array_namespace, check_like
 
 _MEMORY = 2**28  # bytes of intermediate arrays in main memory
-_MOST = 2**32  # most bytes of intermediate arrays on a device; more is not faster
-_BLOCK = 2**22  # bytes of hits in a block without vectors, so that they fit into a cache
+_MOST = 2**32  # maximum bytes of intermediate arrays on a device; more is not faster
+_BLOCK = 2**22  # bytes of hits in a block without vectors, which fit into a cache
 _HIT = 64  # bytes of intermediate arrays for a hit
-_CELL = 24  # bytes for a cell, which is a pair of query and document
-_PRODUCT = 5  # bytes for a pair of query and passage: the inner product, and whether it is needed
+_CELL = 24  # bytes for a cell, a pair of query and document
+_PRODUCT = 5  # bytes for a pair of query and passage: its inner product, and whether it is needed
 CONSTRAINTS = {"n_hits": COUNT, "rrf_k": NOT_NEGATIVE, "occurrences": one_of(["all", "best"]), "k": COUNT}
 
 
@@ -53,33 +52,34 @@ def aggregate(
     Parameters
     ----------
     hits : Hits
-        (n_paragraphs, N) NumPy or CuPy arrays; the computation runs on their device.
+        (n_paragraphs, N). The computation runs on the device of the hits.
     name : str
         One of :data:`AGGREGATIONS`.
     doc_of : (n_passages,) array of int
         The document of each passage, rising.
     offsets : (n_queries + 1,) array of int, optional
-        Query document j has the paragraphs ``offsets[j]:offsets[j + 1]``. By default, every row is a query.
+        Query document j has the paragraphs ``offsets[j]:offsets[j + 1]``. By default, every row is a query document.
     vectors : Vectors, optional
-        Required by the aggregations whose names begin with v; copied to the device of the hits, sparse ones to the CPU.
+        Required by the aggregations whose names begin with v. They are copied to the device of the hits; with sparse
+        vectors, the computation runs on the CPU.
     rrf_k : float, default 60
-        The constant k of reciprocal ranks (Cormack et al. 2009).
+        The constant k of reciprocal ranks (Cormack et al. 2009). A larger value makes the first ranks count less.
     n_hits : int, optional
-        N, the number of hits of a paragraph that count, and the N of VRanks. The default is all.
+        The number of hits of a paragraph that count, and the N of VRanks. By default, all hits count.
     occurrences : {"all", "best"}, default "all"
-        Whether all hits on a document in a list count, as in the authors' code, or only the best one.
+        Whether all hits of a paragraph on a document count, as in the authors' code, or only the best one.
 
     Returns
     -------
     (query, document, score)
-        Flat, sorted by query and document, on the device of the hits; in main memory for sparse vectors.
+        Flat arrays, sorted by query and document, on the device of the computation.
 
     Raises
     ------
     UnknownNameError, InputError
-        For an unknown aggregation, and for arguments that do not fit together.
+        If the aggregation is unknown, or arguments do not fit together.
     DeviceError
-        For arrays on different devices, or too little memory for one query document.
+        If arrays are on different devices, or memory does not suffice for one query document.
 
     Examples
     --------
@@ -91,12 +91,12 @@ def aggregate(
     if vectors is not None and is_sparse(vectors.passages):
         hits, vectors = hits.to_numpy(), Vectors(*map(to_numpy, vectors))
     with device_of(hits.passages).current():
-        task = task_of(hits, name, doc_of, offsets, vectors, rrf_k, n_hits, occurrences)
+        task = make_task(hits, name, doc_of, offsets, vectors, rrf_k, n_hits, occurrences)
 
         def columns(queries: slice) -> list[tuple[Any, Any, Any]]:
             found = []
             for block, scored in blocks(task, queries):
-                cells, query, document = block.filled()
+                cells, query, document = block.nonempty_cells()
                 found.append((query, document, scored.score[cells]))
             return found
 
@@ -122,17 +122,14 @@ def rank_documents(
     Parameters
     ----------
     index : PassageTable
-        Any index of the passages.
-    hits : Hits (n_paragraphs, N)
+        The index that was searched, or another one of the same passages.
+    hits, aggregation, offsets
+        As in :func:`aggregate`; the default aggregation is ``"maxp"``.
     query_ids : (n_queries,) str
-    aggregation : str, default "maxp"
-        One of :data:`AGGREGATIONS`.
-    offsets : (n_queries + 1,) int, optional
-        Where the rows of each query begin. By default, every row is a query.
     k : int, default 1000
-        Documents kept for each query.
-    **options : optional
-        As in :func:`aggregate`.
+        Number of documents kept for each query.
+    **options
+        Other parameters of :func:`aggregate`.
 
     Examples
     --------
@@ -143,22 +140,20 @@ def rank_documents(
     """
     check_parameters("rank_documents", {"k": k}, CONSTRAINTS)
     if offsets is None and len(query_ids) != len(hits):
-        raise InputError(
-            f"{len(query_ids)} query ids for hits of {len(hits)} queries; several rows a query need offsets"
-        )
+        raise InputError(f"without offsets, hits must have a row per query id, {len(query_ids)}, found {len(hits)}")
     columns = aggregate(hits, aggregation, index.doc_of, offsets, **options)
     query, document, score = map(to_numpy, columns)
     return Run.from_numbers(query_ids, index.doc_ids, query, document, score, k)
 
 
 def find_aggregation(name: str) -> Aggregation:
-    """Return the aggregation of that name; an unknown name raises."""
+    """Return the aggregation of that name; raise UnknownNameError if there is none."""
     if name not in AGGREGATIONS:
         raise UnknownNameError("aggregation", name, AGGREGATIONS)
     return AGGREGATIONS[name]
 
 
-def task_of(
+def make_task(
     hits: Hits,
     name: str,
     doc_of: Ints,
@@ -168,7 +163,7 @@ def task_of(
     n_hits: int | None = None,
     occurrences: str = "all",
 ) -> Task:
-    """Check the parameters of :func:`aggregate`, and copy arrays to the device where needed."""
+    """Check the arguments of :func:`aggregate`, and copy arrays to the device of the hits."""
     n_hits = max(1, hits.passages.shape[1]) if n_hits is None else n_hits
     check_parameters("aggregate", {"rrf_k": rrf_k, "n_hits": n_hits, "occurrences": occurrences}, CONSTRAINTS)
     aggregation, device = find_aggregation(name), device_of(hits.passages)
@@ -176,12 +171,8 @@ def task_of(
     doc_of, rows = to_numpy(doc_of), len(hits)
     largest = int(hits.passages.max()) if hits.passages.size else -1
     if largest >= len(doc_of):
-        raise InputError(f"hits name passage {largest}, expected numbers below {len(doc_of)}")
-    offsets = np.arange(rows + 1) if offsets is None else whole_numbers(to_numpy(offsets), "offsets")
-    if not len(offsets) or offsets[0] != 0 or (np.diff(offsets) < 0).any():
-        raise InputError("offsets must rise from 0 to the number of paragraphs")
-    if offsets[-1] != rows:
-        raise InputError(f"offsets end at {offsets[-1]}, but there are hits of {rows} paragraphs")
+        raise InputError(f"hits: expected passage numbers below {len(doc_of)}, found {largest}")
+    offsets = np.arange(rows + 1) if offsets is None else check_offsets(offsets, rows, "offsets", "paragraphs")
     vectors = None if aggregation.vectors is None else _checked_vectors(vectors, name, len(doc_of), rows, device)
     n_documents = int(doc_of[-1]) + 1 if len(doc_of) else 0
     doc_of = array_namespace(hits.passages).asarray(doc_of)
@@ -189,12 +180,12 @@ def task_of(
 
 
 def _checked_vectors(vectors: Vectors | None, name: str, n: int, rows: int, device: Device) -> Vectors:
-    """Check that vectors fit the hits, and copy them to their device; the index has checked the passages' values."""
+    """Check that vectors fit the hits, and copy them to their device. The index has checked the passages' values."""
     if vectors is None:
         without = ", ".join(known for known, made in AGGREGATIONS.items() if made.vectors is None)
         raise InputError(
-            f"the aggregation {name!r} needs vectors of passages and paragraphs, which a lexical index lacks; "
-            f"without them there are {without}"
+            f"the aggregation {name!r} needs 'vectors' of passages and paragraphs, which a lexical index lacks; "
+            f"without vectors, use {without}"
         )
     passages, paragraphs = (
         matrix if is_sparse(matrix) else placed(matrix, device, what)
@@ -202,57 +193,57 @@ def _checked_vectors(vectors: Vectors | None, name: str, n: int, rows: int, devi
     )
     paragraphs = check_like(paragraphs, "paragraph vectors", passages)
     if paragraphs.shape[0] != rows:
-        raise InputError(f"{paragraphs.shape[0]} paragraph vectors for {rows} paragraphs")
+        raise InputError(f"vectors: expected {rows} paragraph vectors, as hits has rows, found {paragraphs.shape[0]}")
     if passages.shape[0] != n:
-        raise InputError(f"{passages.shape[0]} passage vectors for {n} passages")
+        raise InputError(f"vectors: expected {n} passage vectors, as doc_of has entries, found {passages.shape[0]}")
     return Vectors(passages, paragraphs)
 
 
 def blocks(task: Task, queries: slice) -> Iterator[tuple[Block, Scored]]:
-    """Score the query documents ``queries`` in blocks that fit the memory.
+    """Score query documents in blocks that fit into memory.
 
-    A block has a cell for each pair of its queries and the documents that any of them found and, for vectors, a table
-    of its queries and passages. So a block has few queries if each finds other documents.
+    A block has a cell for each of its queries with each document that any of them found and, for vectors, a table of
+    its queries and passages. So a block has few queries if they find different documents.
     """
     device, kind, n_passages = device_of(task.doc_of), task.aggregation.vectors, len(task.doc_of)
     budget = _MEMORY if device.is_cpu else min(_MOST, device.half_of_memory() / 2)
     lengths, width = np.diff(task.offsets)[queries], task.hits.passages.shape[1]
     if not n_passages or not width:
         return
-    found = int(lengths.max(initial=0)) * width  # most hits of a query
+    found = int(lengths.max(initial=0)) * width  # maximum number of hits of a query
     groups = [slice(0, len(lengths))]
     if kind == "products":
-        most = _at_once(found, n_passages, budget / 2 / _PRODUCT)
+        most = _queries_per_table(found, n_passages, budget / 2 / _PRODUCT)
         sizes = np.maximum(_PRODUCT * np.minimum(n_passages, lengths * width), budget / 2 / most)
         groups = list(slices(sizes, budget / 2))
-    most, room = _at_once(found, task.n_documents, budget / 4 / _CELL), budget / 2
-    if kind not in (None, "products"):  # a table of all passages; more queries at once are faster
+    most, room = _queries_per_table(found, task.n_documents, budget / 4 / _CELL), budget / 2
+    if kind not in (None, "products"):  # the kernel has a table of all passages, and is faster with many queries
         most = min(most, max(1, budget / 4 / _CELL / n_passages))
     elif device.is_cpu:
         room = min(_BLOCK, room)
     for group in groups:
         start, stop = queries.start + group.start, queries.start + group.stop
-        products = products_of(task, start, stop) if kind == "products" else None
+        products = make_products(task, start, stop) if kind == "products" else None
         for part in slices(np.maximum(_HIT * lengths[group] * width, room / most), room):
             first, last = start + part.start, start + part.stop
             if task.offsets[first] < task.offsets[last]:
-                block = block_of(task, first, last, products)
+                block = make_block(task, first, last, products)
                 yield block, task.aggregation.score(block, task.aggregation.weigh(block))
 
 
-def _at_once(found: int, n: int, cells: float) -> float:
-    """Return how many queries fit into a table of ``cells``, with a column for all of n things that any of them found.
+def _queries_per_table(found: int, n: int, cells: float) -> float:
+    """Return how many queries fit into a table of ``cells`` with a column for each of n items that any of them finds.
 
-    ``found`` is the largest number of things that one query finds.
+    ``found`` is the maximum number of items that one query finds.
 
-    >>> _at_once(10, 1000, 4000.0), _at_once(10, 100, 4000.0), _at_once(10, 100, 1.0)
+    >>> _queries_per_table(10, 1000, 4000.0), _queries_per_table(10, 100, 4000.0), _queries_per_table(10, 100, 1.0)
     (20.0, 40.0, 1.0)
     """
     return float(max(1, cells / max(1, n), (cells / max(1, found)) ** 0.5))
 
 
 def slices(costs: NDArray[Any], budget: float) -> Iterator[slice]:
-    """Yield slices of consecutive items whose costs stay within the budget, with at least one item each."""
+    """Yield slices of at least one consecutive item each, whose total costs stay within the budget."""
     start, spent = 0, 0.0
     for number, cost in enumerate(costs.tolist()):
         if number > start and spent + cost > budget:

@@ -1,4 +1,4 @@
-"""Explain a document's score by pairs of paragraphs: the rank, similarity and share of each pair."""
+"""Explain a document's score by the rank, similarity and share of each pair of paragraphs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scipy import sparse
 
 from haybale.device import device_of, to_numpy
 from haybale.retrieval.hits import Hits, Ints
-from haybale.retrieval.parm.aggregate import blocks, task_of
+from haybale.retrieval.parm.aggregate import blocks, make_task
 from haybale.retrieval.parm.formulas import Block, Scored, Vectors
 from haybale.vectors import Floats, Matrix, array_namespace
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ParagraphExplanation:
-    """The share of each pair of a query paragraph (n) and a paragraph of the document (m) in the document's score.
+    """The share of each pair of a query paragraph (n) and a passage of the document (m) in the document's score.
 
-    Shares sum to the score: exactly for CombSum, RRF, VSum, VScores, VRanks and VRRF, up to rounding for VAvg. For MaxP
-    and FirstP, one pair has the whole score. For VMin and VMax, a pair has the sum over the dimensions whose extremes
-    come from it. ``rank`` and ``score`` are None for a document that no paragraph found.
+    Shares sum to the score: exactly for CombSum, RRF, VSum, VScores, VRanks and VRRF, up to rounding for VAvg. With
+    MaxP and FirstP, one pair has the whole score. With VMin and VMax, the share of a pair is the sum over the
+    dimensions whose extremes come from it. ``rank`` and ``score`` are None for a document that no paragraph found.
     """
 
     doc_id: str
@@ -34,10 +34,10 @@ class ParagraphExplanation:
     score: float | None
     rank: int | None
     n_documents: int  # number of documents found for the query
-    labels: list[str]  # (n,) of the query's paragraphs
+    labels: list[str]  # (n,) names of the query's paragraphs
     passage_ids: list[str]  # (m,)
-    ranks: Ints  # (n, m) rank of the passage in the paragraph's list, from 1; 0 if it is not in the list
-    similarity: Floats  # (n, m) the score of every pair in the index
+    ranks: Ints  # (n, m) rank of the passage among the paragraph's hits, from 1; 0 if it is not among them
+    similarity: Floats  # (n, m) score of every pair in the index
     share: NDArray[np.float64]  # (n, m)
     query_texts: list[str] | None = None
     passage_texts: list[str] | None = None
@@ -46,18 +46,18 @@ class ParagraphExplanation:
     def in_percent(self) -> bool:
         """Whether shares can be shown as percentages of the score.
 
-        Inner products may be negative. So the score must be positive, and no pair, paragraph or passage may have a
-        larger magnitude than it.
+        Inner products may be negative, so this requires a positive score, and no pair, paragraph or passage whose share
+        has a larger magnitude than the score.
         """
         parts = (self.share, self.share.sum(axis=0), self.share.sum(axis=1))
         most = (self.score or 0) * (1 + 1e-6)  # with tolerance for rounding
         return most > 0 and all(np.abs(part).max(initial=0) <= most for part in parts)
 
     def to_frame(self) -> pd.DataFrame:
-        """Return a frame with a row for each pair that was found or has a share, the largest share first.
+        """Return a frame with a row for each pair that is a hit or has a share, the largest share first.
 
-        ``rank`` is missing if the passage is not in the paragraph's list, ``share_of_score`` unless :attr:`in_percent`.
-        There are columns of texts if these are known.
+        ``rank`` is missing where the passage is no hit of the paragraph. ``share_of_score`` is missing unless
+        :attr:`in_percent`. Texts, if known, are in the columns ``query_text`` and ``passage_text``.
         """
         import pandas as pd
 
@@ -84,7 +84,7 @@ class ParagraphExplanation:
         return frame
 
     def heatmap(self, path: str | Path | None = None) -> Any:
-        """Draw the shares of pairs as a matplotlib figure; write it to ``path`` if given."""
+        """Return a matplotlib figure of the shares; write it to ``path`` if given."""
         from haybale.drawing import draw_heatmap
 
         rank = "not found" if self.rank is None else f"rank {self.rank}"
@@ -100,7 +100,7 @@ class ParagraphExplanation:
         )
 
 
-def explained(
+def explain_document(
     index: Any,
     aggregation: str,
     hits: Hits,
@@ -112,18 +112,18 @@ def explained(
     passage_texts: list[str] | None,
     **options: Any,
 ) -> ParagraphExplanation:
-    """Explain a document's score for a query document, whose paragraphs are the rows of ``hits`` (n, N).
+    """Explain a document's score for one query document, whose paragraphs have the ``hits`` (n, N).
 
-    ``queries`` are the paragraphs' vectors or texts, as the index is searched; ``passage_texts`` are the document's.
+    ``queries`` are the vectors or texts of the paragraphs, and ``passage_texts`` the texts of the document's passages.
     """
     document, n = int(index.document_numbers([doc_id])[0]), len(hits)
     start, end = map(int, index.doc_offsets[document : document + 2])
     score = place = None
     n_documents, share = 0, np.zeros((n, end - start))
     with device_of(hits.passages).current():
-        task = task_of(hits, aggregation, index.doc_of, np.array([0, n]), vectors, **options)
+        task = make_task(hits, aggregation, index.doc_of, np.array([0, n]), vectors, **options)
         for block, scored in blocks(task, slice(0, 1)):  # at most one block
-            cells, _, documents = map(to_numpy, block.filled())
+            cells, _, documents = map(to_numpy, block.nonempty_cells())
             scores = to_numpy(scored.score)[cells]
             n_documents = len(documents)
             for at in np.flatnonzero(documents == document):
@@ -142,28 +142,28 @@ def explained(
 
 
 def _shares(block: Block, scored: Scored, cell: int, score: float) -> tuple[Ints, Ints, Any]:
-    """Return ``(query paragraph, passage, share)`` of the hits that make up a document's score, (n,) each."""
+    """Return ``(query paragraph, passage, share)`` of the hits that make up a document's score, each (n,)."""
     rows, columns = np.nonzero(to_numpy(block.cell == cell))  # the hits of the document
     passages, task = to_numpy(block.passages)[rows, columns], block.task
     if scored.share is not None:
         by = 1 if scored.divisor is None else float(scored.divisor[cell])
         return rows, passages, to_numpy(scored.share)[rows, columns] / by
-    if task.vectors is None:  # a maximum: the first hit with it
+    if task.vectors is None:  # a maximum: the first hit that reaches it
         best = np.flatnonzero(to_numpy(block.scores)[rows, columns] == np.float32(score))[:1]
         return rows[best], passages[best], score
-    # ⟨min q, min p⟩ is a sum over dimensions; in each, one query paragraph and one passage have the extreme.
+    # ⟨min q, min p⟩ is a sum over dimensions. In each, one query paragraph and one passage have the extreme.
     retrieved = np.unique(passages)
     q, p = to_numpy(block.paragraphs), to_numpy(_rows(task.vectors.passages, retrieved))
     if sparse.issparse(q):
         terms = np.union1d(q.indices, p.indices)  # all other terms are 0
         q, p = q[:, terms].toarray(), p[:, terms].toarray()
     pick = np.argmin if task.aggregation.vectors == "minimum" else np.argmax
-    row, column = pick(q, axis=0), pick(p, axis=0)  # (d,) the first of equal values
+    row, column = pick(q, axis=0), pick(p, axis=0)  # (d,) the first among equal values
     d = np.arange(q.shape[1])
     return row, retrieved[column], q[row, d].astype(np.float64) * p[column, d].astype(np.float64)
 
 
 def _rows(matrix: Matrix, numbers: Ints) -> Matrix:
-    """Return rows of a matrix in main memory."""
+    """Return rows of a matrix, in main memory."""
     rows: Matrix = to_numpy(matrix[numbers if sparse.issparse(matrix) else array_namespace(matrix).asarray(numbers)])
     return rows

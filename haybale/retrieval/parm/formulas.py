@@ -2,13 +2,13 @@
 
 Both are computed for a :class:`Block`, the hits of several query documents, by array operations without sorting.
 
-A floating-point sum depends on the order of its terms. So each term is first rounded to a multiple of a power of two
-that is large enough to make every partial sum exact, and changes a term by less than 2^-50 of the largest sum. So
-scores do not depend on the order of paragraphs, tiles, threads or the device, documents with the same evidence tie, and
-the shares of an explanation sum to the score exactly.
+A floating-point sum depends on the order of its terms. So each term is first rounded to a multiple of a power of two,
+which is large enough to make every partial sum exact. This changes a term by less than 2^-50 of the largest sum. Scores
+then do not depend on the order of paragraphs, tiles, threads or the device, and the shares of an explanation sum to the
+score exactly.
 
-Linear vector aggregations need no vector of a document: ⟨Σ_i q_i, Σ w p⟩ = Σ w ⟨q̂, p⟩ with q̂ = Σ_i q_i. VMin and VMax
-(Li et al., PARADE, 2020) are not sums over hits: each dimension of a document comes from one of its passages.
+Linear aggregations of vectors need no vector of a document: ⟨Σ_i q_i, Σ w p⟩ = Σ w ⟨q̂, p⟩ with q̂ = Σ_i q_i. VMin and
+VMax (Li et al., PARADE, 2020) are not linear: each dimension of a document comes from one of its passages.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from haybale.vectors import Matrix, array_namespace
 class Vectors(NamedTuple):
     """The vectors of all passages (n_passages, d) and of the query paragraphs (n_paragraphs, d), dense or CSR.
 
-    They are float32; those of passages may be float16.
+    They are float32; passages may also be float16.
     """
 
     passages: Matrix
@@ -47,13 +47,13 @@ class Task:
     offsets: Ints  # (n_queries + 1,)
     doc_of: Array  # (n_passages,)
     n_documents: int
-    vectors: Any  # Vectors if the aggregation needs them, else None
+    vectors: Any  # Vectors, or None if the aggregation needs none
     n_hits: int
     rrf_k: float
     occurrences: str
 
     def rows(self, first: int, last: int) -> tuple[slice, Ints, Array]:
-        """Return the rows of some queries, (q + 1,) where each query begins there, and (r,) the query of each row."""
+        """Return the rows of the queries ``first:last``, their offsets (q + 1,), and the query of each row (r,)."""
         rows = slice(int(self.offsets[first]), int(self.offsets[last]))
         offsets = self.offsets[first : last + 1] - rows.start
         query = np.repeat(np.arange(last - first), np.diff(offsets))
@@ -61,30 +61,30 @@ class Task:
 
 
 class Products(NamedTuple):
-    """⟨q̂, p⟩ of some queries and all passages that any of them retrieved."""
+    """⟨q̂, p⟩ for some queries and all passages that any of them retrieved."""
 
     table: Array  # (q', m + 1); the last column is for padding
-    column: Array | None  # (n_passages + 1,) the column of each passage; None: its number
-    first: int  # the query of the first row
+    column: Array | None  # (n_passages + 1,) the column of each passage; None if it is the passage's number
+    first: int  # the number of the first query
 
 
 @dataclass(frozen=True)
 class Block:
-    """The hits of r paragraphs of q query documents; each hit belongs to the cell of its query and its document.
+    """The hits of r paragraphs of q query documents. Each hit belongs to the cell of its query and document.
 
-    Hits that do not count are in an additional last cell, which is dropped.
+    Hits that do not count belong to an additional last cell, which is dropped.
     """
 
     task: Task
-    first: int  # the number of its first query document
+    first: int  # the number of the first query document
     offsets: Ints  # (q + 1,) in main memory
     passages: Array  # (r, N), -1 where there is no hit
     scores: Array  # (r, N)
     paragraphs: Matrix | None  # (r, d)
     query: Array  # (r,) from 0, rising
-    used: Array | None  # (r, N) whether the hit counts; None: all count
+    used: Array | None  # (r, N) whether the hit counts; None if all do
     cell: Array  # (r, N) query · width + document; n_cells if the hit does not count
-    documents: Array | None  # (width,) the numbers of the documents; None: all documents
+    documents: Array | None  # (width,) document numbers; None for all documents
     width: int  # number of documents
     products: Products | None
 
@@ -104,8 +104,8 @@ class Block:
         """Replace ``values`` (r, N) by ``otherwise`` where a hit does not count."""
         return values if self.used is None else self.xp.where(self.used, values, otherwise)
 
-    def filled(self) -> tuple[Array, Array, Array]:
-        """Return ``(cells, query, document number)`` of the cells with a hit, rising."""
+    def nonempty_cells(self) -> tuple[Array, Array, Array]:
+        """Return ``(cell, query, document)`` numbers of the cells with a hit, by rising cell."""
         mark = self.xp.zeros(self.n_cells + 1, dtype=bool)
         mark[self.cell] = True
         cells = self.xp.flatnonzero(mark[:-1])
@@ -113,26 +113,26 @@ class Block:
         return cells, query + self.first, column if self.documents is None else self.documents[column]
 
 
-def block_of(task: Task, first: int, last: int, products: Products | None) -> Block:
-    """Assign the hits of the query documents ``first`` to ``last`` to cells."""
+def make_block(task: Task, first: int, last: int, products: Products | None) -> Block:
+    """Assign the hits of the query documents ``first:last`` to cells."""
     rows, offsets, query = task.rows(first, last)
     passages, doc_of, xp = task.hits.passages[rows], task.doc_of, array_namespace(task.doc_of)
-    document = doc_of[passages]  # padding (-1) reads the last document, and is not used
+    document = doc_of[passages]  # padding (-1) reads the last document, and is masked below
     used, only_best = None, task.occurrences == "best"
-    # Lists are padded at their ends, so the last column shows whether any is short.
+    # Rows are padded at their ends, so the last column shows whether any row is.
     if task.aggregation.only_first or only_best or bool((passages[:, -1:] < 0).any()):
         used = passages != NO_PASSAGE
     if task.aggregation.only_first:
         used &= (passages == 0) | (doc_of[xp.maximum(passages, 1) - 1] != document)
     numbers, width = None, task.n_documents
-    if (last - first) * width > passages.size:  # otherwise a table of all documents is small compared with the hits
+    if (last - first) * width > passages.size:  # otherwise, a table of all documents is small
         seen = xp.zeros(width, dtype=bool)
         seen[document if used is None else document[used]] = True
         numbers = xp.flatnonzero(seen)
         width = int(numbers.size)
         document = (xp.cumsum(seen) - 1)[document]
     if only_best:
-        used &= _best(document, used, width)
+        used &= _first_hits(document, used, width)
     cell = query[:, None] * width + document
     if used is not None:
         cell = xp.where(used, cell, (last - first) * width)
@@ -141,8 +141,8 @@ def block_of(task: Task, first: int, last: int, products: Products | None) -> Bl
     return Block(task, first, offsets, *hits, query, used, cell, numbers, width, products)
 
 
-def _best(document: Array, used: Array, width: int) -> Array:
-    """Return (r, N) whether a hit is the first of its document in its row."""
+def _first_hits(document: Array, used: Array, width: int) -> Array:
+    """Return the mask (r, N) of hits that are the first of their document in their row."""
     xp = array_namespace(document)
     r, n = document.shape
     column = xp.broadcast_to(xp.arange(n, dtype=xp.int32), (r, n))  # CuPy has no minimum.at for int64
@@ -152,12 +152,12 @@ def _best(document: Array, used: Array, width: int) -> Array:
     return first[place] == column
 
 
-def on_grid(terms: Array, segment: Array, n: int, count: Array) -> Array:
+def round_for_sums(terms: Array, segment: Array, n: int, count: Array) -> Array:
     """Round ``terms`` (r, N) so that sums of up to ``count[s]`` terms of a segment s are exact.
 
-    ``segment`` (r,) is the segment of each row, below n.
+    ``segment`` (r,) assigns each row to one of n segments.
 
-    >>> a = on_grid(np.array([[0.1, 0.2, 0.3]]), np.array([0]), 1, np.array([3]))[0]
+    >>> a = round_for_sums(np.array([[0.1, 0.2, 0.3]]), np.array([0]), 1, np.array([3]))[0]
     >>> a[0] + a[1] + a[2] == a[2] + a[1] + a[0], 0.1 + 0.2 + 0.3 == 0.3 + 0.2 + 0.1
     (np.True_, False)
     """
@@ -165,7 +165,7 @@ def on_grid(terms: Array, segment: Array, n: int, count: Array) -> Array:
     largest = xp.zeros(n)
     if terms.shape[1]:
         xp.maximum.at(largest, segment, xp.maximum(terms.max(axis=1), -terms.min(axis=1)))
-    # Let 2^e be above the sum of all magnitudes. Adding 3 · 2^e rounds a term to a multiple of 2^(e - 51).
+    # Let 2^e exceed the sum of all magnitudes. Adding 3 · 2^e rounds a term to a multiple of 2^(e - 51).
     _, exponent = xp.frexp(largest * xp.maximum(count, 1))
     shift = xp.ldexp(xp.full(n, 3.0), exponent)[segment][:, None]
     rounded = terms + shift
@@ -174,22 +174,22 @@ def on_grid(terms: Array, segment: Array, n: int, count: Array) -> Array:
 
 
 def _terms(block: Block, terms: Array) -> Array:
-    """Round ``terms`` (r, N) or (1, N) for exact sums in each query; 0 where a hit does not count."""
+    """Round ``terms`` (r, N) or (1, N) for exact sums in each query; terms of hits that do not count become 0."""
     xp, n, (r, width) = block.xp, block.n_queries, block.cell.shape
     of_row = xp.full(r, width) if block.used is None else block.used.sum(axis=1)
-    count = xp.bincount(block.query, weights=of_row, minlength=n)  # counting hits of each query
-    if len(terms) == 1 and block.used is None:  # equal terms in every row: round once for each query
-        return on_grid(xp.repeat(terms, n, axis=0), xp.arange(n), n, count)[block.query]
-    return on_grid(block.masked(terms), block.query, n, count)
+    count = xp.bincount(block.query, weights=of_row, minlength=n)  # hits that count, for each query
+    if len(terms) == 1 and block.used is None:  # all rows are equal: round once for each query
+        return round_for_sums(xp.repeat(terms, n, axis=0), xp.arange(n), n, count)[block.query]
+    return round_for_sums(block.masked(terms), block.query, n, count)
 
 
 def _sums(block: Block, terms: Array) -> Array:
-    """Return (n_cells,) the sums of rounded terms (r, N) by cell."""
+    """Return the sum of the rounded terms (r, N) of each cell, (n_cells,)."""
     found = block.xp.bincount(block.cell.ravel(), weights=terms.ravel(), minlength=block.n_cells + 1)
     return found[: block.n_cells]
 
 
-# The weight of each hit: (r, N), or (1, N) if it is the same in every row; float64.
+# Weights of hits: (r, N) float64, or (1, N) if all rows are equal.
 
 
 def _one(block: Block) -> Array:
@@ -212,18 +212,15 @@ def _rank(block: Block) -> Array:
     return block.xp.arange(1, block.passages.shape[1] + 1, dtype=block.xp.float64)[None]
 
 
-# The score of each cell, from the weights of its hits.
+# Scores of cells, from the weights of their hits.
 
 
 class Scored(NamedTuple):
-    """(n_cells,) scores, undefined for empty cells; (r, N) shares of the hits, None if the score is no sum over hits.
+    """Scores of cells and shares of hits."""
 
-    Shares must still be divided by ``divisor`` (n_cells,) if there is one; only few shares are ever read.
-    """
-
-    score: Array
-    share: Array | None = None
-    divisor: Array | None = None
+    score: Array  # (n_cells,) undefined for empty cells
+    share: Array | None = None  # (r, N), None if the score is not a sum over hits
+    divisor: Array | None = None  # (n_cells,) which shares are still to be divided by, as only few are read
 
 
 def _total(block: Block, weight: Array) -> Scored:
@@ -239,29 +236,30 @@ def _largest(block: Block, weight: Array) -> Scored:
     return Scored(best[: block.n_cells])
 
 
-def products_of(task: Task, first: int, last: int) -> Products:
-    """Compute ⟨q̂, p⟩ of some queries; a passage that several paragraphs of a query retrieved is multiplied once."""
+def make_products(task: Task, first: int, last: int) -> Products:
+    """Compute ⟨q̂, p⟩ for the queries ``first:last``, once for each passage that a query retrieved."""
     rows, offsets, query = task.rows(first, last)
     hits, passages, xp = task.hits.passages[rows], task.vectors.passages, array_namespace(task.doc_of)
     mark = xp.zeros(int(passages.shape[0]) + 1, dtype=bool)
-    mark[hits] = True  # padding marks the last place
+    mark[hits] = True  # padding (-1) marks the last place
     numbers, column = xp.flatnonzero(mark[:-1]), None
     if 2 * numbers.size > len(mark) and not is_sparse(passages):
-        numbers = xp.arange(len(mark) - 1)  # all passages: no look-up for each hit
+        numbers = xp.arange(len(mark) - 1)  # all passages, which saves a look-up for each hit
     else:
         column = xp.full(len(mark), numbers.size)
         column[numbers] = xp.arange(numbers.size)
     wanted = xp.zeros((last - first, int(numbers.size) + 1), dtype=bool)  # the last column is for padding
     wanted[query[:, None], hits if column is None else column[hits]] = True
-    # q̂ = Σ_i q_i, rounded so that the order of paragraphs does not matter
+    # q̂ = Σ_i q_i, rounded so that it does not depend on the order of paragraphs
     paragraphs = task.vectors.paragraphs[rows].astype(np.float64)
     of, count = query, xp.bincount(query, minlength=last - first)
     if sparse.issparse(paragraphs):
         of = np.repeat(query, np.diff(paragraphs.indptr))
-        paragraphs.data = on_grid(paragraphs.data[:, None], of, last - first, count)[:, 0]
+        paragraphs.data = round_for_sums(paragraphs.data[:, None], of, last - first, count)[:, 0]
     else:
-        paragraphs = on_grid(paragraphs, of, last - first, count)
-    return Products(multiply(wanted, _of_queries(paragraphs, offsets, "sum", xp), passages, numbers), column, first)
+        paragraphs = round_for_sums(paragraphs, of, last - first, count)
+    q = _reduce_paragraphs(paragraphs, offsets, "sum", xp)
+    return Products(multiply(wanted, q, passages, numbers), column, first)
 
 
 def _products(block: Block, weight: Array) -> Scored:
@@ -283,18 +281,18 @@ def _mean_products(block: Block, weight: Array) -> Scored:
 
 
 def _extreme(block: Block, weight: Array, ufunc: str) -> Scored:
-    """Return ⟨q̂, d̂⟩, q̂ and d̂ the element-wise extremes of paragraphs and of retrieved passages."""
+    """Return ⟨q̂, d̂⟩, where q̂ and d̂ are element-wise extremes of the paragraphs and of the retrieved passages."""
     xp, task = block.xp, block.task
     wanted = xp.zeros((block.n_queries, len(task.doc_of) + 1), dtype=bool)  # the last column is for padding
     wanted[block.query[:, None], block.masked(block.passages, -1)] = True
     assert block.paragraphs is not None
-    q = _of_queries(block.paragraphs, block.offsets, ufunc[:3], xp)
+    q = _reduce_paragraphs(block.paragraphs, block.offsets, ufunc[:3], xp)
     table = document_extremes(task.vectors.passages, wanted[:, :-1], task.doc_of, task.n_documents, q, ufunc)
     return Scored((table if block.documents is None else table[:, block.documents]).ravel())
 
 
-def _of_queries(paragraphs: Matrix, offsets: Ints, how: str, xp: Any) -> Array:
-    """Return (q, d) float64, the ``"sum"``, ``"min"`` or ``"max"`` of each query's paragraphs; 0 without any."""
+def _reduce_paragraphs(paragraphs: Matrix, offsets: Ints, how: str, xp: Any) -> Array:
+    """Return the ``"sum"``, ``"min"`` or ``"max"`` of each query's paragraphs, (q, d) float64; 0 without paragraphs."""
     out = xp.zeros((len(offsets) - 1, int(paragraphs.shape[1])))
     for number, (start, end) in enumerate(pairwise(offsets.tolist())):
         if start < end:
@@ -304,12 +302,12 @@ def _of_queries(paragraphs: Matrix, offsets: Ints, how: str, xp: Any) -> Array:
 
 
 class Aggregation(NamedTuple):
-    """``weigh`` computes the weight of each hit, ``score`` the score of each document from these weights."""
+    """An aggregation: ``weigh`` computes the weights of hits, ``score`` the scores of documents from these weights."""
 
     weigh: Callable[[Block], Array]
     score: Callable[[Block, Array], Scored]
     formula: str
-    vectors: str | None = None  # "products", "minimum" or "maximum" of vectors; None: no vectors
+    vectors: str | None = None  # "products", "minimum" or "maximum"; None if no vectors are needed
     only_first: bool = False  # only hits on the first passage of a document count
 
 

@@ -1,8 +1,8 @@
-"""⟨q, p⟩ and element-wise extremes of retrieved passages: compiled loops on the CPU, array operations on a device.
+"""Compute ⟨q, p⟩ and element-wise extremes of retrieved passages: loops on the CPU, array operations on a device.
 
-A matrix product would multiply every query with every passage, but at most a fifth of the pairs are needed. On the CPU,
-a few passages at a time stay in a core's cache while all queries are multiplied with them. The instructions for a pair
-and their order do not depend on other pairs, so equal passages have equal products to the last bit.
+A matrix product would multiply every query with every passage, but at most a fifth of the pairs are needed. The loops
+keep a few passages in a core's cache while all queries are multiplied with them. The operations for a pair and their
+order do not depend on other pairs, so equal passages have bit-identical products.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from haybale.parallel import in_threads
 from haybale.retrieval.hits import Ints
 from haybale.vectors import Matrix, array_namespace
 
-Array = Any  # of NumPy or CuPy, like the hits
-_CACHED = 2**18  # values of passage vectors that a core works on at a time: 1 MiB
+Array = Any  # a NumPy or CuPy array, like the hits
+_CACHED = 2**18  # values of passage vectors that a core processes at a time: 1 MiB
 _TILE_ON_DEVICE = 2**26  # values of passage vectors gathered at once
-_MATH = {"reassoc", "contract"}  # sums in several lanes; vectors with NaN were refused
+_MATH = {"reassoc", "contract"}  # allows sums in several lanes; NaN was rejected before
 
 
 def multiply(wanted: Array, q: Array, passages: Matrix, numbers: Array) -> Array:
-    """Return (q, m + 1) float32 products of ``q`` (q, d) and ``passages[numbers]`` (m, d), at least where ``wanted``.
+    """Return the products of ``q`` (q, d) and ``passages[numbers]`` (m, d), (q, m + 1) float32 with a last column of 0.
 
-    They are summed in float64 and rounded; the last column is 0. Passages are float32, float16 or CSR.
+    Only products where ``wanted`` is true are defined. They are summed in float64 and rounded. Passages are float32,
+    float16 or CSR.
     """
     xp = array_namespace(q)
     out = xp.zeros(wanted.shape, dtype=xp.float32)
@@ -39,7 +40,7 @@ def multiply(wanted: Array, q: Array, passages: Matrix, numbers: Array) -> Array
         some = numbers[start : start + step]
         if xp is not np:
             out[:, start : start + len(some)] = q @ passages[some].astype(xp.float64).T
-        elif passages.dtype == np.float16:  # numba has no arithmetic for it
+        elif passages.dtype == np.float16:  # numba has no float16 arithmetic
             _multiply(wanted, q, passages[some].astype(np.float32), np.arange(len(some)), start, out)
         else:
             _multiply(wanted, q, passages, some, start, out)
@@ -65,7 +66,7 @@ def _multiply(wanted: Any, q: Any, passages: Any, places: Any, first: Any, out: 
 def document_extremes(passages: Matrix, wanted: Array, doc_of: Array, n: int, q: Array, ufunc: str) -> Array:
     """Return (q, n) ⟨q, element-wise ``"minimum"`` or ``"maximum"`` of a document's wanted passages⟩.
 
-    ``wanted`` is (q, n_passages). The value is 0 for a document without a wanted passage.
+    ``wanted`` is a mask (q, n_passages). The value is 0 for a document without a wanted passage.
     """
     out = array_namespace(doc_of).zeros((len(q), n))
     if not isinstance(passages, np.ndarray):
@@ -76,9 +77,9 @@ def document_extremes(passages: Matrix, wanted: Array, doc_of: Array, n: int, q:
         return out
     starts = np.searchsorted(doc_of, np.arange(n + 1))
 
-    def fill(first: int) -> None:  # all queries use a document while it is in the cache
+    def fill(first: int) -> None:  # process all queries while a document is in the cache
         last, before, vectors = min(first + step, n), 0, passages
-        if passages.dtype == np.float16:  # numba has no arithmetic for it
+        if passages.dtype == np.float16:  # numba has no float16 arithmetic
             before = int(starts[first])
             vectors = passages[before : starts[last]].astype(np.float32)
         _extremes(wanted, q, vectors, before, starts, first, last, ufunc == "maximum", out)
@@ -128,7 +129,7 @@ def _extremes_on_device(rows: Array, document: Array, n: int, q: Array, ufunc: s
 
 
 def _sparse_extremes(rows: Any, document: Ints, n: int, q: Array, ufunc: str) -> NDArray[np.float64]:
-    """Include 0 in the extreme of a term that a row of the document does not have."""
+    """Compute the extremes of sparse rows. A term that some row of a document lacks has the value 0 there."""
     key = np.repeat(document, np.diff(rows.indptr)) * rows.shape[1] + rows.indices
     order = np.argsort(key, kind="stable")
     key, values = key[order], rows.data[order]

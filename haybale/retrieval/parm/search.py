@@ -1,4 +1,4 @@
-"""Search with every paragraph of a query document, and rank the documents that are found."""
+"""Search with every paragraph of a query document, and rank the documents by all hits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from haybale.retrieval.bm25 import BM25Index
 from haybale.retrieval.hits import Hits, Ints
 from haybale.retrieval.index import PassageIndex
 from haybale.retrieval.parm.aggregate import CONSTRAINTS, find_aggregation, rank_documents, slices
-from haybale.retrieval.parm.explanation import ParagraphExplanation, explained
+from haybale.retrieval.parm.explanation import ParagraphExplanation, explain_document
 from haybale.retrieval.parm.formulas import Vectors
 from haybale.retrieval.passages import Exclude
 from haybale.retrieval.run import DEPTH, Run
@@ -30,33 +30,38 @@ _ROWS = 8192  # query paragraphs searched at once; with 1,000 hits each they tak
 
 @dataclass(frozen=True)
 class ParagraphHits:
-    """The hits of the paragraphs of some query documents, on the device of the index."""
+    """The hits of the paragraphs of query documents, on the device of the index."""
 
     hits: Hits  # (n_paragraphs, N)
     offsets: Ints  # (n_queries + 1,) where the paragraphs of each query document begin
     vectors: Vectors | None  # None for a BM25 index
-    index: PassageIndex | BM25Index  # that hits refer to; for a sharded index, an index of the passages found
+    index: PassageIndex | BM25Index  # that the hits refer to; a sharded index makes one of the passages found
 
 
 class ParagraphSearch:
     """Rank documents for query documents of one or many paragraphs.
 
-    With an index on a device, search and aggregation run there, and only documents and scores are copied back.
+    Search and aggregation run on the device of the index; only documents and scores are copied back.
 
     Parameters
     ----------
     index : PassageIndex, ShardedIndex or BM25Index
-        A BM25 index allows only aggregations without vectors.
+        With a BM25 index, only aggregations without vectors are possible.
     aggregation : str, default "vrrf"
-        One of :data:`~haybale.retrieval.AGGREGATIONS`.
+        How hits become scores of documents: one of :data:`~haybale.retrieval.AGGREGATIONS`.
     encoder : encoder, optional
         Encodes paragraphs that are given as texts.
     n_hits : int, default 1000
-        Passages retrieved for each paragraph (N).
+        Number of passages retrieved for each paragraph (N).
     rrf_k, occurrences : float, default 60; {"all", "best"}, default "all"
         As in :func:`~haybale.retrieval.aggregate`.
     k : int, default 1000
-        Documents kept for each query.
+        Number of documents kept for each query.
+
+    Raises
+    ------
+    UnknownNameError, InputError
+        If the aggregation is unknown or does not fit the index, or a parameter is out of range.
 
     Examples
     --------
@@ -79,7 +84,7 @@ class ParagraphSearch:
         k: int = DEPTH,
     ) -> None:
         if find_aggregation(aggregation).vectors is not None and isinstance(index, BM25Index):
-            raise InputError(f"the aggregation {aggregation!r} needs vectors, which a BM25 index lacks; take 'rrf'")
+            raise InputError(f"the aggregation {aggregation!r} needs vectors, which a BM25 index lacks; use 'rrf'")
         self.index, self.aggregation, self.encoder, self.k = index, aggregation, encoder, k
         self.options: dict[str, Any] = {"n_hits": n_hits, "rrf_k": rrf_k, "occurrences": occurrences}
         check_parameters("ParagraphSearch", {**self.options, "k": k}, CONSTRAINTS)
@@ -87,18 +92,23 @@ class ParagraphSearch:
     def rank(
         self, query_ids: Sequence[str], paragraphs: Sequence[Paragraphs], *, exclude: Exclude | None = None
     ) -> Run:
-        """Rank the documents for each query document, in batches.
+        """Rank documents for each query document, in batches.
 
         Parameters
         ----------
         query_ids : (n_queries,) str
         paragraphs : (n_queries,) sequence
-            The texts (with an encoder) or vectors (n_i, d) of each; there must be at least one, and none may be empty.
+            The paragraphs of each query document: at least one non-empty text, or vectors (n_i, d).
         exclude : (n_queries,), optional
-            The document that each query leaves out, such as its own: ids (None for none) or numbers (-1 for none).
+            The document that each query must not find, such as its own: ids (None for none) or numbers (-1 for none).
+
+        Raises
+        ------
+        InputError
+            If arguments do not fit together, a query document or paragraph is empty, or a document is unknown.
         """
         if len(query_ids) != len(paragraphs):
-            raise InputError(f"{len(query_ids)} query ids for {len(paragraphs)} query documents")
+            raise InputError(f"expected {len(paragraphs)} query_ids, one per query document, found {len(query_ids)}")
         excluded = self.index.excluded(exclude, len(paragraphs))
         _check_paragraphs(query_ids, paragraphs)
         parts = slices(np.array([_length(each) for each in paragraphs]), _ROWS)
@@ -113,12 +123,12 @@ class ParagraphSearch:
         exclude: Exclude | None = None,
         query_ids: Sequence[str] | None = None,
     ) -> ParagraphHits:
-        """Return the hits of all paragraphs, which aggregations may share; parameters as in :meth:`rank`."""
+        """Return the hits of all paragraphs, for several aggregations; parameters as in :meth:`rank`."""
         _check_paragraphs([str(i) for i in range(len(paragraphs))] if query_ids is None else query_ids, paragraphs)
         return self._search(paragraphs, self.index.excluded(exclude, len(paragraphs)))
 
     def _search(self, paragraphs: Sequence[Paragraphs], excluded: Ints, whole: Sequence[int] = ()) -> ParagraphHits:
-        """Return the hits; of the documents ``whole``, a sharded index gives all passages."""
+        """Return the hits; a sharded index also loads all passages of the documents ``whole``."""
         lengths = [_length(each) for each in paragraphs]
         offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
         excluded, index = np.repeat(excluded, lengths), self.index
@@ -126,20 +136,20 @@ class ParagraphSearch:
         texts = [text for each in paragraphs for text in each] if _are_texts(paragraphs) else None
         if isinstance(index, BM25Index):
             if texts is None:
-                raise InputError("a BM25 index is searched with the texts of paragraphs, not with vectors")
+                raise InputError("a BM25 index needs 'paragraphs' as texts, found vectors")
             return ParagraphHits(index.search(texts, k, exclude=excluded), offsets, None, index)
         vectors = self._vectors(paragraphs, texts)
         hits = index.search(vectors, k, exclude=excluded)
         if isinstance(index, PassageIndex):
             return ParagraphHits(hits, offsets, Vectors(index.vectors, vectors), index)
-        narrow, hits = index.narrowed(hits, whole)  # reads only the vectors that were found
+        narrow, hits = index.index_of_hits(hits, whole)  # reads only the vectors of the passages that were found
         return ParagraphHits(hits, offsets, Vectors(narrow.vectors, vectors), narrow)
 
     def _vectors(self, paragraphs: Sequence[Paragraphs], texts: list[str] | None) -> Any:
-        device = self.index.device if isinstance(self.index, PassageIndex) else CPU  # shards copy vectors themselves
+        device = self.index.device if isinstance(self.index, PassageIndex) else CPU  # shards copy queries themselves
         if texts is not None:
             if self.encoder is None:
-                raise InputError("paragraphs given as texts need an encoder; give PARM one, or vectors")
+                raise InputError("paragraphs as texts need an encoder; give ParagraphSearch(encoder=…), or vectors")
             vectors = encode_queries(self.encoder, texts)
             return vectors if sparse.issparse(vectors) else to_device(vectors, device)
         if not len(paragraphs):
@@ -147,11 +157,11 @@ class ParagraphSearch:
         if sparse.issparse(paragraphs[0]):
             return sparse.vstack(list(paragraphs), format="csr")
         with device.current():
-            there = [placed(each, device, "paragraph vectors") for each in paragraphs]
-            return device.xp.concatenate([each.astype(np.float32, copy=False) for each in there])
+            on_device = [placed(each, device, "paragraph vectors") for each in paragraphs]
+            return device.xp.concatenate([each.astype(np.float32, copy=False) for each in on_device])
 
     def aggregate(self, query_ids: Sequence[str], found: ParagraphHits) -> Run:
-        """Aggregate hits to a run."""
+        """Aggregate the hits of :meth:`search` to a run."""
         how = {"vectors": found.vectors, "k": self.k, **self.options}
         return rank_documents(found.index, found.hits, query_ids, self.aggregation, found.offsets, **how)
 
@@ -164,10 +174,18 @@ class ParagraphSearch:
         passage_texts: Any = None,
         found: ParagraphHits | None = None,
     ) -> ParagraphExplanation:
-        """Explain the score of a document for one query document; an unknown document raises.
+        """Explain the score of a document for one query document.
 
-        ``passage_texts`` (n_passages,) are the texts of all passages of the index, for snippets. ``found`` are the
-        query's hits, if the index, which must not be sharded, has been searched already.
+        Parameters
+        ----------
+        paragraphs, exclude
+            The query document, as in :meth:`rank`.
+        doc_id : str
+            Raises InputError if it is unknown.
+        passage_texts : (n_passages,) sequence of str, optional
+            The texts of all passages of the index; the explanation shows those of the document.
+        found : ParagraphHits, optional
+            The hits of the query document, to save a search. Not for a sharded index.
         """
         document = int(self.index.document_numbers([doc_id])[0])
         if found is None:
@@ -179,7 +197,7 @@ class ParagraphSearch:
         texts = list(paragraphs) if _are_texts([paragraphs]) else None
         queries = texts if found.vectors is None else found.vectors.paragraphs
         about = found.index, self.aggregation, found.hits, found.vectors, queries, doc_id
-        return explained(*about, query_texts=texts, passage_texts=passage_texts, **self.options)
+        return explain_document(*about, query_texts=texts, passage_texts=passage_texts, **self.options)
 
 
 def _length(paragraphs: Paragraphs) -> int:
@@ -195,8 +213,10 @@ def _check_paragraphs(query_ids: Sequence[str], paragraphs: Sequence[Paragraphs]
         if isinstance(each, str):
             raise InputError(f"query document {query_id!r}: expected its paragraphs, found one string; split it first")
         if not _length(each):
-            raise InputError(f"query document {query_id!r} has no paragraphs")
+            raise InputError(f"query document {query_id!r} must have at least one paragraph, found none")
         if isinstance(each[0], str):
             empty = [number for number, text in enumerate(each) if not text.strip()]
             if empty:
-                raise InputError(f"query document {query_id!r}: paragraph {empty[0]} of {len(each)} is empty")
+                raise InputError(
+                    f"query document {query_id!r}: paragraph {empty[0]} of {len(each)} has no text; remove it"
+                )

@@ -1,4 +1,4 @@
-"""PARM on an index: batches, errors, and explanations that add up."""
+"""PARM on an index: batches, explanations and errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LEXICAL = [name for name, aggregation in AGGREGATIONS.items() if aggregation.vec
 
 
 def small(seed: int, is_sparse: bool = False, n: int = 60, d: int = 8):
-    """An index of documents with 1 to 6 passages, and query documents of 1 to 5 paragraphs."""
+    """Return an index of documents with 1 to 6 passages, query documents of 1 to 5 paragraphs, and their ids."""
     rng = np.random.default_rng(seed)
     sizes = rng.integers(1, 7, size=n)
     offsets = np.concatenate(([0], np.cumsum(sizes)))
@@ -35,7 +35,7 @@ def small(seed: int, is_sparse: bool = False, n: int = 60, d: int = 8):
 
 @pytest.mark.parametrize("is_sparse", [False, True])
 @pytest.mark.parametrize("name", AGGREGATIONS)
-def test_batches_are_one_search(name: str, is_sparse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_equal_one_search(name: str, is_sparse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     index, queries, ids = small(1, is_sparse)
     parm = ParagraphSearch(index, name, n_hits=40)
     at_once = parm.rank(ids, queries, exclude=[3, -1, -1, 5, -1, -1, 0])
@@ -49,12 +49,8 @@ def test_batches_are_one_search(name: str, is_sparse: bool, monkeypatch: pytest.
 
 
 @settings(max_examples=40, deadline=None)
-@given(
-    seed=st.integers(0, 2**32 - 1),
-    name=st.sampled_from(sorted(AGGREGATIONS)),
-    is_sparse=st.booleans(),
-)
-def test_shares_are_the_score(seed: int, name: str, is_sparse: bool) -> None:
+@given(seed=st.integers(0, 2**32 - 1), name=st.sampled_from(sorted(AGGREGATIONS)), is_sparse=st.booleans())
+def test_shares_sum_to_the_score(seed: int, name: str, is_sparse: bool) -> None:
     index, queries, ids = small(seed, is_sparse, n=20)
     query, ranker = queries[0], ParagraphSearch(index, name, n_hits=15)
     run = ranker.rank(ids[:1], [query])
@@ -74,7 +70,7 @@ def test_shares_are_the_score(seed: int, name: str, is_sparse: bool) -> None:
         assert not why.share.any()
 
 
-def test_every_pair_has_its_rank() -> None:
+def test_ranks_and_shares_of_pairs() -> None:
     index = PassageIndex(np.eye(4), np.array([0, 2, 4]), doc_ids=["a", "b"])
     queries = np.array([[0.9, 0.5, 0.1, 0.2], [0.0, 0.1, 0.9, 0.2]])
     why = ParagraphSearch(index, "rrf", n_hits=2).explain(queries, "a")
@@ -88,8 +84,8 @@ def test_every_pair_has_its_rank() -> None:
     np.testing.assert_array_equal(axes.get_images()[0].get_array(), why.share)
 
 
-def test_shares_are_percent_only_of_a_score_that_they_are_parts_of() -> None:
-    """Vectors that point away from each other: a score below 0, one of 0, and one smaller than what adds to it."""
+def test_percentages_require_shares_within_the_score() -> None:
+    """With negative products, a score may be negative, zero, or smaller than one of its shares."""
     index = PassageIndex(np.eye(2), np.array([0, 1, 2]), doc_ids=["a", "b"])
     parm = ParagraphSearch(index, "combsum", n_hits=2)
     for first, second, score in ((-0.5, 0.0, -0.5), (0.9, -0.8, 0.1), (0.5, -0.5, 0.0)):
@@ -97,12 +93,12 @@ def test_shares_are_percent_only_of_a_score_that_they_are_parts_of() -> None:
         assert why.score == pytest.approx(score)
         assert not why.in_percent
         assert why.to_frame()["share_of_score"].isna().all()
-    within = parm.explain(np.array([[0.5, 0.0], [0.6, 0.0], [-0.2, 0.0]]), "a")  # below 0, but within the whole
+    within = parm.explain(np.array([[0.5, 0.0], [0.6, 0.0], [-0.2, 0.0]]), "a")  # one share is negative
     assert within.in_percent
     assert within.to_frame()["share_of_score"].sum() == pytest.approx(1)
 
 
-def test_ties_are_broken_as_in_the_run() -> None:
+def test_explanations_break_ties_like_runs() -> None:
     index = PassageIndex(np.ones((3, 2)), doc_ids=["c", "a", "b"])
     ranker = ParagraphSearch(index, "maxp")
     assert [doc for doc, _ in ranker.rank(["q"], [np.ones((1, 2))])["q"]] == ["a", "b", "c"]
@@ -110,7 +106,7 @@ def test_ties_are_broken_as_in_the_run() -> None:
 
 
 @pytest.mark.parametrize("name", LEXICAL)
-def test_bm25_explains(name: str) -> None:
+def test_explanations_of_bm25(name: str) -> None:
     texts = ["a dog on a lead", "the cat sleeps", "taxes for dogs", "tax office", "cats and dogs"]
     index = BM25Index(texts, np.array([0, 2, 4, 5]), doc_ids=["pets", "taxes", "both"], language="english")
     ranker, paragraphs = ParagraphSearch(index, name), ["dog leads", "taxes for cats"]
@@ -122,34 +118,33 @@ def test_bm25_explains(name: str) -> None:
         assert set(why.to_frame()["query_text"]) <= set(paragraphs)
 
 
-def test_texts_through_an_encoder(toy) -> None:
+def test_paragraphs_as_texts(toy) -> None:
     texts = toy.passages.texts.to_pylist()
     for encoder in (LSAEncoder(4).fit(texts), TfidfEncoder().fit(texts)):
         index = PassageIndex.from_collection(toy, encoder.encode(texts))
         for name in AGGREGATIONS:
-            search = ParagraphSearch(index, name, encoder=encoder, n_hits=3)
-            run = search.rank(["q"], [["barking dogs", "puppies chew shoes"]])
+            parm = ParagraphSearch(index, name, encoder=encoder, n_hits=3)
+            run = parm.rank(["q"], [["barking dogs", "puppies chew shoes"]])
             assert "dogs" in [doc for doc, _ in run["q"][:2]], name
-        why = ParagraphSearch(index, encoder=encoder).explain(
-            ["barking dogs"], "dogs", passage_texts=toy.passages.texts
-        )
+        parm = ParagraphSearch(index, encoder=encoder)
+        why = parm.explain(["barking dogs"], "dogs", passage_texts=toy.passages.texts)
         assert "dogs bark at the gate" in why.to_frame()["passage_text"].tolist()
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_invalid_arguments_are_rejected() -> None:
     index, queries, _ = small(0)
     lexical = BM25Index(["one two", "three four"], language="english")
     dense, words = ParagraphSearch(index), ParagraphSearch(lexical, "rrf")
-    for call, message in [
-        (lambda: ParagraphSearch(lexical), "'vrrf' needs vectors, which a BM25 index lacks"),
-        (lambda: ParagraphSearch(index, n_hits=0), "'n_hits' parameter of ParagraphSearch"),
-        (lambda: dense.rank(["a", "b"], [queries[0], queries[1][:0]]), "query document 'b' has no paragraphs"),
-        (lambda: words.rank(["a"], [["one", " "]]), "query document 'a': paragraph 1 of 2 is empty"),
-        (lambda: words.rank(["a"], ["one"]), "query document 'a': expected its paragraphs, found one string"),
-        (lambda: words.rank(["a"], [np.ones((1, 2))]), "searched with the texts"),
-        (lambda: dense.rank(["a"], [["one"]]), "need an encoder"),
-        (lambda: dense.rank(["a"], queries[:2]), "1 query ids for 2 query documents"),
+    for call, named in [
+        (lambda: ParagraphSearch(lexical), "'vrrf'.*BM25"),
+        (lambda: ParagraphSearch(index, n_hits=0), "n_hits"),
+        (lambda: dense.rank(["a", "b"], [queries[0], queries[1][:0]]), "'b'"),
+        (lambda: words.rank(["a"], [["one", " "]]), "'a': paragraph 1 of 2"),
+        (lambda: words.rank(["a"], ["one"]), "'a'.*string"),
+        (lambda: words.rank(["a"], [np.ones((1, 2))]), "texts"),
+        (lambda: dense.rank(["a"], [["one"]]), "encoder"),
+        (lambda: dense.rank(["a"], queries[:2]), "2 query_ids.* 1"),
     ]:
-        with pytest.raises(InputError, match=message):
+        with pytest.raises(InputError, match=named):
             call()
     assert dense.rank([], []).query_ids == []
