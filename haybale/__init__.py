@@ -1,7 +1,7 @@
 """Find the few relevant passages and documents in a haystack of long ones.
 
     engine = haybale.Engine.build("pydocs", "engine/")          # a collection, its encoder and indexes, in a folder
-    ranker = haybale.Learned().fit(engine)                       # the best ranker, trained on the collection's queries
+    ranker = haybale.SVR().fit(engine)                           # trained on the collection's judged queries
     run = ranker.rank({"q1": "interpolate missing values"})
     why = ranker.explain("interpolate missing values", run["q1"][0][0])
     ranker.save("model/"); ranker = haybale.load("model/", engine)
