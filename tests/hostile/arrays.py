@@ -1,4 +1,4 @@
-"""Vectors, labels and frames of all kinds, given to everything that takes arrays."""
+"""Pass unusual vectors, labels and frames to every function that takes arrays."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from hostile.target import Cases, Target, finite, settled
+from hostile.target import Cases, Target, finite, finite_scores
 from scipy import sparse
 
 import haybale
@@ -39,8 +39,8 @@ def arrays(target: Target, rng: random.Random) -> Cases:
         "no rows": good[:0],
         "no columns": good[:, :0],
         "narrow": good[:, :3],
-        "whole": (good * 9).astype(int),
-        "truth": good > 0,
+        "integers": (good * 9).astype(int),
+        "booleans": good > 0,
         "half": good.astype(np.float16),
         "fortran": np.asfortranarray(good),
         "strided": good[::2],
@@ -65,7 +65,7 @@ def arrays(target: Target, rng: random.Random) -> Cases:
         except ValueError:  # ragged
             return np.ravel(np.asarray(value, dtype=object))
 
-    def learned(y: Any, of_pairs: bool = True, weight: Any = None) -> Any:
+    def fitted(y: Any, of_pairs: bool = True, weight: Any = None) -> Any:
         rows = np.arange(64 if sparse.issparse(y) else len(y)) % 8
         model = haybale.ProductKernelSVR()
         if of_pairs:
@@ -82,22 +82,22 @@ def arrays(target: Target, rng: random.Random) -> Cases:
         return Run.from_frame(frame).to_frame()["score"]
 
     uses: dict[str, Callable[[Any], str]] = {
-        "PassageIndex": lambda v: settled(haybale.PassageIndex(v).search(v, 1).scores),
-        "queries": lambda v: settled(index.search(v, 1).scores),
+        "PassageIndex": lambda v: finite_scores(haybale.PassageIndex(v).search(v, 1).scores),
+        "queries": lambda v: finite_scores(index.search(v, 1).scores),
         "ProductKernelSVR": lambda v: finite(svr(v)),
         "fit X": lambda v: finite(haybale.ProductKernelSVR().fit(v, np.arange(8.0)).predict(good)),
-        "y": lambda v: finite(learned(flat(v), False)),
-        "y of pairs": lambda v: finite(learned(flat(v))),
-        "sample_weight": lambda v: finite(learned(np.arange(64.0), False, flat(v))),
-        "sample_weight of pairs": lambda v: finite(learned(np.arange(64.0), True, flat(v))),
+        "y": lambda v: finite(fitted(flat(v), False)),
+        "y of pairs": lambda v: finite(fitted(flat(v))),
+        "sample_weight": lambda v: finite(fitted(np.arange(64.0), False, flat(v))),
+        "sample_weight of pairs": lambda v: finite(fitted(np.arange(64.0), True, flat(v))),
         "Run.from_frame": lambda v: finite(framed(v)),
     }
     for (use, call), (name, value) in product(uses.items(), bad.items()):
-        no_numbers = name in ("dates", "ragged") and use != "y"  # as scikit-learn's check takes them
-        yield f"{use} of {name}", partial(used, call, value, no_numbers or "complex" in name)
+        not_real = name in ("dates", "ragged") and use != "y"  # scikit-learn's check of y accepts them
+        yield f"{use} of {name}", partial(used, call, value, not_real or "complex" in name)
 
 
-def used(call: Callable[[Any], str], value: Any, must_be_refused: bool) -> str:
+def used(call: Callable[[Any], str], value: Any, must_be_rejected: bool) -> str:
     found = call(value)
-    assert not must_be_refused, "taken for real numbers"
+    assert not must_be_rejected, "accepted as real numbers"
     return found

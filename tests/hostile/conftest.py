@@ -1,4 +1,4 @@
-"""The target of the attacks, made once; its folder is the working directory meanwhile."""
+"""The fixture of the target of the attacks, whose folder is the working directory during the tests."""
 
 from __future__ import annotations
 

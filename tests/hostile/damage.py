@@ -1,4 +1,4 @@
-"""The bytes of a file, spoilt in one of many ways."""
+"""Damage the bytes of a file."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ PIECES = (b"\0", b"\xff", b"\xed\xa0\x80", b"\r", b"\t\t", b"\xef\xbb\xbf", b"\x
 
 
 def damaged(data: bytes, rng: random.Random) -> bytes:
+    """Return the bytes, changed in one of many ways chosen at random."""
     at = rng.randrange(len(data) + 1)
     lines = data.split(b"\n")
     ways: list[Callable[[], bytes]] = [

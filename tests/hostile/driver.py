@@ -1,10 +1,10 @@
-"""Run hostile input through haybale: every case ends in a right result, or in one error that says what was wrong.
+"""Run hostile input through haybale: every case must end in a correct result or in one error of haybale.
 
-    make hostile          # thousands of cases; prints counts by kind, and every case that fell short
+    make hostile          # thousands of cases; prints counts by kind, and every case that failed
 
-A case falls short if it ends in another error than haybale's (a traceback, for a user), in a result that is not
-finite, in a result that the intact input did not give, or in a control character on a terminal. Each kind of attack is
-a module of this folder with a function of its name, which yields ``(name of the case, what to call)``.
+A case fails if it ends in another error (a user would see a traceback), in a result that is not finite or differs from
+that of the intact input, or in a control character on a terminal. Each kind of attack is a function in the module of
+the same name, which yields pairs of a case's name and a function to call.
 """
 
 from __future__ import annotations
@@ -28,25 +28,27 @@ from hostile.parameters import parameters
 from hostile.readers import readers
 from hostile.saved import manifests, saved
 from hostile.strings import strings
-from hostile.target import REFUSED, RIGHT, Cases, Target
+from hostile.target import CORRECT, REJECTED, Cases, Target
 
 from haybale.errors import HaybaleError
 
 KINDS: dict[str, Callable[[Target, random.Random], Cases]] = {
     each.__name__: each for each in (options, parameters, readers, saved, manifests, strings, arrays, full_disk)
 }
-SHARE = {"readers": 0.25, "saved": 0.2, "manifests": 0.12, "full_disk": 0.04}  # of all cases; the others are finite
+# Share of all cases; the other kinds have a limited number of cases.
+SHARE = {"readers": 0.25, "saved": 0.2, "manifests": 0.12, "full_disk": 0.04}
+FAILED = "failed"
 
 
 class Tried(NamedTuple):
-    """How the cases of a kind ended, and ``(name, reason)`` of those that fell short."""
+    """The number of cases by outcome, and ``(name, reason)`` of each failed case."""
 
     counts: Counter[str]
-    short: list[tuple[str, str]]
+    failed: list[tuple[str, str]]
 
 
 def outcome(run: Callable[[], str]) -> tuple[str, str]:
-    """Return how a case ended, and the reason if it fell short."""
+    """Return the outcome of a case, and the reason if it failed."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -55,16 +57,16 @@ def outcome(run: Callable[[], str]) -> tuple[str, str]:
         raise
     except HaybaleError as error:
         message = str(error)
-        return (REFUSED, "") if message and "\n" not in message.strip() else ("short", f"message {message!r}")
+        return (REJECTED, "") if message and "\n" not in message.strip() else (FAILED, f"message {message!r}")
     except BaseException as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
         if type(error).__name__ == "InvalidParameterError" or "sklearn/utils/" in where.filename:
-            return REFUSED, ""  # scikit-learn's own message about a scikit-learn estimator
-        return "short", f"{type(error).__name__}: {str(error)[:150]} ({Path(where.filename).name}:{where.lineno})"
+            return REJECTED, ""  # scikit-learn's own message about a scikit-learn estimator
+        return FAILED, f"{type(error).__name__}: {str(error)[:150]} ({Path(where.filename).name}:{where.lineno})"
 
 
 def attack(target: Target, kind: str, most: int, seed: int = 0) -> Tried:
-    """Try up to ``most`` cases of a kind; a finite kind with more cases is sampled."""
+    """Try up to ``most`` cases of a kind; sample a kind with a limited number of cases."""
     cases: Iterator[tuple[str, Callable[[], str]]] = iter(KINDS[kind](target, random.Random(seed)))
     if kind not in SHARE:
         listed = list(cases)
@@ -73,33 +75,33 @@ def attack(target: Target, kind: str, most: int, seed: int = 0) -> Tried:
     for name, run in itertools.islice(cases, most):
         how, why = outcome(run)
         tried.counts[how] += 1
-        if how == "short":
-            tried.short.append((name, why))
+        if how == FAILED:
+            tried.failed.append((name, why))
     return tried
 
 
 def main() -> int:
-    """Try all cases and print the table; the exit status is 1 if any fell short."""
+    """Try all cases and print the table; return the exit status, 1 if a case failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", type=int, default=6000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kinds", nargs="*", default=list(KINDS))
     a = parser.parse_args()
-    total, short = 0, 0
+    total, failed = 0, 0
     with tempfile.TemporaryDirectory() as folder:
         target = Target(Path(folder))
-        print(f"{'kind':12} {'tried':>6} {'right':>6} {'refused':>8} {'short':>6} {'seconds':>8}")
+        print(f"{'kind':12} {'tried':>6} {'correct':>7} {'rejected':>8} {'failed':>6} {'seconds':>8}")
         for kind in a.kinds:
             start = time.perf_counter()
             tried = attack(target, kind, int(a.cases * SHARE.get(kind, 1)), a.seed)
-            n, right, refused = sum(tried.counts.values()), tried.counts[RIGHT], tried.counts[REFUSED]
+            n, correct, rejected = sum(tried.counts.values()), tried.counts[CORRECT], tried.counts[REJECTED]
             seconds = time.perf_counter() - start
-            total, short = total + n, short + len(tried.short)
-            print(f"{kind:12} {n:6} {right:6} {refused:8} {len(tried.short):6} {seconds:8.1f}")
-            for name, why in tried.short:
+            total, failed = total + n, failed + len(tried.failed)
+            print(f"{kind:12} {n:6} {correct:7} {rejected:8} {len(tried.failed):6} {seconds:8.1f}")
+            for name, why in tried.failed:
                 print(f"    {name}: {why}".encode("ascii", "backslashreplace").decode())
-    print(f"{total} tried, {short} fell short")
-    return min(1, short)
+    print(f"{total} tried, {failed} failed")
+    return min(1, failed)
 
 
 if __name__ == "__main__":

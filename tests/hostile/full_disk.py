@@ -1,4 +1,4 @@
-"""A disk that is full at any byte of any file: one line, and what is there is whole or can be gone on with."""
+"""A disk that is full at any byte of any file: the output must be complete, absent or resumable."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from hostile.target import REFUSED, RIGHT, Cases, Target, shell
+from hostile.target import CORRECT, REJECTED, Cases, Target, shell
 
 import haybale
 from haybale import Engine
@@ -35,23 +35,23 @@ def full_disk(target: Target, rng: random.Random) -> Cases:
     }
     for number in count():
         name = rng.choice(list(jobs))
-        yield f"{name} {number}", partial(filled, target, name, jobs[name], int(2 ** rng.uniform(0, 17)))
+        yield f"{name} {number}", partial(with_full_disk, target, name, jobs[name], int(2 ** rng.uniform(0, 17)))
 
 
-def filled(target: Target, name: str, job: Callable[[Path], Any], size: int) -> str:
-    """Do a job in a process whose files may not exceed ``size`` bytes, then look at what it left."""
+def with_full_disk(target: Target, name: str, job: Callable[[Path], Any], size: int) -> str:
+    """Run a job in a process whose files are limited to ``size`` bytes, and check its output."""
     folder = target.new()
-    said = in_a_child(job, folder, size)
-    assert said in (REFUSED, RIGHT), said
-    if name in ("engine", "store"):  # the same job goes on
+    outcome = run_in_child(job, folder, size)
+    assert outcome in (REJECTED, CORRECT), outcome
+    if name in ("engine", "store"):  # the same job resumes
         job(folder)
-        assert target.ask(name, folder).shape[1]
+        assert target.results(name, folder).shape[1]
     elif name in ("bm25", "svr", "index") and folder.exists():
-        assert target.ask(name, folder).shape[1], "half a folder"
-    return said
+        assert target.results(name, folder).shape[1], "half a folder"
+    return outcome
 
 
-def in_a_child(job: Callable[[Path], Any], folder: Path, size: int) -> str:
+def run_in_child(job: Callable[[Path], Any], folder: Path, size: int) -> str:
     read, write = os.pipe()
     child = os.fork()
     if not child:
@@ -59,16 +59,16 @@ def in_a_child(job: Callable[[Path], Any], folder: Path, size: int) -> str:
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
         try:
             done = job(folder)
-            said = RIGHT if not isinstance(done, tuple) or done[0] == 0 else REFUSED
+            outcome = CORRECT if not isinstance(done, tuple) or done[0] == 0 else REJECTED
         except (HaybaleError, OSError):
-            said = REFUSED
+            outcome = REJECTED
         except BaseException as error:
-            said = f"{type(error).__name__}: {error}"[:200]
-        os.write(write, said.encode())
+            outcome = f"{type(error).__name__}: {error}"[:200]
+        os.write(write, outcome.encode())
         os._exit(0)
     os.close(write)
     _, status = os.waitpid(child, 0)
-    said = os.read(read, 400).decode()
+    outcome = os.read(read, 400).decode()
     os.close(read)
     assert status == 0, f"died of {status}"
-    return said
+    return outcome

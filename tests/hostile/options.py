@@ -1,4 +1,4 @@
-"""Every option of every command with values that it cannot mean."""
+"""Run every option of every command with invalid values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any
 
 import typer
-from hostile.target import NO_NUMBERS, REFUSED, RIGHT, Cases, Target, shell
+from hostile.target import CORRECT, NOT_NUMBERS, REJECTED, Cases, Target, shell
 
 from haybale.cli.application import app
 
@@ -38,31 +38,31 @@ def options(target: Target, rng: random.Random) -> Cases:
         for parameter in commands.commands[name].params:
             option = parameter.opts[0]
             if option.startswith("--") and option not in ("--help", "--explain"):
-                number = parameter.min is not None  # every number has a least value
-                for value in (*NO_NUMBERS, "-1", "-9999999999999999999999") if number else BAD_TEXTS:
+                number = parameter.min is not None  # every numeric option has a minimum
+                for value in (*NOT_NUMBERS, "-1", "-9999999999999999999999") if number else BAD_TEXTS:
                     yield f"{name} {option}={value!r}", partial(given, target, name, option, value, number)
-    for ranker, parameter, value in product(RANKERS, PARAMETERS.split(), (*NO_NUMBERS, "-1", "-1e300")):
+    for ranker, parameter, value in product(RANKERS, PARAMETERS.split(), (*NOT_NUMBERS, "-1", "-1e300")):
         yield f"--set {parameter}={value!r} of {ranker}", partial(ranked, target, ranker, parameter, value)
 
 
 def given(target: Target, name: str, option: str, value: str, number: bool) -> str:
-    """Run a command with one option set; a value that is not a number must be refused where one is expected."""
+    """Run a command with one option; a numeric option must reject a value that is not a number."""
     new = str(target.new())
     places = {"E": str(target.folder / "engine"), "DATA": str(target.data), "NEW": new, "NEW.html": f"{new}.html"}
     arguments = [places.get(each, each) for each in COMMANDS[name].split()]
     if option in arguments:
         at = arguments.index(option)
         del arguments[at : at + 2]
-    status, said = shell(name, *arguments, f"{option}={value}")
-    refused = number and value != "1.0"  # which typer takes for 1
-    assert status == 2 if refused else status in (0, 2), f"status {status}: {said[-200:]}"
-    return REFUSED if status else RIGHT
+    status, output = shell(name, *arguments, f"{option}={value}")
+    rejected = number and value != "1.0"  # typer accepts 1.0 as 1
+    assert status == 2 if rejected else status in (0, 2), f"status {status}: {output[-200:]}"
+    return REJECTED if status else CORRECT
 
 
 def ranked(target: Target, ranker: str, parameter: str, value: str) -> str:
     """Rank with one parameter of a ranker set on the command line."""
     engine, values = str(target.folder / "engine"), f"{parameter}={value}"
-    status, said = shell("rank", engine, "ba", "--ranker", ranker, "--set", values)
-    may_be = value in ("0x10", "1e3", "1.0") or (parameter, value) == ("n_jobs", "-1")
-    assert status == 2 or may_be, f"accepted: {said[-200:]}"
-    return REFUSED if status else RIGHT
+    status, output = shell("rank", engine, "ba", "--ranker", ranker, "--set", values)
+    is_valid = value in ("0x10", "1e3", "1.0") or (parameter, value) == ("n_jobs", "-1")
+    assert status == 2 or is_valid, f"accepted: {output[-200:]}"
+    return REJECTED if status else CORRECT

@@ -1,4 +1,4 @@
-"""Every parameter of every class and function with values of all kinds; what is taken gives numbers."""
+"""Call every class and function with unusual parameters; accepted values must give finite results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from hostile.target import REFUSED, RIGHT, Cases, Target, finite, settled
+from hostile.target import CORRECT, REJECTED, Cases, Target, finite, finite_scores
 
 import haybale
 from haybale import Engine, Run, evaluate
@@ -37,14 +37,14 @@ def given(use: Use, parameter: str, value: Any) -> str:
     except HaybaleError:
         raise
     except (TypeError, AttributeError, ValueError) as error:
-        # Python's own errors will do for a parameter that does not exist, and for a type that nobody would give.
+        # Errors of Python are acceptable for a parameter that does not exist, and for an absurd type.
         if "unexpected keyword argument" in str(error) or not isinstance(value, PLAIN):
-            return REFUSED
+            return REJECTED
         raise
 
 
 def uses(target: Target) -> dict[str, tuple[Use, str]]:
-    """Calls that take one setting, and the names of the settings that each takes."""
+    """Return functions that take one setting, each with the names of its settings."""
     collection, encoder, q, p = target.collection, target.encoder, target.vectors[:6], target.vectors
     texts, index = collection.passages.texts.to_pylist(), haybale.BM25Index
     X, y = np.random.default_rng(0).normal(size=(30, 4)), np.arange(30) % 2
@@ -63,13 +63,13 @@ def uses(target: Target) -> dict[str, tuple[Use, str]]:
     def scored(make: Callable[..., Run]) -> Use:
         return lambda **settings: finite(make(**settings).to_frame()["score"])
 
-    def done(make: Callable[..., Any]) -> Use:
-        return lambda **settings: str(make(**settings)) and RIGHT
+    def no_error(make: Callable[..., Any]) -> Use:
+        return lambda **settings: str(make(**settings)) and CORRECT
 
     def ensemble(**settings: Any) -> str:
         model = haybale.SVREnsemble(**{"n_bags": 2, "k": 5} | settings)
         model.fit(haybale.PassageIndex(p), q, [[str(row)] for row in range(6)])
-        return settled(model.rank(q, list("abcdef"), k=3).to_frame()["score"])
+        return finite_scores(model.rank(q, list("abcdef"), k=3).to_frame()["score"])
 
     def report(**settings: Any) -> Any:
         how = {"collection": collection, "picture": "none"} | settings
@@ -92,7 +92,7 @@ def uses(target: Target) -> dict[str, tuple[Use, str]]:
             "C epsilon gamma tol split max_iter memory_budget solver device n_jobs",
         ),
         "BM25Index": (
-            lambda **s: settled(index.from_collection(collection, **s).search(["ba"], 3).scores),
+            lambda **s: finite_scores(index.from_collection(collection, **s).search(["ba"], 3).scores),
             "k1 b k3 unit",
         ),
         "BM25Index.search": (
@@ -115,28 +115,28 @@ def uses(target: Target) -> dict[str, tuple[Use, str]]:
             lambda **s: finite(haybale.TfidfEncoder(**s).fit(texts).encode(texts[:2]).data),
             "language min_df char_ngrams sublinear_tf",
         ),
-        "Chunking": (done(lambda **s: haybale.Chunking(**{"length": 3} | s)), "length stride unit"),
+        "Chunking": (no_error(lambda **s: haybale.Chunking(**{"length": 3} | s)), "length stride unit"),
         "fusion": (scored(partial(haybale.reciprocal_rank_fusion, [target.run])), "rrf_k weights k"),
         "evaluate": (lambda **s: finite(evaluate(target.run, qrels, **s)), "measures"),
         "rank": (scored(partial(target.rankers["bm25-doc"].rank, "dev")), "depth within"),
         "embed": (
-            done(lambda **s: haybale.embed(collection, encoder, target.new(), **s)),
+            no_error(lambda **s: haybale.embed(collection, encoder, target.new(), **s)),
             "rows_per_chunk dtype chunking shard",
         ),
         "embed_shards": (
-            done(lambda **s: haybale.embed_shards(collection, encoder, target.new(), **s)),
+            no_error(lambda **s: haybale.embed_shards(collection, encoder, target.new(), **s)),
             "n_shards n_jobs dtype rows_per_chunk chunking layout",
         ),
         "tune_bm25": (
-            done(partial(haybale.tune_bm25, collection)),
+            no_error(partial(haybale.tune_bm25, collection)),
             "k1 b k3 n_queries measure unit random_state language split",
         ),
         "Engine": (
-            done(lambda **s: Engine(collection, **s).prepare()),
+            no_error(lambda **s: Engine(collection, **s).prepare()),
             "language analyzer paragraphs chunking store device",
         ),
         "compare": (
-            done(lambda **s: haybale.compare(target.engine, **{"rankers": "bm25"} | s)),
+            no_error(lambda **s: haybale.compare(target.engine, **{"rankers": "bm25"} | s)),
             "rankers split train baseline measures report",
         ),
         "ShardedIndex": (
@@ -155,5 +155,5 @@ def uses(target: Target) -> dict[str, tuple[Use, str]]:
         "Run.top": (scored(target.run.top), "k"),
         "Run": (scored(partial(Run.from_frame, target.run.to_frame())), "k"),
         "ConcatEncoder": (lambda **s: finite(haybale.ConcatEncoder([encoder], **s).encode(texts[:2])), "weights"),
-        "write_report": (done(report), "queries picture split baseline ranker query title"),
+        "write_report": (no_error(report), "queries picture split baseline ranker query title"),
     }

@@ -1,4 +1,4 @@
-"""Files of every layout, damaged: they are refused, or what is read can be ranked."""
+"""Damage files of every layout: they must be rejected, or read as a collection that can be ranked."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from hostile.damage import damaged
-from hostile.target import RIGHT, Cases, Target, command, finite
+from hostile.target import CORRECT, Cases, Target, command, finite
 from support.layouts import beir, folder_of, gerdalir, structured
 
 import haybale
@@ -45,7 +45,7 @@ def readers(target: Target, rng: random.Random) -> Cases:
 
 
 def read(target: Target, name: str, seed: int) -> str:
-    """Write a layout, spoil one of its files, and use what can still be read."""
+    """Write a layout, damage one of its files, and use what can still be read."""
     rng, folder = random.Random(seed), target.new()
     if name in MAKERS:
         MAKERS[name](folder, zipped=rng.random() < 0.2)
@@ -57,24 +57,24 @@ def read(target: Target, name: str, seed: int) -> str:
         save_collection(target.collection, folder)
     else:
         folder_of(folder, COLIEE if name == "coliee" else SINGLE)
-    spoil(rng.choice(sorted(path for path in folder.rglob("*") if path.is_file())), rng)
+    damage_file(rng.choice(sorted(path for path in folder.rglob("*") if path.is_file())), rng)
     if name == "collection":
-        return load_collection(folder).digest() and RIGHT  # which reads all of it
+        return load_collection(folder).digest() and CORRECT  # the digest reads all data
     if name == "texts":
-        asked = rng.choice((folder / "q.jsonl", folder / "q.tsv", folder / "q.txt", Path("x" * 300)))
-        return finite(target.rankers["bm25-doc"].rank(asked, depth=3).to_frame()["score"])
+        path = rng.choice((folder / "q.jsonl", folder / "q.tsv", folder / "q.txt", Path("x" * 300)))
+        return finite(target.rankers["bm25-doc"].rank(path, depth=3).to_frame()["score"])
     if name == "trec":
         return finite(Run.from_trec(folder / "a.trec").to_frame()["score"])
     if name in ("qrels", "queries"):
-        asked, out = str(folder / "a.tsv"), str(target.new())
-        given = ("--ranker", "knn-queries", "--out", out, "--queries", asked, "--qrels", asked)
+        path, out = str(folder / "a.tsv"), str(target.new())
+        given = ("--ranker", "knn-queries", "--out", out, "--queries", path, "--qrels", path)
         return command("train", str(target.folder / "engine"), *given)
     scores = haybale.BM25Index.from_collection(open_collection(folder)).search(["one text"], 1).scores
     return finite(scores[np.isfinite(scores)])
 
 
-def spoil(path: Path, rng: random.Random) -> None:
-    """Damage a file, or put a folder or a link in its place."""
+def damage_file(path: Path, rng: random.Random) -> None:
+    """Damage a file, or replace it by a folder or a link."""
     kind = rng.random()
     if kind < 0.06:
         path.unlink()

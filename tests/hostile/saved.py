@@ -1,4 +1,4 @@
-"""Files of everything that is saved: damaged, or changed with their digests made anew."""
+"""Damage saved files, or change them and update their digests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 from hostile.damage import damaged
-from hostile.target import RIGHT, SAVED, Cases, Target, finite
+from hostile.target import CORRECT, SAVED, Cases, Target, finite
 
 from haybale.manifest import digest, with_checksum
 
@@ -21,8 +21,8 @@ VALUES = (None, -1, 0, 1.5, 10**13, 2**70, "", "x", [], {}, [1], True, "../../x"
 
 
 def saved(target: Target, rng: random.Random) -> Cases:
-    """A damaged folder is refused, or answers what the intact one does."""
-    intact = {name: target.ask(name, target.folder / name) for name in SAVED}
+    """A damaged folder must be rejected, or give the results of the intact folder."""
+    intact = {name: target.results(name, target.folder / name) for name in SAVED}
     for number in count():
         name = rng.choice(SAVED)
         yield f"{name} {number}", partial(_damaged, target, name, rng.randrange(2**32), intact[name])
@@ -42,14 +42,14 @@ def _damaged(target: Target, name: str, seed: int, intact: pd.DataFrame) -> str:
             other.write_bytes(held)
         else:
             path.write_bytes(damaged(path.read_bytes(), rng))
-        pd.testing.assert_frame_equal(target.ask(name, folder), intact)
-        return RIGHT
+        pd.testing.assert_frame_equal(target.results(name, folder), intact)
+        return CORRECT
     finally:
         shutil.rmtree(folder)
 
 
 def manifests(target: Target, rng: random.Random) -> Cases:
-    """A manifest whose checksum is right again, as by somebody who knows how, is refused or gives finite numbers."""
+    """A changed manifest with a correct checksum must be rejected, or give finite results."""
     for number in count():
         name = rng.choice(SAVED)
         yield f"{name} {number}", partial(_forged, target, name, rng.randrange(2**32))
@@ -71,19 +71,18 @@ def _forged(target: Target, name: str, seed: int) -> str:
             content = with_checksum(content)
         path.write_text(json.dumps(content))
         above = path.parent
-        while above != folder.parent:  # manifests of the folders above hold digests of this file
+        while above != folder.parent:  # manifests in parent folders have digests of this file
             for manifest in above.glob("*.json"):
                 if manifest != path:
-                    _sign(manifest)
+                    _update_digests(manifest)
             above = above.parent
-        found = target.ask(name, folder)
+        found = target.results(name, folder)
         return finite(*(found[column] for column in found.select_dtypes("number")))
     finally:
         shutil.rmtree(folder)
 
 
-def _sign(manifest: Path) -> None:
-    """Compute the digests of a manifest anew."""
+def _update_digests(manifest: Path) -> None:
     listing = json.loads(manifest.read_text())
     if isinstance(listing, dict) and isinstance(listing.get("files"), dict):
         for listed in listing["files"]:

@@ -1,4 +1,4 @@
-"""Ids, titles and texts of all kinds: from a builder through ranking and measures to files, terminals and back."""
+"""Unusual ids, titles and texts, from a collection through ranking to files, measures and terminals."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import partial
 from itertools import product
 
 import pandas as pd
-from hostile.target import RIGHT, Cases, Target, command, finite, shell
+from hostile.target import CORRECT, REJECTED, Cases, Target, command, finite, shell
 from rich.console import Console
 from support.layouts import folder_of
 
@@ -27,14 +27,14 @@ PLACES = ("doc_id", "query_id", "passage", "title", "query", "run", "add")
 
 def strings(target: Target, rng: random.Random) -> Cases:
     for where, text in product(PLACES, STRINGS):
-        yield f"{where} {text[:20]!r}", partial(there_and_back, target, where, text)
+        yield f"{where} {text[:20]!r}", partial(round_trip, target, where, text)
     for text in STRINGS:
-        yield f"table {text[:20]!r}", partial(on_a_terminal, text)
-        yield f"shown {text[:20]!r}", partial(indexed_and_explained, target, text)
+        yield f"table {text[:20]!r}", partial(printed_table, text)
+        yield f"shown {text[:20]!r}", partial(command_line_round_trip, target, text)
 
 
-def there_and_back(target: Target, where: str, text: str) -> str:
-    """A run of what has the string is the same after it was written and read."""
+def round_trip(target: Target, where: str, text: str) -> str:
+    """Rank a collection with the string; the run must not change when it is written and read."""
     given = {"doc_id": "d", "query_id": "q", "passage": "one text", "title": "t", "query": "one"} | {where: text}
     if where == "run":
         ids = {"query_id": [text] * 2, "doc_id": [text, "other"]}
@@ -55,22 +55,22 @@ def there_and_back(target: Target, where: str, text: str) -> str:
     run.to_trec(path)
     again = Run.from_trec(path)
     expected = {q: [d for d, _ in run[q]] for q in run.query_ids if len(run[q])}
-    assert {q: [d for d, _ in again[q]] for q in again.query_ids} == expected, "another run comes back"
-    return RIGHT
+    assert {q: [d for d, _ in again[q]] for q in again.query_ids} == expected, "the run changed"
+    return CORRECT
 
 
-def on_a_terminal(text: str) -> str:
-    """A table of results shows the string without a control character."""
+def printed_table(text: str) -> str:
+    """Print a table of results with the string; the output must not have control characters."""
     values = pd.DataFrame({"nDCG@10": [0.5]}, index=pd.Index(["q"], name="query_id"))
     console = Console(width=9000, file=io.StringIO(), force_terminal=True, color_system=None)
     print_table(console, results({text: values, "bm25": values}, text), text)
     printed = console.file.getvalue()  # type: ignore[attr-defined]
     assert not set("\x1b\x9b\x00\x07\r\u202e\u2066") & set(printed), "a control character reaches the terminal"
-    return RIGHT
+    return CORRECT
 
 
-def indexed_and_explained(target: Target, text: str) -> str:
-    """The command line indexes a collection of the string, ranks it and explains why."""
+def command_line_round_trip(target: Target, text: str) -> str:
+    """Index, rank and explain a collection with the string on the command line."""
     record = {"_id": text, "title": text, "text": f"one {text}"}
     files = {
         "corpus.jsonl": json.dumps(record) + "\n" + json.dumps({"_id": "e", "text": "two"}),
@@ -80,4 +80,4 @@ def indexed_and_explained(target: Target, text: str) -> str:
     engine = str(target.new())
     status, _ = shell("index", str(folder_of(target.new(), files)), "--out", engine)
     assert status in (0, 2)
-    return command("rank", engine, "one two", "--explain") if status == 0 else "refused"
+    return command("rank", engine, "one two", "--explain") if status == 0 else REJECTED

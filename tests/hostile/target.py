@@ -1,4 +1,4 @@
-"""What is attacked: a small collection with its engine, rankers, store and index on disk; and the command line."""
+"""The target of the attacks: a small collection with its engine, rankers, store and index; and the command line."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ import haybale
 from haybale import Engine
 from haybale.cli import main
 
-REFUSED, RIGHT = "refused", "right"
-NO_NUMBERS = ("nan", "inf", "-inf", "1e999", "x", "", "0x10", "1e3", "1.0")
+REJECTED, CORRECT = "rejected", "correct"
+NOT_NUMBERS = ("nan", "inf", "-inf", "1e999", "x", "", "0x10", "1e3", "1.0")
 SAVED = ("engine", "bm25", "svr", "store", "index")
-# Cases of an attack: a name, and a call that returns REFUSED or RIGHT, or raises; AssertionError is a wrong result.
+# Cases of an attack: a name, and a function that returns REJECTED or CORRECT, or raises an error.
 Cases = Iterator[tuple[str, Callable[[], str]]]
 
 
 def finite(*numbers: Any) -> str:
-    """Return RIGHT if all numbers are finite."""
+    """Return CORRECT if all numbers are finite."""
     for array in numbers:
         assert np.isfinite(np.asarray(array, dtype=np.float64)).all(), "NaN or infinity in a result"
-    return RIGHT
+    return CORRECT
 
 
-def settled(scores: Any) -> str:
-    """Return RIGHT if all scores are finite, except where nothing was found."""
+def finite_scores(scores: Any) -> str:
+    """Return CORRECT if all scores are finite, except the padding -inf."""
     return finite(np.asarray(scores)[np.asarray(scores) > -np.inf])
 
 
 class Target:
-    """A small collection and what is made of it, in a folder that becomes the working directory."""
+    """A small collection and everything built from it, in a folder that becomes the working directory."""
 
     def __init__(self, folder: Path) -> None:
         os.chdir(folder)
@@ -62,7 +62,7 @@ class Target:
         self._numbers = itertools.count()
 
     def new(self) -> Path:
-        """Return a path where nothing is."""
+        """Return a path that does not exist."""
         path = self.folder / "tried" / str(next(self._numbers))
         path.parent.mkdir(exist_ok=True)
         return path
@@ -70,8 +70,8 @@ class Target:
     def copy(self, name: str) -> Path:
         return Path(shutil.copytree(self.folder / name, self.new()))
 
-    def ask(self, name: str, folder: Path) -> pd.DataFrame:
-        """Return what one of :data:`SAVED` answers from a folder, as plain values."""
+    def results(self, name: str, folder: Path) -> pd.DataFrame:
+        """Return the search results or the content of one of :data:`SAVED`, loaded from a folder."""
         if name == "engine":
             return haybale.parse("rrf(bm25,knn,parm-rrf)").fit(Engine.open(folder)).rank("dev", depth=5).to_frame()
         if name in ("bm25", "svr"):
@@ -83,7 +83,7 @@ class Target:
 
 
 def shell(*arguments: str) -> tuple[int, str]:
-    """Run the command in this process; return its status and all that it printed, which no terminal may obey."""
+    """Run a command in this process; return its status and output, which must not have control characters."""
     printed = io.TextIOWrapper(io.BytesIO(), "utf-8", errors="surrogateescape")
     before, status = (sys.argv, warnings.showwarning), 0
     try:
@@ -103,7 +103,7 @@ def shell(*arguments: str) -> tuple[int, str]:
 
 
 def command(*arguments: str) -> str:
-    """Return how a command ended that may succeed or refuse its input."""
-    status, said = shell(*arguments)
-    assert status in (0, 2), f"status {status}: {said[-200:]}"
-    return REFUSED if status else RIGHT
+    """Run a command; return whether it accepted its input."""
+    status, output = shell(*arguments)
+    assert status in (0, 2), f"status {status}: {output[-200:]}"
+    return REJECTED if status else CORRECT

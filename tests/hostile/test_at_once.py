@@ -1,4 +1,4 @@
-"""Many at once on one engine or folder: threads, forks, writers, processes that are killed."""
+"""Concurrent use of one engine or folder: threads, forks, writers, and killed processes."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ from haybale import Engine
 from haybale.errors import HaybaleError
 
 
-def test_threads_and_forks_at_once_find_the_same(target: Target) -> None:
-    """On one engine that has been searched already, with vectors (faiss) and without."""
+def test_concurrent_threads_and_forks_get_the_same_results(target: Target) -> None:
     ranker = haybale.parse("rrf(bm25,knn,knn-doc,parm-vrrf)").fit(target.dense)
     expected = ranker.rank("dev", depth=20)
 
@@ -32,7 +31,7 @@ def test_threads_and_forks_at_once_find_the_same(target: Target) -> None:
             assert_same(ranker.rank("dev", depth=20), expected)
 
     def forked() -> None:
-        signal.alarm(60)  # a search that hangs is killed
+        signal.alarm(60)  # kills a search that hangs
         same()
 
     children = [multiprocessing.get_context("fork").Process(target=forked) for _ in range(4)]
@@ -46,7 +45,7 @@ def test_threads_and_forks_at_once_find_the_same(target: Target) -> None:
     assert [child.exitcode for child in children] == [0] * 4
 
 
-def test_a_thousand_searches_need_no_more_memory(target: Target) -> None:
+def test_the_memory_of_a_thousand_searches_does_not_grow(target: Target) -> None:
     ranker = haybale.parse("rrf(bm25,knn)").fit(target.dense)
     known = target.collection.queries.texts([0])[0]
 
@@ -82,12 +81,12 @@ JOBS: dict[str, tuple[Callable[[Target, Path], Any], Callable[[Target, Path], An
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_what_was_killed_is_whole_absent_or_goes_on(job: str, target: Target) -> None:
-    work, ask = JOBS[job]
+def test_the_output_of_a_killed_job_is_complete_absent_or_resumable(job: str, target: Target) -> None:
+    work, results = JOBS[job]
     start = time.perf_counter()
-    whole = target.new()
-    work(target, whole)
-    seconds, expected = time.perf_counter() - start, ask(target, whole)
+    complete = target.new()
+    work(target, complete)
+    seconds, expected = time.perf_counter() - start, results(target, complete)
     for number in range(10):
         folder = target.new()
         child = multiprocessing.get_context("fork").Process(target=work, args=(target, folder))
@@ -97,7 +96,7 @@ def test_what_was_killed_is_whole_absent_or_goes_on(job: str, target: Target) ->
         child.join()
         if job == "merge" or not folder.exists():
             work(target, folder)
-        found = ask(target, folder)
+        found = results(target, folder)
         assert found == expected if job != "merge" else (found == expected).all()
 
 
@@ -110,7 +109,7 @@ WRITERS: dict[str, Callable[[Target, Path], Any]] = {
 
 
 @pytest.mark.parametrize("what", WRITERS)
-def test_of_two_writers_one_is_refused_or_both_write_the_same(what: str, target: Target) -> None:
+def test_of_two_writers_at_least_one_succeeds(what: str, target: Target) -> None:
     folder, barrier = target.new(), threading.Barrier(2)
 
     def write(_: int) -> str:
@@ -118,14 +117,12 @@ def test_of_two_writers_one_is_refused_or_both_write_the_same(what: str, target:
         try:
             WRITERS[what](target, folder)
         except HaybaleError:
-            return "refused"
+            return "rejected"
         return "written"
 
     with ThreadPoolExecutor(2) as threads:
-        said = list(threads.map(write, range(2)))
-    assert "written" in said
-    asked = {"engine": "engine", "store": "store", "model": "bm25", "index": "index"}[what]
-    assert len(target.ask(asked, folder))
+        assert "written" in threads.map(write, range(2))
+    assert len(target.results("bm25" if what == "model" else what, folder))
 
 
 @pytest.fixture(autouse=True)

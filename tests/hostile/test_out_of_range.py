@@ -1,4 +1,4 @@
-"""Values out of range are refused in one line that names the parameter, before any work."""
+"""Values out of range are rejected with a message of one line that names the parameter."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hostile.target import Target
 from haybale.errors import InputError
 
 HUGE = 2**70
-# By the calls of ``hostile.parameters``, by parameter.
+# Wrong values by function of ``hostile.parameters`` and by parameter.
 WRONG: dict[str, dict[str, tuple[Any, ...]]] = {
     "BM25Index": {"k1": (-1, math.nan, HUGE, 1e7), "b": (2, math.nan), "language": (1,)},
     "BM25": {"k1": (HUGE, True), "b": (-5,), "k3": (-1, HUGE, math.nan)},
@@ -44,8 +44,8 @@ CASES = [(call, name, value) for call, names in WRONG.items() for name, values i
 
 
 @pytest.mark.parametrize(("call", "name", "value"), CASES)
-def test_values_out_of_range_are_refused(target: Target, call: str, name: str, value: Any) -> None:
-    with pytest.raises((InputError, ValueError), match=f"(?i){name.rstrip('s').replace('_', '.')}") as refused:
+def test_values_out_of_range_are_rejected(target: Target, call: str, name: str, value: Any) -> None:
+    with pytest.raises((InputError, ValueError), match=f"(?i){name.rstrip('s').replace('_', '.')}") as raised:
         uses(target)[call][0](**{name: value})
-    assert isinstance(refused.value, InputError) or "parameter of ProductKernelSVR" in str(refused.value)
-    assert "\n" not in str(refused.value)
+    assert isinstance(raised.value, InputError) or "parameter of ProductKernelSVR" in str(raised.value)
+    assert "\n" not in str(raised.value)
