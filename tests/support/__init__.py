@@ -1,1 +1,1 @@
-"""What several test files share: small collections, oracles, stand-ins for packages that are not installed."""
+"""Shared code of the tests: small collections, reference implementations, and doubles of missing packages."""

@@ -1,4 +1,4 @@
-"""What the tests of the command line share: a made collection in BEIR's layout, and the command in its own process."""
+"""For tests of the command line: a small collection in BEIR's layout, and the command in a process of its own."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ N_DOCUMENTS, N_TRAIN, N_DEV = 30, 24, 8
 
 
 def haybale(*arguments: str, stdin: bytes | None = None) -> subprocess.CompletedProcess[str]:
-    """The command as a user gives it."""
+    """Run the command in a new process."""
     code = "import sys; from haybale.cli import main; sys.argv[0] = 'haybale'; main()"
     done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, input=stdin)
     return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 def interrupted(command: list[str], there: Path) -> subprocess.CompletedProcess[str]:
-    """The command, interrupted as soon as a file or folder is there."""
-    # What runs in a shell's background inherits that interrupts are ignored.
+    """Run the command, and interrupt it as soon as the file or folder ``there`` exists."""
+    # A process in the background of a shell ignores interrupts by default.
     code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
     code += "from haybale.cli import main; main()"
     process = subprocess.Popen([sys.executable, "-c", code, *command], stderr=subprocess.PIPE, text=True)
     while not there.exists() and process.poll() is None:
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate()
-    return subprocess.CompletedProcess(command, process.returncode, "", said)
+    _, stderr = process.communicate()
+    return subprocess.CompletedProcess(command, process.returncode, "", stderr)
 
 
 def word_folder(folder: Path) -> Path:
-    """Documents of two or three lines, each with the document's rare word beside common ones; a query asks for one.
+    """Write documents of two or three lines with common words, and a rare word that occurs in one document only.
 
-    The rare word of a document is in no other, so the best document of a query is known.
+    A query has the rare word of its relevant document.
     """
     rng = np.random.default_rng(0)
 

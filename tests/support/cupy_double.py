@@ -1,10 +1,10 @@
-"""A stand-in for CuPy over NumPy, stricter than either: what would fail on a GPU for want of a copy fails here too.
+"""A double of CuPy that computes with NumPy, for tests on machines without a GPU.
 
-Its arrays are no NumPy arrays: mixing the two raises, as does the implicit conversion of one into the other, and
-every reduction gives a 0-d array. It has the functions that haybale uses and CuPy has, no other, with CuPy's
-parameters (``cupy_rules``). Arrays lie on the device that is current when they are made, and are worked with there
-only. ``ndarray.waits`` counts how often the host waited for the device. Speed, memory and what kernels do at the same
-time are not imitated.
+Its arrays are not NumPy arrays: mixing the two raises an error, as does an implicit conversion, and every reduction
+returns a 0-d array. It has only the functions that haybale uses, with the parameters of CuPy (``cupy_rules``). An
+array belongs to the device that was current when it was created, and can be used only while this device is current.
+``ndarray.waits`` counts how often the host waited for the device. The double does not simulate speed, memory or
+concurrent kernels.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _words(text: str) -> list[str]:
     return text.split()
 
 
-# Functions of CuPy 14 that haybale may use; each was looked up there.
+# Functions of CuPy 14 that haybale may use.
 FUNCTIONS = _words("""
     abs add all any arange argmax argmin argpartition argsort array_equal asarray ascontiguousarray bincount
     broadcast_to ceil clip concatenate cumsum diff divide divmod dot empty empty_like equal exp fill_diagonal
@@ -51,7 +51,7 @@ CREATING = {"asarray", "array", "ascontiguousarray"}
 
 
 def _inside(value: Any) -> Any:
-    """Arguments on their way in."""
+    """Convert arguments from arrays of the double to NumPy arrays."""
     if isinstance(value, ndarray):
         if value._number != Device.current:  # _core/_kernel.pyx: _preprocess_args
             raise ValueError(f"Array device must be same as the current device: {value._number}, not {Device.current}")
@@ -66,14 +66,14 @@ def _inside(value: Any) -> Any:
 
 
 def _outside(value: Any) -> Any:
-    """Results on their way out."""
+    """Convert results from NumPy arrays to arrays of the double."""
     if isinstance(value, np.ndarray | np.generic):
         return ndarray(np.asarray(value))
     return tuple(map(_outside, value)) if isinstance(value, tuple) else value
 
 
 class ndarray:
-    """An array of the double."""
+    """An array on a simulated device."""
 
     __array_ufunc__ = None
     __hash__ = None  # type: ignore[assignment]
@@ -83,7 +83,6 @@ class ndarray:
         self._array = array
         self._number = Device.current
 
-    # Said of itself: these give plain values.
     shape = property(lambda self: self._array.shape)
     ndim = property(lambda self: self._array.ndim)
     size = property(lambda self: self._array.size)
@@ -119,7 +118,7 @@ class ndarray:
     def __len__(self) -> int:
         return len(self._array)
 
-    # There is no __index__: such an array is no length, and no end of a slice.
+    # There is no __index__, because CuPy arrays cannot be lengths or ends of slices.
     def __bool__(self) -> bool:
         return bool(self._waited())
 
@@ -134,7 +133,7 @@ class ndarray:
 
     def __getitem__(self, key: Any) -> Any:
         if all(part is None or isinstance(part, slice | int) for part in (key if isinstance(key, tuple) else (key,))):
-            view = ndarray(np.asarray(self._array[key]))  # no kernel runs, so any device may be current
+            view = ndarray(np.asarray(self._array[key]))  # views run no kernel, so any device may be current
             view._number = self._number
             return view
         _count_masks(key)
@@ -142,7 +141,7 @@ class ndarray:
 
     def __setitem__(self, key: Any, value: Any) -> None:
         _count_masks(key)
-        if isinstance(value, list):  # a scalar fills, an array is copied
+        if isinstance(value, list):  # CuPy accepts scalars and arrays only
             raise TypeError("Unsupported type <class 'list'>")
         inner, values = _inside(key), _inside(value)
         check_written(self._array, inner, values)
@@ -156,11 +155,13 @@ def _count_masks(key: Any) -> None:
 
 def _delegate(name: str) -> Any:
     def method(self: ndarray, *args: Any, **kwargs: Any) -> Any:
-        if args and hasattr(args[0], "indptr"):  # _core/core.pyx, _should_use_rop: the sparse matrix answers
+        if args and hasattr(
+            args[0], "indptr"
+        ):  # _core/core.pyx, _should_use_rop: the sparse matrix computes the result
             return NotImplemented
         check_method(name, kwargs, self._array)
         ndarray.waits += name in WAITING
-        given = args if name == "reshape" else _inside(args)  # an array of the device is no length
+        given = args if name == "reshape" else _inside(args)  # CuPy arrays cannot be lengths
         result = getattr(_inside(self), name)(*given, **_inside(kwargs))
         return self if result is self._array else _outside(result)
 
@@ -190,10 +191,10 @@ class _Function:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         check_function(self._name, args, kwargs, ndarray)
-        # A condition alone makes where wait.
+        # where waits if it has only a condition.
         ndarray.waits += self._name in WAITING and (self._name != "where" or len(args) == 1)
         out = kwargs.get("out")
-        # An array of the device is no length.
+        # CuPy arrays cannot be lengths.
         shape = 0 if self._name in MAKING else 1 if self._name == "broadcast_to" else -1
         given = (value if place == shape else _inside(value) for place, value in enumerate(args))
         result = self._function(*given, **_inside(kwargs))
@@ -209,7 +210,9 @@ def _create(name: str) -> Any:
     def create(value: Any, *args: Any, **kwargs: Any) -> ndarray:
         if isinstance(value, list | tuple):
             value = type(value)(_inside(item) for item in value)
-        given = value._array if isinstance(value, ndarray) else np.array(value)  # a copy: another memory
+        given = (
+            value._array if isinstance(value, ndarray) else np.array(value)
+        )  # a copy, because device memory is separate
         found = getattr(np, name)(given, *args, **{key: item for key, item in kwargs.items() if key != "blocking"})
         here = isinstance(value, ndarray) and value._number == Device.current
         return value if here and found is given else ndarray(found if here else found.copy())
@@ -225,7 +228,7 @@ def _generator(seed: int) -> Any:
 
 
 def module(devices: int = 1) -> types.ModuleType:
-    """What is to stand under the name ``cupy``."""
+    """Return the module that replaces ``cupy``."""
 
     def count() -> int:
         if not devices:
@@ -258,7 +261,7 @@ def module(devices: int = 1) -> types.ModuleType:
 
 @contextmanager
 def installed(devices: int = 1) -> Iterator[types.ModuleType]:
-    """The double in CuPy's place."""
+    """Replace CuPy by the double within the block."""
     import pytest
 
     from support.cupyx_double import modules as cupyx_modules

@@ -1,7 +1,7 @@
-"""What CuPy 14.2 takes, where that is less than NumPy takes: keywords, and arguments that must be arrays.
+"""Keywords and arguments that NumPy accepts and CuPy 14.2 rejects.
 
-Looked up in CuPy's sources: cupy/_creation, _indexing, _logic, _manipulation, _math, _sorting, _statistics, and the
-methods of cupy/_core/core.pyx.
+Sources: cupy/_creation, _indexing, _logic, _manipulation, _math, _sorting, _statistics, and the methods of
+cupy/_core/core.pyx.
 """
 
 from __future__ import annotations
@@ -10,15 +10,32 @@ from typing import Any
 
 import numpy as np
 
-_LACKING = {"where", "initial", "like", "device", "mode", "stable", "mean", "sorted", "subok"}  # no function has these
-MAKING = {"arange", "empty", "full", "ones", "zeros"}  # these take no array first
-WAITING = {"bincount", "flatnonzero", "isin", "nonzero", "unique", "where"}  # their results have sizes that are data
-_SCATTERED = ("int32", "uint32", "uint64", "float32", "float64")  # what atomicMin and atomicMax are used for
+_LACKING = {
+    "where",
+    "initial",
+    "like",
+    "device",
+    "mode",
+    "stable",
+    "mean",
+    "sorted",
+    "subok",
+}  # keywords that no function of CuPy has
+MAKING = {"arange", "empty", "full", "ones", "zeros"}  # functions whose first argument is not an array
+WAITING = {
+    "bincount",
+    "flatnonzero",
+    "isin",
+    "nonzero",
+    "unique",
+    "where",
+}  # functions whose result has a size that depends on data
+_SCATTERED = ("int32", "uint32", "uint64", "float32", "float64")  # the types for atomicMin and atomicMax
 _SCATTERS = {"add": (*_SCATTERED, "float16"), "maximum": _SCATTERED, "minimum": _SCATTERED}
 
 
 def check_function(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], kind: type) -> None:
-    """Raise as CuPy would, before NumPy is asked."""
+    """Raise the error that CuPy would raise for a call of a function."""
     function = getattr(np, name)
     if isinstance(function, np.ufunc):  # _core/_kernel.pyx: ufunc.__call__ and _preprocess_args
         if wrong := set(kwargs) - {"out", "dtype", "casting"}:
@@ -32,13 +49,13 @@ def check_function(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], kin
     first = args[0] if args else next(iter(kwargs.values()))
     parts = list(first) if name in ("concatenate", "stack") else [first]
     if not parts or not all(isinstance(part, kind) for part in parts):
-        raise TypeError(f"{name} takes arrays of the device first, found {[type(part) for part in parts]}")
+        raise TypeError(f"{name}: the first argument must be device arrays, found {[type(part) for part in parts]}")
     if name == "searchsorted" and not isinstance(args[1], kind | int | float):
         raise NotImplementedError("Only python scalars or ndarrays are supported for v")  # _sorting/search.py
 
 
 def check_method(name: str, kwargs: dict[str, Any], array: np.ndarray) -> None:
-    """The same for a method."""
+    """Raise the error that CuPy would raise for a call of a method."""
     check_keywords(name, kwargs)
     if name in ("sort", "partition") and not array.flags.c_contiguous:  # _core/_routines_sorting.pyx
         raise NotImplementedError("Sorting non-contiguous array is not supported.")
@@ -52,13 +69,13 @@ def check_keywords(name: str, kwargs: dict[str, Any]) -> None:
 
 
 def check_scatter(name: str, dtype: np.dtype[Any]) -> None:
-    """``ufunc.at`` (_core/_kernel.pyx) and what its atomic operations take (_core/_routines_indexing.pyx)."""
+    """Raise for types that ``ufunc.at`` rejects (_core/_kernel.pyx, _core/_routines_indexing.pyx)."""
     if dtype.name not in _SCATTERS.get(name, ()):
         raise TypeError(f"cupy_{name}.at does not support {dtype.name}")
 
 
 def check_written(array: np.ndarray, key: Any, values: Any) -> None:
-    """Where an index occurs twice with different values, what is stored is undefined (_core/core.pyx, __setitem__)."""
+    """Raise if an index occurs twice with different values, which is undefined (_core/core.pyx, __setitem__)."""
     parts = key if isinstance(key, tuple) else (key,)
     numbers = [part for part in parts if isinstance(part, np.ndarray | list) and np.asarray(part).dtype.kind in "iu"]
     if not numbers or not isinstance(values, np.ndarray) or not values.ndim:
@@ -68,4 +85,4 @@ def check_written(array: np.ndarray, key: Any, values: Any) -> None:
     order = np.argsort(places.ravel(), kind="stable")
     places, written = places.ravel()[order], written[order]
     if (written[1:] != written[:-1])[places[1:] == places[:-1]].any():
-        raise RuntimeError("an index occurs twice with different values: which is stored is undefined")
+        raise RuntimeError("an index occurs twice with different values: the result is undefined")

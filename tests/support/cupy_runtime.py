@@ -1,4 +1,4 @@
-"""The double's devices, memory pool and errors; see ``cupy_double``."""
+"""Devices, memory pool and errors of the double in ``cupy_double``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 
 
 class _Current(threading.local):
-    """CUDA's current device belongs to a thread, and is the first at the start."""
+    """The current device, which every thread has its own of; 0 at the start."""
 
     number = 0
 
@@ -19,7 +19,7 @@ class _Kind(type):
 
 
 class Device(metaclass=_Kind):
-    """``cupy.cuda.Device``: that many, the current one is where arrays are made."""
+    """``cupy.cuda.Device``; new arrays are created on the current device."""
 
     free, total = 2**33, 2**34
     count = 1

@@ -1,8 +1,8 @@
-"""A stand-in for ``cupyx.scipy.sparse``: SciPy's matrices with what CuPy 14 takes and gives, over the double.
+"""A double of ``cupyx.scipy.sparse`` that computes with SciPy and has the interface of CuPy 14.
 
-Looked up in CuPy's sources (cupyx/scipy/sparse/_base, _compressed, _csr, _csc, _data, _index, _construct). Matrices are
-float, of arrays of the device; a product with a dense matrix is dense and in Fortran order; rows are taken by slices
-and arrays of the device; SciPy's functions do not know them, and neither mixes with NumPy.
+Matrices are of floats and consist of arrays of the CuPy double. Products with dense matrices are in Fortran order.
+Rows are taken by slices and device arrays. Functions of SciPy and NumPy reject these matrices. Sources:
+cupyx/scipy/sparse/_base, _compressed, _csr, _csc, _data, _index, _construct.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def _plain(value: Any) -> Any:
 
 
 class _Compressed:
-    """A compressed sparse matrix: three arrays of the device."""
+    """A compressed sparse matrix of three device arrays."""
 
     __array_priority__ = 101
     __array_ufunc__ = None
@@ -63,7 +63,7 @@ class _Compressed:
         raise TypeError("sparse matrix length is ambiguous; use getnnz() or shape[0]")
 
     def get(self, stream: Any = None) -> Any:
-        """The matrix of SciPy, copied to the host."""
+        """Return a SciPy matrix, copied to the host."""
         parts = tuple(part.get() for part in (self.data, self.indices, self.indptr))
         return self._scipy(parts, shape=self.shape)
 
@@ -81,7 +81,7 @@ class _Compressed:
 
     def sum(self, axis: int | None = None, dtype: Any = None, out: None = None) -> ndarray:
         found = self._matrix.sum(axis=axis)
-        kind = self.dtype if dtype is None else dtype  # summed in the matrix's own type, by a product with ones
+        kind = self.dtype if dtype is None else dtype  # CuPy sums in the matrix's own type, by a product with ones
         return ndarray(np.asarray(found).astype(self.dtype).astype(kind))
 
     def multiply(self, other: Any) -> Any:
@@ -155,7 +155,7 @@ def _joined(name: str) -> Any:
 
 
 def modules() -> dict[str, types.ModuleType]:
-    """What is to stand in ``sys.modules``."""
+    """Return the modules that replace those of CuPy in ``sys.modules``."""
     found = {name: types.ModuleType(name) for name in ("cupyx", "cupyx.scipy", "cupyx.scipy.sparse")}
     found["cupyx"].scipy = found["cupyx.scipy"]  # type: ignore[attr-defined]
     own: Any = found["cupyx.scipy.sparse"]

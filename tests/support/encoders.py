@@ -1,4 +1,4 @@
-"""Encoders for tests of what surrounds them: fast, exact, and the same in every process."""
+"""A fast encoder for tests, with exact results that are the same in every process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 
 class HashEncoder:
-    """Eight numbers from a text's hash."""
+    """Encode a text as eight numbers from its hash; wait ``seconds`` in every call."""
 
     dim = 8
 

@@ -1,4 +1,4 @@
-"""What tests of engines and rankers share: runs to the bit, folders byte for byte, and an encoder that counts."""
+"""For tests of engines and rankers: exact comparisons of runs and folders, and an encoder that records its texts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UNTRAINED = ("bm25", "bm25-doc", "knn", "knn-doc", "knn-firstp", "parm-rrf", "pa
 
 
 def assert_same(found: Run, expected: Run) -> None:
-    """The same documents with the same scores, to the last bit."""
+    """Assert that runs have the same documents with exactly the same scores."""
     rows, ranks, documents, scores = expected.flat()
     assert found.query_ids == expected.query_ids
     np.testing.assert_array_equal(found.flat()[0], rows)
@@ -30,7 +30,7 @@ def assert_same(found: Run, expected: Run) -> None:
 
 
 def runs_of(engine: Engine, split: str = "dev", names: Sequence[str] = UNTRAINED, depth: int = 1000) -> dict[str, Run]:
-    """Of rankers that learn nothing, by name."""
+    """Return the runs of rankers without training, by name."""
     batch = QueryBatch(engine, engine.collection.queries.take(engine.collection.split(split).queries))
     return {name: parse(name).fit(engine).run(batch, depth) for name in names}
 
@@ -53,7 +53,7 @@ def assert_filtered(found: Run, whole: Run, keep: Callable[[str], bool], exactly
 
 
 def tree(folder: Path) -> dict[str, bytes]:
-    """Every file of a folder."""
+    """Return the content of every file of a folder."""
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
@@ -64,7 +64,7 @@ def change_manifest(folder: Path, **changes: Any) -> None:
 
 
 class CountingEncoder(HashEncoder):
-    """Knows which texts it was asked for."""
+    """Record the encoded texts."""
 
     def __init__(self, salt: str = "") -> None:
         super().__init__(salt)

@@ -1,4 +1,4 @@
-"""The libraries of frames that tests run with; cuDF where there is a GPU."""
+"""The frame libraries for tests; cuDF only with a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exact search the slow, obvious way: every product in float64, one stable sort."""
+"""A simple reference implementation of exact search: float64 products and one stable sort."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 
 def oracle(queries: Any, passages: Any, k: int, doc_of: Any = None, own: Any = None) -> tuple[Any, Any]:
-    """(m, k) passages and scores; -1 and -inf where nothing is left."""
+    """Return passages and scores (m, k), padded with -1 and -inf."""
     rows, values = [], []
     for i, query in enumerate(queries):
         scores = np.array([np.float32(np.dot(query.astype(np.float64), p.astype(np.float64))) for p in passages])

@@ -1,4 +1,4 @@
-"""Small folders in the layouts of collections, plain and gzipped, of which any file may be another."""
+"""Small collections in several layouts, plain or gzipped; every file can be replaced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Longformers with random weights, their tokenizer, and what transformers' own LongformerModel makes of them."""
+"""Longformers with random weights, their tokenizer, and the hidden states of transformers' LongformerModel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BOS, PAD, EOS, UNK = range(4)
 
 
 def tokenizer() -> Any:
-    """One token a word; <s> and </s> around, as in RoBERTa."""
+    """Return a tokenizer with one token per word, between <s> and </s> as in RoBERTa."""
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
@@ -33,7 +33,7 @@ def tokenizer() -> Any:
 
 
 def save_longformer(folder: Path, *, head: str = "LongformerModel", std: float = 0.1, **settings: Any) -> Path:
-    """A checkpoint as transformers saves it. Weights wide enough that what is attended to matters."""
+    """Save a checkpoint of transformers, with weights so large that attention changes the result."""
     import torch
     import transformers
 
@@ -58,7 +58,7 @@ def save_longformer(folder: Path, *, head: str = "LongformerModel", std: float =
     )
     torch.manual_seed(0)
     model = getattr(transformers, head)(config)
-    with torch.no_grad():  # biases and norms begin as 0 and 1, which would hide a mistake in them
+    with torch.no_grad():  # biases and norms are initialised as 0 and 1, which would hide errors
         for name, parameter in model.named_parameters():
             if name.endswith("bias") or "LayerNorm" in name:
                 parameter.add_(torch.randn_like(parameter) * 0.1)
@@ -68,13 +68,13 @@ def save_longformer(folder: Path, *, head: str = "LongformerModel", std: float =
 
 
 def texts(lengths: list[int], seed: int = 0) -> list[str]:
-    """Texts of so many tokens, <s> and </s> included (at least 3)."""
+    """Return texts with the given numbers of tokens, including <s> and </s> (at least 3)."""
     rng = np.random.default_rng(seed)
     return [" ".join(rng.choice(WORDS, length - 2)) for length in lengths]
 
 
 def reference(folder: Path, of: list[str], *, dtype: str = "float32") -> list[np.ndarray]:
-    """Hidden states by LongformerModel, text by text, padded to a multiple of all windows."""
+    """Return hidden states of LongformerModel, one text at a time, padded to a multiple of all windows."""
     import torch
     from transformers import AutoTokenizer, LongformerModel
 
@@ -93,7 +93,7 @@ def reference(folder: Path, of: list[str], *, dtype: str = "float32") -> list[np
 
 
 def hidden(encoder: Any, of: list[str]) -> list[np.ndarray]:
-    """The same by ours, all texts in one batch."""
+    """Return hidden states of haybale's encoder, with all texts in one batch."""
     import torch
 
     from haybale.embeddings.token_batches import token_rows
@@ -104,6 +104,6 @@ def hidden(encoder: Any, of: list[str]) -> list[np.ndarray]:
 
 
 def pooled(hidden: list[np.ndarray], pooling: str = "mean") -> np.ndarray:
-    """Mean or first state, then length 1."""
+    """Return the mean or the first state, L2-normalised."""
     vectors = np.stack([states.mean(0) if pooling == "mean" else states[0] for states in hidden])
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)

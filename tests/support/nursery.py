@@ -1,4 +1,4 @@
-"""A Python process that imports once, then forks workers: real processes to kill, without the seconds of imports."""
+"""A Python process that imports haybale once and then forks workers, which tests can kill."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Nursery:
-    """Runs ``code``, which reads a line for each worker and answers in lines."""
+    """Run ``code``, which reads a line for each worker and answers in lines."""
 
     def __init__(self, code: str, *arguments: str | Path) -> None:
         command = [sys.executable, "-W", "ignore", "-c", code, *map(str, arguments)]

@@ -1,4 +1,4 @@
-"""For the tests of the report: a small collection, a hostile one, and a page taken apart."""
+"""For tests of the report: a small collection, a collection of hostile texts, and a parser of pages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VOID = {"meta", "link", "br", "img", "input", "hr"}
 
 
 def small(seed: int = 0, n_documents: int = 30, n_queries: int = 24) -> Collection:
-    """Documents of 1 to 4 passages of words around a topic; a query has words of its one or two relevant ones."""
+    """Return documents of 1 to 4 passages about a topic; a query has words of its one or two relevant documents."""
     rng = np.random.default_rng(seed)
     words = np.array(
         [a + b for a in ("ba", "do", "ki", "lu", "me", "ro", "ti") for b in ("bel", "dar", "gon", "mil", "sur")]
@@ -40,7 +40,7 @@ def small(seed: int = 0, n_documents: int = 30, n_queries: int = 24) -> Collecti
 
 
 def hostile() -> Collection:
-    """Texts that would like to be markup, in every place a text can be."""
+    """Return a collection with markup in every text."""
     builder = CollectionBuilder("<i>bad</i>", language="english")
     texts = ["<script>alert('dev')</script> apples", "<img src=x onerror=alert(1)> pears", "</details></p> plums ]]>"]
     for number in range(12):
@@ -56,7 +56,7 @@ def hostile() -> Collection:
 
 
 class Page(HTMLParser):
-    """What is on a page, and whether its tags fit."""
+    """Parse a page: its parts, and tags that do not match."""
 
     def __init__(self, raw: str) -> None:
         super().__init__(convert_charrefs=True)

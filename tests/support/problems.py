@@ -1,4 +1,4 @@
-"""Problems for the tests of kernels and solvers."""
+"""Random problems for tests of kernels and solvers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CUDA = Device("cuda", 0)
 
 
 def points(seed: int, n: int, d: int = 7, kind: str = "dense") -> Points:
-    """Random vectors: dense, sparse, or both."""
+    """Return random points with dense vectors, sparse vectors, or both."""
     rng = np.random.default_rng(seed)
     dense = 0.4 * rng.normal(size=(n, d)).astype(np.float32)
     wide = sparse.random(n, 30, density=0.15, random_state=seed, dtype=np.float32).tocsr()
@@ -25,13 +25,13 @@ def points(seed: int, n: int, d: int = 7, kind: str = "dense") -> Points:
 
 
 def matrix_of(of: Points) -> np.ndarray:
-    """(n, d) all spaces side by side, float64."""
-    parts = [of.dense if of.dense is not None else None, None if of.sparse is None else of.sparse.toarray()]
+    """Return all spaces of points side by side (n, d), float64."""
+    parts = [of.dense, None if of.sparse is None else of.sparse.toarray()]
     return np.concatenate([part for part in parts if part is not None], axis=1).astype(np.float64)
 
 
 def rbf(a: np.ndarray, b: np.ndarray, gamma: float = 1.0) -> np.ndarray:
-    """The obvious way."""
+    """Return the RBF kernel of all pairs of rows, from its definition."""
     return np.exp(-gamma * np.sum((a[:, None].astype(np.float64) - b[None]) ** 2, axis=-1))
 
 
@@ -44,7 +44,7 @@ def problem(
     kind: str = "dense",
     **changes: Any,
 ) -> Problem:
-    """Random rows, equal ones among them."""
+    """Return a problem of random rows, some of them equal."""
     rng = np.random.default_rng(seed)
     rows = random_rows(seed, n, n_queries, n_passages)
     if features:
@@ -61,7 +61,7 @@ def problem(
 
 
 def realistic(n: int, d: int = 64, each: int = 20) -> Problem:
-    """Queries and passages around topics, of a spectrum that decays; ``each`` query with the passages nearest to it."""
+    """Return queries and passages near topics, with decaying variances; a query has its ``each`` nearest passages."""
     rng = np.random.default_rng(0)
     scale = np.arange(1, d + 1) ** -0.4
     topics = rng.normal(size=(max(5, n // 5 // each), d)) * scale
@@ -82,6 +82,5 @@ def realistic(n: int, d: int = 64, each: int = 20) -> Problem:
 
 
 def moved(of: Any) -> Any:
-    """A problem, a support or pairs with vectors, and Gram matrices, on the device."""
-    changes = {"queries": of.queries.to(CUDA), "passages": of.passages.to(CUDA)}
-    return replace(of, **changes)
+    """Return a problem, a support or pairs with vectors on the device."""
+    return replace(of, queries=of.queries.to(CUDA), passages=of.passages.to(CUDA))

@@ -1,4 +1,4 @@
-"""The rankers that laws are tested on, by name and encoder."""
+"""Rankers for tests of general properties, by name and encoder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.topics import RANKERS, SVR
 
 ENCODERS: dict[str, dict[str, Any]] = {"tfidf": {}, "lsa": {"encoder": "lsa(n_components=12)"}}
 PAPER = "svr-paper(n_bags=20,n_train=8,n_candidates=9,n_jobs=1)"  # standardises features, so not for sparse vectors
-Fitted = Callable[..., Ranker]  # of a ranker's name and an encoder's
+Fitted = Callable[..., Ranker]  # called with the names of a ranker and an encoder
 CASES = [*((name, encoder) for encoder in ENCODERS for name in RANKERS), (PAPER, "lsa")]
 
 every_ranker = pytest.mark.parametrize(("name", "encoder"), CASES)

@@ -1,4 +1,4 @@
-"""A pair encoder, an engine, a run and a store of interactions, the same in every process."""
+"""A pair encoder, an engine, a run and an interaction store that are the same in every process."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import numpy as np
 from haybale import Engine, Run, interact, parse
 from support.topics import topic_collection
 
-N_CHUNKS = 75  # of the queries of dev, five candidates each, one block a chunk
+N_CHUNKS = 75  # 15 dev queries with five candidates each, one block per chunk
 
 
 class HashPairs:
-    """Numbers from the hash of both texts, between -0.5 and 0.5, which float16 holds."""
+    """Encode a pair as numbers from its hash, between -0.5 and 0.5 and exact in float16."""
 
     def __init__(self, dim: int = 6, salt: str = "", seconds: float = 0.0) -> None:
         self.dim, self.salt, self.seconds = dim, salt, seconds
@@ -42,7 +42,7 @@ class HashPairs:
 
 
 class LoggedPairs(HashPairs):
-    """Writes a line whenever it is asked."""
+    """Write a line to a file in every call."""
 
     def __init__(self, log: str | Path, **how: Any) -> None:
         super().__init__(**how)
@@ -62,7 +62,7 @@ def case() -> tuple[Engine, Run]:
 
 
 def write(out: str | Path, seconds: float, log: str | Path, **how: Any) -> Any:
-    """The store, at so many seconds a chunk."""
+    """Write the interaction store; every chunk takes ``seconds``."""
     engine, run = case()
     queries = engine.collection.queries
     return interact(engine, queries, run, LoggedPairs(log, seconds=seconds), out, **({"pairs_per_chunk": 1} | how))

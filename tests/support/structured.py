@@ -1,4 +1,4 @@
-"""Structured collections for tests: random ones, and planted ones in which one relation alone gives the answer."""
+"""Structured collections for tests: random ones, and ones in which a single relation identifies the answer."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ ANSWERING = ("section title", "previous passage", "cited documents")
 def structured_collection(seed: int = 0, n_documents: int = 12, n_queries: int = 12, own_words: int = 1) -> Collection:
     """Return documents of nested sections, some without a passage, with internal links, citations and topic words.
 
-    A query has ``own_words`` times four words of the document that it is taken from. The documents of training queries
-    cite what is relevant.
+    A query has ``own_words`` times four words of its own document. The own documents of training queries cite the
+    relevant documents.
     """
     rng = np.random.default_rng(seed)
     builder = CollectionBuilder("structured", language="english")
@@ -57,9 +57,9 @@ def structured_collection(seed: int = 0, n_documents: int = 12, n_queries: int =
 
 
 def planted_collection(relation: str, n_documents: int = 24, n_queries: int = 24) -> Collection:
-    """Return documents with equal candidate passages, of which only what ``relation`` leads to has the topic's words.
+    """Return documents with equal candidate passages, whose topic words are only in the texts at ``relation``.
 
-    A query has the words of a topic and those that all candidates share.
+    A query has the words of a topic, and the words of all candidate passages.
     """
     rng = np.random.default_rng(3)
     builder = CollectionBuilder("told", language="english")
@@ -77,7 +77,7 @@ def planted_collection(relation: str, n_documents: int = 24, n_queries: int = 24
         root = builder.add_section(number, f"d{d}root", other(), None)
         title = topic(d) if relation == "section title" else other()
         section = builder.add_section(number, f"d{d}s", title, f"d{d}root")
-        # The passage before stands in another section, far from the one that has the common words.
+        # The previous passage is in another section than the passage with the common words.
         builder.add_passage(number, topic(d) if relation == "previous passage" else other(), f"d{d}p0", root)
         builder.add_passage(number, common, f"d{d}p1", section)
         builder.add_passage(number, other(), f"d{d}p2", root)

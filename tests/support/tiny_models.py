@@ -1,4 +1,4 @@
-"""Tiny neural models with random weights, as sentence-transformers saves them: letters are their words."""
+"""Tiny models of sentence-transformers with random weights, whose tokens are letters."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _saved(kind: Any, folder: Path, words: Sequence[str] = (), **settings: Any) 
     known = [*WORDS, *words]
     (folder / "vocab.txt").write_text("\n".join(known))
     torch.manual_seed(0)
-    # Weights drawn wide, so that texts which differ have scores that do.
+    # Large weights, so that different texts have different scores.
     config = BertConfig(**{"vocab_size": len(known), "initializer_range": 0.5, **SIZES, **settings})
     kind(config).save_pretrained(folder)
     BertTokenizer(str(folder / "vocab.txt"), model_max_length=64).save_pretrained(folder)
@@ -33,7 +33,7 @@ def save_cross_encoder(folder: Path, n_labels: int = 1) -> str:
 
 
 def save_bi_encoder(folder: Path, words: Sequence[str] = (), **settings: Any) -> str:
-    """``words`` are tokens beside the letters; ``settings`` are those of a BertConfig."""
+    """Save a bi-encoder; ``words`` are additional tokens, and ``settings`` are those of a BertConfig."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
     from transformers import BertModel

@@ -1,7 +1,7 @@
-"""A made collection for engines and rankers: ten topics, each with words that documents and words that queries use.
+"""An artificial collection for engines and rankers: ten topics, with different words in documents and in queries.
 
-What links the two are the judgements of the training queries, so a ranker that learns has something to learn. Among
-the documents are twins (the same texts under two ids), one without a passage, and ids whose order is not the rows'.
+Only the judgements of training queries connect these words, so rankers can learn from them. Two documents have the same
+text (``TWINS``), one has no passage, and the ids are not in the order of the rows.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import numpy as np
 from haybale.collections import Collection, CollectionBuilder
 
 N_TOPICS, N_DOCUMENTS = 10, 40
-TWINS = ("d07", "a-twin")  # the second is the last row, and the first by id
+TWINS = ("d07", "a-twin")  # the second is the last row and has the first id
 _SYLLABLES = ("ba", "ko", "mi", "tu", "re", "la", "so", "ni", "pe", "du")
 
-# One of each kind, small enough for tests; the names are those of the grammar.
+# One ranker of each kind with small settings.
 SVR = "n_candidates=12,n_bags=8,n_jobs=1"
 EVIDENCE = f"evidence=[bm25-doc,knn,knn-queries],{SVR}"
 LEARNED = f"learned(bm25,knn,knn-queries,svr({EVIDENCE}),depth=30)"
@@ -43,21 +43,21 @@ LEARNING = tuple(name for name in RANKERS if "svr" in name or "queries" in name)
 
 
 def word(number: int) -> str:
-    """A word that no stemmer shortens and no list stops."""
+    """Return a word that stemmers and stop lists do not change."""
     return "".join(_SYLLABLES[int(digit)] for digit in f"{number:04d}") + "x"
 
 
-# Documents to be added.
+# New documents to add.
 NEW = {"n1": [f"{word(3)} {word(4)} newword", "more of it"], "n2": f"{word(105)} {word(106)} onceagain"}
 
 
 def topic_collection(n_train: int = 60, n_dev: int = 15, n_test: int = 15, seed: int = 0) -> Collection:
-    """Documents of 1 to 4 passages; queries of 1 to 3 paragraphs, some from a document, some judged 0 of one."""
+    """Return documents of 1 to 4 passages, and queries of 1 to 3 paragraphs; some have an own document or a grade 0."""
     rng = np.random.default_rng(seed)
     builder = CollectionBuilder("topics", language="english")
 
     def text(topic: int, formal: int, plain: int, common: int) -> str:
-        """Words of the topic as documents use them, as queries do, and words of no topic."""
+        """Return a text with document words and query words of a topic, and common words."""
         words = [word(100 * topic + int(i)) for i in rng.integers(8, size=formal)]
         words += [word(1000 + 100 * topic + int(i)) for i in rng.integers(6, size=plain)]
         words += [word(5000 + int(i)) for i in np.minimum(rng.geometric(0.1, size=common), 40)]
@@ -82,7 +82,7 @@ def topic_collection(n_train: int = 60, n_dev: int = 15, n_test: int = 15, seed:
             query = f"{split}{i}"
             builder.add_query(query, paragraphs, own=own, split=split)
             graded = {relevant: 2}
-            if i % 3 == 0:  # the other one of the topic, and one that is not relevant
+            if i % 3 == 0:  # another document of the topic, and one that is not relevant
                 graded |= {ids[(ids.index(relevant) + N_TOPICS) % N_DOCUMENTS]: 1}
                 graded |= {ids[(ids.index(relevant) + 1) % N_DOCUMENTS]: 0}
             for doc_id, grade in graded.items():

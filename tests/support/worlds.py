@@ -1,4 +1,4 @@
-"""Small random worlds for the tests of the ensemble."""
+"""Small random indexes, queries and collections for tests of the ensemble."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from haybale.retrieval import PassageIndex
 
 
 def world(seed: int = 0, n_documents: int = 60, n_queries: int = 40, d: int = 6):
-    """Documents of 1 to 4 passages around a topic; a query lies near the topic of its relevant document."""
+    """Return documents of 1 to 4 passages near a topic, and queries near the topic of their relevant document."""
     rng = np.random.default_rng(seed)
     sizes = rng.integers(1, 5, size=n_documents)
     offsets = np.concatenate(([0], np.cumsum(sizes)))
@@ -38,7 +38,7 @@ def random_rows(seed: int, n: int, n_queries: int, n_passages: int) -> Candidate
 
 
 def candidates_with_features(seed: int = 0, **sizes):
-    """A world, its candidates, two numbers of each candidate, and the relevant documents."""
+    """Return a world with candidates and two random features of each candidate."""
     index, queries, relevant = world(seed, **sizes)
     candidates = index.search(queries, 12)
     features = np.random.default_rng(seed).normal(size=(*candidates.passages.shape, 2)).astype(np.float32)
@@ -46,8 +46,10 @@ def candidates_with_features(seed: int = 0, **sizes):
 
 
 def word_collection(n_train: int = 24, n_dev: int = 6, n_documents: int = 12) -> Collection:
-    """Documents of two passages, 3 to 40 drawn words and a rare one each; queries, given in falling order, ask for
-    it beside drawn words, and come from the next document."""
+    """Return documents of two passages, each with common words and a rare word of the document.
+
+    A query, in descending order, has the rare word of its relevant document; its own document is the next one.
+    """
     rng = np.random.default_rng(0)
     builder = CollectionBuilder("words", language="english")
 
