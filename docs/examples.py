@@ -1,9 +1,9 @@
-"""Runs the examples of pages, and writes what each prints below it.
+"""Run the examples of pages, and write what each one prints below it.
 
-    python docs/examples.py [PAGE …]         all pages that have examples, if none is named
+    python docs/examples.py [PAGE …]         default: all pages that have examples
 
-Blocks of ``python`` and of ``sh`` run one after the other, in a folder that is thrown away and the names of the blocks
-before; a block of ``text`` below one is what it printed. Commands run in this process.
+The blocks of ``python`` and ``sh`` of a page run in their order, in a temporary folder. A block knows the names of
+those before it. The block of ``text`` below a block is replaced by what it printed. Commands run in this process.
 """
 
 from __future__ import annotations
@@ -19,20 +19,21 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
+ROOT = HERE.parent
 BLOCK = re.compile(r"```(?P<kind>python|sh)\n(?P<code>.*?)```\n(?:\n```text\n(?P<output>.*?)```\n)?", re.S)
-NOTEBOOK = "texts.md"  # the page that is also a notebook
+NOTEBOOK = "texts.md"  # this page is also written as a notebook
 PICTURE = re.compile(r"!\[[^\]]*\]\(([\w-]+\.svg)\)")
 
 
 def pages() -> list[Path]:
-    """The README and all pages with an example; but for the one that needs a cluster (tests/test_cluster.py)."""
-    found = [HERE.parent / "README.md", *sorted(HERE.glob("**/*.md"))]
+    """Return the pages with examples, except the one that needs a cluster (tests/test_cluster.py runs its blocks)."""
+    found = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(HERE.glob("**/*.md"))]
     found.remove(HERE / "tutorials" / "gpu-and-cluster.md")
     return [path for path in found if BLOCK.search(path.read_text(encoding="utf-8"))]
 
 
 def page(path: Path) -> tuple[str, dict[str, bytes]]:
-    """The page with what its examples print now, and the pictures on it that they made."""
+    """Return a page with what its examples print now, and the pictures that they made."""
     names: dict[str, Any] = {"__name__": path.stem}
     text = path.read_text(encoding="utf-8")
 
@@ -40,7 +41,7 @@ def page(path: Path) -> tuple[str, dict[str, bytes]]:
         printed = io.StringIO()
         with redirect_stdout(printed):
             if match["kind"] == "python":
-                exec(compile(match["code"], path.name, "exec"), names)
+                exec(compile(match["code"], f"<example in {path.name}>", "exec"), names)
             else:
                 for line in match["code"].replace("\\\n", " ").splitlines():
                     command(shlex.split(line, comments=True))
@@ -54,33 +55,33 @@ def page(path: Path) -> tuple[str, dict[str, bytes]]:
 
 
 def command(words: list[str]) -> None:
-    """One line of a shell, which must be a command of ours and succeed."""
+    """Run one command line, which must begin with ``haybale`` and succeed."""
     from haybale.cli import main
 
     if not words:
         return
     if words[0] != "haybale":
-        raise ValueError(f"examples run haybale, not {words[0]!r}; what cannot run stands in a block of text")
+        raise ValueError(f"examples in blocks of sh run haybale, found {words[0]!r}; use a block of text for others")
     before, sys.argv = sys.argv, words
     try:
         main()
-    except SystemExit as left:
-        if left.code:
-            raise RuntimeError(f"{' '.join(words)} ended with {left.code}") from left
+    except SystemExit as error:
+        if error.code:
+            raise RuntimeError(f"{' '.join(words)} ended with exit code {error.code}") from error
     finally:
         sys.argv = before
 
 
 def notebook(text: str) -> str:
-    """A page as a notebook: its blocks of Python are cells, and so is the text between."""
+    """Return a page as a notebook: blocks of Python become code cells, and the text between them markdown cells."""
     cells: list[dict[str, Any]] = []
     place = 0
     for match in BLOCK.finditer(text):
-        cells += _prose(text[place : match.start()])
+        cells += _markdown_cells(text[place : match.start()])
         code = match["code"].rstrip("\n").splitlines(keepends=True)
         cells.append({"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": [], "source": code})
         place = match.end()
-    cells += _prose(text[place:])
+    cells += _markdown_cells(text[place:])
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     for number, cell in enumerate(cells):
         cell["id"] = f"cell-{number}"
@@ -88,7 +89,7 @@ def notebook(text: str) -> str:
     return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
 
 
-def _prose(text: str) -> list[dict[str, Any]]:
+def _markdown_cells(text: str) -> list[dict[str, Any]]:
     lines = text.strip().splitlines(keepends=True)
     return [{"cell_type": "markdown", "metadata": {}, "source": lines}] if lines else []
 

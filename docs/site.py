@@ -1,7 +1,7 @@
-"""MkDocs' hooks: the pages that are generated, and links between files of the repository as links between pages.
+"""Hooks of MkDocs: add pages from outside docs/, and turn links between files into links between pages.
 
-The API reference has a page for each room, which lists the public names of the room and what a package outside haybale
-subclasses or calls. Pages of ``benchmarks/`` are shown as they are.
+The API reference has a page for each package of haybale, with its public names and those that other packages subclass
+or call. Pages of ``benchmarks/`` and some files of the repository's root are shown as they are.
 """
 
 from __future__ import annotations
@@ -23,7 +23,15 @@ LINK = re.compile(r"\[([^\]]*)\]\(([^)#\s]+)(#[^)\s]*)?\)")
 ROLE = re.compile(r":(?:attr|class|data|func|meth|mod):<code>~?!?([\w.]+)</code>")
 
 
-# What only those need who extend haybale, in modules of a room that its package does not export.
+# Files of the root that are pages too.
+ROOT_PAGES = {
+    name: f"{name.removesuffix('.md').lower()}.md" for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+}
+ARCHIVE = (
+    "benchmarks/archive/"  # measurements of code that is gone: findings.md links to them, search does not find them
+)
+
+# Names that extensions of haybale need and that no package exports.
 EXTENSIONS = (
     "haybale.cli.application.command",
     "haybale.ensemble.pair_features.pair_features",
@@ -34,55 +42,59 @@ EXTENSIONS = (
 )
 
 
-def rooms() -> dict[str, list[str]]:
-    """Return the rooms, each with the full names that its page explains."""
+def packages() -> dict[str, list[str]]:
+    """Return the packages of haybale, each with the full names that its page explains."""
     found: dict[str, set[str]] = {}
     for name in [*(f"{module}.{name}" for name, module in haybale._MODULE_OF.items()), *EXTENSIONS]:
         found.setdefault(".".join(name.split(".")[:2]), set()).add(name)
-    for room in (*found, "haybale.reports"):
-        module = importlib.import_module(room)
+    for package in (*found, "haybale.reports"):
+        module = importlib.import_module(package)
         things = [name for name in getattr(module, "__all__", []) if inspect.isroutine(getattr(module, name))]
         things += [name for name in getattr(module, "__all__", []) if inspect.isclass(getattr(module, name))]
         # A module of the same name hides a function: haybale.ensemble.pair_features.
-        hidden = {name: importlib.util.find_spec(f"{room}.{name}") for name in things if hasattr(module, "__path__")}
-        found.setdefault(room, set()).update(f"{room}.{name}" for name in things if hidden.get(name) is None)
-    return {room: sorted(found[room], key=lambda name: name.rpartition(".")[2]) for room in sorted(found)}
+        hidden = {name: importlib.util.find_spec(f"{package}.{name}") for name in things if hasattr(module, "__path__")}
+        found.setdefault(package, set()).update(f"{package}.{name}" for name in things if hidden.get(name) is None)
+    return {package: sorted(found[package], key=lambda name: name.rpartition(".")[2]) for package in sorted(found)}
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the reference and the pages of ``benchmarks/``."""
-    pages = rooms()
-    for room, names in pages.items():
-        text = [f"# {room}", "", f"::: {room}", "    options: {members: false}", ""]
+    """Add the reference, the pages of ``benchmarks/`` and those of the root."""
+    reference = packages()
+    for package, names in reference.items():
+        text = [f"# {package}", "", f"::: {package}", "    options: {members: false}", ""]
         text += [f"::: {name}\n" for name in names]
-        files.append(File.generated(config, f"reference/{room.removeprefix('haybale.')}.md", content="\n".join(text)))
-    listed = [f"- [{room}]({room.removeprefix('haybale.')}.md)" for room in pages]
+        path = f"reference/{package.removeprefix('haybale.')}.md"
+        files.append(File.generated(config, path, content="\n".join(text)))
+    listed = [f"- [{package}]({package.removeprefix('haybale.')}.md)" for package in reference]
     head = (
-        "# API reference\n\nThe public names, by room. Those of `haybale.__all__` can be imported from `haybale`; "
-        "the others from where they stand.\n\n"
+        "# API reference\n\nThe public names, by package. Names in `haybale.__all__` can be imported from `haybale`; "
+        "import the others from the package of their page.\n\n"
     )
     files.append(File.generated(config, "reference/index.md", content=head + "\n".join(listed)))
-    for path in [*(ROOT / "benchmarks").glob("*.md"), *(ROOT / "benchmarks" / "results").glob("*.*")]:
+    benchmarks = ROOT / "benchmarks"
+    for path in [*benchmarks.glob("*.md"), *benchmarks.glob("results/*.*"), *benchmarks.glob("archive/*.*")]:
         if path.suffix in (".md", ".svg"):
-            name = path.relative_to(ROOT).as_posix()
-            files.append(File.generated(config, name, abs_src_path=str(path)))
+            files.append(File.generated(config, path.relative_to(ROOT).as_posix(), abs_src_path=str(path)))
+    for name, page in ROOT_PAGES.items():
+        files.append(File.generated(config, page, abs_src_path=str(ROOT / name)))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Turn links between files of the repository into links between pages; what has no page becomes text."""
+    """Turn links between files into links between pages; a link to a file that has no page becomes text."""
     source, known = page.file.src_uri, files.src_uris
-    lies_in = posixpath.dirname(source if source.startswith("benchmarks/") else f"docs/{source}")
+    if source.startswith(ARCHIVE):
+        page.meta["search"] = {"exclude": True}
+    in_repository = {page: name for name, page in ROOT_PAGES.items()}.get(source, source)
+    if in_repository == source and not source.startswith("benchmarks/"):
+        in_repository = f"docs/{source}"
 
     def link(match: re.Match[str]) -> str:
         target = match[2]
         if "://" in target or source.startswith("reference/"):
             return match[0]
-        wanted = posixpath.normpath(posixpath.join(lies_in, target))
-        if wanted == "README.md":
-            wanted = "index.md"
-        elif not wanted.startswith("benchmarks/"):
-            wanted = wanted.removeprefix("docs/")
+        wanted = posixpath.normpath(posixpath.join(posixpath.dirname(in_repository), target))
+        wanted = {"README.md": "index.md", **ROOT_PAGES}.get(wanted, wanted.removeprefix("docs/"))
         if wanted not in known and not wanted.endswith((".svg", ".png")) and not wanted.startswith("reference/"):
             return match[1]
         return f"[{match[1]}]({posixpath.relpath(wanted, posixpath.dirname(source) or '.')}{match[3] or ''})"
@@ -91,5 +103,5 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 
 
 def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
-    """Turn Sphinx' roles in docstrings into links where the reference has what they name."""
+    """Turn Sphinx roles in docstrings into links, where the reference has what they name."""
     return ROLE.sub(r'<autoref optional identifier="\1"><code>\1</code></autoref>', html)

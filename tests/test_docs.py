@@ -1,4 +1,4 @@
-"""Examples run and print what stands below them; the site builds; every public name is explained."""
+"""Examples of pages run and print what the page says; the site builds; every public name is documented."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from haybale.collections import Collection, read_pydocs
 
 DOCS = Path(__file__).parent.parent / "docs"
 RESULTS = DOCS.parent / "benchmarks" / "results"
-NAMED = "pandas.DataFrame.interpolate"  # a document that the README names
-EDITION = ("numpy", "scipy", "scikit-learn", "pandas")  # whose docstrings pydocs is made of
+NAMED_IN_README = "pandas.DataFrame.interpolate"
+PYDOCS_SOURCES = ("numpy", "scipy", "scikit-learn", "pandas")
 
 
 def script(name: str) -> ModuleType:
@@ -35,32 +35,34 @@ def script(name: str) -> ModuleType:
 examples = script("examples")
 
 
-def same_edition() -> bool:
-    """Whether pydocs is what it was when the pages were made."""
+def pydocs_is_unchanged() -> bool:
+    """Return whether pydocs is what it was when the pages were written: the same Python and the same packages."""
     pins = dict(line.split("==") for line in (DOCS.parent / "constraints.txt").read_text().splitlines() if "==" in line)
-    return sys.version_info[:2] == (3, 11) and all(version(name) == pins[name] for name in EDITION)
+    return sys.version_info[:2] == (3, 11) and all(version(name) == pins[name] for name in PYDOCS_SOURCES)
 
 
-def a_part_of_pydocs() -> Collection:
+def small_pydocs() -> Collection:
+    """Return every twentieth document of pydocs, and the one that the README names."""
     whole = read_pydocs()
-    return whole.take(np.array([i for i, name in enumerate(whole.doc_ids.to_pylist()) if i % 20 == 0 or name == NAMED]))
+    ids = whole.doc_ids.to_pylist()
+    return whole.take(np.array([i for i, name in enumerate(ids) if i % 20 == 0 or name == NAMED_IN_README]))
 
 
 @pytest.mark.parametrize("path", examples.pages(), ids=lambda path: path.stem)
 def test_examples_run_and_print_what_the_page_says(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = path.read_text(encoding="utf-8")
-    if not any(block["output"] for block in examples.BLOCK.finditer(text)):  # no figure depends on the collection
-        monkeypatch.setattr("haybale.collections.readers.pydocs.read_pydocs", a_part_of_pydocs)
+    if not any(block["output"] for block in examples.BLOCK.finditer(text)):  # the output does not matter
+        monkeypatch.setattr("haybale.collections.readers.pydocs.read_pydocs", small_pydocs)
     for package in ("pyterrier", "torch"):
         if package in text:
             pytest.importorskip(package)
     made, _ = examples.page(path)
-    assert "```text\n```" not in made  # every example that shall print something does
-    if same_edition():
+    assert "```text\n```" not in made  # no example prints nothing
+    if pydocs_is_unchanged():
         assert made == text
 
 
-def test_every_block_is_run_or_says_that_it_is_text() -> None:
+def test_blocks_are_of_known_kinds() -> None:
     for path in examples.pages():
         kinds = re.findall(r"^```(\w*)\n.*?^```$", path.read_text(encoding="utf-8"), re.S | re.M)
         assert set(kinds) <= {"python", "sh", "text", "toml"}, path
@@ -90,9 +92,18 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     config = importlib.import_module("mkdocs.config").load_config(str(DOCS.parent / "mkdocs.yml"), strict=True)
     config["site_dir"] = str(tmp_path)
     build.build(config)
+    found = json.loads((tmp_path / "search" / "search_index.json").read_text(encoding="utf-8"))["docs"]
+    assert found
+    assert not [each["location"] for each in found if each["location"].startswith("benchmarks/archive/")]
     reference = "".join(path.read_text(encoding="utf-8") for path in tmp_path.glob("reference/**/*.html"))
     missing = [name for name in haybale.__all__ if f'id="{haybale._MODULE_OF[name]}.{name}"' not in reference]
     assert not missing
+
+
+def test_only_findings_links_to_archived_measurements() -> None:
+    archived = re.compile(r"\]\([^)]*benchmarks/archive/")
+    linking = {path.name for path in DOCS.glob("**/*.md") if archived.search(path.read_text(encoding="utf-8"))}
+    assert linking <= {"findings.md"}
 
 
 @pytest.mark.parametrize("name", haybale.__all__)
@@ -101,7 +112,7 @@ def test_parameters_of_public_names_are_documented(name: str) -> None:
     text = inspect.getdoc(thing) or ""
     assert text
     if inspect.isclass(thing) and (issubclass(thing, BaseException) or getattr(thing, "_is_protocol", False)):
-        return  # neither is made by a user
+        return  # users do not construct these
     parameters = [p.lstrip("*") for p in map(str, inspect.signature(thing).parameters)]
     section = text.partition("Parameters\n----------")[2]
     lines = re.findall(r"^(\*{0,2}\w[\w*, ]*?) ?:", section, re.M)
