@@ -102,22 +102,16 @@ def text_values(records: dict[str, Any]) -> dict[str, Any]:
 
 
 def size(n: float) -> str:
-    """
-    >>> size(3.07e11), size(1.7e7)
-    ('307 GB', '17 MB')
-    """
-    return f"{n / 1e9:,.3g} GB" if n >= 1e9 else f"{n / 1e6:,.3g} MB"
+    """Return bytes as text, with a space that does not break."""
+    return f"{n / 1e9:,.3g}\N{NO-BREAK SPACE}GB" if n >= 1e9 else f"{n / 1e6:,.3g}\N{NO-BREAK SPACE}MB"
 
 
 def duration(seconds: float) -> str:
-    """
-    >>> duration(84), duration(8299)
-    ('84 s', '2 hours')
-    """
+    """Return seconds as text, in the largest unit of which there are at least two."""
     for unit, length in (("years", 365 * 86400), ("days", 86400), ("hours", 3600), ("minutes", 60)):
         if seconds >= 2 * length:
-            return f"{seconds / length:,.0f} {unit}"
-    return f"{seconds:.2g} s"
+            return f"{seconds / length:,.0f}\N{NO-BREAK SPACE}{unit}"
+    return f"{seconds:.2g}\N{NO-BREAK SPACE}s"
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ def on_files(files: Any, config: Any) -> Any:
     """Add the reference, the pages of ``benchmarks/`` and those of the root."""
     reference = packages()
     for package, names in reference.items():
-        text = [f"# {package}", "", f"::: {package}", "    options: {members: false}", ""]
+        text = [f"# {package}", "", f"::: {package}", "    options: {members: false, show_root_heading: false}", ""]
         text += [f"::: {name}\n" for name in names]
         path = f"reference/{package.removeprefix('haybale.')}.md"
         files.append(File.generated(config, path, content="\n".join(text)))
