@@ -2,13 +2,14 @@
 
     python docs/scaling.py [FOLDER]
 
-The measurements are large.json (a collection of GerDaLIR's size) and scaling.json (curves over growing sizes). Every
+The measurements are serving.json (engines over three collections) and scaling.json (curves over growing sizes). Every
 other number is a constant below, with its source.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,29 +17,18 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 SIZES = {"1 M": 1_000_000, "10 M": 10_000_000, "100 M": 100_000_000}
 WIDTH, N_QUERIES = 768, 256  # dimensions and queries of scaling.json
-TOKENS, EMBED_MS, EMBED_COMMIT = 200, 177.6, "eac4ab6"  # benchmarks/results/longformer.md, two cores
-# large.json records the commit of the last step only; these are from its history.
-COMMITS = {
-    "index": "10b6461",
-    "train svr": "801d477",
-    "train learned": "3523337",
-    "rank bm25-doc": "f3e3f8b",
-    "rank knn": "50e46b6",
-    "rank parm-vrrf": "3523337",
-    "rank svr": "3523337",
-    "rank learned": "3523337",
-}
-# Parts of a step that see candidates only, so that they do not grow with the passages.
-CONSTANT_PARTS = ("score", "aggregate", "fit svr", "fuse", "learn", "encode quer")
+TOKENS, EMBED_MS, EMBED_COMMIT, EMBED_MACHINE = 200, 177.6, "eac4ab6", "AMD EPYC"  # benchmarks/results/longformer.md
+JUDGED = {"pydocs": 2_112, "peps": 743, "gesetze": 21_918}  # training queries: benchmarks/results/best.md
+SPACE = "\N{NO-BREAK SPACE}"
 
 
 def make(folder: Path, results: Path = ROOT / "benchmarks" / "results") -> None:
     """Write scaling.md into a folder."""
-    curves, large = (
-        json.loads((results / f"{name}.json").read_text(encoding="utf-8")) for name in ("scaling", "large")
+    curves, engines = (
+        json.loads((results / f"{name}.json").read_text(encoding="utf-8")) for name in ("scaling", "serving")
     )
     template = (Path(__file__).parent / "scaling_template.md").read_text(encoding="utf-8")
-    values = {**globals(), **vector_values(curves), **text_values(large)}
+    values = {**globals(), **vector_values(curves), **text_values(engines)}
     (folder / "scaling.md").write_text(template.format(**values), encoding="utf-8")
 
 
@@ -57,61 +47,80 @@ def vector_values(found: dict[str, Any]) -> dict[str, Any]:
         "memory_table": "\n".join(memory),
         "embedding_table": "\n".join(embedding),
         "cpu_rate": rate,
-        "embed_machine": "AMD EPYC",
-        "n_queries": N_QUERIES,
         "sharded": sharded,
         "sharded_time": duration(sharded["seconds"] * SIZES["100 M"] / sharded["n"]),
         "rrf": rrf,
         "vrrf": vrrf,
         "rrf_doc": rrf * 45_000 / 1e6,
         "vrrf_doc": vrrf * 45_000 / 1e6,
-        "provenance": found["provenance"],
+        "curves_commit": commit(found["provenance"]),
+        "curves_machine": found["machine"],
     }
 
 
-def text_values(records: dict[str, Any]) -> dict[str, Any]:
-    """Return what the template needs about the largest collection of text, calculated for 100 million passages too."""
-    record = max(records.values(), key=lambda each: each["stages"]["make"]["counts"]["passages"])
-    steps = record["stages"]
-    passages, trained = steps["make"]["counts"]["passages"], steps["train svr 1"]
-    factor = SIZES["100 M"] / passages
+def text_values(engines: dict[str, Any]) -> dict[str, Any]:
+    """Return what the template needs about engines over text."""
+    by_size = sorted(engines.values(), key=lambda each: each["collection"]["passages"])
     lines = []
-    for kind, commit in COMMITS.items():
-        names = [name for name in steps if name == kind or name.startswith(f"{kind} ")]
-        each = steps[max(names, key=lambda name: (steps[name].get("n", 0), name))]
-        computing = each["work"]["cpu"] / each["work"]["wall"]  # parts are timed by the clock
-        parts = each.get("stages", {}).items()
-        constant = computing * sum(seconds for part, seconds in parts if part.startswith(CONSTANT_PARTS))
-        grown = duration((each["cpu"] - constant) * factor + constant)
-        # The kernel matrices of svr take up to half of the memory, whatever the size of the collection.
-        memory = "half of the machine's" if kind == "train svr" else size(each["peak"] * factor)
-        disk = size(each["disk"] * (factor if kind == "index" else 1))
-        queries = f"{each['n']:,}" if "n" in each else ""
-        measured = f"{duration(each['cpu'])} | {size(each['peak'])} | {size(each['disk'])}"
-        lines.append(f"| {kind} | {queries} | {commit} | {measured} | {grown} | {memory} | {disk} |")
+    for engine in by_size:
+        waits = [
+            f"{1000 * engine['rankers'][name]['one by one']['warm']['median']:.3g}{SPACE}ms"
+            for name in ("bm25-doc", "parm-vrrf", "learned")
+        ]
+        cells = [
+            engine["collection"]["name"],
+            f"{engine['collection']['passages']:,}",
+            duration(engine["build"]["cpu"]),
+            size(engine["build"]["peak"]),
+            size(sum(engine["disk"].values())),
+            *waits,
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    small, largest = by_size[0], by_size[-1]
+    passages = largest["collection"]["passages"]
+    origins = {f"measured at commit {commit(each['provenance'])} on an {machine(each)}" for each in by_size}
+    fits = [each["rankers"]["learned"]["fit"]["cpu"] for each in (small, largest)]
     return {
-        "text_passages": passages,
         "text_table": "\n".join(lines),
-        "text_trained": trained["n"],
-        "text_clock": duration(trained["wall"]),
-        "text_cores": trained["cores"],
-        "text_machine": record["provenance"].partition("; ")[2].partition("; ")[0],
-        "text_index_memory": size(steps["index"]["peak"] * factor),
-        "factor": factor,
+        "serving_origin": " and ".join(sorted(origins)),
+        "small": small["collection"]["name"],
+        "largest": largest["collection"]["name"],
+        "small_queries": f"{JUDGED[small['collection']['name']]:,}",
+        "large_queries": f"{JUDGED[largest['collection']['name']]:,}",
+        "fit_small": duration(fits[0]),
+        "fit_large": duration(fits[1]),
+        **{
+            f"{what}_{n}m": show(value * n * 1e6 / passages)
+            for what, show, value in (
+                ("index", duration, largest["build"]["cpu"]),
+                ("disk", size, sum(largest["disk"].values())),
+            )
+            for n in (1, 10)
+        },
     }
+
+
+def commit(provenance: str) -> str:
+    """Return the commit that a page names; of one that was joined into another, the latter."""
+    found = re.search(r"commit (\w+)(?: \(joined into (\w+)\))?", provenance)
+    assert found
+    return found[2] or found[1]
+
+
+def machine(engine: dict[str, Any]) -> str:
+    return engine["provenance"].split("; ")[1]
 
 
 def size(n: float) -> str:
-    """Return bytes as text, with a space that does not break."""
-    return f"{n / 1e9:,.3g}\N{NO-BREAK SPACE}GB" if n >= 1e9 else f"{n / 1e6:,.3g}\N{NO-BREAK SPACE}MB"
+    return f"{n / 1e9:,.3g}{SPACE}GB" if n >= 1e9 else f"{n / 1e6:,.3g}{SPACE}MB"
 
 
 def duration(seconds: float) -> str:
     """Return seconds as text, in the largest unit of which there are at least two."""
     for unit, length in (("years", 365 * 86400), ("days", 86400), ("hours", 3600), ("minutes", 60)):
         if seconds >= 2 * length:
-            return f"{seconds / length:,.0f}\N{NO-BREAK SPACE}{unit}"
-    return f"{seconds:.2g}\N{NO-BREAK SPACE}s"
+            return f"{seconds / length:,.0f}{SPACE}{unit}"
+    return f"{seconds:.1f}{SPACE}s" if seconds < 10 else f"{seconds:.0f}{SPACE}s"
 
 
 if __name__ == "__main__":

@@ -24,12 +24,9 @@ ROLE = re.compile(r":(?:attr|class|data|func|meth|mod):<code>~?!?([\w.]+)</code>
 
 
 # Files of the root that are pages too.
-ROOT_PAGES = {
-    name: f"{name.removesuffix('.md').lower()}.md" for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
-}
-ARCHIVE = (
-    "benchmarks/archive/"  # measurements of code that is gone: findings.md links to them, search does not find them
-)
+ROOT_PAGES = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md", "SECURITY.md": "security.md"}
+ARCHIVE = "benchmarks/archive/"  # measurements of earlier code: not on the site, findings.md links to the repository
+REPOSITORY = "https://github.com/haybale/haybale/blob/main/"
 
 # Names that extensions of haybale need and that no package exports.
 EXTENSIONS = (
@@ -72,7 +69,7 @@ def on_files(files: Any, config: Any) -> Any:
     )
     files.append(File.generated(config, "reference/index.md", content=head + "\n".join(listed)))
     benchmarks = ROOT / "benchmarks"
-    for path in [*benchmarks.glob("*.md"), *benchmarks.glob("results/*.*"), *benchmarks.glob("archive/*.*")]:
+    for path in [*benchmarks.glob("*.md"), *benchmarks.glob("results/*.*")]:
         if path.suffix in (".md", ".svg"):
             files.append(File.generated(config, path.relative_to(ROOT).as_posix(), abs_src_path=str(path)))
     for name, page in ROOT_PAGES.items():
@@ -83,8 +80,6 @@ def on_files(files: Any, config: Any) -> Any:
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """Turn links between files into links between pages; a link to a file that has no page becomes text."""
     source, known = page.file.src_uri, files.src_uris
-    if source.startswith(ARCHIVE):
-        page.meta["search"] = {"exclude": True}
     in_repository = {page: name for name, page in ROOT_PAGES.items()}.get(source, source)
     if in_repository == source and not source.startswith("benchmarks/"):
         in_repository = f"docs/{source}"
@@ -94,6 +89,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
         if "://" in target or source.startswith("reference/"):
             return match[0]
         wanted = posixpath.normpath(posixpath.join(posixpath.dirname(in_repository), target))
+        if wanted.startswith(ARCHIVE):
+            return f"[{match[1]}]({REPOSITORY}{wanted})"
         wanted = {"README.md": "index.md", **ROOT_PAGES}.get(wanted, wanted.removeprefix("docs/"))
         if wanted not in known and not wanted.endswith((".svg", ".png")) and not wanted.startswith("reference/"):
             return match[1]
