@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from haybale.analysis import Analyzer, Tokenize, as_analyzer, guess_language
+from haybale.analysis import Analyzer, Tokenize, as_analyzer
 from haybale.collections import Collection, open_documents, with_paragraphs
 from haybale.collections.collection import Ints
 from haybale.collections.ids import as_ids
@@ -33,6 +33,7 @@ from haybale.engine.texts import Texts
 from haybale.errors import DeviceError, InputError, MissingExtraError, StoreError
 from haybale.parameters import TEXT_OR_NONE, Constraints, check_parameters
 from haybale.retrieval import BM25Index, PassageIndex
+from haybale.retrieval.bm25 import language_of_sample
 from haybale.timing import timed
 
 UNITS = ("passage", "document")
@@ -84,16 +85,6 @@ class Engine:
     DeviceError, MissingExtraError
         If the device or a package is not available.
 
-    Attributes
-    ----------
-    collection : Collection
-        The collection as indexed, after splitting, chunking, additions and removals.
-    whole : Collection
-        The collection before passages are cut into pieces.
-    language : str
-    encoder : encoder
-        The fitted encoder.
-
     Examples
     --------
     >>> from haybale import TfidfEncoder
@@ -136,7 +127,7 @@ class Engine:
         whole = open_documents(collection)
         if paragraphs is not None:
             whole = with_paragraphs(whole, paragraphs)
-        self.language = language or whole.language or _guess_language(whole)
+        self.language = language or whole.language or language_of_sample(whole.passages.texts)
         self.device, self._storage = device, Storage()
         self._set_up([whole], [], own, str(encoder) if isinstance(encoder, Path) else encoder)
 
@@ -414,7 +405,7 @@ class Engine:
         with self._storage.writing():
             if self.folder is not None and self._storage.read() != self._written:
                 raise StoreError(
-                    f"{self.folder}: another process has changed this engine; open it again before changing it"
+                    f"{self.folder}: another process has changed this engine; open it again before changes"
                 )
             snapshot = make()
             if self.folder is not None:
@@ -427,12 +418,7 @@ class Engine:
         Parameters
         ----------
         documents : sequence of str, or (n_documents,) bool
-            Document ids, or a mask of the documents of :attr:`collection`.
-
-        Raises
-        ------
-        InputError
-            If an id is unknown, the mask has another length, or no chosen document has a passage.
+            Ids, or a mask, of documents of :attr:`collection`. InputError is raised if none of them has a passage.
         """
         given = np.asarray(documents)
         if given.dtype == bool:
@@ -451,13 +437,11 @@ class Engine:
 
     def numbers_within(self, documents: Ints) -> Ints:
         """Convert document numbers of the engine, (n,), to those of this view; -1 for documents that it lacks."""
-        return cast(View, self._documents).numbers_of(documents)
+        view = cast(View, self._documents)
+        numbers = np.full(view.parent.collection.n_documents + 1, -1)
+        numbers[view.numbers] = np.arange(len(view.numbers))
+        return numbers[documents]
 
     def _refuse_view(self, method: str) -> None:
         if self._parent is not None:
             raise InputError(f"{method} cannot change a view made by within(); call {method} of the engine itself")
-
-
-def _guess_language(whole: Collection) -> str:
-    """Guess the language of a collection from about 1,000 of its passages."""
-    return guess_language(whole.passages.texts[:: max(1, whole.n_passages // 1000)].to_pylist())

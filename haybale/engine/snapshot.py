@@ -89,9 +89,7 @@ class Snapshot(Documents):
             self._kept = np.setdiff1d(np.arange(self.all_documents.n_documents), gone)
             if not np.diff(self.all_documents.passages.doc_offsets)[self._kept].any():
                 n = len(self.removed)
-                raise InputError(
-                    f"an engine needs a document with a passage, but {n} removals leave none; remove fewer"
-                )
+                raise InputError(f"an engine needs a document with a passage: {n} removals leave none; remove fewer")
 
     @cached_property
     def whole(self) -> Collection:
@@ -142,12 +140,6 @@ class View(Documents):
     @cached_property
     def collection(self) -> Collection:
         return self.parent.collection.take(self.numbers)
-
-    def numbers_of(self, documents: Ints) -> Ints:
-        """Convert document numbers of the parent, (n,), to those of the view; -1 for documents that it lacks."""
-        place = np.full(self.parent.collection.n_documents + 1, -1)
-        place[self.numbers] = np.arange(len(self.numbers))
-        return place[documents]
 
     def _make_index(self, name: str) -> Any:
         return self.parent.index(name).take(self.numbers)

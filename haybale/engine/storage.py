@@ -50,7 +50,7 @@ _TEMPORARY = re.compile(r"\..+\.(\d+|[0-9a-f]{12})")  # names of unfinished file
 
 
 class Storage:
-    """The folder of an engine; None for an engine in memory.
+    """The folder of an engine, or memory if ``folder`` is None.
 
     Threads that make or write a part of the engine hold its reentrant ``lock``.
     """
@@ -68,7 +68,7 @@ class Storage:
             taken = [name for name in files.names() if not name.startswith(".")]
             if taken:
                 raise OutputExistsError(
-                    f"{self.folder} is not an engine and holds other files ({taken[0]}); give a new folder"
+                    f"{self.folder}: not an engine, holds other files ({taken[0]}); give a new folder"
                 )
 
     @contextmanager

@@ -5,15 +5,10 @@ from haybale.retrieval.bm25 import BM25Index
 from haybale.retrieval.fusion import reciprocal_rank_fusion
 from haybale.retrieval.hits import Hits, pool
 from haybale.retrieval.index import PassageIndex
-from haybale.retrieval.parm import (
-    AGGREGATIONS,
-    ParagraphExplanation,
-    ParagraphHits,
-    ParagraphSearch,
-    Vectors,
-    aggregate,
-    rank_documents,
-)
+from haybale.retrieval.parm.aggregate import aggregate, rank_documents
+from haybale.retrieval.parm.explanation import ParagraphExplanation
+from haybale.retrieval.parm.formulas import AGGREGATIONS, Vectors
+from haybale.retrieval.parm.search import ParagraphHits, ParagraphSearch
 from haybale.retrieval.run import Run
 from haybale.retrieval.sharded import ShardedIndex
 

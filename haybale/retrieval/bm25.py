@@ -80,9 +80,6 @@ class BM25Index(PassageTable):
 
     Attributes
     ----------
-    analyzer : Analyzer
-    k1, b, k3 : float
-        ``k3`` may be None.
     vocabulary : dict
         The number of each term, in the order of first occurrence.
 
@@ -119,7 +116,7 @@ class BM25Index(PassageTable):
             counts = texts
         else:
             if analyzer is None:
-                analyzer = Analyzer(language or guess_language(texts[:: max(1, len(texts) // 1000)]))
+                analyzer = Analyzer(language or language_of_sample(texts))
             elif language is not None:
                 raise InputError("give 'language' or 'analyzer', not both")
             counts = TermCounts.of(texts, as_analyzer(analyzer))
@@ -162,15 +159,12 @@ class BM25Index(PassageTable):
         collection : Collection
         unit : {"passage", "document"}, default "passage"
             What is indexed and scored: each passage, or each document as one text.
-        k1, b, k3 : float, default 1.2, 0.75, None
-            As in :class:`BM25Index`.
-        language : str, optional
-            Selects stop words and stemmer. The default is the collection's language; if it has none, it is guessed.
+        k1, b, k3, language
+            As in the class; the default language is that of the collection, if it has one.
         """
         check_parameters("BM25Index", locals(), _RANGES)
         passages, documents = collection.passages, collection.doc_ids
-        some = passages.texts.take(np.arange(0, len(passages), max(1, len(passages) // 1000)))
-        language = language or collection.language or guess_language(some.to_pylist())
+        language = language or collection.language or language_of_sample(passages.texts)
         counts = TermCounts.of(passages.texts, Analyzer(language))
         how: dict[str, Any] = {"doc_ids": documents, "k1": k1, "b": b, "k3": k3}
         if unit == "document":
@@ -179,12 +173,9 @@ class BM25Index(PassageTable):
 
     @classmethod
     def open(cls, folder: Path | str) -> Self:
-        """Open an index that :meth:`save` wrote: memory-map its term counts and compute its weights.
+        """Open a saved index: memory-map its term counts, and compute its weights.
 
-        Raises
-        ------
-        FileFormatError
-            If the folder holds no BM25 index, or if a file is missing or damaged.
+        Raises :class:`FileFormatError` if the folder is no BM25 index, or if a file is missing or damaged.
         """
         folder = Path(folder)
         manifest = read_manifest(folder, "BM25 index", _HEAD)
@@ -215,12 +206,8 @@ class BM25Index(PassageTable):
         passages.parquet       column ``passage_id``
         documents.parquet      column ``doc_id``
 
-        Raises
-        ------
-        OutputExistsError
-            If the folder is not empty.
-        InputError
-            If the analyzer is a function.
+        Raises :class:`OutputExistsError` if the folder is not empty, and :class:`InputError` if the analyzer is a
+        function.
         """
         postings, analyzer = self._postings, self.analyzer.to_dict()
         tables = {"term": strings_of(self.vocabulary), "passage_id": self.passage_ids, "doc_id": self.doc_ids}
@@ -277,12 +264,7 @@ class BM25Index(PassageTable):
         Parameters
         ----------
         texts, doc_offsets, passage_ids, doc_ids
-            The new documents, as in :class:`BM25Index`; ``doc_offsets`` begin at 0.
-
-        Raises
-        ------
-        InputError
-            If an id is in the index already.
+            The new documents, as in the class; ``doc_offsets`` begin at 0. InputError is raised for an existing id.
 
         Examples
         --------
@@ -340,8 +322,7 @@ class BM25Index(PassageTable):
         Returns
         -------
         (query row, document, score), each (n_found,)
-            All documents that score at least as high as the ``k``-th best: :class:`Run` breaks ties by id. Sorted by
-            row, then by document.
+            All documents that score at least as high as the ``k``-th best, sorted by row, then by document.
         """
         check_parameters("documents", {"k": k}, {"k": COUNT})
         scorer, excluded = self._scorer(queries, exclude)
@@ -414,6 +395,12 @@ class BM25Index(PassageTable):
                 shares[name] = shares.get(name, 0.0) + (float(score + weight) - float(score))
                 score += weight
         return shares
+
+
+def language_of_sample(texts: Sequence[str] | Strings) -> str:
+    """Guess the language of texts from about 1,000 of them."""
+    some = texts[:: max(1, len(texts) // 1000)]
+    return guess_language(some.to_pylist() if isinstance(some, pa.ChunkedArray) else some)
 
 
 @njit(nogil=True, cache=True)

@@ -22,7 +22,7 @@ from haybale.vectors import squared_lengths
 
 SLACK = 24  # candidates beyond k, so that most searches need only one proposal
 _RESCORED = 2**18  # float64 values gathered at once on the CPU: 2 MiB, which fit into a cache
-_GATHERED = 2**30  # most bytes gathered at once on a device
+_GATHERED = 2**30  # maximum bytes gathered at once on a device
 
 
 class ExactSearch:

@@ -108,16 +108,11 @@ def reciprocal_rank_fusion(runs: Sequence[Run], *, rrf_k: float = 60, k: int = D
     Parameters
     ----------
     runs : sequence of Run
-        At least one run; all have the same queries. The result has the query order of the first.
+        At least one run, all of the same queries (else InputError). The result has the query order of the first.
     rrf_k : float, default 60
         At least 0. A larger value makes the first ranks count less.
     k : int, default 1000
         Number of documents kept for each query.
-
-    Raises
-    ------
-    InputError
-        If there is no run, runs have different queries, or a parameter is out of range.
 
     Examples
     --------

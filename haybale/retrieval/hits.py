@@ -29,12 +29,7 @@ class Hits:
     passages : (m, k) int64
         Rows with fewer hits are padded with -1.
     scores : (m, k) float32
-        Padded with -inf.
-
-    Raises
-    ------
-    InputError
-        For arrays of different shapes or on different devices.
+        Padded with -inf. InputError is raised if shapes or devices differ.
     """
 
     passages: Ints

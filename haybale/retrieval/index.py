@@ -146,10 +146,7 @@ class PassageIndex(PassageTable):
     def save(self, folder: Path | str) -> None:
         """Write the index to a new folder, atomically. Equal indexes give equal bytes.
 
-        Raises
-        ------
-        OutputExistsError
-            If the folder is not empty.
+        Raises :class:`OutputExistsError` if the folder is not empty.
         """
         vectors = to_numpy(self.vectors)
         tensors: Tensors = {"vectors": vectors}
@@ -213,15 +210,9 @@ class PassageIndex(PassageTable):
 
         Parameters
         ----------
-        vectors : (m, d) array or sparse matrix
-            The vectors of the new passages; sparse if the index is.
-        doc_offsets, passage_ids, doc_ids
-            The new documents, as in the class; ``doc_offsets`` begin at 0.
-
-        Raises
-        ------
-        InputError
-            If an id is in the index already, or if vectors, offsets and ids do not fit together.
+        vectors, doc_offsets, passage_ids, doc_ids
+            The new documents, as in the class; ``doc_offsets`` begin at 0, and the vectors are sparse if the index is.
+            InputError is raised for an existing id.
         """
         more = to_device(check_like(vectors, "passages", self.vectors), self.device)
         columns = self.columns.joined(Columns.validated(int(more.shape[0]), doc_offsets, passage_ids, doc_ids))
@@ -282,10 +273,8 @@ class PassageIndex(PassageTable):
 
         Raises
         ------
-        InputError
-            If queries have another width or kind or NaN, k is out of range, or a document is unknown.
-        DeviceError
-            If queries are on another device than the index.
+        InputError, DeviceError
+            If queries have another width, kind or device than the index, k is out of range, or a document is unknown.
         """
         queries, on_host = self._place_queries(queries)
         self.check_k(k)
@@ -324,7 +313,7 @@ class PassageIndex(PassageTable):
         Returns
         -------
         (query row, document, score), each (n_found,) NumPy
-            All documents that score at least as high as the ``k``-th best: :class:`Run` breaks ties by id. Rows rise.
+            All documents that score at least as high as the ``k``-th best, sorted by row.
         """
         check_parameters("documents", {"k": k}, {"k": COUNT})
         queries, _ = self._place_queries(queries)

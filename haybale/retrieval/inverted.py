@@ -30,23 +30,10 @@ _DIGITS = ((21, 11), (10, 11), (0, 10))  # (shift, bits) of the digits of a valu
 
 
 def top_passages(m: int, k: int, scorer: NewScorer, doc_offsets: Ints, excluded: Ints) -> tuple[Ints, Values]:
-    """Return the k best passages of each query row in the total order.
+    """Return the numbers and values of the k best passages of each of m queries, (m, k), padded with -1 and 0.
 
-    Parameters
-    ----------
-    m, k : int
-        Number of queries, and of passages for each query.
-    scorer : function
-        Makes a scorer.
-    doc_offsets : (n_documents + 1,) int64
-        Where the passages of each document begin.
-    excluded : (m,) int64
-        The document that each query excludes, -1 for none.
-
-    Returns
-    -------
-    (numbers, values) : (m, k) int64 and uint32
-        Rows with fewer passages are padded with -1 and 0.
+    ``doc_offsets`` (n_documents + 1,) says where the passages of each document begin, and ``excluded`` (m,) has the
+    document that each query excludes, -1 for none.
     """
     passages, values = np.full((m, k), NO_PASSAGE), np.zeros((m, k), dtype=np.uint32)
 
@@ -68,15 +55,10 @@ def top_passages(m: int, k: int, scorer: NewScorer, doc_offsets: Ints, excluded:
 def top_documents(
     m: int, k: int, scorer: NewScorer, doc_offsets: Ints, excluded: Ints, doc_of: Ints
 ) -> tuple[Ints, Ints, Values]:
-    """Return the documents whose best passage has at least the value of the k-th best document.
+    """Return ``(query row, document, value)``, each (n_found,), of the k best documents by their best passage.
 
-    Documents that tie with the k-th are returned too. The parameters are those of :func:`top_passages`, and ``doc_of``
-    (n_passages,), the document of each passage.
-
-    Returns
-    -------
-    (query row, document, value), each (n_found,)
-        Sorted by row, then by document.
+    Documents that tie with the k-th are included. The result is sorted by row, then by document. ``doc_of``
+    (n_passages,) is the document of each passage; the other parameters are those of :func:`top_passages`.
     """
     of = doc_of.astype(np.uint32)
 

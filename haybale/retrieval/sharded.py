@@ -44,11 +44,6 @@ class ShardedIndex(PassageTable):
         Where vectors are searched, as in :class:`PassageIndex`; on a worker, "cuda" is its current device.
     n_jobs : int, optional
         Number of tasks at the same time, as for joblib.
-
-    Raises
-    ------
-    InputError
-        If a parameter is out of range.
     """
 
     def __init__(
@@ -75,12 +70,8 @@ class ShardedIndex(PassageTable):
     def search(self, queries: Floats, k: int, *, exclude: Exclude | None = None) -> Hits:
         """Return the k nearest passages of each query vector (m, d), as NumPy arrays; see :meth:`PassageIndex.search`.
 
-        Raises
-        ------
-        StoreError
-            If a worker does not find the store, or if a chunk is damaged.
-        ClusterError
-            If the cluster fails.
+        Also raises :class:`StoreError` if a worker does not find the store or a chunk is damaged, and
+        :class:`ClusterError` if the cluster fails.
         """
         queries = cast(Floats, check_like(to_numpy(queries), "queries", np.empty((0, self.dim), dtype=np.float32)))
         self.check_k(k)

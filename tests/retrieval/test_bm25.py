@@ -11,6 +11,7 @@ from typing import Any
 
 import bm25s
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -246,6 +247,12 @@ def test_custom_analyzers() -> None:
     assert index.search(["1 bgb"], 2).passages.tolist() == [[0, -1]]
     german = BM25Index(["der Hund", "die Katze"], analyzer=Analyzer("german", ["hund"]))
     assert list(german.vocabulary) == ["der", "die", "katz"]
+
+
+def test_language_is_guessed_from_any_texts() -> None:
+    texts = ["Der Hund ist an der Leine.", "Die Katze schläft auf dem Sofa."]
+    for each in (texts, pa.chunked_array([texts])):
+        assert BM25Index(each).analyzer.language == "german"
 
 
 def test_saved_index_equals_the_original(sample, tmp_path: Path) -> None:

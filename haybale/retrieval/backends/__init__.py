@@ -19,26 +19,13 @@ BACKENDS: dict[str, Backend] = {}  # sorted by kind of device and priority
 
 
 class Backend(ABC):
-    """A library that searches vectors on one kind of device.
+    """A library that searches vectors on one kind of device. Subclass it and import the module to add a backend."""
 
-    Subclass it and import the module to add a backend. The class attributes are:
-
-    name : str
-        The value of the parameter ``backend``.
-    runs_on : {"cpu", "cuda"}
-    priority : int
-        ``"auto"`` selects the available backend with the lowest priority.
-    most : float, default infinity
-        The largest k of :meth:`propose`.
-    is_checked : bool, default False
-        Whether scores are compared with exact ones. If they exceed the error bound, haybale's own backend replaces it.
-    """
-
-    name: ClassVar[str]
-    runs_on: ClassVar[str]
-    priority: ClassVar[int]
-    most: ClassVar[float] = float("inf")
-    is_checked: ClassVar[bool] = False
+    name: ClassVar[str]  # the value of the parameter ``backend``
+    runs_on: ClassVar[str]  # "cpu" or "cuda"
+    priority: ClassVar[int]  # "auto" selects the available backend with the lowest priority
+    most: ClassVar[float] = float("inf")  # the largest k of ``propose``
+    is_checked: ClassVar[bool] = False  # compare scores with exact ones; replace the backend if they exceed its bound
 
     def __init_subclass__(cls) -> None:
         known = [*BACKENDS.values(), cls()]

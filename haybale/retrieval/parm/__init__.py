@@ -5,18 +5,3 @@ section 3. Each paragraph of the query retrieves a list of passages. An aggregat
 from the hits on its passages. The data flow is ``search`` (paragraphs to hits), ``aggregate`` (hits to a run) with
 ``formulas`` (the aggregations), and ``explanation``.
 """
-
-from haybale.retrieval.parm.aggregate import aggregate, rank_documents
-from haybale.retrieval.parm.explanation import ParagraphExplanation
-from haybale.retrieval.parm.formulas import AGGREGATIONS, Vectors
-from haybale.retrieval.parm.search import ParagraphHits, ParagraphSearch
-
-__all__ = [
-    "AGGREGATIONS",
-    "ParagraphExplanation",
-    "ParagraphHits",
-    "ParagraphSearch",
-    "Vectors",
-    "aggregate",
-    "rank_documents",
-]

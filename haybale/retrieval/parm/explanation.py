@@ -14,7 +14,7 @@ from haybale.device import device_of, to_numpy
 from haybale.retrieval.hits import Hits, Ints
 from haybale.retrieval.parm.aggregate import blocks, make_task
 from haybale.retrieval.parm.formulas import Block, Scored, Vectors
-from haybale.vectors import Floats, Matrix, array_namespace
+from haybale.vectors import Floats, array_namespace
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -153,7 +153,9 @@ def _shares(block: Block, scored: Scored, cell: int, score: float) -> tuple[Ints
         return rows[best], passages[best], score
     # ⟨min q, min p⟩ is a sum over dimensions. In each, one query paragraph and one passage have the extreme.
     retrieved = np.unique(passages)
-    q, p = to_numpy(block.paragraphs), to_numpy(_rows(task.vectors.passages, retrieved))
+    matrix = task.vectors.passages
+    numbers = retrieved if sparse.issparse(matrix) else array_namespace(matrix).asarray(retrieved)
+    q, p = to_numpy(block.paragraphs), to_numpy(matrix[numbers])
     if sparse.issparse(q):
         terms = np.union1d(q.indices, p.indices)  # all other terms are 0
         q, p = q[:, terms].toarray(), p[:, terms].toarray()
@@ -161,9 +163,3 @@ def _shares(block: Block, scored: Scored, cell: int, score: float) -> tuple[Ints
     row, column = pick(q, axis=0), pick(p, axis=0)  # (d,) the first among equal values
     d = np.arange(q.shape[1])
     return row, retrieved[column], q[row, d].astype(np.float64) * p[column, d].astype(np.float64)
-
-
-def _rows(matrix: Matrix, numbers: Ints) -> Matrix:
-    """Return rows of a matrix, in main memory."""
-    rows: Matrix = to_numpy(matrix[numbers if sparse.issparse(matrix) else array_namespace(matrix).asarray(numbers)])
-    return rows

@@ -181,9 +181,8 @@ class ParagraphSearch:
         paragraphs, exclude
             The query document, as in :meth:`rank`.
         doc_id : str
-            Raises InputError if it is unknown.
         passage_texts : (n_passages,) sequence of str, optional
-            The texts of all passages of the index; the explanation shows those of the document.
+            The texts of all passages of the index, to be shown in the explanation.
         found : ParagraphHits, optional
             The hits of the query document, to save a search. Not for a sharded index.
         """
