@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -11,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.engines import assert_same
+from support.ranker_contract import check_explanations, check_ranking, check_saved, queries_of
 from support.structured import ANSWERING, planted_collection, share_right, structured_collection, without_links_of
 
 from haybale import Engine, Run, TfidfEncoder, evaluate, load
@@ -21,7 +20,7 @@ from haybale.context.engine_graph import graph_of
 from haybale.context.linear_context import LinearContext
 from haybale.context.masks import hidden_links
 from haybale.errors import InputError
-from haybale.rankers import BM25, KNN, QueryBatch, Ranker, Training, from_spec, parse
+from haybale.rankers import BM25, KNN, QueryBatch, Training, parse
 from haybale.timing import record_timings
 
 pytestmark = pytest.mark.filterwarnings("ignore::haybale.rankers.EmptyRankingWarning")
@@ -61,63 +60,26 @@ every = pytest.mark.parametrize(
 
 
 @every
-def test_the_contract_of_rankers(fitted: Any, structured: Collection, name: str, encoder: str) -> None:
-    """Check depth, queries alone or together, ``within``, out-of-fold runs, and that re-ranking keeps the documents."""
-    ranker: Ranker = fitted(name, encoder)
-    whole = ranker.rank("dev")
-    for depth in (1, 3, 7, 8, 12):
-        assert_same(ranker.rank("dev", depth=depth), whole.top(depth))
-    numbers = structured.split("dev").queries
-    backwards = ranker.rank(structured.queries.take(numbers[::-1].copy()))
-    for number, query in zip(numbers[:5], whole.query_ids, strict=False):
-        for run in (ranker.rank(structured.queries.take([number])), backwards):
-            if encoder == "tfidf":
-                assert run[query] == whole[query]
-            else:
-                assert dict(run[query]) == pytest.approx(dict(whole[query]), rel=1e-5, abs=1e-6)
-    some = structured.doc_ids.to_pylist()[::2]
-    assert set(ranker.rank("dev", within=some).flat()[2].to_pylist()) <= set(some)
-    assert_same(ranker.rank("dev", within=structured.doc_ids.to_pylist()), whole)
-    for query, own in zip(whole.query_ids, structured.queries.own[numbers].tolist(), strict=True):
-        assert structured.doc_ids[own].as_py() not in dict(whole[query])
-        first = dict(ranker.rankers_[0].rank("dev")[query])
-        assert set(dict(whole[query])) == set(first), "a re-ranker keeps the documents"
-    assert_same(ranker.out_of_fold("dev"), whole)
+def test_the_contract_of_rankers(
+    engines: dict[str, Engine], fitted: Any, tmp_path: Path, name: str, encoder: str
+) -> None:
+    ranker = fitted(name, encoder)
+    check_ranking(ranker, depths=(1, 3, 7, 8, 12), exact=encoder == "tfidf")
     assert ranker.needs_training == (name in LEARNING)
-    assert bool(ranker.learned_from()) == ranker.needs_training
+    check_saved(ranker, engines[encoder], tmp_path / "ranker")
 
 
 @every
-def test_shares_sum_to_the_score(fitted: Any, structured: Collection, name: str, encoder: str) -> None:
+def test_shares_sum_to_the_score(fitted: Any, name: str, encoder: str) -> None:
     ranker = fitted(name, encoder)
-    relations = set()
-    for query in ("dev1", "dev3", "dev7"):
-        queries = structured.queries.take(structured.query_numbers([query]))
-        for rank, (doc, score) in enumerate(ranker.rank(queries)[query], 1):
-            found = ranker.explain(queries, doc)
-            assert (found.rank, found.score) == (rank, score)
-            size = max(abs(score), math.fsum(abs(share.share) for share in found.shares))
-            assert math.fsum(share.share for share in found.shares) == pytest.approx(score, abs=1e-5 * size)
-            assert math.fsum(found.to_frame()["share"]) == pytest.approx(score, abs=1e-5 * size)
-            json.dumps(found.to_dict())
-            relations |= {share.what.partition(":")[0] for share in found.shares}
+    explanations = check_explanations(ranker, "dev1", "dev3", "dev7")
+    relations = {share.what.partition(":")[0] for found in explanations for share in found.shares}
     if "paper" in name:
         assert relations >= {"order", "order_i", "structural_i"}
     elif name in LEARNING:
         assert relations >= {"previous passage", "next passage", "siblings", "citing documents"}
     unknown = {"q": "nothing like it"}
     assert ranker.explain(unknown, "d01").score is None or ranker.explain(unknown, "d01").shares
-
-
-@every
-def test_saved_and_loaded(engines: dict[str, Engine], fitted: Any, tmp_path: Path, name: str, encoder: str) -> None:
-    ranker = fitted(name, encoder)
-    assert from_spec(json.loads(json.dumps(ranker.to_dict()))) == ranker == parse(str(ranker))
-    ranker.save(tmp_path / "ranker")
-    again = load(tmp_path / "ranker", engines[encoder])
-    assert (again, again.fit_report_, again.learned_from()) == (ranker, ranker.fit_report_, ranker.learned_from())
-    assert_same(again.rank("dev"), ranker.rank("dev"))
-    assert_same(again.out_of_fold("train"), ranker.out_of_fold("train"))
 
 
 def test_the_graph_follows_added_and_removed_documents(structured: Collection, tmp_path: Path) -> None:
@@ -137,12 +99,6 @@ def test_the_graph_follows_added_and_removed_documents(structured: Collection, t
     assert_same(load(tmp_path / "ranker", opened).rank("dev"), ranker.rank("dev"))
 
 
-def dense(engine: Engine, batch: QueryBatch) -> np.ndarray:
-    """Return the inner products (m, n_nodes) of queries and nodes."""
-    vectors: Any = graph_of(engine).vectors
-    return np.concatenate([(batch.vectors @ part.T).toarray() for part in (vectors.passages, vectors.titles)], axis=1)
-
-
 def test_section_propagation_mixes_passages_and_sections(engines: dict[str, Engine], structured: Collection) -> None:
     """λ = 0 gives the run of the vectors alone. A document scores by its best passage."""
     engine = engines["tfidf"]
@@ -151,9 +107,10 @@ def test_section_propagation_mixes_passages_and_sections(engines: dict[str, Engi
     for query in plain.query_ids:
         assert dict(again[query]) == pytest.approx(dict(plain[query]), abs=1e-6)
     ranker = SectionPropagation(KNN(), share=0.4).fit(engine)
-    batch = QueryBatch(engine, structured.queries.take(structured.split("dev").queries))
+    batch = QueryBatch(engine, queries_of(structured, "dev"))
     graph, run = graph_of(engine), ranker.rank("dev")
-    for row, scores in enumerate(dense(engine, batch)):
+    nodes: list[Any] = [graph.vectors.passages, graph.vectors.titles]
+    for row, scores in enumerate(np.concatenate([(batch.vectors @ part.T).toarray() for part in nodes], axis=1)):
         passages = np.arange(graph.graph.n_passages)
         mixed = 0.6 * scores[passages] + 0.4 * graph.paths.propagated(scores, passages)
         for doc, score in run[batch.ids[row]]:
@@ -166,7 +123,7 @@ def test_linear_context_is_linear(engines: dict[str, Engine], structured: Collec
     ranker, engine = fitted("linear-context(knn)", "lsa"), engines["lsa"]
     view = graph_of(engine)
     vectors, passages = view.vectors.dense(), np.arange(view.graph.n_passages)
-    batch = QueryBatch(engine, structured.queries.take(structured.split("dev").queries))
+    batch = QueryBatch(engine, queries_of(structured, "dev"))
     run, weights = ranker.rank("dev"), ranker.weights_[-1]
     for row, query in enumerate(batch.ids):
         means = view.paths.means(vectors, passages, int(batch.own[row]), hidden_links(ranker, engine))
@@ -180,7 +137,7 @@ def test_linear_context_is_linear(engines: dict[str, Engine], structured: Collec
 
 def test_out_of_fold_uses_the_weights_of_the_other_folds(fitted: Any, structured: Collection) -> None:
     ranker: Any = fitted("linear-context(knn)")
-    queries = structured.queries.take(structured.split("train").queries)
+    queries = queries_of(structured, "train")
     for group in np.unique(queries.groups):
         assert len(set(ranker.fold_of_[queries.groups == group])) == 1
     run = ranker.out_of_fold("train")
@@ -222,14 +179,9 @@ def test_the_relation_with_the_answer_is_learned(relation: str) -> None:
     assert max(known.values()) < 0.3
 
 
-def leaking(n: int = 30) -> Collection:
-    """Return a collection in which only the documents of training queries cite the relevant documents."""
-    return structured_collection(11, n_documents=n, n_queries=60, own_words=2)
-
-
 def test_masks_prevent_the_leak() -> None:
-    """Without a mask, training queries rank better and dev queries worse. A mask equals removing the links."""
-    collection = leaking()
+    """Only documents of training queries cite relevant ones. So without a mask, training looks better, dev is worse."""
+    collection = structured_collection(11, n_documents=30, n_queries=60, own_words=2)
     engine = Engine(collection)
     found = {mask: LinearContext(KNN(), mask=mask).fit(engine) for mask in ("own", "relevant", "off")}
     seen = {mask: ndcg(ranker.out_of_fold("train"), collection, "train") for mask, ranker in found.items()}
@@ -239,16 +191,26 @@ def test_masks_prevent_the_leak() -> None:
     citing = 1 + PATHS.index("citing documents")
     for mask in ("own", "relevant"):
         assert abs(found[mask].weights_[-1][citing]) < found["off"].weights_[-1][citing]
-    # A masked query is ranked as if its document had no links.
-    for query in ("train3", "dev5"):
-        queries = collection.queries.take(collection.query_numbers([query]))
-        bare = Engine(without_links_of(collection, int(queries.own[0])))
-        twin = LinearContext(KNN(), mask="off")
-        twin.__dict__.update(found["own"].__dict__ | {"engine_": bare, "mask": "off", "rankers_": [KNN().fit(bare)]})
-        assert dict(found["own"].rank(queries)[query]) == pytest.approx(dict(twin.rank(queries)[query]), abs=1e-5)
-        assert found["off"].rank(queries) != found["own"].rank(queries) or not len(
-            graph_of(engine).graph.cited(queries.own[0])
-        )
+
+
+@pytest.mark.parametrize(
+    "name", ["linear-context(knn)", *(pytest.param(name, marks=NEEDS_TORCH) for name in (ATTENTION[0], ATTENTION[3]))]
+)
+def test_masked_links_are_hidden(engines: dict[str, Engine], structured: Collection, fitted: Any, name: str) -> None:
+    """Training and other queries are ranked as if their documents had no links; without the mask they are not."""
+    ranker = fitted(name, "lsa")
+    differ = 0
+    for query in ("train1", "train3", "dev5", "dev6"):
+        queries = queries_of(structured, [query])
+        bare = Engine(without_links_of(structured, int(queries.own[0])), encoder=engines["lsa"].encoder)
+        twin = parse(name)
+        known = ranker.__dict__ | {"mask": "off", "_contexts": None}
+        twin.__dict__.update(known | {"engine_": bare, "rankers_": [twin.ranker.fit(bare)]})
+        expected = dict(twin.rank(queries)[query])
+        assert dict(ranker.rank(queries)[query]) == pytest.approx(expected, abs=1e-5)
+        twin.__dict__.update(known | {"rankers_": ranker.rankers_})
+        differ += dict(twin.rank(queries)[query]) != pytest.approx(expected, abs=1e-5)
+    assert differ
 
 
 def test_best_passages() -> None:

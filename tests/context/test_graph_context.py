@@ -1,4 +1,4 @@
-"""LiM, MiM and Mix-iM: scores, planted relations, and masks."""
+"""LiM, MiM and Mix-iM: scores and planted relations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.structured import ANSWERING, planted_collection, share_right, without_links_of
+from support.structured import ANSWERING, planted_collection, share_right
 
 from haybale import Engine
 from haybale.collections import Collection
@@ -80,24 +80,6 @@ def test_the_random_state_determines_the_result(engine: Engine) -> None:
     one, two, other = (GraphContext(KNN(), random_state=seed, **how).fit(engine) for seed in (0, 0, 1))
     assert one.rank("dev") == two.rank("dev")
     assert one.rank("dev") != other.rank("dev")
-
-
-@pytest.mark.parametrize("setting", ["paths", "paper"])
-def test_masked_links_are_hidden(structured: Collection, engine: Engine, setting: str) -> None:
-    """Training and other queries are ranked as if their documents had no links; without the mask they are not."""
-    ranker: Any = GraphContext(KNN(), setting=setting, epochs=1).fit(engine)
-    differ = 0
-    for query in ("train1", "train3", "dev5", "dev6"):
-        queries = structured.queries.take(structured.query_numbers([query]))
-        bare = Engine(without_links_of(structured, int(queries.own[0])), encoder=WordEncoder())
-        twin: Any = GraphContext(KNN(), setting=setting)
-        known = ranker.__dict__ | {"mask": "off", "_contexts": None}
-        twin.__dict__.update(known | {"engine_": bare, "rankers_": [KNN().fit(bare)]})
-        expected = dict(twin.rank(queries)[query])
-        assert dict(ranker.rank(queries)[query]) == pytest.approx(expected, abs=1e-5)
-        twin.__dict__.update(known | {"rankers_": ranker.rankers_})
-        differ += dict(twin.rank(queries)[query]) != pytest.approx(expected, abs=1e-5)
-    assert differ
 
 
 def test_what_is_refused(structured: Collection, engine: Engine) -> None:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from support.engines import assert_same
+from support.ranker_contract import check_explanations, check_ranking, check_saved, queries_of
 
-from haybale import Engine, load
+from haybale import Engine
 from haybale.collections import Collection
 from haybale.context import DocumentGraph, LinearContext
 from haybale.context import LinkedDocuments as Linked
-from haybale.rankers import KNN, SVR, Learned, QueryBatch, SimilarQueries, from_spec, parse
+from haybale.rankers import KNN, SVR, Learned, QueryBatch, SimilarQueries, parse
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::haybale.rankers.EmptyRankingWarning", "ignore:.* bags are trained", "ignore:.* bags have no relevant row"
@@ -44,7 +44,7 @@ def oracle(collection: Collection, ranker: Linked, batch: QueryBatch, row: int) 
     if ranker.mask == "own":
         links[own] = links[:, own] = 0
     if ranker.mask == "relevant":
-        train = collection.queries.take(collection.split("train").queries)
+        train = queries_of(collection, "train")
         for o, relevant in zip(train.own.tolist(), collection.relevant_ids("train"), strict=True):
             for doc in relevant:
                 if o == own:
@@ -63,22 +63,13 @@ def oracle(collection: Collection, ranker: Linked, batch: QueryBatch, row: int) 
 def test_walks_along_links(engine: Engine, structured: Collection, tmp_path: Path, name: str) -> None:
     ranker: Any = parse(name).fit(engine)
     whole = ranker.rank("dev")
-    batch = QueryBatch(engine, structured.queries.take(structured.split("dev").queries))
+    batch = QueryBatch(engine, queries_of(structured, "dev"))
     for row, query in enumerate(batch.ids):
         assert dict(whole[query]) == pytest.approx(oracle(structured, ranker, batch, row))
-    for depth in (1, 3, 7):
-        assert_same(ranker.rank("dev", depth=depth), whole.top(depth))
-    assert_same(ranker.out_of_fold("dev"), whole)
-    some = structured.doc_ids.to_pylist()[::2]
-    assert set(ranker.rank("dev", within=some).flat()[2].to_pylist()) <= set(some)
+    assert_same(check_ranking(ranker), whole)
     assert ranker.needs_training == (name != NAMES[0])
-    assert from_spec(ranker.to_dict()) == parse(str(ranker)) == ranker
-    ranker.save(tmp_path / "ranker")
-    assert_same(load(tmp_path / "ranker", engine).rank("dev"), whole)
-    queries = structured.queries.take(structured.query_numbers(["dev2"]))
-    for doc, score in whole["dev2"][:5]:
-        found = ranker.explain(queries, doc)
-        assert math.fsum(share.share for share in found.shares) == pytest.approx(score)
+    check_saved(ranker, engine, tmp_path / "ranker")
+    for found in check_explanations(ranker, "dev2", n=5):
         assert all(share.of is not None and share.what.startswith("linked with") for share in found.shares)
 
 
@@ -105,9 +96,5 @@ def test_links_are_evidence_in_other_rankers(engine: Engine) -> None:
         run = ranker.rank("dev")
         assert run.coded()[0].size
         assert ranker.out_of_fold("train") != ranker.rank("train")
-        query = run.query_ids[0]
-        queries = engine.collection.queries.take(engine.collection.query_numbers([query]))
-        doc, score = run[query][0]
-        found = ranker.explain(queries, doc)
-        assert math.fsum(share.share for share in found.shares) == pytest.approx(score, abs=1e-5)
+        (found,) = check_explanations(ranker, run.query_ids[0], n=1)
         assert any("linked" in share.what or "linear-context" in share.what for share in found.shares)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from support.engines import assert_same
+from support.ranker_contract import check_explanations, check_ranking, check_saved, queries_of
 from support.structured import structured_collection
 from support.tiny_models import save_bi_encoder
 
-from haybale import Engine, load
+from haybale import Engine
 from haybale.collections import Collection
 from haybale.context import TokenContext
 from haybale.errors import InputError
-from haybale.rankers import KNN, from_spec, parse
+from haybale.rankers import KNN
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("sentence_transformers")
@@ -47,7 +45,7 @@ def test_without_context_the_score_is_late_interaction(engine: Engine, structure
     with torch.no_grad():
         ranker.networks_[-1].balance.fill_(-torch.inf)
     texts, library = structured.passages.texts.to_pylist(), ranker._tokens.model
-    queries = structured.queries.take(structured.split("dev").queries[:3])
+    queries = queries_of(structured, ["dev0", "dev1", "dev2"])
     first, run = KNN().fit(engine).rank(queries), ranker.rank(queries)
     for row, query in enumerate(run.query_ids):
         listed, vector = [doc for doc, _ in first[query]], engine.encoder.encode(queries.texts([row]))
@@ -65,25 +63,11 @@ def test_without_context_the_score_is_late_interaction(engine: Engine, structure
 @pytest.mark.parametrize("kind", ["lim", "mim"])
 def test_the_contract_of_rankers(engine: Engine, structured: Collection, model: str, tmp_path: Path, kind: str) -> None:
     ranker: Any = TokenContext(KNN(), model, kind=kind, **SMALL).fit(engine)
-    queries = structured.queries.take(structured.split("dev").queries[:3])
-    whole = ranker.rank(queries)
-    for depth in (1, 4, 6):
-        assert_same(ranker.rank(queries, depth=depth), whole.top(depth))
-    query = whole.query_ids[1]
-    for doc, score in whole[query][:6]:
-        found = ranker.explain(queries.take([1]), doc)
-        assert math.fsum(share.share for share in found.shares) == pytest.approx(score, abs=1e-5)
-        json.dumps(found.to_dict())
-    trained = structured.queries.take(structured.query_numbers(ranker.query_ids_[:2]))
-    unseen = ranker.out_of_fold(trained)
-    assert unseen != ranker.rank(trained)
-    assert from_spec(json.loads(json.dumps(ranker.to_dict()))) == ranker == parse(str(ranker))
-    ranker.save(tmp_path / "ranker")
-    again = load(tmp_path / "ranker", engine)
-    assert again.fit_report_ == ranker.fit_report_
-    for query in whole.query_ids:
-        assert dict(again.rank(queries)[query]) == pytest.approx(dict(whole[query]), abs=1e-6)
-    assert again.out_of_fold(trained) == unseen
+    check_ranking(ranker, ["dev0", "dev1", "dev2"], depths=(1, 4, 6))
+    assert list(check_explanations(ranker, "dev1", n=6))
+    trained = queries_of(structured, ranker.query_ids_[:2])
+    assert ranker.out_of_fold(trained) != ranker.rank(trained)
+    check_saved(ranker, engine, tmp_path / "ranker")
 
 
 def test_what_is_refused(engine: Engine, model: str, tmp_path: Path) -> None:

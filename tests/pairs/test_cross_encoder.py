@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from support.engines import assert_same, assert_same_runs
+from support.engines import assert_same_runs
+from support.ranker_contract import check_explanations, check_ranking, check_saved, queries_of
 from support.tiny_models import save_bi_encoder, save_cross_encoder
 from support.topics import NEW, SVR, topic_collection
 
-from haybale import CrossEncoder, Engine, load
+from haybale import CrossEncoder, Engine
 from haybale.collections import Collection
 from haybale.embeddings import SentenceTransformerEncoder
 from haybale.errors import InputError
-from haybale.rankers import BM25, RRF, Ranker, SimilarQueries, from_spec, parse
+from haybale.rankers import BM25, RRF, SimilarQueries, parse
 from haybale.timing import record_timings
 
 SentenceCrossEncoder = pytest.importorskip("sentence_transformers").CrossEncoder
@@ -61,78 +62,44 @@ def test_the_first_documents_are_reranked_by_their_best_pairs(
         assert values == sorted(values, reverse=True)
 
 
-def test_the_contract_of_rankers(topics: Collection, engine: Engine, model: str) -> None:
+def test_the_contract_of_rankers(topics: Collection, engine: Engine, model: str, tmp_path: Path) -> None:
     inner = parse(f"rrf(bm25,svr-memory({SVR}))")
     ranker = CrossEncoder(inner, model, n_documents=4, n_pairs=1, device="cpu").fit(engine)
     assert ranker.needs_training
     assert ranker.learns_documents
-    asked = topics.queries.take(topics.split("dev").queries[:4])
-    whole = ranker.rank(asked)
-    for depth in (1, 4, 5, 12):
-        assert_same(ranker.rank(asked, depth=depth), whole.top(depth))
-    # Other pairs in the batch may change the last bits of a score.
-    alone = ranker.rank(asked.take([2]))
-    assert dict(alone["dev2"]) == pytest.approx(dict(whole["dev2"]), abs=1e-5)
-    some = topics.doc_ids.to_pylist()[::2]
-    assert set(ranker.rank(asked, within=some).flat()[2].to_pylist()) <= set(some)
-    assert_same(ranker.out_of_fold(asked), whole)
-    learned = topics.queries.take(topics.split("train").queries[:8])
-    seen, unseen = ranker.rank(learned), ranker.out_of_fold(learned)
-    assert seen != unseen
+    check_ranking(ranker, [f"dev{i}" for i in range(4)], depths=(1, 4, 5, 12))
+    learned = queries_of(topics, [f"train{i}" for i in range(8)])
+    unseen = ranker.out_of_fold(learned)
+    assert unseen != ranker.rank(learned)
     before = ranker.rankers_[0].out_of_fold(learned)
     assert {doc for doc, _ in unseen["train1"]} == {doc for doc, _ in before["train1"]}
     assert ranker.learned_from() == {f"train{i}" for i in range(60)}
+    assert ranker.rank({"q": "zzzz"})["q"] == []
+    other = CrossEncoder(SimilarQueries(5), model, n_documents=4, device="cpu").fit(engine)
+    check_saved(other, Engine(topics), tmp_path / "ranker")
 
 
 def test_shares_sum_to_the_score(topics: Collection, engine: Engine, model: str) -> None:
+    how: dict[str, Any] = {"n_documents": 4, "device": "cpu"}
     for aggregation in ("max", "mean"):
-        ranker = CrossEncoder(
-            RRF(BM25(), SimilarQueries()), model, n_documents=4, aggregation=aggregation, device="cpu"
-        )
-        asked = topics.queries.take(topics.query_numbers(["dev1"]))
-        run = ranker.fit(engine).rank(asked)
-        listed = run["dev1"]
-        for rank, (doc, value) in list(enumerate(listed, 1))[:8]:
-            found = ranker.explain(asked, doc)
-            assert found.rank == rank
-            assert found.score == pytest.approx(value, abs=1e-5)
-            assert math.fsum(share.share for share in found.shares) == pytest.approx(found.score, abs=1e-5)
-            assert math.fsum(found.to_frame()["share"]) == pytest.approx(found.score, abs=1e-5)
+        ranker = CrossEncoder(RRF(BM25(), SimilarQueries()), model, aggregation=aggregation, **how).fit(engine)
+        for found in check_explanations(ranker, "dev1", n=8):
             assert any("before" in note for note in found.notes)
-            assert (found.shares[0].what == "not read") == (rank > 4)
-        assert ranker.explain(asked, "blank").score is None
+            assert (found.shares[0].what == "not read") == (found.rank > 4)
+        assert ranker.explain(queries_of(topics, ["dev1"]), "blank").score is None
 
 
 def test_a_document_without_a_passage_follows_those_that_are_read(topics: Collection, model: str) -> None:
     """The ranker within knows it from judgements only."""
-    frame = topics.qrels_frame("train")
-    frame = frame[frame["relevance"] > 0].assign(doc_id="blank")
-    frame = frame.drop_duplicates("query_id")
-    more = topics.qrels_frame("train").query("relevance > 0").query("doc_id != 'blank'")
-    engine = Engine(topics)
-    ranker = CrossEncoder(SimilarQueries(), model, n_documents=5, device="cpu")
-    ranker.fit(engine, "train", pd.concat([frame, more]))
+    relevant = topics.qrels_frame("train").query("relevance > 0 and doc_id != 'blank'")
+    qrels = pd.concat([relevant.drop_duplicates("query_id").assign(doc_id="blank"), relevant])
+    ranker = CrossEncoder(SimilarQueries(), model, n_documents=5, device="cpu").fit(Engine(topics), "train", qrels)
     assert ranker.rankers_[0].rank("dev")["dev1"][0][0] == "blank"
-    asked = topics.queries.take(topics.query_numbers(["dev1"]))
-    run = ranker.rank(asked)
-    found = [doc for doc, _ in run["dev1"]]
-    assert found[4] == "blank"
-    explained = ranker.explain(asked, "blank")
-    assert explained.shares[0].what == "not read"
-    assert np.isfinite(run.flat()[3]).all()
-
-
-def test_saved_and_loaded(topics: Collection, engine: Engine, model: str, tmp_path: Path) -> None:
-    """The folder has the name of the model, not its weights."""
-    asked: Any = {"a": "lababasox kodubakox", "b": ["babax", "kodubamix"], "c": "zzzz"}
-    ranker: Ranker = CrossEncoder(SimilarQueries(5), model, n_documents=4, device="cpu").fit(engine)
-    assert from_spec(ranker.to_dict()) == ranker == parse(str(ranker))
-    ranker.save(tmp_path / "ranker")
-    again = load(tmp_path / "ranker", Engine(topics))
-    assert again == ranker
-    run = ranker.rank(asked)
-    assert_same(again.rank(asked), run)
-    assert run["c"] == []
+    query = queries_of(topics, ["dev1"])
+    found = ranker.rank(query)["dev1"]
+    assert found[4][0] == "blank"
+    assert np.isfinite([score for _, score in found]).all()
+    assert ranker.explain(query, "blank").shares[0].what == "not read"
 
 
 def test_what_is_refused(topics: Collection, engine: Engine, tmp_path: Path) -> None:
@@ -151,13 +118,9 @@ def refuse(stage: str, seconds: float) -> None:
     raise AssertionError(f"{stage} was run first")
 
 
-@pytest.fixture(scope="module")
-def encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return save_bi_encoder(tmp_path_factory.mktemp("models") / "bi")
-
-
-def test_a_neural_engine_is_built_and_opened(encoder: str, tmp_path: Path) -> None:
+def test_a_neural_engine_is_built_and_opened(tmp_path: Path) -> None:
     """It is opened by the name of its encoder, without encoding documents again."""
+    encoder = save_bi_encoder(tmp_path / "bi")
     topics, text = topic_collection().take(np.arange(20)), f"sentence-transformers('{encoder}',query_prompt='q ')"
     built = Engine.build(topics, tmp_path / "engine", encoder=text).prepare()
     assert isinstance(built.encoder, SentenceTransformerEncoder)

@@ -16,7 +16,9 @@ from haybale import CrossPairs, Engine, LSAEncoder, PairEncoder, TfidfEncoder, T
 from haybale.errors import DeviceError, InputError, MissingExtraError, UnknownNameError, VectorError
 from haybale.pairs.pair_encoders import longest_first
 
-pytest.importorskip("sentence_transformers")
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+sentence_transformers = pytest.importorskip("sentence_transformers")
 pytestmark = pytest.mark.filterwarnings("default")  # transformers and torch warn about themselves
 
 # Words are letters here, so that a text has as many tokens as it has letters.
@@ -26,18 +28,14 @@ TEXTS = ["a", "b c", "a b c d e f g", " ".join("qrstuvwxyz" * 3), " ".join("abcd
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Save a cross-encoder with 512 usable positions."""
-    from transformers import BertTokenizer
-
     folder = save_cross_encoder(tmp_path_factory.mktemp("models") / "cross")
-    BertTokenizer.from_pretrained(folder, model_max_length=512).save_pretrained(folder)
+    transformers.BertTokenizer.from_pretrained(folder, model_max_length=512).save_pretrained(folder)
     return folder
 
 
 @pytest.fixture(scope="module")
 def library(model: str) -> tuple[Any, Any]:
-    from transformers import AutoModel, AutoTokenizer
-
-    return AutoModel.from_pretrained(model).eval(), AutoTokenizer.from_pretrained(model)
+    return transformers.AutoModel.from_pretrained(model).eval(), transformers.AutoTokenizer.from_pretrained(model)
 
 
 def all_pairs(n: int) -> np.ndarray:
@@ -48,8 +46,6 @@ def all_pairs(n: int) -> np.ndarray:
 @pytest.mark.parametrize("max_length", [8, 31, 512])
 def test_vectors_are_those_of_transformers(model: str, library: tuple[Any, Any], read: str, max_length: int) -> None:
     """Check pairs of 5 to 512 tokens, with several batch sizes."""
-    import torch
-
     network, tokenizer = library
     which = all_pairs(len(TEXTS))
     expected = []
@@ -68,14 +64,13 @@ def test_vectors_are_those_of_transformers(model: str, library: tuple[Any, Any],
 
 def test_scores_are_those_of_sentence_transformers(model: str, tmp_path: Path) -> None:
     """Check the default sigmoid, and an activation that was saved with the model."""
-    import torch
-    from sentence_transformers import CrossEncoder
-
     which = all_pairs(len(TEXTS))
-    plain = CrossEncoder(model, device="cpu", activation_fn=torch.nn.Identity())
+    plain = sentence_transformers.CrossEncoder(model, device="cpu", activation_fn=torch.nn.Identity())
     plain.save_pretrained(str(tmp_path / "plain"), create_model_card=False)
     for name in (model, str(tmp_path / "plain")):
-        expected = CrossEncoder(name, device="cpu").predict([(TEXTS[i], TEXTS[j]) for i, j in which])
+        expected = sentence_transformers.CrossEncoder(name, device="cpu").predict(
+            [(TEXTS[i], TEXTS[j]) for i, j in which]
+        )
         pairs = CrossPairs(name, read="score", max_length=512, device="cpu")
         np.testing.assert_allclose(pairs.encode(TEXTS, TEXTS, which)[:, 0], expected, atol=1e-5)
 
@@ -115,25 +110,7 @@ def test_the_longer_side_is_cut(library: tuple[Any, Any], first: int, second: in
     assert (sides.count(0), sides.count(1)) == tuple(kept)
 
 
-def test_a_batch_too_large_for_the_memory_is_halved(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    pairs, forward, which = CrossPairs(model, device="cpu"), CrossPairs._forward, all_pairs(3)
-    expected = pairs.encode(TEXTS, TEXTS, which)
-
-    def small(self: CrossPairs, inputs: dict[str, Any], most: int = 2) -> Any:
-        if len(inputs["input_ids"]) > most:
-            raise RuntimeError("CUDA out of memory")
-        return forward(self, inputs)
-
-    monkeypatch.setattr(CrossPairs, "_forward", small)
-    np.testing.assert_allclose(pairs.encode(TEXTS, TEXTS, which), expected, atol=1e-5)
-    monkeypatch.setattr(CrossPairs, "_forward", lambda self, inputs: small(self, inputs, most=0))
-    with pytest.raises(DeviceError, match="out of memory"):
-        pairs.encode(TEXTS, TEXTS, which)
-
-
 def test_padding_is_the_vector_of_padding_tokens(model: str, library: tuple[Any, Any]) -> None:
-    import torch
-
     zeros = torch.zeros((1, 24), dtype=torch.long)
     with torch.inference_mode():
         expected = library[0](input_ids=zeros, attention_mask=zeros, token_type_ids=zeros).pooler_output[0].numpy()
@@ -153,22 +130,20 @@ def test_bfloat16_changes_the_vectors_little(model: str) -> None:
 @pytest.fixture(scope="module")
 def distil(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Save a model without a pooler and without token types."""
-    from transformers import DistilBertConfig, DistilBertModel, DistilBertTokenizer
-
     folder = tmp_path_factory.mktemp("models") / "distil"
     folder.mkdir()
     (folder / "vocab.txt").write_text("\n".join(WORDS))
-    config = DistilBertConfig(vocab_size=len(WORDS), dim=16, n_layers=1, n_heads=2, hidden_dim=32)
-    DistilBertModel(config).save_pretrained(folder)
-    DistilBertTokenizer(str(folder / "vocab.txt"), model_max_length=64).save_pretrained(folder)
+    config = transformers.DistilBertConfig(vocab_size=len(WORDS), dim=16, n_layers=1, n_heads=2, hidden_dim=32)
+    transformers.DistilBertModel(config).save_pretrained(folder)
+    transformers.DistilBertTokenizer(str(folder / "vocab.txt"), model_max_length=64).save_pretrained(folder)
     return str(folder)
 
 
 def test_without_token_types(distil: str) -> None:
-    import torch
-    from transformers import AutoModel, AutoTokenizer
-
-    network, tokenizer = AutoModel.from_pretrained(distil).eval(), AutoTokenizer.from_pretrained(distil)
+    network, tokenizer = (
+        transformers.AutoModel.from_pretrained(distil).eval(),
+        transformers.AutoTokenizer.from_pretrained(distil),
+    )
     assert "token_type_ids" not in tokenizer("a", "b")
     with torch.inference_mode():
         expected = network(**tokenizer("a b", "c", return_tensors="pt")).last_hidden_state[0, 0].numpy()
@@ -194,30 +169,28 @@ def test_products_of_vectors() -> None:
 
 def test_token_pairs_equal_the_maxsim_of_sentence_transformers(tmp_path: Path) -> None:
     """The score is divided by the number of query tokens. Other text models use their token vectors."""
-    from sentence_transformers import MultiVectorEncoder, SentenceTransformer
-    from sentence_transformers.util import maxsim
-
     name = save_bi_encoder(tmp_path / "bi")
     pairs, which = TokenPairs(name, device="cpu"), all_pairs(3)
     tokens = [
         each.numpy() / np.linalg.norm(each.numpy(), axis=1, keepdims=True)
-        for each in SentenceTransformer(name, device="cpu").encode(
+        for each in sentence_transformers.SentenceTransformer(name, device="cpu").encode(
             TEXTS[:3], output_value="token_embeddings", convert_to_numpy=False
         )
     ]
     expected = [(tokens[i] @ tokens[j].T).max(axis=1).mean() for i, j in which]
     np.testing.assert_allclose(pairs.encode(TEXTS, TEXTS, which)[:, 0], expected, atol=1e-5)
-    saved = MultiVectorEncoder(name, device="cpu")
+    saved = sentence_transformers.MultiVectorEncoder(name, device="cpu")
     saved.save(str(tmp_path / "late"))
     late = TokenPairs(tmp_path / "late", device="cpu")
     queries, documents = saved.encode_query(TEXTS[:3]), saved.encode_document(TEXTS[:3])
-    sums = maxsim(queries, documents).numpy() / np.array([len(each) for each in queries])[:, None]
+    sums = (
+        sentence_transformers.util.maxsim(queries, documents).numpy()
+        / np.array([len(each) for each in queries])[:, None]
+    )
     np.testing.assert_allclose(late.encode(TEXTS, TEXTS, which)[:, 0], sums.ravel(), atol=1e-5)
 
 
 def test_without_cuda_or_the_extra(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch
-
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     for made in (lambda: CrossPairs(model, device="cuda"), lambda: TokenPairs(model, device="cuda:1")):
         with pytest.raises(DeviceError, match="CUDA"):
@@ -229,7 +202,6 @@ def test_without_cuda_or_the_extra(model: str, monkeypatch: pytest.MonkeyPatch) 
 
 def test_what_is_refused(model: str, distil: str, tmp_path: Path) -> None:
     from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
     for make in (CrossPairs, TokenPairs):
         with pytest.raises(InputError, match="nothing"):
@@ -247,10 +219,12 @@ def test_what_is_refused(model: str, distil: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="string"):
         pairs.encode("a", ["b"], np.array([[0, 0]]))
     without = tmp_path / "without"
-    BertModel(BertConfig(vocab_size=3, **SIZES)).save_pretrained(without)
+    transformers.BertModel(transformers.BertConfig(vocab_size=3, **SIZES)).save_pretrained(without)
     words = Tokenizer(models.WordLevel({"[UNK]": 0, "a": 1, "[PAD]": 2}, unk_token="[UNK]"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
-    PreTrainedTokenizerFast(tokenizer_object=words, unk_token="[UNK]", pad_token="[PAD]").save_pretrained(without)
+    transformers.PreTrainedTokenizerFast(tokenizer_object=words, unk_token="[UNK]", pad_token="[PAD]").save_pretrained(
+        without
+    )
     with pytest.raises(InputError, match="separator"):
         CrossPairs(without)
     base = save_bi_encoder(tmp_path / "base")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from support.engines import assert_same
+from support.ranker_contract import check_explanations, check_ranking, check_saved, queries_of
 from support.tiny_models import save_bi_encoder
 
 from haybale import (
@@ -25,7 +25,7 @@ from haybale import (
 )
 from haybale.collections import Collection
 from haybale.errors import InputError
-from haybale.rankers import BM25, Learned, QueryBatch, Training, parse
+from haybale.rankers import BM25, Learned, Training, parse
 
 pytest.importorskip("sentence_transformers")
 pytestmark = [
@@ -40,85 +40,52 @@ def ranker(engine: Engine) -> PLI:
     return PLI(BM25("document"), **SMALL).fit(engine)
 
 
-def test_scores_are_those_of_the_network(engine: Engine, ranker: PLI, topics: Collection) -> None:
-    run, first = ranker.rank("dev"), ranker.rankers_[0].rank("dev")
-    queries = topics.queries.take(topics.split("dev").queries)
+def test_scores_are_those_of_networks_over_the_interactions(engine: Engine, ranker: PLI, topics: Collection) -> None:
+    """Out of fold, they are those of a network that was trained without the fold."""
+    train, dev = queries_of(topics, "train"), queries_of(topics, "dev")
+    relevant = dict(zip(train.ids.to_pylist(), topics.relevant_ids("train"), strict=True))
     pairs = VectorPairs(LSAEncoder(128, language="english").fit(topics.passages.texts))
-    train = topics.queries.take(topics.split("train").queries)
-    how: dict[str, Any] = {"k": 6, "select": "best"}
-    found = Reading(engine, train, ranker.rankers_[0].rank("train"), pairs, **how).all()
-    names = ("hidden", "epochs", "n_seeds", "learning_rate")
-    network = BERTPLI(**{name: SMALL[name] for name in names})
-    network.fit(found, dict(zip(train.ids.to_pylist(), topics.relevant_ids("train"), strict=True)))
-    asked = Reading(engine, queries, first, pairs, **how).all()
-    blocks = asked.blocks.assign(new=network.score(asked))
-    for query in run.query_ids:
-        expected = blocks[blocks["query_id"] == query].set_index("doc_id")["new"].to_dict()
-        assert dict(run[query][: len(expected)]) == pytest.approx(expected, abs=1e-5)
-        assert [doc for doc, _ in run[query][6:]] == [doc for doc, _ in first[query][6:]]
-        assert sorted(dict(run[query])) == sorted(dict(first[query]))
+    first = ranker.rankers_[0]
+    learned, asked = (Reading(engine, each, first.rank(each), pairs, k=6, select="best").all() for each in (train, dev))
+    inside = [query for query, fold in zip(relevant, ranker.fold_of_, strict=True) if fold == 3]
+    outside = {query: documents for query, documents in relevant.items() if query not in inside}
+    unseen = ranker.out_of_fold("train")
+    for run, before, found, ids, judged in (
+        (ranker.rank("dev"), first.rank("dev"), asked, dev.ids.to_pylist(), relevant),
+        (unseen, first.rank("train"), learned, inside, outside),
+    ):
+        network = BERTPLI(**{name: SMALL[name] for name in ("hidden", "epochs", "n_seeds", "learning_rate")})
+        blocks = found.blocks.assign(new=network.fit(learned, judged).score(found))
+        for query in ids:
+            expected = blocks[blocks["query_id"] == query].set_index("doc_id")["new"].to_dict()
+            assert dict(run[query][: len(expected)]) == pytest.approx(expected, abs=1e-5)
+            assert [doc for doc, _ in run[query][6:]] == [doc for doc, _ in before[query][6:]]
+    assert unseen != ranker.rank("train")
+    assert len(np.unique(train.groups)) < len(train)
+    for group in np.unique(train.groups):
+        assert len(set(ranker.fold_of_[train.groups == group])) == 1
 
 
-def test_the_contract_of_rankers(engine: Engine, ranker: PLI, topics: Collection) -> None:
-    whole = ranker.rank("dev")
-    for depth in (1, 5, 6, 9):
-        assert_same(ranker.rank("dev", depth=depth), whole.top(depth))
-    alone = ranker.rank(topics.queries.take(topics.query_numbers(["dev2"])))
-    assert dict(alone["dev2"]) == pytest.approx(dict(whole["dev2"]), abs=1e-5)
-    assert_same(ranker.out_of_fold("dev"), whole)
-    some = topics.doc_ids.to_pylist()[::2]
-    assert set(ranker.rank("dev", within=some).flat()[2].to_pylist()) <= set(some)
+def test_the_contract_of_rankers(ranker: PLI, topics: Collection, tmp_path: Path) -> None:
+    check_ranking(ranker, depths=(1, 5, 6, 9))
     assert ranker.needs_training
     assert not ranker.learns_documents
     assert ranker.learned_from() == {f"train{i}" for i in range(60)}
+    check_saved(ranker, Engine(topics), tmp_path / "model")
 
 
-def test_out_of_fold_uses_the_network_of_the_other_folds(engine: Engine, ranker: PLI, topics: Collection) -> None:
-    run, seen = ranker.out_of_fold("train"), ranker.rank("train")
-    batch = QueryBatch(engine, topics.queries.take(topics.split("train").queries))
-    groups = batch.queries.groups
-    assert len(np.unique(groups)) < len(groups)
-    for group in np.unique(groups):
-        assert len(set(ranker.fold_of_[groups == group])) == 1
-    relevant = dict(zip(batch.ids, topics.relevant_ids("train"), strict=True))
-    first, pairs = ranker.rankers_[0].rank("train"), ranker.pairs(engine)
-    found = Reading(engine, batch.queries, first, pairs, k=6, select="best").all()
-    for fold in (0, 3):
-        inside = [query for query, mine in zip(batch.ids, ranker.fold_of_ == fold, strict=True) if mine]
-        network = ranker._network().fit(found, {q: docs for q, docs in relevant.items() if q not in inside})
-        blocks = found.blocks.assign(new=network.score(found))
-        for query in inside[:4]:
-            expected = blocks[blocks["query_id"] == query].set_index("doc_id")["new"].to_dict()
-            assert dict(run[query][: len(expected)]) == pytest.approx(expected, abs=1e-5)
-    assert any(dict(run[query]) != dict(seen[query]) for query in batch.ids)
-
-
-def test_shares_name_the_paragraphs_and_sum_to_the_score(engine: Engine, topics: Collection, ranker: PLI) -> None:
+def test_shares_name_the_paragraphs_and_sum_to_the_score(engine: Engine, ranker: PLI) -> None:
     paper = parse("pli-paper(bm25-doc,epochs=2,hidden=5,n_seeds=2,n_documents=6,n=3,m=2)").fit(engine)
     for each in (ranker, paper):
-        run = each.rank("dev")
-        asked = topics.queries.take(topics.query_numbers(["dev1"]))
-        for rank, (doc, score) in list(enumerate(run["dev1"], 1))[:8]:
-            found = each.explain(asked, doc)
-            assert (found.rank, found.score) == (rank, pytest.approx(score, abs=1e-5))
-            assert math.fsum(share.share for share in found.shares) == pytest.approx(score, abs=1e-5)
+        for found in check_explanations(each, "dev1", n=8):
             assert any("before" in note for note in found.notes)
-            if rank <= 6:
+            if found.rank <= 6:
                 named = [share.what for share in found.shares]
-                assert any(what.startswith(f"paragraph 0 → passage {doc}") for what in named)
+                assert any(what.startswith(f"paragraph 0 → passage {found.doc_id}") for what in named)
                 assert any(what.startswith("bm25-doc, rank") for what in named) == (each is ranker)
                 assert ("paragraphs that are missing" in named) == (each is paper)
             else:
                 assert found.shares[0].what == "not read"
-
-
-def test_saved_and_loaded(engine: Engine, topics: Collection, ranker: PLI, tmp_path: Path) -> None:
-    ranker.save(tmp_path / "model")
-    again = load(tmp_path / "model", Engine(topics))
-    assert again == ranker
-    assert_same(again.rank("dev"), ranker.rank("dev"))
-    assert_same(again.out_of_fold("train"), ranker.out_of_fold("train"))
-    assert again.fit_report_ == ranker.fit_report_
 
 
 def test_fusion_encodes_no_pair_of_a_training_query_twice(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,14 +148,10 @@ def test_maxsim(engine: Engine, topics: Collection, tmp_path: Path) -> None:
     )
     run, first = ranker.rank("dev"), ranker.rankers_[0].rank("dev")
     assert [doc for doc, _ in run["dev1"][5:]] == [doc for doc, _ in first["dev1"][5:]]
-    asked = topics.queries.take(topics.query_numbers(["dev1"]))
-    doc, score = run["dev1"][0]
-    found = ranker.explain(asked, doc)
-    assert math.fsum(share.share for share in found.shares) == pytest.approx(score, abs=1e-5)
-    assert -1 <= score <= 1
+    (found,) = check_explanations(ranker, "dev1", n=1)
+    assert -1 <= found.score <= 1
     assert len(found.shares) <= 2
-    ranker.save(tmp_path / "model")
-    assert_same(load(tmp_path / "model", engine).rank("dev"), run)
+    check_saved(ranker, engine, tmp_path / "model")
 
 
 def test_what_is_refused(engine: Engine, topics: Collection, tmp_path: Path) -> None:
