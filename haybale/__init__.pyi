@@ -1,4 +1,4 @@
-"""Public names and where they are defined. haybale/__init__.py imports each when it is first used."""
+"""The public names and their modules; ``haybale/__init__.py`` imports each name when it is first used."""
 
 __version__: str
 

@@ -1,11 +1,11 @@
-"""Text to terms: what BM25 and TF-IDF count.
+"""Convert texts to the terms that BM25 and TF-IDF count.
 
-Lower-cased runs of two or more word characters, without stop words, reduced to Snowball stems: the analysis of
-bm25s and of scikit-learn's vectorisers, shared here so that both see the same terms. Term numbers follow the
-first occurrence, so equal texts give equal numbers in every process.
+A term is a lower-cased run of two or more word characters, reduced to its Snowball stem; stop words are dropped. BM25
+and TF-IDF share this analysis, so that both count the same terms. Terms are numbered in the order of their first
+occurrence, so that equal texts give equal numbers in every process.
 
-Where no language is given it is detected, by stop words and py3langid's model of 140 languages. Languages without a
-stemmer get a neutral analysis, and a line that says so.
+If no language is given, it is detected by stop words and by py3langid's model of 140 languages. Texts in a language
+without a stemmer get a neutral analysis, with a :class:`LanguageWarning`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from haybale.progress import track
 
 NO_LANGUAGE = "none"  # neither stop words nor a stemmer
 CHARACTERS = (
-    "characters"  # the same, and in scripts without spaces overlapping pairs of characters, as Lucene's CJK has
+    "characters"  # as "none", but scripts without spaces become overlapping bigrams, as in Lucene's CJKAnalyzer
 )
 _STOPPED = (  # languages with stop words, in stop_words.txt
     *("german", "danish", "dutch", "french", "italian", "norwegian", "portuguese", "russian", "spanish", "swedish"),
@@ -45,24 +45,24 @@ it:italian lt:lithuanian nb:norwegian ne:nepali nl:dutch nn:norwegian no:norwegi
 ro:romanian ru:russian sr:serbian st:sesotho sv:swedish ta:tamil tr:turkish yi:yiddish
 """  # ISO 639
 BY_CODE = dict(pair.split(":") for pair in _CODES.split())
-_FIRST = ("english", "german")  # told by their stop words alone, and taken where nothing is told
-_CLEAR = 0.1  # of all words are stop words of a language, and twice as many as of any other: it is that one
-_CERTAIN = 0.9  # probability at which a detected language is believed
+_FIRST = ("english", "german")  # recognised by their stop words alone, and the default for texts too short to classify
+_MIN_STOP_WORDS = 0.1  # least share of stop words to recognise a language by, if no other has more than half as many
+_MIN_PROBABILITY = 0.9  # least probability at which a detected language is accepted
 # Thai and Lao, Burmese, Khmer, kana, Chinese characters
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _WORD = re.compile(r"\w{2,}")
 _RUN = re.compile(rf"[{_UNSPACED}]+|[^\W{_UNSPACED}]{{2,}}")
-_KNOWN_WORDS = 2**20  # whose terms are remembered while texts are analysed
+_CACHED_WORDS = 2**20  # the cache of stems is cleared when it is larger
 
 Tokenize = Callable[[str], Sequence[str]]
 
 
 class LanguageWarning(UserWarning):
-    """Texts are in a language that has neither stemmer nor stop words here; the message says how they are analysed."""
+    """Texts are in a language without a stemmer or stop words; the message says how they are analysed."""
 
 
 class Terms(NamedTuple):
-    """Analysed texts: ``ids[i]`` are the term numbers of text i in reading order, ``vocabulary[term]`` its number."""
+    """Analysed texts: ``ids[i]`` are the term numbers of text i in order; ``vocabulary`` maps terms to numbers."""
 
     ids: list[list[int]]
     vocabulary: dict[str, int]
@@ -70,17 +70,25 @@ class Terms(NamedTuple):
 
 @dataclass(frozen=True)
 class Analyzer:
-    """Splits, drops stop words, stems.
+    """Split texts into words, drop stop words, and stem the others.
 
     Parameters
     ----------
     language : str, default "english"
-        Of the stemmer and the stop words, one of :data:`LANGUAGES`; ``"none"`` has neither, ``"characters"`` makes
-        terms of two characters in scripts without spaces.
+        Language of the stemmer and the stop words, one of :data:`LANGUAGES`. ``"none"`` has neither. ``"characters"``
+        has neither, and splits scripts without spaces into overlapping pairs of characters.
     stop_words : iterable of str, optional
-        In place of the language's own.
+        Words to drop; by default those of the language.
     function : callable, optional
-        Text to its terms in reading order, in place of all this, with the language ``"none"``; it cannot be saved.
+        A function from a text to its terms in reading order. It replaces the analysis above, requires the language
+        ``"none"``, and cannot be saved.
+
+    Raises
+    ------
+    UnknownNameError
+        The language is unknown.
+    InputError
+        ``stop_words`` is a single string, or ``function`` is not callable or is combined with other parameters.
 
     Examples
     --------
@@ -100,85 +108,82 @@ class Analyzer:
         if self.language not in LANGUAGES:
             raise UnknownNameError("language", self.language, LANGUAGES)
         if isinstance(self.stop_words, str):
-            raise InputError("stop_words: expected several words, found a single string; put it in a list")
+            raise InputError("stop_words: expected a list of words, found a single string; put it in a list")
         if self.stop_words is not None:
             object.__setattr__(self, "stop_words", tuple(sorted({word.lower() for word in self.stop_words})))
         if self.function is not None and not callable(self.function):
-            raise InputError(
-                f"an analyzer is a language or a function from a text to its terms, found {self.function!r}"
-            )
+            raise InputError(f"analyzer: expected a language or a function, found {self.function!r}")
         if self.function is not None and (self.language != NO_LANGUAGE or self.stop_words is not None):
-            raise InputError("an analyzer with a function has no stop words, and the language 'none'")
+            raise InputError("an analyzer with a function must have the language 'none' and no stop words; set them")
 
     def terms(self, text: str) -> list[str]:
-        """The terms of one text, in reading order, repeated as often as they occur."""
+        """Return the terms of one text, in reading order and with repetitions."""
         terms = self([text])
         names = list(terms.vocabulary)
         return [names[i] for i in terms.ids[0]]
 
     def __call__(self, texts: Iterable[str], vocabulary: dict[str, int] | None = None) -> Terms:
-        """Analyse texts; with a ``vocabulary``, terms outside it are dropped and none is added."""
+        """Analyse texts; with a ``vocabulary``, terms that are not in it are dropped."""
         numbers: dict[str, int] = {} if vocabulary is None else vocabulary
         total = len(texts) if isinstance(texts, Sequence) else None
         return Terms(list(self.numbered(track(texts, "analysing", total), numbers, grow=vocabulary is None)), numbers)
 
     def numbered(self, texts: Iterable[str], numbers: dict[str, int], *, grow: bool = False) -> Iterator[list[int]]:
-        """Term numbers of one text after the other; with ``grow``, unknown terms get the next number, else none."""
-        known = _Known(self, numbers, grow)
-        split = self.function or (_pairs if self.language == CHARACTERS else _words)
+        """Yield the term numbers of each text; with ``grow``, unknown terms get new numbers, else they are dropped."""
+        cache = _TermCache(self, numbers, grow)
+        split = self.function or (_words_and_bigrams if self.language == CHARACTERS else _words)
         for text in texts:
             words = split(text)
             if isinstance(words, str):
-                raise InputError(f"an analyzer's function must give a list of terms, found the string {words[:40]!r}")
-            yield [number for number in map(known.__getitem__, words) if number >= 0]
-            if len(known) > _KNOWN_WORDS:
-                known = _Known(self, numbers, grow)
+                raise InputError(f"the analyzer function must return a list of terms, found the string {words[:40]!r}")
+            yield [number for number in map(cache.__getitem__, words) if number >= 0]
+            if len(cache) > _CACHED_WORDS:
+                cache = _TermCache(self, numbers, grow)
 
     def stemmer(self) -> Callable[[str], str]:
-        """A word to its term."""
+        """Return a function from a word to its term."""
         if self.language in (NO_LANGUAGE, CHARACTERS):
             return str
         try:
-            # Without its cache, which is slower than stemming: each word is stemmed once.
+            # 0 turns PyStemmer's cache off: each word is stemmed only once, and the cache is slower than stemming.
             stem: Callable[[str], str] = import_optional("Stemmer").Stemmer(self.language, 0).stemWord
         except KeyError:
-            raise InputError(f"the PyStemmer that is installed has no stemmer for {self.language!r}") from None
+            message = f"the installed PyStemmer has no stemmer for {self.language!r}; update PyStemmer"
+            raise InputError(message) from None
         return stem
 
-    def dropped(self) -> Iterable[str]:
-        """The stop words."""
-        return stop_words(self.language) if self.stop_words is None else self.stop_words
-
     def describe(self) -> dict[str, Any]:
-        """Plain values that tell this analyzer from others; a function is told by its name alone."""
+        """Return plain values that identify this analyzer; a function is identified by its name only."""
         if self.function is not None:
             name = getattr(self.function, "__qualname__", type(self.function).__qualname__)
             return {"function": f"{getattr(self.function, '__module__', None)}.{name}"}
         return {"language": self.language, "stop_words": None if self.stop_words is None else list(self.stop_words)}
 
     def to_dict(self) -> dict[str, Any]:
-        """What :meth:`from_dict` reads; a function is refused."""
+        """Return plain values for :meth:`from_dict`; an analyzer with a function raises :class:`InputError`."""
         if self.function is not None:
-            raise InputError(f"an analyzer that is a function cannot be saved: {self.describe()['function']}")
+            name = self.describe()["function"]
+            raise InputError(f"an analyzer with a function cannot be saved: {name}; use a language instead")
         return self.describe()
 
     @classmethod
     def from_dict(cls, described: Any) -> Analyzer:
-        """The analyzer that ``to_dict`` described; :class:`InputError` for anything else."""
+        """Return the analyzer that ``to_dict`` described; anything else raises :class:`InputError`."""
         words = described.get("stop_words", "") if isinstance(described, dict) else ""
-        known = words is None or (isinstance(words, list) and all(isinstance(word, str) for word in words))
-        if not known or set(described) != {"language", "stop_words"} or not isinstance(described["language"], str):
-            raise InputError(f"an analyzer is a language and its stop words, found {described!r}")
+        valid = words is None or (isinstance(words, list) and all(isinstance(word, str) for word in words))
+        if not valid or set(described) != {"language", "stop_words"} or not isinstance(described["language"], str):
+            raise InputError(f"analyzer: expected 'language' and 'stop_words', found {described!r:.80}")
         return cls(**described)
 
 
-class _Known(dict[str, int]):
-    """Word to term number, -1 for none; a word is stemmed where it is met first."""
+class _TermCache(dict[str, int]):
+    """A cache from words to term numbers, or -1 for dropped words; each word is stemmed when it is first looked up."""
 
     def __init__(self, analyzer: Analyzer, numbers: dict[str, int], grow: bool) -> None:
         super().__init__()
         self._stem, self._numbers, self._grow = analyzer.stemmer(), numbers, grow
-        self.update(dict.fromkeys(analyzer.dropped(), -1))
+        dropped = stop_words(analyzer.language) if analyzer.stop_words is None else analyzer.stop_words
+        self.update(dict.fromkeys(dropped, -1))
 
     def __missing__(self, word: str) -> int:
         term, numbers = self._stem(word), self._numbers
@@ -188,7 +193,7 @@ class _Known(dict[str, int]):
 
 
 def as_analyzer(given: Analyzer | Tokenize | str) -> Analyzer:
-    """An analyzer as it is, of a language, or of a function from text to terms."""
+    """Return an analyzer, given as one, as the name of a language, or as a function from a text to its terms."""
     if isinstance(given, Analyzer):
         return given
     return Analyzer(given) if isinstance(given, str) else Analyzer(NO_LANGUAGE, function=given)
@@ -196,24 +201,24 @@ def as_analyzer(given: Analyzer | Tokenize | str) -> Analyzer:
 
 @cache
 def stop_words(language: str) -> frozenset[str]:
-    """Return the stop words of one of the :data:`LANGUAGES`; an empty set for a language without a list."""
-    return _lists().get(language, frozenset())
+    """Return the stop words of a language; the set is empty for a language without a list."""
+    return _stop_word_lists().get(language, frozenset())
 
 
 @cache
-def _lists() -> dict[str, frozenset[str]]:
+def _stop_word_lists() -> dict[str, frozenset[str]]:
     lines = Path(__file__).with_name("stop_words.txt").read_text("utf-8").splitlines()
     named = (line.partition(":") for line in lines if not line.startswith("#"))
     return {language: frozenset(words.split()) for language, _, words in named}
 
 
 def guess_language(texts: Iterable[str]) -> str:
-    """The language of texts: one of :data:`LANGUAGES`.
+    """Detect the language of texts and return one of :data:`LANGUAGES`.
 
-    English and German are told by their stop words where these are clear, all others by py3langid (Lui & Baldwin 2012,
-    "langid.py: An off-the-shelf language identification tool"). A language without a stemmer is ``"none"``, or
-    ``"characters"`` if it has no spaces, and :class:`LanguageWarning` says so. Texts too short to tell are English, or
-    German if they have more of its stop words.
+    English and German are recognised by their stop words if these are frequent, and all other languages by py3langid
+    (Lui & Baldwin 2012, "langid.py: An off-the-shelf language identification tool"). For a language without a stemmer
+    the result is ``"none"``, or ``"characters"`` if its script has no spaces, with a :class:`LanguageWarning`. Texts
+    too short to classify count as English, or as German if they have more German stop words.
 
     >>> guess_language(["Die Berufung gegen ein Urteil ist nicht ausgeschlossen."])
     'german'
@@ -222,36 +227,36 @@ def guess_language(texts: Iterable[str]) -> str:
     """
     texts = list(texts)
     words = Counter(word for text in texts for word in _words(text))
-    found = {language: sum(words[word] for word in stop_words(language)) for language in _STOPPED}
-    first, second = sorted(found, key=lambda each: (-found[each], each != "english", each))[:2]
-    if first in _FIRST and found[first] >= max(_CLEAR * words.total(), 2 * found[second]):
+    counts = {language: sum(words[word] for word in stop_words(language)) for language in _STOPPED}
+    first, second = sorted(counts, key=lambda each: (-counts[each], each != "english", each))[:2]
+    if first in _FIRST and counts[first] >= max(_MIN_STOP_WORDS * words.total(), 2 * counts[second]):
         return first
     code, probability = _detector().classify("\n".join(texts))
-    if probability >= _CERTAIN and code in BY_CODE:
+    if probability >= _MIN_PROBABILITY and code in BY_CODE:
         return BY_CODE[code]
     unspaced = sum(len(run) for text in texts for run in _RUN.findall(text) if _is_unspaced(run))
     if 2 * unspaced > sum(map(len, texts)):
-        how, neutral = "two neighbouring characters are a term", CHARACTERS
-    elif probability >= _CERTAIN:
-        how, neutral = "words are taken as they are", NO_LANGUAGE
+        how, neutral = "each pair of neighbouring characters becomes a term", CHARACTERS
+    elif probability >= _MIN_PROBABILITY:
+        how, neutral = "words become terms without stemming", NO_LANGUAGE
     else:
-        return max(_FIRST, key=found.__getitem__)
-    message = f"the texts seem to be in a language without a stemmer ({code}): {how}; a language or an analyzer decides"
+        return max(_FIRST, key=counts.__getitem__)
+    message = f"the texts seem to be in {code!r}, a language that has no stemmer: {how}; set language= or analyzer="
     warnings.warn(message, LanguageWarning, stacklevel=2)
     return neutral
 
 
 @cache
 def _detector() -> Any:
-    """py3langid's; its probabilities do not depend on the length of the text."""
+    # norm_probs: probabilities that do not depend on the length of the text
     langid = import_optional("py3langid.langid")
     return langid.LanguageIdentifier.from_model_file(langid.MODEL_FILE, norm_probs=True)
 
 
-def _pairs(text: str) -> list[str]:
-    """Words of two or more characters; of runs in scripts without spaces all pairs of neighbours.
+def _words_and_bigrams(text: str) -> list[str]:
+    """Return words of two or more characters, and in scripts without spaces all pairs of neighbouring characters.
 
-    >>> _pairs("租约终止 on 31 May")
+    >>> _words_and_bigrams("租约终止 on 31 May")
     ['租约', '约终', '终止', 'on', '31', 'may']
     """
     found: list[str] = []
@@ -264,7 +269,7 @@ def _pairs(text: str) -> list[str]:
 
 
 def _is_unspaced(run: str) -> bool:
-    return _RUN.fullmatch(run[0]) is not None  # a single one of any other script is no run
+    return _RUN.fullmatch(run[0]) is not None  # in other scripts, a single character does not match
 
 
 def _words(text: str) -> list[str]:

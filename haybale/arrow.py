@@ -1,6 +1,6 @@
-"""Arrow columns from Python and NumPy values, and back.
+"""Convert Python and NumPy values to Arrow columns and back.
 
-``pyarrow.array`` and ``to_numpy`` import pandas, which takes longer than most single queries; these functions do not.
+Unlike ``pyarrow.array`` and ``to_numpy``, these functions do not import pandas, which takes longer than most queries.
 """
 
 from __future__ import annotations

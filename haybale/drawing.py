@@ -1,9 +1,9 @@
-"""Heatmaps and lines as Matplotlib figures, and figures as files. All that knows Matplotlib is here.
+"""Draw heatmaps and line charts with Matplotlib, and save figures. No other module uses Matplotlib.
 
-Figures are made without pyplot and without changes to the global settings, so they work in threads, on machines
-without a display, and beside a caller's own plots.
+Figures are created without pyplot and without changes to the global settings, so that they work in threads, on machines
+without a display, and next to the plots of the caller.
 
-The colours are those of Okabe & Ito, "Color Universal Design", 2008: they differ for colour-blind readers too.
+The colours are those of Okabe & Ito, "Color Universal Design", 2008, which colour-blind readers can distinguish.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 _SUFFIXES: dict[str, dict[str, None]] = {".svg": {"Date": None}, ".png": {}, ".pdf": {"CreationDate": None}}
 _DPI = 150
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000", "#e69f00", "#56b4e9")
-_DASHES = ("-", "--", "-.", ":")  # as many as have no divisor in common with the colours: 28 different lines
+_DASHES = ("-", "--", "-.", ":")  # 4 and the 7 colours have no common divisor: 28 different lines
 _MARKERS = ("o", "s", "^", "D", "v")
-_FONT = 8  # points, of tick labels
-_LETTER, _LINE = 0.07, 0.17  # width and height of a letter of that size, in inches
-_LONGEST = 32  # letters of a tick label
-_CELL = 0.45  # inches of a heatmap's cell, where the bounds allow
-_WIDTH, _HEIGHT = (2.4, 13.0), (1.8, 9.0)  # bounds of a heatmap's cells together, in inches
-# Control characters, those that turn text round, and what is none.
+_FONT = 8  # points; size of tick labels
+_LETTER, _LINE = 0.07, 0.17  # inches; width and height of a letter of this size
+_MAX_LETTERS = 32  # longest tick label
+_CELL = 0.45  # inches; preferred size of a cell of a heatmap
+_WIDTH, _HEIGHT = (2.4, 13.0), (1.8, 9.0)  # inches; least and greatest size of all cells together
+# Control characters, characters that change the direction of text, surrogates and non-characters.
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 _FEW_POINTS = 24  # with more, markers hide the line
 
@@ -50,20 +50,35 @@ def draw_heatmap(
     value_label: str = "",
     path: Path | str | None = None,
 ) -> Figure:
-    """Values (r, c) as colours, the first row at the top; NaN, for "no value", is grey.
+    """Draw values as colours, with the first row at the top.
 
-    ``rows`` (r,) and ``columns`` (c,) label them; of too many labels every second, fifth, tenth … is shown.
-    Colours begin near white at 0; with a negative value they have two sides, with 0 between. The figure is at
-    most 17 × 12.5 inches (2,550 × 1,875 pixels as PNG). ``path``: also save it, see :func:`save_figure`.
+    A colour near white stands for 0. If there are negative values, the colours diverge from 0. The figure has at most
+    17 × 12.5 inches (2,550 × 1,875 pixels as PNG).
+
+    Parameters
+    ----------
+    values : (r, c) array-like
+        NaN, for a missing value, is grey.
+    rows, columns : (r,) and (c,) sequences of str
+        Tick labels; if there are too many, only every second, fifth, tenth … is shown.
+    title, x_label, y_label, value_label : str
+    path : str or Path, optional
+        File to save the figure to, see :func:`save_figure`.
+
+    Raises
+    ------
+    InputError
+        The shapes do not match, the table is empty, or a value is infinite.
     """
     table = np.asarray(values, dtype=np.float64)
     if table.shape != (len(rows), len(columns)) or not table.size:
-        raise InputError(f"heatmap: values of shape {table.shape} for {len(rows)} rows and {len(columns)} columns")
+        expected = f"{len(rows)} rows and {len(columns)} columns, at least 1 each"
+        raise InputError(f"heatmap: expected values for {expected}, found shape {table.shape}")
     if np.isinf(table).any():
-        raise InputError("heatmap: a value is infinite")
+        raise InputError("heatmap: 'values' must be finite or NaN, found infinity")
     rows, columns = _labels(rows), _labels(columns)
     width, height = np.clip(_CELL * len(columns), *_WIDTH), np.clip(_CELL * len(rows), *_HEIGHT)
-    across = _LETTER * max(map(len, columns)) + 0.08  # room of a column's label that lies
+    across = _LETTER * max(map(len, columns)) + 0.08  # width of a horizontal column label
     upright = width / len(columns) < across and max(map(len, columns)) > 5
     below = _LETTER * max(map(len, columns)) if upright else _LINE
     figure = _figure(width + _LETTER * max(map(len, rows)) + 1.7, height + below + 1.1)
@@ -91,18 +106,31 @@ def draw_lines(
     path: Path | str | None = None,
     log_x: bool = False,
 ) -> Figure:
-    """A line for each name from its ``(x, y)``, each (n,); neighbours differ in colour, dashes and marker.
+    """Draw one line per curve; neighbouring lines differ in colour, dashes and marker.
 
-    ``log_x``: x on a logarithmic axis, all of it above 0. ``path``: also save it, see :func:`save_figure`.
+    Parameters
+    ----------
+    curves : mapping of str to (x, y)
+        Coordinates (n,) of each line, by its name in the legend.
+    title, x_label, y_label : str
+    path : str or Path, optional
+        File to save the figure to, see :func:`save_figure`.
+    log_x : bool, default False
+        Whether the x axis is logarithmic; all x must then be above 0.
+
+    Raises
+    ------
+    InputError
+        There is no curve, the shapes of x and y differ, or x is not positive on a logarithmic axis.
     """
     if not curves:
-        raise InputError("lines: there is nothing to draw")
+        raise InputError("lines: 'curves' must have at least one line, found none")
     points = {name: (np.asarray(x, float), np.asarray(y, float)) for name, (x, y) in curves.items()}
     for name, (x, y) in points.items():
         if x.ndim != 1 or x.shape != y.shape:
-            raise InputError(f"lines: {name!r} has x of shape {x.shape} and y of shape {y.shape}")
+            raise InputError(f"lines: {name!r}: expected x and y of one shape (n,), found {x.shape} and {y.shape}")
         if log_x and (x <= 0).any():
-            raise InputError(f"lines: {name!r} has x = {x.min():g}, which a logarithmic axis does not have")
+            raise InputError(f"lines: {name!r}: x must be above 0 on a logarithmic axis, found {x.min():g}")
     names = _labels(points)
     figure = _figure(7.8 + _LETTER * max(map(len, names)), max(4.5, _LINE * len(names) + 1))
     axes = figure.add_subplot()
@@ -125,24 +153,29 @@ def draw_lines(
 
 
 def check_figure(path: Path) -> str:
-    """The kind of file that a figure is saved as; another suffix is refused, and so is a host without Matplotlib."""
-    kind = path.suffix.lower()
-    if kind not in _SUFFIXES:
-        raise InputError(f"{path}: a figure is saved as one of {', '.join(_SUFFIXES)}; found {path.suffix!r}")
+    """Return the suffix of a figure's file; reject other suffixes, and require Matplotlib."""
+    suffix = path.suffix.lower()
+    if suffix not in _SUFFIXES:
+        raise InputError(f"{path}: expected a file name that ends in {', '.join(_SUFFIXES)}, found {path.suffix!r}")
     import_optional("matplotlib", "reports")
-    return kind
+    return suffix
 
 
 def save_figure(figure: Figure, path: Path | str) -> None:
-    """Save as SVG, PNG or PDF, by the suffix; written aside first, then renamed. The same figure gives the same bytes.
+    """Save a figure as SVG, PNG or PDF, depending on the suffix; the same figure gives the same bytes.
 
-    Folders above the file are made. Errors: :class:`InputError` for another suffix.
+    Missing folders are created, and an existing file is replaced when the new one is complete.
+
+    Raises
+    ------
+    InputError
+        The suffix is another.
     """
-    kind = check_figure(Path(path))
+    suffix = check_figure(Path(path))
     matplotlib = import_optional("matplotlib", "reports")
     fixed = {"svg.hashsalt": "haybale", "svg.fonttype": "path"}
     with replaced(Path(path)) as aside, matplotlib.rc_context(fixed):
-        figure.savefig(aside, format=kind[1:], dpi=_DPI, metadata=_SUFFIXES[kind])
+        figure.savefig(aside, format=suffix[1:], dpi=_DPI, metadata=_SUFFIXES[suffix])
 
 
 def _figure(width: float, height: float) -> Figure:
@@ -155,11 +188,11 @@ def _figure(width: float, height: float) -> Figure:
 
 def _finished(figure: Figure, title: str, x_label: str, y_label: str, path: Path | str | None) -> Figure:
     axes = figure.axes[0]
-    letters = int(figure.get_figwidth() / 0.1)  # of the title's size, in the figure's width
+    letters = int(figure.get_figwidth() / 0.1)  # letters of the title that fit into a line
     axes.set_title("\n".join(textwrap.wrap(_plain(title), letters)), fontsize=11)
     axes.set_xlabel(_plain(x_label))
     axes.set_ylabel(_plain(y_label))
-    # The layout starts from the one before and would move a little with every draw or save: let it settle, and stop.
+    # Each draw moves the layout a little, since it starts from the previous one: let it settle, then fix it.
     for _ in range(2):
         figure.draw_without_rendering()
     figure.set_layout_engine("none")
@@ -169,24 +202,27 @@ def _finished(figure: Figure, title: str, x_label: str, y_label: str, path: Path
 
 
 def _ticks(axis: Any, labels: Sequence[str], pitch: float, room: float) -> None:
-    """Every label where there is room, else every second, fifth, tenth …; ``pitch`` and ``room`` in inches."""
+    """Show every label, or only every second, fifth, tenth … that fits.
+
+    ``pitch`` is the distance of two labels, and ``room`` the space that one needs, both in inches.
+    """
     step = next(step for power in range(9) for step in (10**power * np.array([1, 2, 5])) if step * pitch >= room)
-    first = step - 1 if labels[0] == "1" and step <= len(labels) else 0  # 50, 100 … read better than 1, 51, 101 …
+    first = step - 1 if labels[0] == "1" and step <= len(labels) else 0  # show 50, 100 …, not 1, 51, 101 …
     shown: NDArray[np.int64] = np.arange(first, len(labels), step)
     axis.set_ticks(shown, [labels[i] for i in shown], fontsize=_FONT)
 
 
 def _labels(names: Iterable[str]) -> list[str]:
-    return [_plain(name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…") for name in names]
+    return [_plain(name if len(name) <= _MAX_LETTERS else f"{name[: _MAX_LETTERS - 1]}…") for name in names]
 
 
 def _plain(text: str) -> str:
-    """The text as it is: Matplotlib reads what stands between two dollar signs as a formula."""
+    """Escape dollar signs, because Matplotlib parses text between two of them as a formula."""
     return clean(text).replace("$", r"\$")
 
 
 def clean(text: str) -> str:
-    """A text in which control characters, which HTML and XML forbid, and those that turn text round are shown.
+    """Escape control characters, which HTML and XML forbid, and characters that change the direction of text.
 
     >>> clean("\\x1b[2J \\u202e")
     '\\\\x1b[2J \\\\u202e'

@@ -1,19 +1,19 @@
-"""Errors and warnings.
+"""Define errors and warnings.
 
     HaybaleError
-    ├── InputError            (ValueError)       bad input; the message names what and what was expected
-    │   ├── FileFormatError                      a file: carries path and line
-    │   ├── UnknownNameError                     a ranker, layout, measure … that does not exist
-    │   └── VectorError                          NaN, infinity, or the wrong width
-    ├── NotFittedError        (ValueError)       a ranker that has to be fitted on an engine first
-    ├── MissingExtraError     (ImportError)      a package is not installed; the message is the pip line
-    ├── DeviceError           (RuntimeError)     a device that is not there, two that mix, memory too small
-    ├── ClusterError          (ConnectionError)  a cluster that cannot be reached, or went away
+    ├── InputError            (ValueError)       invalid input; the message names it and what was expected
+    │   ├── FileFormatError                      invalid content of a file; has the path and the line
+    │   ├── UnknownNameError                     an unknown ranker, layout, measure …
+    │   └── VectorError                          vectors with NaN or infinity, or of the wrong width
+    ├── NotFittedError        (ValueError)       a ranker that must be fitted on an engine first
+    ├── MissingExtraError     (ImportError)      a package that is not installed; the message has the pip command
+    ├── DeviceError           (RuntimeError)     a missing device, arrays on different devices, too little memory
+    ├── ClusterError          (ConnectionError)  a cluster that cannot be reached or is lost
     ├── OutputExistsError     (FileExistsError)  an output folder that is not empty
-    └── StoreError            (OSError)          a store of embeddings that cannot be written or read as it is
+    └── StoreError            (OSError)          an embedding store that cannot be written or read
 
-Every error is also an instance of the fitting builtin, so code that does not know haybale can catch it, and every
-error can be pickled, so that it crosses from a worker process.
+Every error is also an instance of a matching builtin error, so that code that does not know haybale can catch it. Every
+error can be pickled, so that worker processes can raise it.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from difflib import SequenceMatcher, get_close_matches
 from os import PathLike
 from typing import Any
 
-_FEW = 12  # names that a message lists beside a suggestion
+_MAX_LISTED = 12  # if more names are known, a message with a suggestion does not list them
 
 
 class HaybaleError(Exception):
     """Base class of all errors that haybale raises on purpose."""
 
     def __str__(self) -> str:
-        # An OSError of one argument may print "[Errno None] …", and a quoted message of another library several lines.
+        # OSError would print "[Errno None] …", and quoted messages of other libraries may have several lines.
         return " ".join(str(self.args[0]).splitlines()).strip() if self.args else ""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return __newobj__, (type(self), *self.args), dict(self.__dict__)  # not through __init__, whose arguments differ
+        return __newobj__, (type(self), *self.args), dict(self.__dict__)  # __init__ has other arguments than args
 
 
 class InputError(HaybaleError, ValueError):
-    """Input that cannot be used; nothing was written."""
+    """Invalid input; nothing was written."""
 
 
 class FileFormatError(InputError):
-    """A file whose content does not fit its layout.
+    """Invalid content of a file; ``path`` and ``line`` say where.
 
     >>> str(FileFormatError("qrels.tsv", 3, "expected 2 tab-separated columns, found 1"))
     'qrels.tsv, line 3: expected 2 tab-separated columns, found 1'
@@ -58,7 +58,7 @@ class FileFormatError(InputError):
 
 
 class UnknownNameError(InputError):
-    """A name that is not one of the known ones; the message suggests similar names, or lists those there are.
+    """An unknown name; the message suggests similar names, or lists the known ones.
 
     >>> str(UnknownNameError("ranker", "bm26", ["bm25", "knn"]))
     "unknown ranker 'bm26' (did you mean bm25?); known: bm25, knn"
@@ -70,7 +70,7 @@ class UnknownNameError(InputError):
         similar = _similar(str(name), known)
         if similar:
             message += f" (did you mean {' or '.join(similar)}?)"
-        if not similar or len(known) <= _FEW:
+        if not similar or len(known) <= _MAX_LISTED:
             message += f"; known: {', '.join(known) or 'none'}"
         super().__init__(message)
 
@@ -97,11 +97,11 @@ def _letters(name: str) -> str:
 
 
 class VectorError(InputError):
-    """Vectors with NaN or infinity, or of an unexpected width."""
+    """Vectors with NaN or infinity, or of the wrong width."""
 
 
 class MissingExtraError(HaybaleError, ImportError):
-    """A package that is not installed; ``extra`` is the extra that brings it; None: the base install.
+    """A package that is not installed; ``extra`` is the extra of haybale that installs it, or None if there is none.
 
     >>> str(MissingExtraError("torch", "neural"))
     'torch is not installed; pip install "haybale[neural]"'
@@ -117,15 +117,15 @@ class MissingExtraError(HaybaleError, ImportError):
 
 
 class NotFittedError(HaybaleError, ValueError, AttributeError):
-    """A ranker that has not been fitted: call ``fit(engine)`` first."""
+    """A ranker that has not been fitted; call ``fit(engine)`` first."""
 
 
 class DeviceError(HaybaleError, RuntimeError):
-    """A device that does not exist, arrays on different devices, or memory too small for the smallest tile."""
+    """A device that does not exist, arrays on different devices, or too little memory."""
 
 
 class ClusterError(HaybaleError, ConnectionError):
-    """A cluster that cannot be reached, has no worker, or went away while it worked."""
+    """A cluster that cannot be reached, has no worker, or was lost during the computation."""
 
 
 class OutputExistsError(HaybaleError, FileExistsError):
@@ -133,24 +133,24 @@ class OutputExistsError(HaybaleError, FileExistsError):
 
 
 class StoreError(HaybaleError, OSError):
-    """A store that another process is writing, that was begun with other settings or input, or that is damaged or full.
+    """An embedding store that is in use by another process, has other settings or input, or is damaged or full.
 
-    The content of the store is not changed; the message names the next step.
+    The store has not been changed; the message says what to do next.
     """
 
 
 class TruncationWarning(UserWarning):
-    """Texts were longer than the model's limit and were cut; the message counts them."""
+    """Texts were truncated to the limit of the model; the message counts them."""
 
 
 def told_apart(name: str, known: Iterable[str]) -> str:
-    """Return an unknown name as messages show it, with the known name that looks the same, if there is one.
+    """Return the repr of an unknown name; if a known name looks the same, show how the two differ.
 
     >>> print(told_apart("e\\u0301", ["x", "\\xe9"]))
-    'e\\u0301' (there is '\\xe9': the same in another normalisation of Unicode)
+    'e\\u0301' (there is '\\xe9', which is the same in another Unicode normalisation)
     """
     same = unicodedata.normalize("NFC", str(name))
     for other in known if isinstance(name, str) else ():
         if unicodedata.normalize("NFC", other) == same:
-            return f"{name!a} (there is {other!a}: the same in another normalisation of Unicode)"
+            return f"{name!a} (there is {other!a}, which is the same in another Unicode normalisation)"
     return repr(name)

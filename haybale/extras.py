@@ -1,4 +1,4 @@
-"""Packages that may be missing: they are imported where they are used, and an error names the pip line."""
+"""Import optional packages where they are used; the error for a missing package has the pip command."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from types import ModuleType
 
 from haybale.errors import MissingExtraError
 
-_DISTRIBUTIONS = {"Stemmer": "PyStemmer"}  # distributions with another name than their module
+_DISTRIBUTIONS = {"Stemmer": "PyStemmer"}  # modules whose distribution has another name
 
 
 def import_optional(module: str, extra: str | None = None) -> ModuleType:
-    """Import ``module``, or raise :class:`~haybale.errors.MissingExtraError` with its pip line.
+    """Import a module, or raise :class:`~haybale.errors.MissingExtraError` if its package is not installed.
 
-    ``extra`` is the extra that brings the package; a package without one belongs to the base install.
+    ``extra`` is the extra of haybale that installs the package; without it, the message names the package itself.
 
     >>> import_optional("no_such_package", "neural")
     Traceback (most recent call last):
@@ -28,7 +28,7 @@ def import_optional(module: str, extra: str | None = None) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        # A broken install, which lacks another module, keeps its own message.
+        # If the package is installed but one of its dependencies is missing, the original error says more.
         if error.name is None or error.name.partition(".")[0] != package:
             raise
         raise MissingExtraError(package if extra else _DISTRIBUTIONS.get(package, package), extra) from error
@@ -36,7 +36,7 @@ def import_optional(module: str, extra: str | None = None) -> ModuleType:
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Silence transformers' progress bars and its report of missing heads, which haybale checks itself."""
+    """Silence the progress bars of transformers and its report about missing heads, which haybale checks itself."""
     logging = import_optional("transformers.utils.logging", "neural")
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()

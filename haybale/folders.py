@@ -1,4 +1,4 @@
-"""Output that is whole or absent: files and folders written aside, then renamed. Places are tried before the work."""
+"""Write files and folders atomically: write to a temporary path, then rename. Check output paths before the work."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ from typing import Any, TextIO
 
 from haybale.errors import InputError, OutputExistsError
 
-_TRIED = bytes(2**16)  # a disk on which this finds no room is full
+_SAMPLE = bytes(2**16)  # a disk without room for so many bytes counts as full
 
 
 def check_output(folder: Path) -> None:
-    """Refuse a folder that exists and is not empty (or is a file), or that cannot be made."""
-    _check_place(folder)
+    """Reject an output folder that is a file, is not empty, or cannot be created."""
+    _check_writable(folder)
     _check_empty(folder)
     if os.path.ismount(folder):
-        raise InputError(f"{folder} is where a disk is mounted, which nothing can replace; give a folder in it")
+        raise InputError(f"{folder} is a mount point, which cannot be replaced; give a folder in it")
 
 
 def check_file(path: Path) -> None:
-    """Refuse a file that cannot be written, or that is none."""
-    _check_place(path)
+    """Reject an output file that cannot be written, or that is not a regular file."""
+    _check_writable(path)
     if path.exists() and not path.is_file():
-        raise InputError(f"{path} is {'a folder' if path.is_dir() else 'no file'}; expected the name of a file")
+        found = "a folder" if path.is_dir() else "no regular file"
+        raise InputError(f"{path}: expected the name of a file, found {found}")
 
 
 def _check_empty(folder: Path) -> None:
@@ -37,39 +38,36 @@ def _check_empty(folder: Path) -> None:
         raise OutputExistsError(f"{folder} exists and is not empty; give a new folder or empty it")
 
 
-def _check_place(path: Path) -> None:
-    """Refuse, before the work, a path that nothing can be written to: by trying, of which nothing is left."""
-    made: list[Path] = []
-    aside = _aside(path)
+def _check_writable(path: Path) -> None:
+    """Reject a path that cannot be written to, by writing and removing a temporary file."""
+    created: list[Path] = []
+    temporary = _temporary_path(path)
     try:
         for each in (path, *path.absolute().parents):
             if each.is_symlink() and not each.exists():
-                raise InputError(f"{path}: nothing can be written there: {each} is a link to what does not exist")
-        for above in reversed([above for above in aside.parents if not above.exists()]):
-            above.mkdir()
-            made.append(above)
+                raise InputError(f"{path} cannot be written: {each} is a broken link; remove it or give another path")
+        for parent in reversed([parent for parent in temporary.parents if not parent.exists()]):
+            parent.mkdir()
+            created.append(parent)
         try:
-            aside.write_bytes(_TRIED)
+            temporary.write_bytes(_SAMPLE)
         finally:
-            aside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
     except OSError as error:
-        raise InputError(f"{path}: nothing can be written there: {error.strerror}") from None
+        raise InputError(f"{path} cannot be written: {error.strerror}; give another path") from None
     finally:
-        for above in reversed(made):
-            above.rmdir()
+        for parent in reversed(created):
+            parent.rmdir()
 
 
-def _aside(path: Path) -> Path:
-    """Where something is written before it is renamed to what a path, or a link of that name, leads to.
-
-    No other thread or process has that name, nor had one that was killed.
-    """
+def _temporary_path(path: Path) -> Path:
+    """Return a unique path in the folder of the file or folder that ``path``, perhaps a link, leads to."""
     path = Path(os.path.realpath(path))
     return path.parent / f".{path.name}.{uuid.uuid4().hex[:12]}"
 
 
 def write_or_rescue(write: Callable[[Path], object], path: Path) -> None:
-    """``write(path)``; where that fails in the end, into a temporary folder, which the error names."""
+    """Call ``write(path)``; if it fails, write to a temporary folder instead and name that folder in the error."""
     try:
         write(path)
     except OSError as error:
@@ -80,26 +78,27 @@ def write_or_rescue(write: Callable[[Path], object], path: Path) -> None:
             shutil.rmtree(folder)
             raise error from None
         why = error.strerror or str(error)
-        raise OSError(error.errno, f"{why}; what was computed is in {Path(folder, path.name)}", str(path)) from error
+        raise OSError(error.errno, f"{why}; the results are in {Path(folder, path.name)}", str(path)) from error
 
 
 @contextmanager
 def whole_folder(folder: Path) -> Iterator[Path]:
-    """Write into the folder that is yielded; it gets its name when all is written, and is gone after an error.
+    """Yield a temporary folder to write into; rename it to ``folder`` at the end, or remove it after an error.
 
-    Of several that write at once, the first that is done has it, and others end in :class:`OutputExistsError`.
+    If several processes write to one folder, the first to finish wins, and the others raise
+    :class:`OutputExistsError`.
     """
     _check_empty(folder)
-    aside = _aside(folder)
+    aside = _temporary_path(folder)
     folder = Path(os.path.realpath(folder))
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:
         aside.mkdir()
         yield aside
         try:
-            os.replace(aside, folder)  # over an empty one too
+            os.replace(aside, folder)  # replaces an empty folder too
         except OSError:
-            _check_empty(folder)  # somebody was faster
+            _check_empty(folder)  # another process finished first
             raise
     finally:
         shutil.rmtree(aside, ignore_errors=True)
@@ -107,8 +106,8 @@ def whole_folder(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def replaced(path: Path) -> Iterator[Path]:
-    """Write to the path that is yielded; the file replaces what is there when all is written."""
-    aside = _aside(path)
+    """Yield a temporary path to write to; at the end, rename it to ``path``, replacing an existing file."""
+    aside = _temporary_path(path)
     path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -120,29 +119,29 @@ def replaced(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[TextIO]:
-    """The same for UTF-8 text: the file, open for writing."""
+    """Yield a text file, open for writing as UTF-8, that replaces ``path`` at the end."""
     with replaced(path) as aside, open(aside, "w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
         yield file
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Indented UTF-8 JSON with a newline at its end."""
+    """Write a value as indented UTF-8 JSON."""
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def replace_json(path: Path, value: Any) -> None:
-    """As :func:`write_json`, aside first, then renamed over what may be there."""
+    """Write a value as JSON, atomically; an existing file is replaced."""
     with replaced(path) as aside:
         write_json(aside, value)
 
 
 def check_new_file(path: Path) -> None:
-    """Refuse a file that exists; called before the work, not after."""
+    """Reject an output file that exists; call it before the work."""
     if path.exists():
-        raise OutputExistsError(f"{path} exists; give a new name or remove it")
+        raise OutputExistsError(f"{path} exists already; give a new name or remove it")
 
 
 def new_json(path: Path, value: Any) -> None:
-    """As :func:`replace_json`, to a file that must not exist."""
+    """Write a value as JSON, atomically, to a file that must not exist."""
     check_new_file(path)
     replace_json(path, value)

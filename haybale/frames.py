@@ -1,6 +1,6 @@
-"""Frames of the user's own library, through narwhals: pandas, cuDF, polars or pyarrow in, the same library out.
+"""Convert frames of pandas, cuDF, polars and pyarrow, through narwhals; results are of the library of the input.
 
-Inside, haybale works with pandas and Arrow. Of a cuDF frame, in GPU memory, only the columns that are read are copied.
+Internally, haybale works with pandas and Arrow. Only the columns that are read are copied from GPU memory.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LIBRARIES = ("pandas", "cudf", "polars", "pyarrow")
 
 
 def library_of(frame: Any) -> str:
-    """Return the library of a frame, one of :data:`LIBRARIES`, without importing any of them.
+    """Return the library of a frame, one of :data:`LIBRARIES`, without importing it.
 
     >>> library_of([1, 2])
     Traceback (most recent call last):
@@ -41,23 +41,22 @@ def library_of(frame: Any) -> str:
 
 
 def column_names(frame: Any) -> list[str]:
-    """Return the names of the columns, in their order."""
+    """Return the names of the columns, in order."""
     return list(frame.column_names if library_of(frame) == "pyarrow" else frame.columns)
 
 
 def to_pandas(frame: Any, columns: Sequence[str] | None = None, what: str = "frame") -> pd.DataFrame:
-    """Convert a frame, or some ``columns`` of it, to pandas; a whole pandas frame is returned as it is.
+    """Convert a frame, or some ``columns`` of it, to pandas; a whole pandas frame is returned without a copy.
 
-    ``what`` begins the message about a column that is missing, or there twice.
+    A column that is missing or occurs twice raises :class:`InputError`; the message begins with ``what``.
     """
     names = column_names(frame)
     for name in columns or ():
         if names.count(name) != 1:
-            wrong = f"the column {name} stands there twice" if name in names else f"the frame has no column {name}"
-            raise InputError(f"{what}: {wrong}")
+            raise InputError(f"{what}: expected one column {name}, found {names.count(name)}")
     if library_of(frame) == "pandas":
         return frame if columns is None else frame[list(columns)]  # type: ignore[no-any-return]
-    # The metadata of a table may turn a column into an index, and missing values whole numbers into floats.
+    # Without these options, metadata could turn a column into an index, and nulls could turn integers into floats.
     converted: pd.DataFrame = to_arrow(frame, columns).to_pandas(ignore_metadata=True, integer_object_nulls=True)
     return converted
 
@@ -74,13 +73,13 @@ def to_arrow(frame: Any, columns: Sequence[str] | None = None) -> pa.Table:
 
 
 def like(result: pd.DataFrame, frame: FrameT) -> FrameT:
-    """Convert a result to the library of the frame it was made from; see :func:`in_library`."""
+    """Convert a result to the library of the input ``frame``; see :func:`in_library`."""
     converted: FrameT = in_library(result, library_of(frame))
     return converted
 
 
 def in_library(result: pd.DataFrame, library: str) -> Any:
-    """Convert a pandas frame to one of the :data:`LIBRARIES`; outside pandas, a named index becomes a column."""
+    """Convert a pandas frame to one of the :data:`LIBRARIES`; in other libraries, a named index becomes a column."""
     import narwhals as nw
     import pyarrow as pa
 
@@ -96,18 +95,18 @@ def in_library(result: pd.DataFrame, library: str) -> Any:
 
 
 def check_filled(frame: pd.DataFrame, what: str) -> None:
-    """Refuse a frame with a missing value; the message names its column and row, counted from 0."""
+    """Reject a frame with a missing value; the message names its column and its row, counted from 0."""
     for name in frame.columns:
         missing = frame[name].isna().to_numpy()
         if missing.any():
-            raise InputError(f"{what}: row {int(missing.argmax())} has no {name}")
+            raise InputError(f"{what}: row {int(missing.argmax())} has no {name}; add a value or remove the row")
 
 
 def numbers(frame: pd.DataFrame, name: str, what: str) -> NDArray[np.float64]:
-    """Return a column (n,) as float64."""
+    """Return a column as float64 (n,); other types than numbers raise :class:`InputError`."""
     try:
-        if frame[name].dtype.kind in "cmM":  # NumPy would convert these
-            raise TypeError(f"found {frame[name].dtype}")
+        if frame[name].dtype.kind in "cmM":  # complex numbers and times, which NumPy would convert
+            raise TypeError(f"expected numbers, found {frame[name].dtype}")
         return frame[name].to_numpy(dtype=np.float64)
     except (TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"{what}: column {name}: expected numbers ({error})") from None
+        raise InputError(f"{what}: column {name}: expected numbers, found other values ({error})") from None

@@ -1,9 +1,9 @@
-"""The text form of configured objects: ``name(value, key=value)``, as encoders are written on the command line.
+"""Parse and write configured objects as text, ``name(value, key=value)``, as on the command line.
 
     call  = name [ "(" [ value { "," value } ] { "," key "=" value } ")" ]
     value = number | true | false | none | 'text' | word | "[" value { "," value } "]" | call
 
-A name or word may hold hyphens. A quoted text is taken as it stands: there are no escapes in it.
+Names and words may contain hyphens. Quoted texts have no escape sequences.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from typing import Any
 
 from haybale.errors import InputError
 
-_HYPHEN = "__"  # stands for a hyphen in a name while Python's parser reads the text
+_HYPHEN = "__"  # replaces hyphens in names for Python's parser
 _WORDS: dict[str, Any] = {"true": True, "false": False, "none": None, "null": None}
 
 
 class Word(str):
-    """A text that was not in quotes, so it may be a name."""
+    """A text without quotes, which may be a name."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True)
 class Call:
-    """A name with its positional and its named values.
+    """A name with positional and named values.
 
     >>> str(Call("lsa", (256,), {"language": "german", "char_ngrams": (3, 4)}))
     "lsa(256,language='german',char_ngrams=[3,4])"
@@ -43,24 +43,24 @@ class Call:
 
 
 def parse_call(text: str, kind: str) -> Call:
-    """Read one call, or a name alone; ``kind`` is what messages call it.
+    """Parse one call, or a name without values; ``kind`` is for error messages.
 
     >>> parse_call("lsa(256, char_ngrams=[3, 4], language=german)", "encoder")
     Call(name='lsa', args=(256,), params={'char_ngrams': (3, 4), 'language': 'german'})
     >>> parse_call("lsa(256", "encoder")
     Traceback (most recent call last):
-    haybale.errors.InputError: encoder 'lsa(256' cannot be read: '(' was never closed
+    haybale.errors.InputError: encoder 'lsa(256' cannot be read: '(' was never closed; write name(value, key=value)
     """
     [found] = parse_values(text, kind)[:1]
     if isinstance(found, Word):
         return Call(found)
     if not isinstance(found, Call):
-        raise InputError(f"{kind} {text!r} cannot be read: expected a name")
+        raise InputError(f"{kind} {text!r} cannot be read: expected a name; write name(value, key=value)")
     return found
 
 
 def parse_values(text: str, kind: str) -> list[Any]:
-    """Read values separated by commas; a name without parentheses is a :class:`Word`.
+    """Parse values separated by commas; a name without parentheses becomes a :class:`Word`.
 
     >>> parse_values("bm25, rrf(knn), 0.5", "ranker")
     ['bm25', Call(name='rrf', args=('knn',), params={}), 0.5]
@@ -74,7 +74,8 @@ def parse_values(text: str, kind: str) -> list[Any]:
         node = ast.parse(written, mode="eval").body
         return [_value(each) for each in (node.elts if isinstance(node, ast.Tuple) else [node])]
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
-        raise InputError(f"{kind} {text!r} cannot be read: {getattr(error, 'msg', error)}") from None
+        reason = getattr(error, "msg", error)
+        raise InputError(f"{kind} {text!r} cannot be read: {reason}; write name(value, key=value)") from None
 
 
 def _value(node: ast.expr) -> Any:
@@ -91,7 +92,8 @@ def _value(node: ast.expr) -> Any:
         case ast.Call(func=ast.Name() as name, args=args, keywords=keywords):
             params = {each.arg or "": _value(each.value) for each in keywords}
             if len(params) < len(keywords) or "" in params:
-                raise InputError("a parameter needs a name, and may be given once")
+                names = ", ".join(each.arg or f"**{ast.unparse(each.value)}" for each in keywords)
+                raise InputError(f"parameters must have distinct names, found {names}")
             return Call(_name(name), tuple(map(_value, args)), params)
     raise InputError(f"expected a value, found {ast.unparse(node).replace(_HYPHEN, '-')!r}; put texts in quotes")
 
@@ -101,11 +103,11 @@ def _name(node: ast.Name) -> str:
 
 
 def _written(value: Any) -> str:
-    """The text of a value, which :func:`parse_call` reads."""
+    """Return the text of a value, which :func:`parse_call` reads."""
     if isinstance(value, str):
         quote = "'" if "'" not in value else '"'
         if quote in value:
-            raise InputError(f"a text cannot hold both kinds of quotes, found {value!r}")
+            raise InputError(f"a text must not contain both ' and \", found {value!r}")
         return f"{quote}{value}{quote}"
     if isinstance(value, list | tuple):
         return f"[{','.join(map(_written, value))}]"

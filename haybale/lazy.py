@@ -1,4 +1,4 @@
-"""Import the names of a package when they are first used; its stub, ``__init__.pyi``, lists them."""
+"""Import the names of a package on their first use; its stub, ``__init__.pyi``, lists them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def attach_stub(package: str, file: str) -> tuple[Callable[[str], Any], Callable
     Parameters
     ----------
     package : str
-        The package's ``__name__``.
+        The ``__name__`` of the package.
     file : str
-        The package's ``__file__``; the stub is the file beside it that ends in ``.pyi``.
+        The ``__file__`` of the package; the stub is the file with the same name and the suffix ``.pyi``.
     """
     stub = ast.parse(Path(file).with_suffix(".pyi").read_text("utf-8"))
     module_of = {

@@ -1,6 +1,7 @@
-"""Saved folders: a JSON manifest with the SHA-256 of every other file, tensors in safetensors, tables in Parquet.
+"""Read and write saved folders: a JSON manifest with the SHA-256 of every file, safetensors files and Parquet tables.
 
-A changed file is an error that names it. Nothing in a folder can be executed. The same content gives the same bytes.
+A file that has changed raises an error that names it. Loading a folder executes nothing. Equal content gives equal
+bytes.
 """
 
 from __future__ import annotations
@@ -33,16 +34,16 @@ _TYPES = {
     "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "|u1", "BOOL": "|b1",
 }  # fmt: skip
 _NAMES = {kind: name for name, kind in _TYPES.items()}
-MANY = range(1, 2**40)  # how many there can be of anything
-_ALIGNED = 64  # bytes: the first tensor begins at a multiple, every other at one of its item's size
-_ROWS = 2**17  # of a table, that are compressed and written at once
-_CHANGED = "its content is not what was saved: the SHA-256 differs"
+MANY = range(1, 2**40)  # valid counts
+_ALIGNMENT = 64  # bytes; offset of the first tensor; each other tensor is aligned to the size of its items
+_ROWS = 2**17  # rows of a table that are compressed and written together
+_CHANGED = "its content is not what was saved: the SHA-256 differs; restore the file or save it again"
 
 
 def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
-    """Write the manifest, with the version that writes it and the digests of all files that are in the folder.
+    """Write the manifest, with the version of haybale and the SHA-256 of every file in the folder.
 
-    Of a folder in it, which must have a manifest itself, that stands for all.
+    A subfolder must have a manifest, whose SHA-256 represents all files of the subfolder.
     """
     paths = [path / MANIFEST if path.is_dir() else path for path in sorted(folder.iterdir())]
     files = {path.relative_to(folder).as_posix(): digest(path) for path in paths}
@@ -58,15 +59,26 @@ def read_manifest(
     name: str = MANIFEST,
     unsigned: bool = True,
 ) -> dict[str, Any]:
-    """The manifest of a saved ``what``, whose entries must have the ``expected`` values: format, version, kind.
+    """Read and check the manifest of a saved folder.
 
-    ``kinds``: of further entries, for :func:`check_kinds`. ``unsigned``: one without a digest of itself is read too,
-    as 0.1 wrote it.
+    Parameters
+    ----------
+    folder : Path
+    what : str
+        The kind of object that the folder contains, for error messages.
+    expected : dict
+        Entries that must have these values, such as format and version.
+    kinds : mapping, optional
+        Kinds of further entries, see :func:`check_kinds`.
+    name : str, default "manifest.json"
+        Name of the file.
+    unsigned : bool, default True
+        Whether to accept a manifest without a checksum of itself, as version 0.1 wrote it.
     """
     path = folder / name
     with reading(path):
         if not path.is_file():
-            raise FileFormatError(path, None, f"not found: {folder} is no saved {what}")
+            raise FileFormatError(path, None, f"not found: {folder} is not a saved {what}; give the folder of one")
         manifest = parsed_json(path, path.read_bytes())
     for entry, value in expected.items():
         found = manifest.get(entry) if isinstance(manifest, dict) else None
@@ -78,69 +90,72 @@ def read_manifest(
 
 
 def check_kinds(path: Path | str, values: Mapping[str, Any], kinds: Mapping[str, Any]) -> None:
-    """Refuse a manifest of which an entry is not what was declared, before anything is made of it.
+    """Check the kinds of the entries of a manifest.
 
-    A kind is a type, None, a range of whole numbers, ``[kind]`` for a list, ``{name: kind}`` for an object with at
-    least these entries, or a tuple of kinds, one of which it is.
+    A kind is a type, None, a range of integers, ``[kind]`` for a list, ``{name: kind}`` for an object with at least
+    these entries, or a tuple of alternative kinds.
     """
     for name, kind in kinds.items():
-        if not _is(values.get(name), kind):
+        if not _is_kind(values.get(name), kind):
             shown = f"{values[name]!r:.60}" if name in values else "nothing"
-            raise FileFormatError(path, None, f"entry {name!r} is not what belongs there: {shown}")
+            message = f"entry {name!r} must have the type that was saved, found {shown}; restore the file"
+            raise FileFormatError(path, None, message)
 
 
-def _is(value: Any, kind: Any) -> bool:
-    """
-    >>> _is({"n": [1, 2]}, {"n": [range(3)]}), _is(True, range(3)), _is("x", (str, None)), _is(None, {})
-    (True, False, True, False)
+def _is_kind(value: Any, kind: Any) -> bool:
+    """Return whether a value is of a kind.
+
+    >>> _is_kind({"n": [1, 2]}, {"n": [range(3)]}), _is_kind(True, range(3)), _is_kind("x", (str, None))
+    (True, False, True)
     """
     match kind:
         case tuple():
-            return any(_is(value, each) for each in kind)
+            return any(_is_kind(value, each) for each in kind)
         case list():
-            return isinstance(value, list) and all(_is(each, kind[0]) for each in value)
+            return isinstance(value, list) and all(_is_kind(each, kind[0]) for each in value)
         case dict():
-            return isinstance(value, dict) and all(_is(value.get(name), each) for name, each in kind.items())
+            return isinstance(value, dict) and all(_is_kind(value.get(name), each) for name, each in kind.items())
         case range():
             return type(value) is int and value in kind
     return value is None if kind is None else type(value) is kind
 
 
 def check_files(folder: Path, manifest: dict[str, Any], names: Iterable[str]) -> None:
-    """The manifest must list just these files, and each must be what was written."""
+    """Check that the manifest lists exactly these files, and that their SHA-256 is as listed."""
     files, names = manifest.get("files"), sorted(names)
     if not isinstance(files, dict) or sorted(files) != names:
-        raise FileFormatError(folder / MANIFEST, None, f"expected 'files' {', '.join(names)}")
+        found = ", ".join(sorted(files)) if isinstance(files, dict) else repr(files)
+        raise FileFormatError(folder / MANIFEST, None, f"expected 'files' {', '.join(names)}; found {found}")
     for name in names:
         if not (folder / name).is_file():
-            raise FileFormatError(folder / name, None, "not found, the manifest lists it")
+            raise FileFormatError(folder / name, None, f"not found, but {MANIFEST!r} lists it; copy the file back")
     with ThreadPoolExecutor(cpus()) as threads:
         list(threads.map(lambda name: check_file(folder / name, files[name]), names))
 
 
 def check_file(path: Path, expected: str) -> None:
-    """A file must have the digest of what was written."""
+    """Check that a file has the expected SHA-256."""
     if digest(path) != expected:
         raise FileFormatError(path, None, _CHANGED)
 
 
 def check_all_files(folder: Path, manifest: dict[str, Any], name: str) -> None:
-    """The same for all files that the manifest of that name lists, in subfolders too; one beside them is refused."""
+    """Check all files that the manifest ``name`` lists, also in subfolders; a file that is not listed is an error."""
     check_kinds(folder / name, manifest, {"files": dict})
-    there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} - {name}
-    for other in sorted(there - set(manifest["files"])):
-        raise FileFormatError(folder / other, None, "the manifest does not list it")
+    present = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} - {name}
+    for other in sorted(present - set(manifest["files"])):
+        raise FileFormatError(folder / other, None, f"{name!r} does not list this file; remove it")
     check_files(folder, manifest, manifest["files"])
 
 
 def digest(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal."""
+    """Return the SHA-256 of a file, in hexadecimal."""
     with reading(path), path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def with_checksum(values: dict[str, Any]) -> dict[str, Any]:
-    """Add the entry ``sha256``: the checksum of the other values, as JSON without spaces.
+    """Add the entry ``sha256``: the SHA-256 of the other values, as JSON without spaces.
 
     >>> with_checksum({"n": 1})
     {'n': 1, 'sha256': '2bfd14f43d17fc7cea24e0917a8879b4b2f880b8baeec1b9d90fbaad655e71bd'}
@@ -151,24 +166,24 @@ def with_checksum(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def verify_checksum(path: Path, values: dict[str, Any]) -> dict[str, Any]:
-    """Return the values that :func:`with_checksum` made, without the checksum; refuse values that it does not fit."""
+    """Return the values without the checksum of :func:`with_checksum`; a wrong checksum is an error."""
     if with_checksum(values) != values:
         raise FileFormatError(path, None, _CHANGED)
     return {name: value for name, value in values.items() if name != "sha256"}
 
 
 def read_tensors(path: Path) -> Tensors:
-    """The tensors of a safetensors file."""
+    """Return the tensors of a safetensors file."""
     try:
         return dict(load_file(path))
     except SafetensorError as error:
-        raise FileFormatError(path, None, f"expected safetensors: {error}") from None
+        raise FileFormatError(path, None, f"expected safetensors, found a damaged file ({error})") from None
 
 
 def write_tensors(path: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
-    """Write a safetensors file, the same bytes for the same tensors, without a copy of any in memory.
+    """Write a safetensors file without copying tensors; equal tensors give equal bytes.
 
-    The widest types come first, among them they go by name.
+    Tensors are ordered by the size of their items, the widest first, and then by name.
     """
     order = sorted(tensors, key=lambda name: (-tensors[name].dtype.itemsize, name))
     entries, end = {}, 0
@@ -177,23 +192,23 @@ def write_tensors(path: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
         kind = _NAMES[tensors[name].dtype.newbyteorder("<").str]
         entries[name] = {"dtype": kind, "shape": list(tensors[name].shape), "data_offsets": [start, end]}
     header = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
-    header += b" " * (-(8 + len(header)) % _ALIGNED)
+    header += b" " * (-(8 + len(header)) % _ALIGNMENT)
     with path.open("wb") as file:
         file.write(len(header).to_bytes(8, "little") + header)
         for name in order:
             tensor = tensors[name]
             little = tensor.astype(tensor.dtype.newbyteorder("<"), order="C", copy=False)
-            file.write(little.reshape(-1).view(np.uint8).data)  # tofile says nothing of a disk that is full
+            file.write(little.reshape(-1).view(np.uint8).data)  # tofile would not report that the disk is full
 
 
 def mapped_tensors(path: Path) -> Tensors:
-    """The tensors of a safetensors file where they lie: arrays that cannot be written to, read as they are used.
+    """Return the tensors of a safetensors file as memory-mapped, read-only arrays.
 
-    A file whose header is not sound, or names bytes that are not there, overlap or are left over, is refused; values
-    are not looked at.
+    An invalid header, or tensors that overlap or do not fill the file, raise :class:`FileFormatError`. The values of
+    the tensors are not checked.
     """
     try:
-        with safe_open(path, framework="numpy"):  # which checks the header against the size of the file
+        with safe_open(path, framework="numpy"):  # checks the header against the size of the file
             pass
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
@@ -205,28 +220,29 @@ def mapped_tensors(path: Path) -> Tensors:
             for name, entry in header.items()
         }
     except (SafetensorError, OSError, ValueError, KeyError) as error:
-        raise FileFormatError(path, None, f"expected safetensors: {error}") from None
+        raise FileFormatError(path, None, f"expected safetensors, found a damaged file ({error})") from None
 
 
 def write_table(path: Path, table: pa.Table) -> None:
-    """Write a table as Parquet, the same bytes however its columns lie in memory."""
+    """Write a table as Parquet; the bytes do not depend on how its columns are chunked in memory."""
     with pq.ParquetWriter(path, table.schema, compression="lz4", use_dictionary=False) as writer:
         for start in range(0, len(table), _ROWS):
             writer.write_table(table.slice(start, _ROWS).combine_chunks(), row_group_size=_ROWS)
 
 
 def read_table(path: Path, schema: pa.Schema, columns: Sequence[str] | None = None) -> pa.Table:
-    """A table of Parquet, which must have just these columns, without missing values; or some columns of it."""
+    """Read a Parquet table, or some of its columns; the file must have the given schema and no missing values."""
     try:
         with pq.ParquetFile(path, memory_map=True) as file:
             found = file.schema_arrow
-            # A column is most of a file: others would wait for it.
+            # Threads do not help, because one column makes up most of a file.
             table = file.read(columns, use_threads=False)
     except (pa.ArrowException, OSError) as error:
-        raise FileFormatError(path, None, f"expected Parquet: {error}") from None
+        raise FileFormatError(path, None, f"expected Parquet, found a damaged file ({error})") from None
     if not found.equals(schema):
-        columns = ", ".join(f"{field.name} ({field.type})" for field in schema)
-        raise FileFormatError(path, None, f"expected columns {columns}")
-    if any(column.null_count for column in table.columns):
-        raise FileFormatError(path, None, "expected a value in every row and column")
+        expected, given = (", ".join(f"{field.name} ({field.type})" for field in each) for each in (schema, found))
+        raise FileFormatError(path, None, f"expected columns {expected}; found {given}")
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if column.null_count:
+            raise FileFormatError(path, None, f"column {name!r} must have a value in every row, found nulls")
     return table

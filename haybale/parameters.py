@@ -1,6 +1,6 @@
-"""Ranges of parameters: declared beside a class or function, checked before any work.
+"""Declare the valid values of parameters next to a class or function, and check them before any work.
 
-No range holds NaN, infinity, or a whole number that NumPy has no type for, and booleans are not numbers.
+NaN, infinity and integers that NumPy has no type for are never valid, and booleans are not numbers.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import numpy as np
 
 from haybale.errors import InputError
 
-# A value must meet one of them: an Interval, Options or Pair; a type, of which it is an instance; None; or `callable`.
+# A value must meet one constraint: an Interval, Pair or Options; a type for isinstance; None; or `callable`.
 Constraints = list[Any]
 
 
 class Interval:
-    """Numbers of a kind, ``Integral`` or ``Real``, between two bounds; ``closed`` says which bounds are included."""
+    """Numbers of a kind, ``Integral`` or ``Real``, between two bounds; ``closed`` names the included bounds."""
 
     def __init__(self, kind: type, left: float, right: float, *, closed: Literal["both", "left", "right"]) -> None:
         self.kind, self.left, self.right, self.closed = kind, left, right, closed
 
     def accepts(self, value: Any) -> bool:
-        number: Any = value  # of the numbers' abstract types, mypy knows no order
+        number: Any = value  # mypy knows no order on the abstract number types
         if isinstance(value, bool) or not isinstance(value, self.kind):
             return False
         above = number > self.left if self.closed == "right" else number >= self.left
@@ -37,7 +37,7 @@ class Interval:
 
 
 class Pair(Interval):
-    """Two numbers of an interval, as a tuple."""
+    """A tuple of two numbers of an interval."""
 
     def accepts(self, value: Any) -> bool:
         return isinstance(value, tuple) and len(value) == 2 and all(map(super().accepts, value))
@@ -60,7 +60,7 @@ class Options:
 
 
 class _Sequence:
-    """A list, tuple, array or other collection; a string is none."""
+    """A list, tuple, array or other collection, but not a string."""
 
     def accepts(self, value: Any) -> bool:
         return not np.isscalar(value) and any(hasattr(value, name) for name in ("__len__", "shape", "__array__"))
@@ -69,7 +69,7 @@ class _Sequence:
         return "a sequence"
 
 
-MOST = 10**18  # the bound of all numbers: an int64 holds ten times as many
+MOST = 10**18  # upper bound of all numbers, about a tenth of the largest int64
 COUNT: Constraints = [Interval(Integral, 1, MOST, closed="both")]
 COUNT_OR_NONE: Constraints = [*COUNT, None]
 FROM_0: Constraints = [Interval(Integral, 0, MOST, closed="both")]
@@ -77,10 +77,10 @@ NOT_NEGATIVE: Constraints = [Interval(Real, 0, MOST, closed="both")]
 POSITIVE: Constraints = [Interval(Real, 0, MOST, closed="right")]
 SHARE: Constraints = [Interval(Real, 0, 1, closed="both")]
 BOOLEAN: Constraints = [bool, np.bool_]
-MEMORY: Constraints = [*POSITIVE, None]  # bytes; None: what is free
+MEMORY: Constraints = [*POSITIVE, None]  # bytes; None: all free memory
 RANDOM_STATE: Constraints = [Interval(Integral, 0, 2**32 - 1, closed="both"), None]
 GAMMA: Constraints = [Options(["scale"]), *POSITIVE, Pair(Real, 0, MOST, closed="right")]
-# With a k1 far above this bound no float32 weight is above 0.
+# With a k1 far above this bound, all float32 weights would be 0.
 BM25_RANGES: dict[str, Constraints] = {
     "k1": [Interval(Real, 0, 10**6, closed="both")],
     "b": SHARE,
@@ -92,23 +92,23 @@ SEQUENCE: Constraints = [_Sequence()]
 
 
 def one_of(names: Iterable[str]) -> Constraints:
-    """Return the constraint of being one of some names."""
+    """Return the constraint that a value is one of the given names."""
     return [Options(names)]
 
 
 def check_parameters(owner: str, values: Mapping[str, Any], constraints: Mapping[str, Constraints]) -> None:
-    """Refuse values out of range; ``owner`` is the class or function that they are parameters of.
+    """Raise :class:`InputError` for a parameter of ``owner``, a class or function, that meets none of its constraints.
 
     >>> check_parameters("BM25", {"k1": 1.2}, BM25_RANGES)
     >>> check_parameters("BM25", {"b": float("inf")}, BM25_RANGES)
     Traceback (most recent call last):
-    haybale.errors.InputError: The 'b' parameter of BM25 must be a float in the range [0.0, 1.0]. Got inf instead.
+    haybale.errors.InputError: The 'b' parameter of BM25 must be a float in the range [0.0, 1.0], found inf
     """
     for name, allowed in constraints.items():
         if name in values and not any(_accepts(each, values[name]) for each in allowed):
-            *others, last = dict.fromkeys(map(_described, allowed))  # bool and NumPy's bool read the same
+            *others, last = dict.fromkeys(map(_described, allowed))  # bool and np.bool_ have the same description
             expected = f"{', '.join(others)} or {last}" if others else last
-            raise InputError(f"The {name!r} parameter of {owner} must be {expected}. Got {values[name]!r} instead.")
+            raise InputError(f"The {name!r} parameter of {owner} must be {expected}, found {values[name]!r}")
 
 
 def _accepts(constraint: Any, value: Any) -> bool:

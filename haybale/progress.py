@@ -1,4 +1,4 @@
-"""Progress bars of long work: drawn on a terminal, silent anywhere else."""
+"""Draw progress bars of long work on a terminal, and nothing anywhere else."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_drawn: list[Progress] = []  # the display that is on the screen: nested work adds its bar there
+_drawn: list[Progress] = []  # the display on the screen, if any; nested work adds its bar to it
 
 
 def track(
     items: Iterable[T], description: str, total: int | None = None, status: Callable[[], str] | None = None
 ) -> Iterator[T]:
-    """Yield ``items``, and draw a bar on stderr if that is a terminal.
+    """Yield ``items``, and draw a progress bar on stderr if it is a terminal.
 
-    ``total`` is needed only if ``items`` has no length. ``status()`` returns the text beside the bar, after each item.
-    Nested work has its bar below. A bar disappears when its work is done, so that only results stay on the screen.
+    ``total`` is needed only if ``items`` has no length. ``status()`` is called after each item and returns the text
+    next to the bar. The bars of nested work are drawn below each other. A bar disappears when its work is done.
 
     >>> list(track([1, 2, 3], "counting"))
     [1, 2, 3]
@@ -43,7 +43,7 @@ def track(
 
 @contextmanager
 def _screen() -> Iterator[Progress]:
-    """Yield the display that is on the screen, or a new one: a terminal holds one live display."""
+    """Yield the display on the screen, or a new one; a terminal can have only one live display."""
     if _drawn:
         yield _drawn[0]
         return

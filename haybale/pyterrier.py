@@ -1,12 +1,12 @@
-"""Rankers as PyTerrier transformers, for its pipelines and experiments; no Java needed.
+"""Use rankers as PyTerrier transformers in pipelines and experiments; Java is not needed.
 
     from haybale.pyterrier import to_pyterrier
 
     ranker = haybale.Learned().fit(engine)
     pipeline = to_pyterrier(haybale.BM25().fit(engine)) % 100 >> to_pyterrier(ranker)
 
-Macdonald & Tonellotto, "Declarative Experimentation in Information Retrieval using PyTerrier", ICTIR 2020. (Extra
-``pyterrier``.)
+Macdonald & Tonellotto, "Declarative Experimentation in Information Retrieval using PyTerrier", ICTIR 2020. This module
+needs the extra ``pyterrier``.
 """
 
 from __future__ import annotations
@@ -32,37 +32,38 @@ import_optional("pyterrier", "pyterrier")
 
 import pyterrier as pt  # noqa: E402
 
-Split: TypeAlias = Callable[[str], Sequence[str] | Sequence[Paragraph]]
+SplitFunction: TypeAlias = Callable[[str], Sequence[str] | Sequence[Paragraph]]
 
 
 class RankerTransformer(pt.Transformer):
-    """A fitted ranker as a transformer that retrieves, and re-ranks what another stage found.
+    """A fitted ranker as a transformer that retrieves documents, or re-ranks the documents of another stage.
 
-    Frames with ``qid`` and ``query`` are retrieved for. In frames that have ``docno`` too, only these documents are
-    ranked, as by ``ranker.rank(…, within=…)``; those that the ranker does not find keep their order (by ``rank``, else
-    ``score``, else as they come) behind the others, each a point below the one before. A column ``own`` may name a
-    document that is left out of the query's ranking. All other columns go along.
+    For frames with the columns ``qid`` and ``query``, the transformer retrieves documents. If the frames also have
+    ``docno``, it ranks only these documents, as ``ranker.rank(…, within=…)`` does. Documents that the ranker does not
+    find follow the others in their previous order (by ``rank`` if there is one, else by ``score``, else by row), and
+    each scores 1 less than the one before it. An optional column ``own`` names a document that is excluded from the
+    query's ranking. All other columns are kept.
 
-    Results have ``docno``, ``score`` and ``rank``, from 0; they are ordered by score, then by docno, and rankings of
-    queries by where the first row of each ``qid`` stood.
+    Results have the columns ``docno``, ``score`` and ``rank`` (from 0), sorted by score and then by docno. Queries are
+    in the order of the first row of each ``qid``.
 
     Parameters
     ----------
     ranker : Ranker
-        Any, fitted.
+        A fitted ranker.
     depth : int, default 1000
-        Documents of each query.
+        Number of documents per query.
     splitter : str or callable, default "lines"
-        What makes paragraphs of a query: every non-empty line, another of
-        :data:`~haybale.collections.SPLITTERS`, or a function from a text to its paragraphs.
+        How to split a query into paragraphs: one of :data:`~haybale.collections.SPLITTERS`, or a function from a text
+        to its paragraphs. With the default, every non-empty line is a paragraph.
 
     Raises
     ------
     NotFittedError
-        The ranker has no engine yet.
+        The ranker is not fitted.
     InputError
-        A depth below 1, an unknown splitter; and when it is asked, a blank query, or one that the splitter makes no
-        paragraph of, and a ``docno`` that is not in the engine.
+        The depth is below 1 or the splitter is unknown. While ranking: a query is blank or has no paragraph, or a
+        ``docno`` is not in the engine.
 
     Examples
     --------
@@ -76,71 +77,72 @@ class RankerTransformer(pt.Transformer):
     1   1  cats     1
     """
 
-    def __init__(self, ranker: Ranker, *, depth: int = DEPTH, splitter: str | Split = "lines") -> None:
+    def __init__(self, ranker: Ranker, *, depth: int = DEPTH, splitter: str | SplitFunction = "lines") -> None:
         ranker.check_fitted()
         check_parameters("to_pyterrier", {"depth": depth}, {"depth": COUNT})
-        self._split: Split = find_splitter(splitter) if isinstance(splitter, str) else splitter
+        self._split: SplitFunction = find_splitter(splitter) if isinstance(splitter, str) else splitter
         self.ranker = ranker
         self.depth = depth
         self.splitter = splitter
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Queries, or results, to results."""
+        """Return the results for a frame of queries, or re-rank a frame of results."""
         with pt.validate.any(inp, context=self) as checked:
             checked.query_frame(["query"], mode="retrieve")
             checked.result_frame(["query"], mode="re-rank")
         if not len(inp):
             return _results(inp, np.empty(0, dtype=np.int64), [], np.empty(0), self.depth)
-        return self._retrieved(inp) if checked.mode == "retrieve" else self._reranked(inp)
+        return self._retrieve(inp) if checked.mode == "retrieve" else self._rerank(inp)
 
     def fuse_rank_cutoff(self, k: int) -> pt.Transformer:
-        """``self % k``, by ranking no more."""
+        """Return a transformer that is equal to ``self % k`` but ranks only k documents."""
         return self if k >= self.depth else pt.inspect.transformer_apply_attributes(self, depth=k)
 
-    def _retrieved(self, inp: pd.DataFrame) -> pd.DataFrame:
+    def _retrieve(self, inp: pd.DataFrame) -> pd.DataFrame:
         names = inp["qid"].astype(str).tolist()
         if inp["qid"].duplicated().any():
             names = [str(row) for row in range(len(inp))]
         rows, _, documents, table, scores = self.ranker.rank(self._queries(names, inp), depth=self.depth).coded()
         return _results(inp, rows, table.take(pa.array(documents)).to_pylist(), scores, self.depth)
 
-    def _reranked(self, inp: pd.DataFrame) -> pd.DataFrame:
+    def _rerank(self, inp: pd.DataFrame) -> pd.DataFrame:
         collection, docnos = self.ranker.engine_.collection, inp["docno"].to_numpy(dtype=object)
         numbers = collection.document_numbers(docnos)
-        has_text = np.diff(collection.passages.doc_offsets)[numbers] > 0  # of others no document is found
+        has_text = np.diff(collection.passages.doc_offsets)[numbers] > 0  # others have no passage to find
         query, qids = pd.factorize(inp["qid"])
-        # Operators such as + leave the query out of some rows of a qid; one that has it is enough.
+        # Operators such as + may leave the query empty in some rows of a qid: take it from the first row that has it.
         columns = [name for name in ("query", "own") if name in inp.columns]
-        asked = inp.groupby("qid", sort=False)[columns].first().reindex(qids).reset_index(names="qid")
-        queries = self._queries([str(place) for place in range(len(asked))], asked)
+        query_frame = inp.groupby("qid", sort=False)[columns].first().reindex(qids).reset_index(names="qid")
+        queries = self._queries([str(number) for number in range(len(query_frame))], query_frame)
         by, sign = next(((name, sign) for name, sign in (("rank", 1), ("score", -1)) if name in inp.columns), ("", 0))
         order = np.argsort(sign * inp[by].to_numpy(dtype=np.float64), kind="stable") if by else np.arange(len(inp))
         scores = np.full(len(inp), np.nan)
-        for place, own in enumerate(queries.own):
-            rows = order[(query[order] == place) & (numbers[order] != own)]
+        for number, own in enumerate(queries.own):
+            rows = order[(query[order] == number) & (numbers[order] != own)]
             found: dict[str, float] = {}
             if has_text[rows].any():
-                [batch] = self.ranker.batches(queries.take([place]), within=sorted(set(docnos[rows])))
-                found = dict(self.ranker.run(batch, len(rows))[str(place)])
+                [batch] = self.ranker.batches(queries.take([number]), within=sorted(set(docnos[rows])))
+                found = dict(self.ranker.run(batch, len(rows))[str(number)])
             scores[rows] = [found.get(docno, np.nan) for docno in docnos[rows]]
-            left = rows[np.isnan(scores[rows])]
-            scores[left] = min([0.0, *found.values()]) - 1 - np.arange(len(left))
+            not_found = rows[np.isnan(scores[rows])]
+            scores[not_found] = min([0.0, *found.values()]) - 1 - np.arange(len(not_found))
         kept = np.flatnonzero(~np.isnan(scores))
         return _results(inp, kept, docnos[kept], scores[kept], self.depth)
 
     def _queries(self, names: list[str], frame: pd.DataFrame) -> Queries:
-        """The queries of a frame's rows."""
+        """Return one query per row of a frame."""
         paragraphs = [self._paragraphs(qid, text) for qid, text in zip(frame["qid"], frame["query"], strict=True)]
         own = [None if pd.isna(each) else str(each) for each in frame["own"]] if "own" in frame.columns else None
         return queries_of(self.ranker.engine_.collection, names, paragraphs, own)
 
     def _paragraphs(self, qid: Any, text: Any) -> list[str]:
         if not isinstance(text, str) or not text.strip():
-            raise InputError(f"query {qid!r} has no text: expected a column 'query' of non-empty strings")
-        found = self._split(text)
-        paragraphs = [part.text if isinstance(part, Paragraph) else part for part in found]
-        if isinstance(found, str) or not paragraphs or not all(part.strip() for part in paragraphs):
-            raise InputError(f"query {qid!r}: the splitter must make a list of non-empty paragraphs of it")
+            raise InputError(f"query {qid!r}: expected a non-empty string in column 'query', found {text!r}")
+        parts = self._split(text)
+        paragraphs = [part.text if isinstance(part, Paragraph) else part for part in parts]
+        if isinstance(parts, str) or not paragraphs or not all(part.strip() for part in paragraphs):
+            message = f"query {qid!r}: the splitter must return a list of non-empty paragraphs, found {parts!r:.80}"
+            raise InputError(message)
         return paragraphs
 
 
@@ -150,10 +152,9 @@ to_pyterrier = RankerTransformer
 def _results(
     frame: pd.DataFrame, rows: Ints, docnos: Sequence[str] | NDArray[Any], scores: NDArray[np.floating], k: int
 ) -> pd.DataFrame:
-    """A results frame: of each query the best ``k``, ordered by score, then docno, with ranks from 0.
+    """Return a results frame with the top ``k`` documents of each query, sorted by score and then by docno.
 
-    ``rows`` (n,) are rows of ``frame`` whose other columns go along; rows of one ``qid`` are one ranking, and the
-    rankings keep the order of the frame.
+    ``rows`` (n,) are the rows of ``frame`` to take the other columns from; queries keep the order of ``frame``.
     """
     names = pd.Series(list(docnos), dtype="str")
     result = frame.iloc[rows].reset_index(drop=True).assign(docno=names, score=np.asarray(scores, dtype=np.float64))

@@ -1,4 +1,4 @@
-"""Read text files, plain or gzipped: lines, tables, JSON; errors name the file and the line."""
+"""Read plain or gzipped text files: lines, tables and JSON. Errors name the file and the line."""
 
 from __future__ import annotations
 
@@ -18,68 +18,65 @@ STDIN = Path("-")
 
 
 def find_file(folder: Path, name: str) -> Path | None:
-    """Return ``folder/name`` or ``folder/name.gz``, whichever exists (the plain one first), else None."""
+    """Return ``folder/name`` if it exists, else ``folder/name.gz`` if it exists, else None."""
     return next((path for path in (folder / name, folder / f"{name}.gz") if path.is_file()), None)
 
 
 def need_file(folder: Path, name: str) -> Path:
-    """Return the same; a missing file is an error."""
+    """Return ``folder/name`` or ``folder/name.gz``; if both are missing, raise :class:`InputError`."""
     path = find_file(folder, name)
     if path is None:
-        raise InputError(f"{folder}: expected a file {name} or {name}.gz")
+        raise InputError(f"{folder}: expected a file {name} or {name}.gz, found neither")
     return path
 
 
 @contextmanager
 def reading(path: Path | str) -> Iterator[None]:
-    """Turn errors of the file system into one error that names the file."""
+    """Convert errors of the file system to a :class:`FileFormatError` that names the file."""
     try:
         yield
     except HaybaleError:
         raise
     except FileNotFoundError as error:
-        raise FileFormatError(path, None, "no such file") from error
+        raise FileFormatError(path, None, f"no such file; check the name {Path(path).name!r}") from error
     except OSError as error:
-        raise FileFormatError(path, None, f"cannot be read: {error.strerror or error}") from error
+        raise FileFormatError(path, None, f"cannot be read: {error.strerror or error}; give a readable file") from error
 
 
 def _decoded_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield ``(line number from 1, line with its end)`` of a UTF-8 file; :data:`STDIN` is standard input.
-
-    A missing file, gzip data that is cut off, and bytes that are not UTF-8 raise an error with the last line read.
-    """
+    """Yield ``(line number from 1, line with its end)`` of a UTF-8 file; :data:`STDIN` is standard input."""
     number, name = 0, "stdin" if path == STDIN else path
     with reading(path), nullcontext(sys.stdin.buffer) if path == STDIN else path.open("rb") as file:
         lines = BufferedReader(cast(Any, gzip.GzipFile(fileobj=file))) if path.suffix == ".gz" else file
         try:
-            for data in lines:  # only "\n" ends a line: passages may hold other line breaks
+            for data in lines:  # only "\n" ends a line: passages may contain other line breaks
                 number += 1
                 line = data.decode()
                 yield number, line.removeprefix("\ufeff") if number == 1 else line  # without a byte order mark
         except (EOFError, zlib.error) as error:
-            raise FileFormatError(
-                path, number, "the gzip data ends early or is damaged: the file was cut off"
-            ) from error
+            message = f"expected gzip data, found a truncated or damaged file after {number:,} lines"
+            raise FileFormatError(path, number, message) from error
         except gzip.BadGzipFile as error:
-            raise FileFormatError(path, number or None, f"expected gzip data: {error}") from error
+            raise FileFormatError(path, number or None, f"expected gzip data, found other data: {error}") from error
         except UnicodeDecodeError as error:
-            raise FileFormatError(name, number, f"expected UTF-8 text: {error.reason}") from error
+            message = f"expected UTF-8 text, found byte 0x{error.object[error.start]:02x} ({error.reason})"
+            raise FileFormatError(name, number, message) from error
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield ``(line number from 1, line without its end)``; blank lines are skipped."""
+    """Yield ``(line number from 1, line without its end)`` of every line that is not blank."""
     for number, line in _decoded_lines(path):
         if line and not line.isspace():
             yield number, line.rstrip("\r\n")
 
 
 def read_text(path: Path) -> str:
-    """Return a whole text, each line ended by a newline alone."""
+    """Return the text of a file, with ``\\n`` as the line end."""
     return "".join(line for _, line in _decoded_lines(path)).replace("\r\n", "\n").replace("\r", "\n")
 
 
 def read_tsv(path: Path, width: int, maxsplit: int = -1) -> Iterator[tuple[int, list[str]]]:
-    """Yield ``(line number, columns)``; a line with another number of columns than ``width`` is an error."""
+    """Yield ``(line number, columns)``; a line that does not have ``width`` columns is an error."""
     for number, line in read_lines(path):
         columns = line.split("\t", maxsplit)
         if len(columns) != width:
@@ -88,19 +85,19 @@ def read_tsv(path: Path, width: int, maxsplit: int = -1) -> Iterator[tuple[int, 
 
 
 def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield ``(line number, object)`` of a file with one JSON object a line."""
+    """Yield ``(line number, object)`` of a file with one JSON object per line."""
     for number, line in read_lines(path):
         yield number, json_object(path, line, number)
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return the object in a JSON file; :class:`~haybale.FileFormatError` for anything else."""
+    """Return the object in a JSON file; anything else raises :class:`~haybale.FileFormatError`."""
     with reading(path):
         return json_object(path, path.read_bytes())
 
 
 def json_object(path: Path, text: str | bytes, line: int | None = None) -> dict[str, Any]:
-    """Return the JSON object that a text of a file is; ``line`` is where it stands, if a line holds it."""
+    """Parse a text as a JSON object; ``path`` and ``line``, if it is one line of a file, are for error messages."""
     value = parsed_json(path, text, line)
     if not isinstance(value, dict):
         raise FileFormatError(path, line, f"expected a JSON object, found {type(value).__name__}")
@@ -108,17 +105,18 @@ def json_object(path: Path, text: str | bytes, line: int | None = None) -> dict[
 
 
 def parsed_json(path: Path | str, text: str | bytes, line: int | None = None) -> Any:
-    """Return the value of a JSON text of a file; ``line`` is where it stands, if a line holds it."""
+    """Parse a text as JSON; ``path`` and ``line``, if it is one line of a file, are for error messages."""
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        raise FileFormatError(path, line or error.lineno, f"expected JSON, column {error.colno}: {error.msg}") from None
-    except (ValueError, RecursionError) as error:  # not UTF-8, a number of too many digits, lists in lists in lists
-        raise FileFormatError(path, line, f"expected JSON: {error}") from None
+        message = f"expected JSON, found an error in column {error.colno}: {error.msg}"
+        raise FileFormatError(path, line or error.lineno, message) from None
+    except (ValueError, RecursionError) as error:  # not UTF-8, a number with too many digits, or too deep nesting
+        raise FileFormatError(path, line, f"expected JSON, found other data: {error}") from None
 
 
 def text_field(path: Path, number: int, record: dict[str, Any], name: str, default: str | None = None) -> str:
-    """Return the string under ``name``; absent (without a default) or of another type is an error."""
+    """Return the string in the field ``name``; another type, or a missing field without default, is an error."""
     value = record.get(name, default)
     if not isinstance(value, str):
         found = "nothing" if value is None else type(value).__name__

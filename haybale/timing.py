@@ -1,6 +1,6 @@
-"""Timings of named stages: code marks its stages with :func:`timed`, and :func:`record_timings` collects their seconds.
+"""Measure the seconds of stages: code marks them with :func:`timed`, and :func:`record_timings` collects the seconds.
 
-The seconds of nested stages count for these alone. Without a recorder nothing is measured.
+The seconds of a nested stage do not count for the enclosing stage. Without a recorder nothing is measured.
 """
 
 from __future__ import annotations
@@ -12,32 +12,32 @@ from contextvars import ContextVar
 
 
 class Timings:
-    """Seconds by stage, in the order in which stages first ended.
+    """The seconds of each stage, in the order in which the stages first ended.
 
-    ``report(stage, seconds)`` is called whenever a stage ends, with all seconds that this stage has taken so far.
+    ``report(stage, seconds)`` is called whenever a stage ends, with the seconds of the stage so far.
     """
 
     def __init__(self, report: Callable[[str, float], None] | None = None) -> None:
         self.seconds: dict[str, float] = {}
         self._report = report
-        self._within: list[float] = []  # seconds of the stages inside each stage that has not ended
+        self._nested: list[float] = []  # for each running stage, the seconds of the stages inside it
 
     @contextmanager
     def _timed(self, name: str) -> Iterator[None]:
         start = time.perf_counter()
-        self._within.append(0.0)
+        self._nested.append(0.0)
         try:
             yield
         finally:
-            seconds, inside = time.perf_counter() - start, self._within.pop()
-            if self._within:
-                self._within[-1] += seconds
-            self.seconds[name] = self.seconds.get(name, 0.0) + seconds - inside
+            seconds, nested = time.perf_counter() - start, self._nested.pop()
+            if self._nested:
+                self._nested[-1] += seconds
+            self.seconds[name] = self.seconds.get(name, 0.0) + seconds - nested
             if self._report is not None:
                 self._report(name, self.seconds[name])
 
 
-_listening: ContextVar[Timings | None] = ContextVar("stages", default=None)
+_recorder: ContextVar[Timings | None] = ContextVar("stages", default=None)
 
 
 @contextmanager
@@ -51,14 +51,14 @@ def record_timings(report: Callable[[str, float], None] | None = None) -> Iterat
     ['index']
     """
     stages = Timings(report)
-    token = _listening.set(stages)
+    token = _recorder.set(stages)
     try:
         yield stages
     finally:
-        _listening.reset(token)
+        _recorder.reset(token)
 
 
 def timed(name: str) -> AbstractContextManager[None]:
-    """Mark the block as a stage of that name."""
-    stages = _listening.get()
+    """Mark a block as a stage with the given name."""
+    stages = _recorder.get()
     return nullcontext() if stages is None else stages._timed(name)

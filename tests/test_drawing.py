@@ -1,4 +1,4 @@
-"""Figures: what stands on their axes, how large they get, and the same bytes whenever the same is drawn."""
+"""Test figures: their labels, sizes and files, and that equal figures give equal bytes."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ ALL = pytest.mark.parametrize("draw", [heatmap, lines])
 
 
 @ALL
-def test_labels_stand_where_they_belong(draw: Callable[..., Any]) -> None:
+def test_titles_and_labels_are_escaped(draw: Callable[..., Any]) -> None:
     figure = draw(title="the title\x07 \u202e", x_label="costs $5 to $6", y_label="the y")
     axes = figure.axes[0]
-    assert (axes.get_title(), axes.get_ylabel()) == (r"the title\x07 \u202e", "the y")  # what no SVG may hold
+    assert (axes.get_title(), axes.get_ylabel()) == (r"the title\x07 \u202e", "the y")  # not valid in SVG
     assert axes.get_xlabel() == r"costs \$5 to \$6"  # not a formula
 
 
 @ALL
 @pytest.mark.parametrize("suffix", ["svg", "png", "pdf"])
-def test_the_same_drawing_gives_the_same_bytes(draw: Callable[..., Any], suffix: str, tmp_path: Path) -> None:
+def test_equal_figures_give_equal_bytes(draw: Callable[..., Any], suffix: str, tmp_path: Path) -> None:
     before = matplotlib.rcParams.copy()
     figure = draw(tmp_path / f"new/one.{suffix}", title="again")
     save_figure(figure, tmp_path / f"two.{suffix}")
@@ -58,17 +58,19 @@ def test_the_same_drawing_gives_the_same_bytes(draw: Callable[..., Any], suffix:
     assert (tmp_path / f"other.{suffix}").read_bytes() not in written
 
 
-def test_other_suffixes_are_refused(tmp_path: Path) -> None:
+def test_other_suffixes_are_rejected(tmp_path: Path) -> None:
     for name in ("figure.gif", "figure"):
-        with pytest.raises(InputError, match=r"saved as one of \.svg, \.png, \.pdf; found"):
+        with pytest.raises(InputError, match=rf"{name}: .*\.svg, \.png, \.pdf"):
             save_figure(heatmap(), tmp_path / "folder" / name)
     assert not list(tmp_path.iterdir())
 
 
 @ALL
-def test_without_matplotlib_the_pip_line(draw: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_matplotlib_the_error_has_the_pip_command(
+    draw: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingExtraError, match=r"matplotlib is not installed; pip install .haybale\[reports\]"):
+    with pytest.raises(MissingExtraError, match=r"haybale\[reports\]"):
         draw()
 
 
@@ -83,12 +85,12 @@ def test_a_small_heatmap() -> None:
     assert bar.get_ylabel() == "hits (grey: none)"
     assert min(image.cmap(image.norm(0.0))[:3]) > 0.95  # near white
     low, top = axes.get_ylim()
-    assert low > top  # the first row is the upper one
+    assert low > top  # the first row is at the top
 
 
 @pytest.mark.parametrize(("r", "c"), [(9, 1400), (1400, 9), (3000, 2000), (1, 1)])
 def test_a_heatmap_of_any_size_is_readable(r: int, c: int) -> None:
-    """Bounded in size, its tick labels apart from each other, each at the cell it names."""
+    """The size is bounded, tick labels do not overlap, and each is at its cell."""
     names = [f"{i + 1}" for i in range(c)]
     figure = draw_heatmap(np.ones((r, c)), ["a long name of a paragraph " + str(i) for i in range(r)], names)
     assert max(figure.get_size_inches() / [17, 12.5]) <= 1
@@ -103,7 +105,7 @@ def test_a_heatmap_of_any_size_is_readable(r: int, c: int) -> None:
     assert c != 1400 or shown[:2] == ["50", "100"]
 
 
-def test_a_logarithmic_axis_is_marked_where_the_points_are() -> None:
+def test_a_logarithmic_axis_has_ticks_at_the_points() -> None:
     figure = draw_lines({"_hidden": ([1, 20, 1000], [0.0, 0.5, 1.0])}, log_x=True)
     (axes,) = figure.axes
     assert axes.get_xscale() == "log"
@@ -115,13 +117,13 @@ def test_a_logarithmic_axis_is_marked_where_the_points_are() -> None:
 @pytest.mark.parametrize(
     ("draw", "message"),
     [
-        (lambda: draw_heatmap(np.ones((2, 2)), ["a"], ["b", "c"]), r"shape \(2, 2\) for 1 rows and 2 columns"),
-        (lambda: draw_heatmap([[np.inf]], ["a"], ["b"]), "infinite"),
-        (lambda: draw_lines({}), "nothing to draw"),
-        (lambda: draw_lines({"a": ([1, 2], [1])}), r"'a' has x of shape \(2,\) and y of shape \(1,\)"),
-        (lambda: draw_lines({"a": ([0, 2], [1, 1])}, log_x=True), "'a' has x = 0"),
+        (lambda: draw_heatmap(np.ones((2, 2)), ["a"], ["b", "c"]), r"1 rows and 2 columns.*\(2, 2\)"),
+        (lambda: draw_heatmap([[np.inf]], ["a"], ["b"]), "'values'"),
+        (lambda: draw_lines({}), "'curves'"),
+        (lambda: draw_lines({"a": ([1, 2], [1])}), r"'a': .*\(2,\) and \(1,\)"),
+        (lambda: draw_lines({"a": ([0, 2], [1, 1])}, log_x=True), "'a': .* 0$"),
     ],
 )
-def test_what_cannot_be_drawn_is_refused(draw: Callable[[], Any], message: str) -> None:
+def test_invalid_values_are_rejected(draw: Callable[[], Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         draw()

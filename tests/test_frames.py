@@ -1,4 +1,4 @@
-"""Frames of four libraries: each comes in, and the answer goes out in the same."""
+"""Test that frames of every library are accepted, and that results are of the same library."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ QRELS = pd.DataFrame({"query_id": ["q1", "q1", "q2"], "doc_id": ["a", "c", "a"],
 
 
 @in_every_library
-def test_frames_go_there_and_back(library: str) -> None:
+def test_frames_are_converted_and_converted_back(library: str) -> None:
     frame = in_library(FRAME, library)
     assert library_of(frame) == library == library_of(like(FRAME, frame))
     assert column_names(frame) == ["name", "number", "score"]
@@ -30,29 +30,29 @@ def test_frames_go_there_and_back(library: str) -> None:
     pd.testing.assert_frame_equal(to_pandas(frame, ["score", "name"]), FRAME[["score", "name"]], check_dtype=False)
     assert to_arrow(frame).to_pydict() == pa.Table.from_pandas(FRAME).to_pydict()
     assert to_arrow(frame, ["number"]).to_pydict() == {"number": [3, 1, 2]}
-    assert to_pandas(frame)["number"].tolist() == [3, 1, 2]  # the user's frame is left alone
+    assert to_pandas(frame)["number"].tolist() == [3, 1, 2]  # the input has not changed
 
 
-def test_what_pandas_keeps() -> None:
-    assert to_pandas(FRAME) is FRAME  # not copied
+def test_pandas_frames_are_not_copied_and_an_index_becomes_a_column() -> None:
+    assert to_pandas(FRAME) is FRAME
     table = pa.Table.from_pandas(pd.DataFrame({"doc_id": ["a"]}, index=pd.Index(["q"], name="query_id")))
-    assert list(to_pandas(table).columns) == ["doc_id", "query_id"]  # an index that was kept in a table is a column
+    assert list(to_pandas(table).columns) == ["doc_id", "query_id"]
 
 
-def test_what_is_no_frame_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    for thing, name in (([1], "list"), ({"a": [1]}, "dict"), (FRAME["name"], "Series")):
-        with pytest.raises(InputError, match=rf"expected a frame of pandas, cudf, polars or pyarrow, found {name}"):
-            to_pandas(thing)
-    with pytest.raises(UnknownNameError, match="known: pandas, cudf, polars, pyarrow"):
+def test_other_objects_and_libraries_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    for value, name in (([1], "list"), ({"a": [1]}, "dict"), (FRAME["name"], "Series")):
+        with pytest.raises(InputError, match=f"found {name}"):
+            to_pandas(value)
+    with pytest.raises(UnknownNameError, match=r"'dask'.*pandas, cudf, polars, pyarrow"):
         in_library(FRAME, "dask")
     for library, pip in (("cudf", r'"haybale\[gpu\]"'), ("polars", "polars")):
         monkeypatch.setitem(sys.modules, library, None)
-        with pytest.raises(MissingExtraError, match=rf"{library} is not installed; pip install {pip}"):
+        with pytest.raises(MissingExtraError, match=f"pip install {pip}"):
             Run.from_frame(RANKED).to_frame(library)
 
 
 @in_every_library
-def test_runs_come_from_and_go_to_every_library(library: str) -> None:
+def test_runs_are_converted_from_and_to_every_library(library: str) -> None:
     run = Run.from_frame(RANKED)
     assert Run.from_frame(in_library(RANKED, library)) == run
     frame = run.to_frame(library)
@@ -61,18 +61,18 @@ def test_runs_come_from_and_go_to_every_library(library: str) -> None:
     numbers = pd.DataFrame({"query_id": [1, 2], "doc_id": [10, 9], "score": [1.0, 2.0]})
     assert Run.from_frame(in_library(numbers, library))["2"] == [("9", 2.0)]
     for frame, message in [
-        (RANKED.assign(query_id=["x", None, "y"]), "run: row 1 has no query_id"),
-        (RANKED[["query_id", "doc_id"]], "run: the frame has no column score"),
-        (RANKED.assign(score="high"), "run: column score: expected numbers"),
+        (RANKED.assign(query_id=["x", None, "y"]), "run: row 1 .*query_id"),
+        (RANKED[["query_id", "doc_id"]], "run: .*column score"),
+        (RANKED.assign(score="high"), "run: column score"),
     ]:
         with pytest.raises(InputError, match=message):
             Run.from_frame(in_library(frame, library))
-    with pytest.raises(InputError, match="qrels: row 1 has no doc_id"):
+    with pytest.raises(InputError, match=r"qrels: row 1 .*doc_id"):
         evaluate(run, in_library(QRELS.assign(doc_id=["x", None, "y"]), library))
 
 
 @in_every_library
-def test_measures_come_in_the_library_of_the_judgements(library: str) -> None:
+def test_measures_are_in_the_library_of_the_judgements(library: str) -> None:
     run, qrels = Run.from_frame(RANKED), in_library(QRELS, library)
     expected = evaluate(run, QRELS, ["MRR@10", "Recall@100"])
     assert expected.loc["q1"].tolist() == [0.5, 0.5]

@@ -1,4 +1,4 @@
-"""Tensors and tables on disk: what comes back is what was written, the bytes are the same, damage is named."""
+"""Test tensors, tables and manifests on disk: round trips, reproducible bytes, and errors that name damaged files."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ KINDS = ["<f8", "<f4", "<f2", "<i8", "<i4", "<i2", "|i1", "<u8", "<u4", "<u2", "
 shapes = st.lists(st.integers(0, 4), max_size=3).map(tuple)
 arrays = st.tuples(st.sampled_from(KINDS), shapes).flatmap(lambda kind: hnp.arrays(np.dtype(kind[0]), kind[1]))
 tensors = st.dictionaries(st.text(max_size=5).filter(lambda name: name != "__metadata__"), arrays, max_size=5)
-in_one_folder = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+reuse_folder = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-@in_one_folder
+@reuse_folder
 @given(written=tensors)
-def test_what_is_mapped_is_what_was_written(tmp_path: Path, written: dict[str, np.ndarray]) -> None:
+def test_mapped_tensors_equal_the_written_ones(tmp_path: Path, written: dict[str, np.ndarray]) -> None:
     path = tmp_path / "t"
     write_tensors(path, written)
     mapped, loaded = mapped_tensors(path), load_file(path)
@@ -76,23 +76,23 @@ def one(dtype: Any = "F32", shape: Any = (2,), offsets: Any = (0, 8)) -> dict[st
         file_of(one() | {"b": one()["a"]}, b"8" * 16),
     ],
 )
-def test_what_is_no_safetensors_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_invalid_safetensors_are_rejected(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "t"
     path.write_bytes(content)
     for each in (path, tmp_path / "none"):
-        with pytest.raises(FileFormatError, match="expected safetensors: "):
+        with pytest.raises(FileFormatError, match=f"{each}: .*safetensors"):
             mapped_tensors(each)
 
 
-@in_one_folder
-@given(place=st.integers(0, 400), value=st.integers(0, 255), cut=st.integers(0, 400) | st.none())
-def test_a_damaged_header_gives_arrays_of_the_file_or_an_error(
-    tmp_path: Path, place: int, value: int, cut: int | None
+@reuse_folder
+@given(position=st.integers(0, 400), value=st.integers(0, 255), cut=st.integers(0, 400) | st.none())
+def test_a_damaged_file_gives_arrays_within_the_file_or_an_error(
+    tmp_path: Path, position: int, value: int, cut: int | None
 ) -> None:
     path = tmp_path / "t"
     write_tensors(path, {"first": np.arange(6.0), "second": np.ones((2, 3), dtype=np.float32)})
     content = bytearray(path.read_bytes())
-    content[place % len(content)] = value
+    content[position % len(content)] = value
     path.write_bytes(content[:cut])
     try:
         found = mapped_tensors(path)
@@ -100,21 +100,19 @@ def test_a_damaged_header_gives_arrays_of_the_file_or_an_error(
         return
     assert sum(array.nbytes for array in found.values()) <= len(content)
     for array in found.values():
-        array.tobytes()  # reads all of it
+        array.tobytes()  # reads every byte
 
 
 SCHEMA = pa.schema([("id", pa.large_string()), ("n", pa.int64())])
 
 
-@in_one_folder
+@reuse_folder
 @given(
     ids=st.lists(st.text(max_size=3), max_size=12),
     cuts=st.lists(st.integers(0, 12), max_size=4),
     rows=st.integers(1, 9),
 )
-def test_tables_have_the_same_bytes_however_they_are_cut(
-    tmp_path: Path, ids: list[str], cuts: list[int], rows: int
-) -> None:
+def test_bytes_of_tables_do_not_depend_on_chunks(tmp_path: Path, ids: list[str], cuts: list[int], rows: int) -> None:
     table = pa.table({"id": ids, "n": list(range(len(ids)))}, schema=SCHEMA)
     ends = [0, *sorted(cuts), len(ids)]
     parts = [table.slice(a, max(0, b - a)) for a, b in pairwise(ends)]
@@ -125,39 +123,39 @@ def test_tables_have_the_same_bytes_however_they_are_cut(
     assert read_table(tmp_path / "parts", SCHEMA).equals(table)
 
 
-def test_tables_of_another_form_are_refused(tmp_path: Path) -> None:
+def test_invalid_tables_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
     path.write_bytes(b"PAR1 or not")
-    with pytest.raises(FileFormatError, match=r"t\.parquet: expected Parquet"):
+    with pytest.raises(FileFormatError, match=r"t\.parquet: .*Parquet"):
         read_table(path, SCHEMA)
     for table, message in [
-        (pa.table({"id": ["a"], "n": ["b"]}), r"expected columns id \(large_string\), n \(int64\)"),
-        (pa.table({"id": ["a", None], "n": [1, 2]}, schema=SCHEMA), "expected a value in every row"),
+        (pa.table({"id": ["a"], "n": ["b"]}), r"id \(large_string\), n \(int64\)"),
+        (pa.table({"id": ["a", None], "n": [1, 2]}, schema=SCHEMA), "'id'"),
     ]:
         write_table(path, table)
         with pytest.raises(FileFormatError, match=message):
             read_table(path, SCHEMA)
 
 
-def test_files_are_found_to_be_what_was_written(tmp_path: Path) -> None:
+def test_changed_and_missing_files_are_named(tmp_path: Path) -> None:
     for name in ("b", "a"):
         (tmp_path / name).write_text(name)
     write_manifest(tmp_path, {"format": "f"})
     manifest = read_manifest(tmp_path, "thing", {"format": "f"})
     check_files(tmp_path, manifest, ["a", "b"])
     (tmp_path / "a").write_text("other")
-    with pytest.raises(FileFormatError, match="a: its content is not what was saved: the SHA-256 differs"):
+    with pytest.raises(FileFormatError, match=r"a: .*SHA-256"):
         check_files(tmp_path, manifest, ["a", "b"])
     (tmp_path / "a").unlink()
-    with pytest.raises(FileFormatError, match="a: not found, the manifest lists it"):
+    with pytest.raises(FileFormatError, match="a: not found"):
         check_files(tmp_path, manifest, ["a", "b"])
-    with pytest.raises(FileFormatError, match=r"expected 'files' a$"):
+    with pytest.raises(FileFormatError, match="'files' a; found a, b"):
         check_files(tmp_path, manifest, ["a"])
 
 
-def test_a_signed_manifest_is_what_was_signed(tmp_path: Path) -> None:
+def test_a_wrong_checksum_is_an_error(tmp_path: Path) -> None:
     values = with_checksum({"format": "a thing", "version": 1, "n": 3})
     assert verify_checksum(tmp_path / "m.json", values) == {"format": "a thing", "version": 1, "n": 3}
     for changed in (values | {"n": 4}, values | {"more": 1}, values | {"sha256": "0" * 64}):
-        with pytest.raises(FileFormatError, match=r"m\.json: .*SHA-256 differs"):
+        with pytest.raises(FileFormatError, match=r"m\.json: .*SHA-256"):
             verify_checksum(tmp_path / "m.json", changed)

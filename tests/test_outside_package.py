@@ -1,4 +1,4 @@
-"""A ranker, an encoder and a reader of a package outside haybale, installed as a wheel, are used as haybale's own."""
+"""Test that a ranker, an encoder and a reader of another installed package work like those of haybale."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Python = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Python:
-    """Run Python in a process of its own that has the package installed, from its wheel."""
+    """Return a function that runs Python in a new process, with the package installed from its wheel."""
     folder = tmp_path_factory.mktemp("outside")
     shutil.copytree(PACKAGE, folder / "source")
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
@@ -61,21 +61,21 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Python:
 
 @pytest.fixture(scope="module")
 def notes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Forty notes in the package's own layout; the title of a note says what it is about."""
+    """Return a folder of forty notes in the layout of the package; only the title of a note names its topic."""
     folder, rng = tmp_path_factory.mktemp("notes"), np.random.default_rng(0)
-    lines, asked = [], []
+    lines, queries = [], []
     for number in range(40):
         lines.append(f"# n{number:02d} topic{number % 20}")
         lines += [" ".join(f"word{each}" for each in rng.integers(0, 50, size=8)) for _ in range(2)]
         split = "train" if number < 30 else "dev"
         text = f"topic{number % 20} word{number}"
-        asked.append(f"{split}|q{number}|{text}|n{number % 20:02d} n{number % 20 + 20:02d}")
+        queries.append(f"{split}|q{number}|{text}|n{number % 20:02d} n{number % 20 + 20:02d}")
     (folder / "notes.txt").write_text("\n".join(lines), encoding="utf-8")
-    (folder / "asked.txt").write_text("\n".join(asked), encoding="utf-8")
+    (folder / "queries.txt").write_text("\n".join(queries), encoding="utf-8")
     return folder
 
 
-def test_it_parses_nests_is_fused_saved_loaded_and_explained(python: Python, notes: Path, tmp_path: Path) -> None:
+def test_the_classes_are_used_by_every_command(python: Python, notes: Path, tmp_path: Path) -> None:
     engine, model, results = tmp_path / "engine", tmp_path / "model", tmp_path / "results"
     assert "40 documents" in python(COMMAND, "index", notes, "--out", engine, "--encoder", "trigrams(dim=64)")
     python(COMMAND, "train", engine, "--ranker", TRAINED, "--out", model)
@@ -93,11 +93,11 @@ def test_it_parses_nests_is_fused_saved_loaded_and_explained(python: Python, not
 def test_without_the_package_its_names_are_unknown() -> None:
     from haybale import InputError, parse
 
-    with pytest.raises(InputError, match="unknown ranker 'titles'"):
+    with pytest.raises(InputError, match="'titles'"):
         parse("titles")
 
 
-def test_a_clone_that_is_not_installed_finds_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clone_that_is_not_installed_finds_its_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("haybale.registry.entry_points", lambda group: ())
     for known in (COMMANDS, ENCODERS, RANKERS, READERS):
         entries = _entries(known.group)

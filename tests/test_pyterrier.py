@@ -1,4 +1,4 @@
-"""The PyTerrier transformer: PyTerrier's own conformance tests, the rankers' own rankings, pipelines without Java."""
+"""Test the PyTerrier transformer: PyTerrier's conformance tests, rankings, re-rankings and pipelines without Java."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def queries(*texts: str, **columns: Any) -> pd.DataFrame:
 
 
 def rankings(frame: pd.DataFrame) -> dict[str, list[tuple[str, float]]]:
-    """{qid: [(docno, score), …]}, of a frame whose rows are in order and whose ranks say so."""
+    """Return ``{qid: [(docno, score), …]}`` for a frame with sorted rows and correct ranks."""
     assert (frame["rank"] == frame.groupby("qid").cumcount()).all()
     return {qid: list(zip(part["docno"], part["score"], strict=True)) for qid, part in frame.groupby("qid")}
 
 
 @cache
 def engine() -> Engine:
-    """Thirty documents of words around a topic, with judged queries in train and dev."""
+    """Return an engine of thirty documents on several topics, with judged queries in train and dev."""
     return Engine(small(), encoder=TfidfEncoder(min_df=1))
 
 
@@ -67,10 +67,10 @@ def fitted(kind: Ranker, on: Engine | None = None) -> Ranker:
 
 
 def asked(n: int = 6, **columns: Any) -> pd.DataFrame:
-    """The first queries of dev, a line a paragraph."""
-    there = engine().collection.queries
+    """Return the first queries of dev; each line is a paragraph."""
+    queries = engine().collection.queries
     numbers = engine().collection.split("dev").queries[:n]
-    return pd.DataFrame({"qid": there.ids.take(numbers).to_pylist(), "query": there.texts(numbers)} | columns)
+    return pd.DataFrame({"qid": queries.ids.take(numbers).to_pylist(), "query": queries.texts(numbers)} | columns)
 
 
 def expected(run: Run) -> dict[str, list[tuple[str, float]]]:
@@ -78,9 +78,9 @@ def expected(run: Run) -> dict[str, list[tuple[str, float]]]:
 
 
 @kinds
-def test_pyterriers_own_conformance_tests(kind: Ranker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_conformance_tests_of_pyterrier(kind: Ranker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PT_TEST_TRANSFORMER_REPORTS", "0")
-    monkeypatch.setattr(pt.documentation, "objects_inv", dict)  # it would be fetched from the web, for links
+    monkeypatch.setattr(pt.documentation, "objects_inv", dict)  # would be downloaded
     transformer = to_pyterrier(fitted(kind))
     case = pt.testing.transformer_test_class(lambda: transformer)
     result = unittest.TestResult()
@@ -105,16 +105,16 @@ def test_columns() -> None:
         assert (empty["score"].dtype, empty["rank"].dtype) == (np.float64, np.int64)
     with pytest.raises(pt.validate.InputValidationError):
         transformer(pd.DataFrame(columns=["qid", "docno"]))
-    frame = asked(2, colour=["red", "blue"]).iloc[::-1]  # other columns go along
+    frame = asked(2, colour=["red", "blue"]).iloc[::-1]  # other columns are kept
     for pipeline in (to_pyterrier(fitted(KNN())), transformer >> to_pyterrier(fitted(KNN()))):
         found = pipeline(frame)
         assert found["qid"].drop_duplicates().tolist() == ["dev-1", "dev-0"]  # in the order of the queries
-        told = frame[["qid", "query", "colour"]].itertuples(index=False, name=None)
-        assert set(found[["qid", "query", "colour"]].itertuples(index=False, name=None)) == set(told)
+        given = frame[["qid", "query", "colour"]].itertuples(index=False, name=None)
+        assert set(found[["qid", "query", "colour"]].itertuples(index=False, name=None)) == set(given)
 
 
 @kinds
-def test_it_retrieves_what_the_ranker_ranks(kind: Ranker) -> None:
+def test_retrieved_rankings_equal_those_of_the_ranker(kind: Ranker) -> None:
     ranker, frame = fitted(kind), asked(own=["d1", None, "d3", np.nan, "nobody", "d2"])
     given = frame.rename(columns={"qid": "query_id", "query": "text"})
     for depth in (1, 3, 1000):
@@ -132,50 +132,50 @@ DOCUMENTS = st.lists(st.lists(TEXT, max_size=3), min_size=2, max_size=7).filter(
 
 @given(DOCUMENTS, st.lists(st.lists(TEXT, min_size=1, max_size=3), min_size=1, max_size=3), st.data())
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_few_words_make_ties_and_every_ranking_is_the_rankers(
+def test_rankings_and_re_rankings_with_ties(
     documents: list[list[str]], texts: list[list[str]], seed: st.DataObject
 ) -> None:
-    """Retrieved, and re-ranked: the ranker's own ranking within the documents given, the others behind."""
-    ids = [f"d{-place % 5}{place}" for place in range(len(documents))]
-    made = Engine(collection_of(dict(zip(ids, documents, strict=True))), encoder=TfidfEncoder(min_df=1))
+    """Re-ranking gives the ranker's ranking within the given documents, followed by all others."""
+    ids = [f"d{-position % 5}{position}" for position in range(len(documents))]
+    built = Engine(collection_of(dict(zip(ids, documents, strict=True))), encoder=TfidfEncoder(min_df=1))
     own = [seed.draw(st.sampled_from([None, *ids])) for _ in texts]
     frame = queries(*("\n".join(text) for text in texts), own=own)
     kind = seed.draw(st.sampled_from([BM25(), BM25("document"), KNN(), PARM("rrf"), RRF(BM25(), KNN())]))
-    ranker, depth = fitted(kind, made), seed.draw(st.integers(1, 8))
+    ranker, depth = fitted(kind, built), seed.draw(st.integers(1, 8))
     transformer = to_pyterrier(ranker, depth=depth)
     given = frame.rename(columns={"qid": "query_id", "query": "text"})
     assert rankings(transformer(frame)) == expected(ranker.rank(given, depth=depth))
     rows = [(qid, docno) for qid in frame["qid"] for docno in seed.draw(st.lists(st.sampled_from(ids), unique=True))]
     before = pd.DataFrame(rows, columns=["qid", "docno"]).merge(frame, on="qid")
-    before["rank"] = [-place for place in range(len(before))]  # the last row is first
+    before["rank"] = [-position for position in range(len(before))]  # the last row has the first rank
     found = rankings(transformer(before))
     for row, (qid, text) in enumerate(zip(frame["qid"], texts, strict=True)):
-        docs = [docno for asker, docno in rows if asker == qid and docno != own[row]]
-        is_any = any(documents[ids.index(docno)] for docno in docs)  # else there is nothing to search
-        ranked = ranker.rank({"x": text}, within=docs)["x"] if is_any else []
+        docs = [docno for query, docno in rows if query == qid and docno != own[row]]
+        has_text = any(documents[ids.index(docno)] for docno in docs)
+        ranked = ranker.rank({"x": text}, within=docs)["x"] if has_text else []
         lowest = min([0.0, *(score for _, score in ranked)])
-        behind = [docno for docno in docs[::-1] if docno not in dict(ranked)]
-        ranked += [(docno, lowest - 1 - place) for place, docno in enumerate(behind)]
+        not_found = [docno for docno in docs[::-1] if docno not in dict(ranked)]
+        ranked += [(docno, lowest - 1 - position) for position, docno in enumerate(not_found)]
         assert found.get(qid, []) == ranked[:depth]
 
 
-def test_paragraphs_are_lines_or_what_a_splitter_makes() -> None:
+def test_queries_are_split_into_paragraphs() -> None:
     ranker = fitted(PARM("rrf"))
     [[first, second, third]] = [text.split("\n") for text in asked(2)["query"][1:]]
-    apart = expected(ranker.rank({"q0": [first, second, third]}))
-    assert rankings(to_pyterrier(ranker)(queries(f"{first}\n\n {second} \n{third}"))) == apart
-    split = to_pyterrier(ranker, splitter=lambda text: text.split(". "))
-    assert rankings(split(queries(f"{first}. {second}. {third}"))) == apart
+    split = expected(ranker.rank({"q0": [first, second, third]}))
+    assert rankings(to_pyterrier(ranker)(queries(f"{first}\n\n {second} \n{third}"))) == split
+    by_function = to_pyterrier(ranker, splitter=lambda text: text.split(". "))
+    assert rankings(by_function(queries(f"{first}. {second}. {third}"))) == split
     by_name = to_pyterrier(ranker, splitter="blank-lines")
-    assert rankings(by_name(queries(f"{first}\n\n{second}\n\n{third}"))) == apart
-    assert rankings(by_name(queries(f"{first}\n{second}\n{third}"))) != apart
+    assert rankings(by_name(queries(f"{first}\n\n{second}\n\n{third}"))) == split
+    assert rankings(by_name(queries(f"{first}\n{second}\n{third}"))) != split
     for splitter in (lambda text: [], lambda text: ["dogs", " "], str.strip):
-        with pytest.raises(InputError, match="query 'q0': the splitter"):
+        with pytest.raises(InputError, match=r"'q0'.*splitter"):
             to_pyterrier(ranker, splitter=splitter)(queries(first))
 
 
-def test_the_query_and_other_columns_of_a_row_stay_with_its_document() -> None:
-    """As after the operator +, a query stands in some of its rows only."""
+def test_columns_stay_with_their_documents() -> None:
+    """Only some rows of a query have its text, as after the operator +."""
     one, two = asked(2)["query"]
     frame = pd.DataFrame(
         {"qid": [*"2121", "2", "2"], "docno": ["d4", "d1", "d1", "d2", "d9", "d23"], "colour": [*"abcdef"]}
@@ -196,8 +196,8 @@ def test_the_query_and_other_columns_of_a_row_stay_with_its_document() -> None:
     assert len(transformer(frame[frame["docno"] == "d1"].assign(own="d1"))) == 0
 
 
-def test_documents_behind_keep_their_order() -> None:
-    """Of rank, else of score, else as they come; a ranker that finds none of them changes nothing."""
+def test_documents_that_are_not_found_keep_their_order() -> None:
+    """Their order is by rank if there is one, else by score, else by row."""
     transformer = to_pyterrier(fitted(BM25()))
     frame = pd.DataFrame({"qid": "q", "query": "nothing", "docno": ["d3", "d1", "d2"]})
     assert transformer(frame)["docno"].tolist() == ["d3", "d1", "d2"]
@@ -206,32 +206,32 @@ def test_documents_behind_keep_their_order() -> None:
     assert transformer(frame)["score"].tolist() == [-1, -2, -3]
 
 
-def test_what_is_refused() -> None:
+def test_invalid_input_is_rejected() -> None:
     ranker = fitted(BM25())
-    with pytest.raises(NotFittedError, match="bm25 is not fitted"):
+    with pytest.raises(NotFittedError, match="bm25"):
         to_pyterrier(BM25())
-    with pytest.raises(InputError, match="'depth' parameter of to_pyterrier"):
+    with pytest.raises(InputError, match="'depth'"):
         to_pyterrier(ranker, depth=0)
     with pytest.raises(UnknownNameError, match="'pages'"):
         to_pyterrier(ranker, splitter="pages")
-    gone = pd.DataFrame({"qid": "q", "query": "dogs", "docno": ["d1", "d2"], "own": "a"})  # of a document that went
-    assert sorted(to_pyterrier(ranker)(gone)["docno"]) == ["d1", "d2"]
-    with pytest.raises(InputError, match="unknown document id 'd99'"):
+    removed = pd.DataFrame({"qid": "q", "query": "dogs", "docno": ["d1", "d2"], "own": "a"})  # an unknown own document
+    assert sorted(to_pyterrier(ranker)(removed)["docno"]) == ["d1", "d2"]
+    with pytest.raises(InputError, match="'d99'"):
         to_pyterrier(ranker)(queries("dogs", docno="d99"))
     for text in (" ", None):
         for columns in ({}, {"docno": "d1"}):
-            with pytest.raises(InputError, match="query 'q1' has no text"):
+            with pytest.raises(InputError, match="'q1'"):
                 to_pyterrier(ranker)(queries("dogs", text, **columns))
 
 
-def test_without_pyterrier_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pyterrier_the_error_has_the_pip_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "haybale.pyterrier")
     monkeypatch.setitem(sys.modules, "pyterrier", None)
     with pytest.raises(MissingExtraError, match=r'pip install "haybale\[pyterrier\]"'):
         importlib.import_module("haybale.pyterrier")
 
 
-def test_a_cutoff_is_ranked_for() -> None:
+def test_a_cutoff_becomes_the_depth() -> None:
     pipeline = to_pyterrier(fitted(BM25()), depth=9) % 2
     fused = pipeline.compile()
     assert fused.depth == 2

@@ -1,4 +1,4 @@
-"""Stages of work: seconds that count once, whoever listens, and that a failure does not lose."""
+"""Test the seconds of stages: nested stages, stages that fail, nested recorders and threads."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from haybale.timing import record_timings, timed
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """A clock that stands until it is moved."""
+    """A clock that the test advances."""
     now = [100.0]
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
     return now
 
 
-def test_a_stage_counts_without_the_stages_within(clock: list[float]) -> None:
+def test_seconds_of_nested_stages_count_once(clock: list[float]) -> None:
     reports: list[tuple[str, float]] = []
     with record_timings(lambda name, seconds: reports.append((name, seconds))) as stages:
         with timed("outer"):
@@ -31,11 +31,11 @@ def test_a_stage_counts_without_the_stages_within(clock: list[float]) -> None:
         with timed("inner"):
             clock[0] += 5
     assert stages.seconds == {"innermost": 100, "inner": 15, "outer": 3}
-    assert list(stages.seconds) == ["innermost", "inner", "outer"]  # as they first ended
+    assert list(stages.seconds) == ["innermost", "inner", "outer"]  # in the order of their first ends
     assert reports == [("innermost", 100), ("inner", 10), ("outer", 3), ("inner", 15)]
 
 
-def test_a_stage_that_fails_counts_too(clock: list[float]) -> None:
+def test_stages_that_fail_are_measured(clock: list[float]) -> None:
     with record_timings() as stages:
         with pytest.raises(KeyError), timed("outer"), timed("inner"):  # noqa: PT012
             clock[0] += 4
@@ -45,7 +45,7 @@ def test_a_stage_that_fails_counts_too(clock: list[float]) -> None:
     assert stages.seconds == {"inner": 4, "outer": 0, "next": 1}
 
 
-def test_who_listens_within_hears_alone_and_so_do_threads(clock: list[float]) -> None:
+def test_the_innermost_recorder_of_the_same_thread_measures(clock: list[float]) -> None:
     def work() -> None:
         with timed("elsewhere"):
             pass

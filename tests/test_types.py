@@ -1,4 +1,4 @@
-"""What a type checker sees of the public names."""
+"""Test that every public name exists, and that mypy checks calls of the public functions."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def test_every_public_name_exists() -> None:
         haybale.nothing  # noqa: B018
 
 
-def test_mypy_refuses_wrong_calls_and_accepts_right_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In one run, which shares the cache of ``make check``."""
+def test_mypy_accepts_valid_calls_and_rejects_invalid_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One run checks all files, with the cache of ``make check``."""
     mypy = pytest.importorskip("mypy.api")
     monkeypatch.chdir(ROOT)
     files = [str(TYPING / name) for name in ("right.py", "wrong.py")]

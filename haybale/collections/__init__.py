@@ -1,4 +1,4 @@
-"""Documents, passages, queries and judgements in memory; one reader a file."""
+"""Hold documents, passages, queries and judgements in memory; each layout has its own reader in ``readers/``."""
 
 from haybale.collections.builder import CollectionBuilder
 from haybale.collections.collection import Collection, Links, Passages, Queries, Sections, Split

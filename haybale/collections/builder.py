@@ -1,6 +1,6 @@
-"""Assemble a :class:`Collection` document by document, and refuse invalid input.
+"""Assemble a :class:`Collection` document by document, and reject invalid input.
 
-Readers pass the place that they are reading (``at``), so that every error names file and line.
+Readers pass their position as ``at`` (file and line), so that every error names it.
 """
 
 from __future__ import annotations
@@ -25,16 +25,15 @@ from haybale.collections.collection import (
     indptr_from_counts,
     strings_of,
 )
-from haybale.collections.ids import Ints, Strings
+from haybale.collections.ids import Ints, Strings, check_characters
 from haybale.errors import FileFormatError, InputError, told_apart
 from haybale.parameters import check_parameters, one_of
 
 At = tuple[Path, int] | None  # file and line
-MISSING_JUDGEMENTS = {"missing_judgements": one_of(["refuse", "skip"])}
 
 
 class StringColumn:
-    """Collects strings; 65,536 at a time move into one Arrow chunk."""
+    """A growing column of strings; every 65,536 of them become one Arrow chunk."""
 
     def __init__(self) -> None:
         self._chunks: list[pa.Array] = []
@@ -50,32 +49,38 @@ class StringColumn:
         self._buffer = []
 
     def finish(self, order: Ints) -> Strings:
-        """Return the column in another order."""
+        """Return the strings in the given order."""
         self._flush()
         strings = pa.chunked_array(self._chunks, type=pa.large_string())
-        # Files usually list the passages of a document together, and the order is rising.
+        # Files usually list the passages of a document together, so that nothing has to be reordered.
         return strings if (np.diff(order) == 1).all() else strings.take(pa.array(order))
 
 
 class CollectionBuilder:
-    """Collects documents, queries and judgements, in this order; :meth:`build` returns the collection.
+    """Build a collection from documents, queries and judgements, added in this order; :meth:`build` returns it.
 
-    Each of these is refused with one error: a document, passage, section or query id used twice; an empty query; a
-    judgement or link of an unknown id; two grades for one pair, or one of more than 32 bits; a collection
-    without a passage; half of a surrogate pair in an id, title or text; a NUL in an id.
-    Passages of only whitespace are left out, with one warning that counts them.
+    Passages of only whitespace are left out; one warning counts them.
 
     Parameters
     ----------
     name : str
     language : str, optional
-        Language of the texts; None: detected.
+        Language of the texts, for stop words and stemming; by default it is detected.
     missing_judgements : {"refuse", "skip"}, default "refuse"
-        Whether judgements of unknown documents are an error, or are skipped and counted by one warning.
+        What to do with judgements of unknown documents: raise an error, or skip them and count them in one warning.
+
+    Raises
+    ------
+    InputError
+        A document, passage, section or query id occurs twice; a query is empty; a judgement or link names an unknown
+        id; one pair has two grades, or a grade does not fit into 32 bits; the collection has no passage; an id, title
+        or text contains a lone surrogate; an id contains a NUL character. With ``at`` the error is a
+        :class:`FileFormatError` that names file and line.
     """
 
     def __init__(self, name: str, language: str | None = None, missing_judgements: str = "refuse") -> None:
-        check_parameters("CollectionBuilder", {"missing_judgements": missing_judgements}, MISSING_JUDGEMENTS)
+        allowed = {"missing_judgements": one_of(["refuse", "skip"])}
+        check_parameters("CollectionBuilder", {"missing_judgements": missing_judgements}, allowed)
         self.name = name
         self.language = language
         self.missing_judgements = missing_judgements
@@ -83,8 +88,8 @@ class CollectionBuilder:
         self._documents: dict[str, int] = {}
         self._doc_ids: list[str] = []
         self._titles: list[str] = []
-        self._in_document = array("q")  # number of passages of each document so far
-        self._given: dict[str, int] = {}  # explicit passage ids, with their numbers
+        self._passage_counts = array("q")  # passages of each document so far
+        self._explicit_ids: dict[str, int] = {}  # explicit passage ids, with their numbers
         self._passage_ids, self._texts = StringColumn(), StringColumn()
         self._passage_doc, self._passage_section = array("q"), array("q")
         self._queries: dict[str, int] = {}
@@ -98,20 +103,20 @@ class CollectionBuilder:
         self._grades: dict[str, dict[tuple[int, int], int]] = {}
 
     def add_document(self, doc_id: str, passages: Iterable[str] = (), title: str = "", at: At = None) -> int:
-        """Add a document with its passages; return its number."""
+        """Add a document with its passages, and return its number."""
         if doc_id in self._documents:
             _fail(f"duplicate document id {doc_id!r}", at)
         _check_characters(at, doc_id, title)
         number = self._documents[doc_id] = len(self._doc_ids)
         self._doc_ids.append(doc_id)
-        self._in_document.append(0)
+        self._passage_counts.append(0)
         self._titles.append(title)
         for text in passages:
             self.add_passage(number, text, at=at)
         return number
 
     def document_number(self, doc_id: str) -> int | None:
-        """Return the number of a document added before, or None."""
+        """Return the number of a document that was added before, or None."""
         return self._documents.get(doc_id)
 
     def add_passage(
@@ -123,24 +128,24 @@ class CollectionBuilder:
             return
         _check_characters(at, passage_id or "", text)
         if passage_id is None:
-            passage_id = f"{self._doc_ids[document]}:{self._in_document[document]}"
-        elif passage_id in self._given:
+            passage_id = f"{self._doc_ids[document]}:{self._passage_counts[document]}"
+        elif passage_id in self._explicit_ids:
             _fail(f"duplicate passage id {passage_id!r}", at)
         else:
-            self._given[passage_id] = len(self._passage_doc)
-        self._in_document[document] += 1
+            self._explicit_ids[passage_id] = len(self._passage_doc)
+        self._passage_counts[document] += 1
         self._passage_ids.append(passage_id)
         self._texts.append(text)
         self._passage_doc.append(document)
         self._passage_section.append(section)
 
     def add_to(self, doc_id: str, text: str, passage_id: str | None = None, at: At = None) -> None:
-        """Add one passage to a document, which is added if it is new."""
+        """Add one passage to a document, and add the document first if it is new."""
         number = self._documents.get(doc_id)
         self.add_passage(self.add_document(doc_id) if number is None else number, text, passage_id, at=at)
 
     def add_section(self, document: int, section_id: str, title: str, parent: str | None, at: At = None) -> int:
-        """Add a section under ``parent`` (an id added before; None for the root); return its number."""
+        """Add a section and return its number; ``parent`` is the id of an earlier section, or None for a root."""
         if section_id in self._sections:
             _fail(f"duplicate section id {section_id!r}", at)
         _check_characters(at, section_id, title)
@@ -151,15 +156,15 @@ class CollectionBuilder:
 
     def add_internal_link(self, passage_id: str, section_id: str, at: At = None) -> None:
         """Add a link from a passage, which needs an explicit id, to a section of its own document."""
-        if passage_id not in self._given:
+        if passage_id not in self._explicit_ids:
             _fail(f"unknown passage id {passage_id!r} in an internal link", at)
-        self._links["internal"].append((self._given[passage_id], self._section(section_id, at)))
+        self._links["internal"].append((self._explicit_ids[passage_id], self._section(section_id, at)))
 
     def add_external_link(self, source_id: str, doc_id: str, at: At = None) -> None:
-        """Add a link from a passage or a section to another document that it cites."""
+        """Add a link from a passage or a section to a document that it cites."""
         target = self._document(doc_id, "an external link", at)
-        if source_id in self._given:
-            self._links["passage_to_document"].append((self._given[source_id], target))
+        if source_id in self._explicit_ids:
+            self._links["passage_to_document"].append((self._explicit_ids[source_id], target))
         else:
             self._links["section_to_document"].append((self._section(source_id, at), target))
 
@@ -171,14 +176,17 @@ class CollectionBuilder:
     def _document(self, doc_id: str, where: str, at: At) -> int:
         if doc_id not in self._documents:
             shown = told_apart(doc_id, self._documents)
-            hint = "; missing_judgements='skip' leaves such out" if where.startswith("qrels") else ""
+            hint = "; missing_judgements='skip' skips such judgements" if where.startswith("qrels") else ""
             _fail(f"{where} names document {shown}, which is not in the collection{hint}", at)
         return self._documents[doc_id]
 
     def add_query(
         self, query_id: str, paragraphs: Sequence[str], own: str | None = None, split: str | None = None, at: At = None
     ) -> None:
-        """Add a query. ``own`` is the document it was taken from; one outside the collection excludes nothing."""
+        """Add a query.
+
+        ``own`` is the id of the document that the query was taken from; an id outside the collection has no effect.
+        """
         self._check_not_empty()  # otherwise an empty collection would be reported as an unknown id
         if query_id in self._queries:
             _fail(f"duplicate query id {query_id!r}", at)
@@ -194,12 +202,12 @@ class CollectionBuilder:
             self._split_queries.setdefault(split, {})[number] = None
 
     def add_judgement(self, split: str, query_id: str, doc_id: str, grade: int = 1, at: At = None) -> None:
-        """Judge a document for a query; the query joins the split. A repeated line changes nothing."""
+        """Judge a document for a query, and add the query to the split. A repeated judgement changes nothing."""
         if query_id not in self._queries:
             shown = told_apart(query_id, self._queries)
             _fail(f"qrels of {split} name query {shown}, which does not exist", at)
         if not -(2**31) <= grade < 2**31:
-            _fail(f"a grade has 32 bits, found {grade:.3g}", at)
+            _fail(f"a grade must fit into 32 bits, found {grade:.3g}", at)
         if self.missing_judgements == "skip" and doc_id not in self._documents:
             self._n_missing += 1
             self._split_queries.setdefault(split, {})[self._queries[query_id]] = None
@@ -211,21 +219,26 @@ class CollectionBuilder:
         self._split_queries.setdefault(split, {})[pair[0]] = None
 
     def build(self, *, warn: bool = True) -> Collection:
-        """Return the checked collection. The passages of a document stand together, in the order they were added."""
+        """Return the collection. The passages of a document are adjacent, in the order in which they were added.
+
+        ``warn=False`` suppresses the warnings about passages and judgements that were left out.
+        """
         self._check_not_empty()
         _check_characters(None, "".join(self._split_queries), self.name)
         if self._n_blank and warn:
-            message = f"collection {self.name!r}: {self._n_blank} passages of only whitespace were left out"
-            warnings.warn(message, stacklevel=2)
-        if self._n_missing and warn:
-            counted = self._n_missing + sum(map(len, self._grades.values()))
             message = (
-                f"collection {self.name!r}: {self._n_missing:,} of {counted:,} judgements are of documents that are "
-                "not there and were skipped: recall is of the others"
+                f"collection {self.name!r}: {self._n_blank} passages of only whitespace were left out; remove them"
             )
             warnings.warn(message, stacklevel=2)
-        doc_offsets, order = _grouped(self._passage_doc, len(self._doc_ids))
-        section_offsets, section_order = _grouped(self._section_doc, len(self._doc_ids))
+        if self._n_missing and warn:
+            total = self._n_missing + sum(map(len, self._grades.values()))
+            message = (
+                f"collection {self.name!r}: {self._n_missing:,} of {total:,} judgements name documents that are not in "
+                "the collection; they were skipped, and recall does not count them; add the documents to include them"
+            )
+            warnings.warn(message, stacklevel=2)
+        doc_offsets, order = _group_by_document(self._passage_doc, len(self._doc_ids))
+        section_offsets, section_order = _group_by_document(self._section_doc, len(self._doc_ids))
         new_section = np.append(np.argsort(section_order), -1)  # the last entry stands for no section
         sections = of_section = links = None
         if self._sections:
@@ -250,7 +263,7 @@ class CollectionBuilder:
                 offsets=np.array(self._query_offsets),
                 own=np.array(self._own, dtype=np.int64),
             ),
-            splits={name: self._split(name) for name in in_usual_order(self._split_queries)},
+            splits={name: self._split(name) for name in sorted_splits(self._split_queries)},
             sections=sections,
             links=links,
             language=self.language,
@@ -258,37 +271,36 @@ class CollectionBuilder:
 
     def _check_not_empty(self) -> None:
         if not self._passage_doc:
-            raise InputError(f"collection {self.name!r} is empty: no document has a passage")
+            raise InputError(f"collection {self.name!r} is empty: no document has a passage; add one with text")
 
     def _split(self, name: str) -> Split:
         grades = self._grades.get(name, {})
-        queries, documents = np.array(list(grades), dtype=np.int64).reshape(-1, 2).T
-        asked = np.array(list(self._split_queries[name]), dtype=np.int64)
-        return Split(name, asked, queries, documents, np.array(list(grades.values()), dtype=np.int64))
+        judged_queries, documents = np.array(list(grades), dtype=np.int64).reshape(-1, 2).T
+        queries = np.array(list(self._split_queries[name]), dtype=np.int64)
+        return Split(name, queries, judged_queries, documents, np.array(list(grades.values()), dtype=np.int64))
 
 
-def in_usual_order(splits: Iterable[str]) -> list[str]:
-    """Return splits in order: train, dev and test first, then others by name."""
-    usual = {"train": 0, "dev": 1, "test": 2}
-    return sorted(splits, key=lambda split: (usual.get(split, 3), split))
+def sorted_splits(splits: Iterable[str]) -> list[str]:
+    """Return the names of splits in the order train, dev, test, then all others by name."""
+    first = {"train": 0, "dev": 1, "test": 2}
+    return sorted(splits, key=lambda split: (first.get(split, 3), split))
 
 
 def _fail(message: str, at: At) -> NoReturn:
-    """Raise an error that names file and line if they are known."""
     raise InputError(message) if at is None else FileFormatError(at[0], at[1], message)
 
 
 def _check_characters(at: At, name: str, *texts: str) -> None:
-    """Refuse half of a surrogate pair, which is valid in JSON but not in Arrow, and a NUL in an id."""
+    """Reject lone surrogates, which are valid in JSON but not in Arrow, and NUL characters in the id ``name``."""
     if "\0" in name:
-        _fail(f"the id {name!r} holds a NUL", at)
+        _fail(f"an id must not contain NUL characters, found {name!r}", at)
     try:
-        (name + "".join(texts)).encode()
-    except UnicodeEncodeError as error:
-        _fail(f"{error.object[error.start]!r} in an id, title or text is no character of UTF-8", at)
+        check_characters(name + "".join(texts), "an id, title or text")
+    except InputError as error:
+        _fail(str(error), at)
 
 
-def _grouped(owner: array[int], n: int) -> tuple[Ints, Ints]:
-    """Return offsets by owner, and the stable order that groups items by owner."""
-    owners = np.array(owner, dtype=np.int64)
-    return indptr_from_counts(np.bincount(owners, minlength=n)), np.argsort(owners, kind="stable")
+def _group_by_document(documents: array[int], n: int) -> tuple[Ints, Ints]:
+    """Return the offsets (n + 1,) of n documents, and the stable order that sorts items by document."""
+    numbers = np.array(documents, dtype=np.int64)
+    return indptr_from_counts(np.bincount(numbers, minlength=n)), np.argsort(numbers, kind="stable")

@@ -1,8 +1,8 @@
 """Hold a test collection in memory: documents, their passages, queries, and relevance judgements by split.
 
-Texts and ids are Arrow arrays, numbers are NumPy arrays; there is no Python object for each passage, since GerDaLIR has
-3.1 million of them. Documents, passages, sections and queries are numbered from 0 in the order of the files. Other
-packages work with these numbers; string ids serve input and output.
+Texts and ids are Arrow arrays, and numbers are NumPy arrays. There is no Python object for each passage, because a
+collection may have millions (GerDaLIR: 3.1 million). Documents, passages, sections and queries are numbered from 0 in
+the order of the files. All other packages work with these numbers; string ids are for input and output.
 """
 
 from __future__ import annotations
@@ -27,15 +27,14 @@ from haybale.errors import InputError, UnknownNameError
 if TYPE_CHECKING:
     import pandas as pd
 
-_CHUNKS = 64  # of a column; more are copied into one
+_MAX_CHUNKS = 64  # a column with more Arrow chunks is copied into one
 
 
 @dataclass(frozen=True)
 class Sections:
-    """Section trees of all documents; the sections of a document stand together.
+    """The section trees of all documents; ``doc_offsets[d]:doc_offsets[d + 1]`` are the sections of document d.
 
-    ``parents`` is the number of the enclosing section, -1 for a root; section ``s`` belongs to the document
-    ``d`` with ``doc_offsets[d] <= s < doc_offsets[d + 1]``.
+    ``parents`` has the number of the enclosing section, or -1 for a root.
     """
 
     ids: Strings  # (n_sections,)
@@ -49,10 +48,10 @@ class Sections:
 
 @dataclass(frozen=True)
 class Links:
-    """References in the text; each row is ``(from, to)`` in numbers.
+    """References in the text, as pairs ``(source, target)`` of numbers.
 
-    ``internal`` links a passage with a section of the same document; the other two link a passage, or (if the citing
-    passage is unknown) a section, with a document.
+    ``internal`` links a passage to a section of the same document. The other two link a passage to a document that it
+    cites, or a section if the citing passage is unknown.
     """
 
     internal: Ints  # (n, 2) passage -> section
@@ -60,57 +59,57 @@ class Links:
     section_to_document: Ints  # (n, 2)
 
     def renumbered(self, passages: Ints, sections: Ints, documents: Ints) -> Links:
-        """Return the links with new numbers of their ends; a link with an end of number -1 is left out."""
+        """Return the links with new numbers; each argument maps old to new numbers, and -1 drops the link."""
         ends = (passages, sections), (passages, documents), (sections, documents)
-        moved = [
+        renumbered = [
             np.stack([new[edges[:, i]] for i, new in enumerate(pair)], axis=1)
             for edges, pair in zip(vars(self).values(), ends, strict=True)
         ]
-        return Links(*(edges[(edges >= 0).all(axis=1)] for edges in moved))
+        return Links(*(edges[(edges >= 0).all(axis=1)] for edges in renumbered))
 
 
 @dataclass(frozen=True)
 class Passages:
-    """All passages; ``doc_offsets[d]:doc_offsets[d + 1]`` are those of document d."""
+    """All passages; ``doc_offsets[d]:doc_offsets[d + 1]`` are the passages of document d."""
 
     ids: Strings  # (n_passages,)
     texts: Strings  # (n_passages,)
     doc_offsets: Ints  # (n_documents + 1,)
-    sections: Ints | None = None  # (n_passages,) number of the section, if documents have sections
+    sections: Ints | None = None  # (n_passages,) section numbers, -1 for none; None if no document has sections
 
     def __len__(self) -> int:
         return len(self.ids)
 
     @cached_property
     def doc_of(self) -> Ints:
-        """Return the document of each passage, (n_passages,)."""
+        """Return the document number of each passage, (n_passages,)."""
         return np.repeat(np.arange(len(self.doc_offsets) - 1), np.diff(self.doc_offsets))
 
 
 class LazyPassages(Passages):
-    """Passages whose texts are read, or made, on first use, since ranking does not need them."""
+    """Passages whose texts are loaded on first use, because ranking does not need them."""
 
     def __init__(
         self, ids: Strings, texts: Callable[[], Strings] | Strings, doc_offsets: Ints, sections: Ints | None = None
     ) -> None:
-        vars(self).update(ids=ids, doc_offsets=doc_offsets, sections=sections, _given=texts)
+        vars(self).update(ids=ids, doc_offsets=doc_offsets, sections=sections, _source=texts)
 
     @cached_property
     def texts(self) -> Strings:
         """Return the texts, (n_passages,)."""
-        given: Any = vars(self)["_given"]  # dataclasses.replace passes texts
-        return given() if callable(given) else given
+        source: Any = vars(self)["_source"]  # a column if dataclasses.replace made this object
+        return source() if callable(source) else source
 
     def __reduce__(self) -> tuple[type[Passages], tuple[Any, ...]]:
-        """Pickle passages with their texts, for other processes."""
+        """Pickle the passages with their texts, since a function cannot be pickled."""
         return Passages, (self.ids, self.texts, self.doc_offsets, self.sections)
 
 
 @dataclass(frozen=True)
 class Queries:
-    """Queries of one or several paragraphs: query i is ``paragraphs[offsets[i]:offsets[i + 1]]``.
+    """Queries of one or more paragraphs; ``paragraphs[offsets[i]:offsets[i + 1]]`` are the paragraphs of query i.
 
-    ``own`` is the document a query was taken from, which its ranking must leave out; -1 where there is none.
+    ``own`` has the document that each query was taken from, or -1. The ranking of the query excludes this document.
     """
 
     ids: Strings  # (n_queries,)
@@ -123,12 +122,12 @@ class Queries:
 
     @property
     def groups(self) -> Ints:
-        """Return (n_queries,) numbers; queries that were taken from one document share a number."""
+        """Return a group number for each query, (n_queries,); queries from the same document share one."""
         alone = -1 - np.arange(len(self))
         return np.unique(np.where(self.own >= 0, self.own, alone), return_inverse=True)[1]
 
     def texts(self, numbers: Sequence[int] | Ints) -> list[str]:
-        """Return the whole text of each query, its paragraphs joined by newlines."""
+        """Return the text of each query: its paragraphs, joined by newlines."""
         return ["\n".join(self.paragraphs_of(int(i))) for i in numbers]
 
     def paragraphs_of(self, number: int) -> list[str]:
@@ -136,17 +135,24 @@ class Queries:
         return list(self.paragraphs[self.offsets[number] : self.offsets[number + 1]].to_pylist())
 
     def take(self, numbers: Sequence[int] | Ints) -> Queries:
-        """Return some of the queries by number, in this order; unknown and repeated numbers are refused."""
+        """Return the queries with the given numbers, in this order.
+
+        Raises
+        ------
+        InputError
+            A number is out of range or occurs twice.
+        """
         chosen = numbers_below(numbers, len(self), "query")
-        if len(np.unique(chosen)) != len(chosen):
-            raise InputError("queries to be taken must be different ones")
+        distinct, counts = np.unique(chosen, return_counts=True)
+        if len(distinct) != len(chosen):
+            raise InputError(f"query numbers must be distinct, found {distinct[counts.argmax()]} more than once")
         rows, offsets = ragged_take(self.offsets, chosen)
         return Queries(strings_at(self.ids, chosen), strings_at(self.paragraphs, rows), offsets, self.own[chosen])
 
 
 @dataclass(frozen=True)
 class Split:
-    """The queries of one split and their judgements (grade > 0 is relevant)."""
+    """The queries of one split and their judgements; a grade above 0 means relevant."""
 
     name: str
     queries: Ints  # (n,) query numbers
@@ -155,12 +161,12 @@ class Split:
     grades: Ints  # (n_judgements,)
 
     def relevant(self) -> tuple[Ints, Ints]:
-        """Return ``(query numbers, document numbers)`` of the relevant pairs."""
+        """Return the relevant pairs as ``(query numbers, document numbers)``."""
         keep = self.grades > 0
         return self.judged_queries[keep], self.judged_documents[keep]
 
     def relevant_rows(self) -> tuple[Ints, Ints]:
-        """Return the same with the position of each query in ``queries`` instead of its number."""
+        """Return the relevant pairs as ``(positions in queries, document numbers)``."""
         queries, documents = self.relevant()
         order = np.argsort(self.queries)
         return order[np.searchsorted(self.queries, queries, sorter=order)], documents
@@ -168,18 +174,22 @@ class Split:
 
 @dataclass(frozen=True)
 class Collection:
-    """Documents, passages, queries and judgements; made by a reader of :mod:`haybale.collections`.
+    """Documents, passages, queries and judgements.
+
+    :func:`open_collection` and :class:`CollectionBuilder` create collections.
 
     Parameters
     ----------
     name : str
     doc_ids, doc_titles : (n_documents,) Arrow arrays of large_string
-    passages, queries : Passages, Queries
+    passages : Passages
+    queries : Queries
     splits : dict of str to Split
-        By name, such as ``"train"``: the queries of each with their judgements.
-    sections, links : Sections, Links, optional
+        Splits by name, such as ``"train"``.
+    sections : Sections, optional
+    links : Links, optional
     language : str, optional
-        Language of stop words and stemmer; None: detected.
+        Language of the texts, for stop words and stemming; by default it is detected.
 
     Examples
     --------
@@ -216,19 +226,19 @@ class Collection:
         return len(self.queries)
 
     def split(self, name: str) -> Split:
-        """Return the split of that name; an unknown name raises an error that lists the splits."""
+        """Return the split with the given name; an unknown name raises :class:`UnknownNameError`."""
         try:
             return self.splits[name]
         except KeyError:
             raise UnknownNameError(f"split of {self.name}", name, self.splits) from None
 
     def document_texts(self) -> list[str]:
-        """Return whole documents, their passages joined by newlines: (n_documents,) strings."""
+        """Return the text of each document: its passages, joined by newlines."""
         texts, offsets = self.passages.texts.to_pylist(), self.passages.doc_offsets
         return ["\n".join(texts[start:end]) for start, end in pairwise(offsets)]
 
     def qrels_frame(self, split: str) -> pd.DataFrame:
-        """Return the judgements of a split by id: columns ``query_id``, ``doc_id``, ``relevance``."""
+        """Return the judgements of a split as a frame with the columns ``query_id``, ``doc_id`` and ``relevance``."""
         import pandas as pd
 
         part = self.split(split)
@@ -241,7 +251,7 @@ class Collection:
         )
 
     def relevant_ids(self, split: str) -> list[list[str]]:
-        """Return the ids of the relevant documents of each query of a split, in the order of its queries."""
+        """Return, for each query of a split in order, the ids of its relevant documents."""
         part = self.split(split)
         ids: list[list[str]] = [[] for _ in part.queries]
         rows, documents = part.relevant_rows()
@@ -250,19 +260,19 @@ class Collection:
         return ids
 
     def query_numbers(self, ids: Iterable[Any]) -> Ints:
-        """Return the numbers of query ids, (n,); an unknown id raises an error that names it."""
+        """Return the numbers (n,) of query ids; an unknown id raises :class:`InputError`."""
         return self._lookups["query"].numbers(ids, "query")
 
     def passage_numbers(self, ids: Iterable[Any]) -> Ints:
-        """Return the numbers of passage ids, (n,); an unknown id raises an error that names it."""
+        """Return the numbers (n,) of passage ids; an unknown id raises :class:`InputError`."""
         return self._lookups["passage"].numbers(ids, "passage")
 
     def document_numbers(self, ids: Iterable[Any]) -> Ints:
-        """Return the numbers of document ids, (n,); an unknown id raises an error that names it."""
+        """Return the numbers (n,) of document ids; an unknown id raises :class:`InputError`."""
         return self._lookups["document"].numbers(ids, "document")
 
     def find_documents(self, ids: Iterable[Any]) -> Ints:
-        """Return the same, -1 for unknown ids."""
+        """Return the numbers (n,) of document ids, -1 for unknown ids."""
         return self._lookups["document"].find(ids, "document")
 
     @cached_property
@@ -271,15 +281,19 @@ class Collection:
         return {kind: Lookup(ids) for kind, ids in columns.items()}
 
     def take(self, documents: Sequence[int] | Ints) -> Collection:
-        """Return some of the documents, by rising numbers (n,), with all queries; they are numbered anew, from 0.
+        """Return a collection of the given documents (n,), renumbered from 0, with all queries.
 
-        Judgements and links of other documents are left out, and queries from other documents have no own document.
-        Numbers that are unknown or do not rise are refused, and documents without any passage.
+        Judgements and links of other documents are dropped. A query from another document loses its own document.
+
+        Raises
+        ------
+        InputError
+            A number is out of range, the numbers are not in ascending order, or no document has a passage.
         """
         chosen = rising_numbers(documents, self.n_documents, "document")
         rows, offsets = ragged_take(self.passages.doc_offsets, chosen)
         if not len(rows):
-            raise InputError(f"collection {self.name!r}: none of the {len(chosen)} documents to be taken has a passage")
+            raise InputError(f"collection {self.name!r}: expected documents with passages, found {len(chosen)} without")
         old, of_section = self.sections or _no_sections(self.n_documents), self.passages.sections
         numbers, section_offsets = ragged_take(old.doc_offsets, chosen)
         new_section, new = _renumbered(numbers, len(old)), _renumbered(chosen, self.n_documents)
@@ -293,8 +307,8 @@ class Collection:
         splits = {}
         for name, part in self.splits.items():
             judged = new[part.judged_documents]
-            there = judged >= 0
-            splits[name] = Split(name, part.queries, part.judged_queries[there], judged[there], part.grades[there])
+            kept = judged >= 0
+            splits[name] = Split(name, part.queries, part.judged_queries[kept], judged[kept], part.grades[kept])
         return replace(
             self,
             doc_ids=strings_at(self.doc_ids, chosen),
@@ -312,29 +326,34 @@ class Collection:
         )
 
     def extended(self, other: Collection) -> Collection:
-        """Return these documents and those of ``other``, without its queries, judgements, name and language.
+        """Return this collection with the documents of ``other`` added, but not its queries and judgements.
 
-        An id of a document, passage or section that occurs in both raises an error that names it.
+        Raises
+        ------
+        InputError
+            An id of a document, passage or section occurs in both collections.
         """
         both = (self, other)
         one, two = (part.sections or _no_sections(part.n_documents) for part in both)
         columns = (self.doc_ids, other.doc_ids), (self.passages.ids, other.passages.ids), (one.ids, two.ids)
-        for kind, (mine, others) in zip(("document", "passage", "section"), columns, strict=True):
-            if (twice := first_in_both(mine, others)) is not None:
-                raise InputError(f"{kind} id {twice!r} is in both collections")
+        for kind, (ids, other_ids) in zip(("document", "passage", "section"), columns, strict=True):
+            if (shared := first_in_both(ids, other_ids)) is not None:
+                raise InputError(f"{kind} id {shared!r} is in both collections, expected new ids; rename or remove it")
 
-        def behind(mine: Ints, more: Ints) -> Ints:
-            """Join numbers of sections; -1 stays."""
-            return np.concatenate([mine, np.where(more < 0, -1, more + len(one))])
+        def joined_section_numbers(first: Ints, second: Ints) -> Ints:
+            return np.concatenate([first, np.where(second < 0, -1, second + len(one))])
 
         sections = Sections(
             ids=joined_strings(one.ids, two.ids),
             titles=joined_strings(one.titles, two.titles),
-            parents=behind(one.parents, two.parents),
+            parents=joined_section_numbers(one.parents, two.parents),
             doc_offsets=joined_offsets(one.doc_offsets, two.doc_offsets),
         )
         given = [part.passages.sections for part in both]
-        of_passages = [np.full(part.n_passages, -1) if a is None else a for part, a in zip(both, given, strict=True)]
+        of_passages = [
+            np.full(part.n_passages, -1) if numbers is None else numbers
+            for part, numbers in zip(both, given, strict=True)
+        ]
         links = self.links
         if other.links is not None:
             first = links or Links(*3 * (np.empty((0, 2), dtype=np.int64),))
@@ -349,7 +368,7 @@ class Collection:
                 ids=joined_strings(self.passages.ids, other.passages.ids),
                 texts=_Joined.of(self.passages, other.passages),
                 doc_offsets=joined_offsets(self.passages.doc_offsets, other.passages.doc_offsets),
-                sections=None if all(part is None for part in given) else behind(*of_passages),
+                sections=None if all(part is None for part in given) else joined_section_numbers(*of_passages),
             ),
             sections=None if all(part.sections is None for part in both) else sections,
             links=links,
@@ -358,7 +377,7 @@ class Collection:
     def digest(self) -> str:
         """Return the SHA-256, in hexadecimal, of documents, passages, sections, links, queries and judgements.
 
-        It does not depend on name and language, on the chunks of Arrow arrays, nor on the order of the splits.
+        The digest does not depend on the name, the language, the Arrow chunks or the order of the splits.
         """
         sha = hashlib.sha256(b"haybale collection 1")
         for name, column in self._content():
@@ -366,14 +385,14 @@ class Collection:
             if isinstance(column, np.ndarray):
                 sha.update(np.ascontiguousarray(column, dtype="<i8").ravel().data)
                 continue
-            for chunk in column.chunks:  # lengths first, which separate the strings
+            for chunk in column.chunks:  # lengths first, so that "ab", "c" differs from "a", "bc"
                 sha.update(pc.binary_length(chunk).to_numpy().astype("<i8", copy=False).data)
             for chunk in column.chunks:
                 sha.update("".join(chunk.to_pylist()).encode())
         return sha.hexdigest()
 
     def _content(self) -> Iterator[tuple[str, Strings | Ints]]:
-        """Yield all columns that exist, by name."""
+        """Yield the name and the values of every column."""
         names = sorted(self.splits)
         yield from (
             ("documents ids", self.doc_ids),
@@ -398,30 +417,36 @@ class Collection:
 
 
 def take_strings(strings: Strings, numbers: Ints) -> list[str]:
-    """Return the strings at those numbers, as a list."""
+    """Return the strings at the given positions, as a list."""
     return list(strings_at(strings, numbers).to_pylist())
 
 
 def strings_of(values: Iterable[str]) -> Strings:
-    """Return strings as a column of a collection."""
+    """Return strings as an Arrow column."""
     return pa.chunked_array([pa.array(list(values), type=pa.large_string())])
 
 
 def strings_at(strings: Strings, numbers: Ints) -> Strings:
-    """Return the strings at those numbers, as a column."""
+    """Return the strings at the given positions, as an Arrow column."""
     return strings.take(number_array(numbers))
 
 
 @dataclass(frozen=True)
 class _Joined:
-    """Concatenated texts of passages, flat however often more were added; one call reads them all."""
+    """A function that loads and concatenates the texts of several passages.
+
+    The parts of another concatenation are flattened: an engine may be extended a thousand times without deep recursion.
+    """
 
     parts: tuple[Passages, ...]
 
     @classmethod
     def of(cls, *passages: Passages) -> _Joined:
-        known = [vars(each).get("_given") for each in passages]
-        parts = [g.parts if isinstance(g, _Joined) else (p,) for g, p in zip(known, passages, strict=True)]
+        sources = [vars(part).get("_source") for part in passages]
+        parts = [
+            source.parts if isinstance(source, _Joined) else (part,)
+            for source, part in zip(sources, passages, strict=True)
+        ]
         return cls(sum(parts, ()))
 
     def __call__(self) -> Strings:
@@ -429,9 +454,9 @@ class _Joined:
 
 
 def joined_strings(*columns: Strings) -> Strings:
-    """Return concatenated columns, in few chunks."""
+    """Return the concatenated columns, in at most 64 chunks."""
     joined = pa.chunked_array([chunk for column in columns for chunk in column.chunks], type=pa.large_string())
-    return joined if joined.num_chunks <= _CHUNKS else pa.chunked_array([joined.combine_chunks()])
+    return joined if joined.num_chunks <= _MAX_CHUNKS else pa.chunked_array([joined.combine_chunks()])
 
 
 def joined_offsets(first: Ints, second: Ints) -> Ints:
@@ -440,12 +465,12 @@ def joined_offsets(first: Ints, second: Ints) -> Ints:
 
 
 def indptr_from_counts(counts: Sequence[int] | Ints) -> Ints:
-    """Return the offsets of a ragged array with rows of these lengths."""
+    """Return the offsets of a ragged array whose rows have the given lengths."""
     return np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
 
 
 def ragged_take(offsets: Ints, owners: Ints) -> tuple[Ints, Ints]:
-    """Return the item numbers of some rows of a ragged array, and the offsets of these rows.
+    """Select rows of a ragged array: return the positions of their items, and the offsets of the new array.
 
     >>> ragged_take(np.array([0, 2, 2, 5]), np.array([0, 2]))
     (array([0, 1, 2, 3, 4]), array([0, 2, 5]))
@@ -456,31 +481,33 @@ def ragged_take(offsets: Ints, owners: Ints) -> tuple[Ints, Ints]:
 
 
 def rising_numbers(numbers: Sequence[int] | Ints, n: int, kind: str) -> Ints:
-    """Return (m,) numbers below n, each above the previous one; others are refused."""
+    """Return ``numbers`` as int64 (m,); reject numbers outside 0 to n - 1 or not in strictly ascending order."""
     chosen = numbers_below(numbers, n, kind)
-    if (np.diff(chosen) <= 0).any():
-        raise InputError(f"{kind} numbers must rise, each above the one before")
+    if len(wrong := np.flatnonzero(np.diff(chosen) <= 0)):
+        before, after = chosen[wrong[0] : wrong[0] + 2]
+        raise InputError(f"{kind} numbers must be in ascending order, found {after} after {before}")
     return chosen
 
 
 def whole_numbers(numbers: Sequence[int] | Ints, what: str) -> Ints:
-    """Return (m,) whole numbers; others are refused, since NumPy would truncate them."""
+    """Return ``numbers`` as int64 (m,); reject floats, which NumPy would truncate, and booleans."""
     chosen = np.asarray(numbers)
     if chosen.ndim != 1 or (chosen.dtype.kind not in "iu" and len(chosen)):
-        raise InputError(f"expected {what} (n,), found {chosen.dtype} {chosen.shape}")
+        raise InputError(f"expected {what} as integers (n,), found {chosen.dtype} {chosen.shape}")
     return chosen.astype(np.int64, copy=False)
 
 
 def numbers_below(numbers: Sequence[int] | Ints, n: int, kind: str) -> Ints:
-    """Return (m,) numbers from 0 to n - 1, in any order; others are refused."""
+    """Return ``numbers`` as int64 (m,), in any order; reject numbers outside 0 to n - 1."""
     chosen = whole_numbers(numbers, f"{kind} numbers")
     if len(chosen) and not 0 <= chosen.min() <= chosen.max() < n:
-        raise InputError(f"{kind} numbers lie between 0 and {n - 1}, found {chosen.min()} and {chosen.max()}")
+        found = chosen.min() if chosen.min() < 0 else chosen.max()
+        raise InputError(f"{kind} numbers must be between 0 and {n - 1}, found {found}")
     return chosen
 
 
 def _renumbered(kept: Ints, n: int) -> Ints:
-    """Return (n + 1,) new numbers, -1 for items that are not kept; the last entry, for no item, is -1 too."""
+    """Map old to new numbers (n + 1,), -1 for items that are not kept; the last entry maps -1 to -1."""
     new = np.full(n + 1, -1, dtype=np.int64)
     new[kept] = np.arange(len(kept))
     return new

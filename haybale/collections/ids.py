@@ -1,4 +1,4 @@
-"""Convert ids: strings or whole numbers outside, strings inside; numbers in a column; codes into tables of ids."""
+"""Convert ids: validate them as strings, find their positions in a column, and encode them as codes into a table."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 Ints = NDArray[np.int64]
 Strings: TypeAlias = pa.ChunkedArray
-_NUL = "\0"  # ends a string in trec_eval and all that is made of it
-_checked: WeakValueDictionary[int, Strings] = WeakValueDictionary()  # tables without a NUL, which many runs share
+_NUL = "\0"  # rejected, because trec_eval and its bindings end a string at a NUL
+_checked: WeakValueDictionary[int, Strings] = WeakValueDictionary()  # tables known to have no NUL; many runs share one
 
 
 def as_id(value: Any, what: str) -> str:
-    """Return an id, a string or a whole number, as a plain string; ``what`` begins the error.
+    """Return an id, given as a string or a whole number, as a string; error messages begin with ``what``.
 
     >>> as_id(np.int64(7), "query ids")
     '7'
@@ -43,38 +43,40 @@ def as_id(value: Any, what: str) -> str:
 
 
 def as_ids(values: Iterable[Any], what: str) -> list[str]:
-    """Return each as :func:`as_id` does; ids with a NUL, or that cannot be written as UTF-8, are refused too."""
+    """Convert each id as :func:`as_id` does, and reject ids with NUL characters or lone surrogates."""
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-        one = "one string: " if isinstance(values, str | bytes) else ""
-        raise InputError(f"{what}: expected a sequence of ids, found {one}{values!r}")
+        raise InputError(f"{what}: expected a sequence of ids, found {values!r}")
     if isinstance(values, pa.Array | pa.ChunkedArray):
         values = values.to_pylist()
     ids = [value if type(value) is str else as_id(value, what) for value in values]
-    together = "".join(ids)  # one pass over all
-    if _NUL in together:
-        raise InputError(f"{what}: {next(name for name in ids if _NUL in name)!r} holds a NUL")
-    check_characters(together, what)
+    joined = "".join(ids)  # faster than a check of each id
+    if _NUL in joined:
+        wrong = next(name for name in ids if _NUL in name)
+        raise InputError(f"{what}: expected ids without NUL characters, found {wrong!r}")
+    check_characters(joined, what)
     return ids
 
 
 def check_characters(text: str, what: str) -> None:
-    """Refuse half of a surrogate pair, which Python's strings and JSON can hold and UTF-8 cannot."""
+    """Reject lone surrogates, which Python strings and JSON can contain but UTF-8 cannot."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise InputError(f"{what}: {error.object[error.start]!r} is no character of UTF-8") from None
+        wrong = error.object[error.start]
+        raise InputError(f"{what}: expected UTF-8 characters, found the lone surrogate {wrong!r}") from None
 
 
 def distinct_ids(values: Iterable[Any], what: str) -> list[str]:
-    """Return ids as :func:`as_ids` does; an id that occurs twice is refused."""
+    """Convert ids as :func:`as_ids` does, and reject an id that occurs twice."""
     ids = as_ids(values, what)
     if len(set(ids)) != len(ids):
-        raise InputError(f"{what}: {Counter(ids).most_common(1)[0][0]!r} occurs twice")
+        repeated = Counter(ids).most_common(1)[0][0]
+        raise InputError(f"{what}: {repeated!r} occurs twice, expected unique ids; rename or remove one")
     return ids
 
 
 def id_strings(values: Iterable[Any], kind: str) -> Strings:
-    """Return ids as a column of large strings; an Arrow column is not copied. ``kind`` says of what they are ids.
+    """Return ids as a column of large strings, without copying an Arrow column; ``kind`` is for error messages.
 
     >>> id_strings(["a", 7], "document").to_pylist()
     ['a', '7']
@@ -85,7 +87,7 @@ def id_strings(values: Iterable[Any], kind: str) -> Strings:
 
 
 def id_codes(column: pd.Series, what: str) -> tuple[Ints, list[str]]:
-    """Return (n,) codes of a column of ids, and the list of distinct ids in the order they first occur.
+    """Return the codes (n,) of a column of ids, and the distinct ids in the order of their first occurrence.
 
     >>> import pandas as pd
     >>> codes, ids = id_codes(pd.Series([7, "b", "7"], dtype=object), "run")
@@ -96,40 +98,40 @@ def id_codes(column: pd.Series, what: str) -> tuple[Ints, list[str]]:
 
     try:
         codes, found = pd.factorize(column)
-    except UnicodeEncodeError:  # half a character, which pandas cannot hash
+    except UnicodeEncodeError:  # a lone surrogate, which pandas cannot hash
         as_ids(column.tolist(), what)
         raise
-    again, distinct = pd.factorize(np.array(as_ids(found.tolist(), what), dtype=object))  # 7 and "7" are one id
-    return again[codes].astype(np.int64), distinct.tolist()
+    merged, distinct = pd.factorize(np.array(as_ids(found.tolist(), what), dtype=object))  # 7 and "7" are one id
+    return merged[codes].astype(np.int64), distinct.tolist()
 
 
 def id_table(doc_ids: Iterable[Any]) -> Strings:
-    """Return distinct document ids as a column of strings; an Arrow column, which indexes share, is kept."""
+    """Return distinct document ids as a column of strings; an Arrow column is returned as it is, for sharing."""
     if isinstance(doc_ids, pa.ChunkedArray) and _is_strings(doc_ids.type):
         if _checked.get(id(doc_ids)) is not doc_ids:
             if pc.any(pc.match_substring(doc_ids, _NUL)).as_py():
-                as_ids(doc_ids, "document ids")  # raises, and names it
+                as_ids(doc_ids, "document ids")  # raises an error that names the id
             _checked[id(doc_ids)] = doc_ids
         return doc_ids
     return pa.chunked_array([pa.array(distinct_ids(doc_ids, "document ids"), type=pa.large_string())])
 
 
 def in_order_of_ids(table: Strings, codes: Ints) -> tuple[Ints, Ints]:
-    """Return the distinct codes into a table, sorted by id; and the position of each of the (n,) codes among them.
+    """Return the distinct ones of ``codes`` (n,), sorted by id, and the position (n,) of each code among them.
 
-    >>> distinct, places = in_order_of_ids(id_table(["b", "c", "a"]), np.array([1, 2, 1]))
-    >>> distinct.tolist(), places.tolist()
+    >>> distinct, positions = in_order_of_ids(id_table(["b", "c", "a"]), np.array([1, 2, 1]))
+    >>> distinct.tolist(), positions.tolist()
     ([2, 1], [1, 0, 1])
     """
-    used, of = np.unique(codes, return_inverse=True)
-    order = numbers_of(pc.sort_indices(table.take(number_array(used))))  # bytes of UTF-8 are sorted as code points are
-    places = np.empty(len(used), dtype=np.int64)
-    places[order] = np.arange(len(used))
-    return used[order], places[of]
+    used, inverse = np.unique(codes, return_inverse=True)
+    order = numbers_of(pc.sort_indices(table.take(number_array(used))))  # by UTF-8 bytes: the order of code points
+    positions = np.empty(len(used), dtype=np.int64)
+    positions[order] = np.arange(len(used))
+    return used[order], positions[inverse]
 
 
 def in_one_table(tables: Sequence[Strings], codes: Sequence[Ints]) -> tuple[Strings, list[Ints]]:
-    """Return one table for codes (n_i,) into several tables (the one that all share, or a new one), and the new codes.
+    """Translate codes (n_i,) into several tables to codes into one table, which is reused if all tables are equal.
 
     >>> table, codes = in_one_table([id_table(["a", "b"]), id_table(["c", "b"])], [np.array([1]), np.array([1, 0])])
     >>> table.to_pylist(), [part.tolist() for part in codes]
@@ -148,14 +150,14 @@ def in_one_table(tables: Sequence[Strings], codes: Sequence[Ints]) -> tuple[Stri
 
 
 class Lookup:
-    """Finds the positions of ids in a column of distinct strings; the hash table is made on first use.
+    """Find the positions of ids in a column of distinct strings; a hash table is built on first use.
 
     >>> lookup = Lookup(pa.chunked_array([["bgb", "stgb"]]))
     >>> lookup.numbers(["stgb", "bgb"], "document")
     array([1, 0])
     >>> lookup.numbers(["StGB"], "document")
     Traceback (most recent call last):
-    haybale.errors.InputError: unknown document id 'StGB'
+    haybale.errors.InputError: unknown document id 'StGB'; give one of the 2 document ids, such as 'bgb'
     """
 
     def __init__(self, ids: Strings) -> None:
@@ -166,23 +168,26 @@ class Lookup:
         return {name: number for number, name in enumerate(self.ids.to_pylist())}
 
     def find(self, ids: Iterable[Any], kind: str) -> Ints:
-        """Return the numbers of ids, (n,); -1 for unknown ids."""
-        asked, known = as_ids(ids, f"{kind} ids"), self._number_of
-        return np.fromiter((known.get(each, -1) for each in asked), np.int64, len(asked))
+        """Return the positions (n,) of ids, -1 for unknown ids."""
+        names, known = as_ids(ids, f"{kind} ids"), self._number_of
+        return np.fromiter((known.get(name, -1) for name in names), np.int64, len(names))
 
     def numbers(self, ids: Iterable[Any], kind: str) -> Ints:
-        """Return the same; an unknown id raises an error that names it."""
-        asked = as_ids(ids, f"{kind} ids")
-        found = self.find(asked, kind)
+        """Return the positions (n,) of ids; an unknown id raises :class:`InputError`."""
+        names = as_ids(ids, f"{kind} ids")
+        found = self.find(names, kind)
         if (found < 0).any():
-            raise InputError(f"unknown {kind} id {told_apart(asked[int(found.argmin())], self.ids.to_pylist())}")
+            known = self.ids.to_pylist()
+            shown = told_apart(names[int(found.argmin())], known)
+            example = f", such as {known[0]!r}" if known else ""
+            raise InputError(f"unknown {kind} id {shown}; give one of the {len(known):,} {kind} ids{example}")
         return found
 
 
 def first_in_both(some: Strings, others: Strings) -> str | None:
-    """Return the first id of a column that occurs in another too, or None."""
-    both = pc.index(pc.is_in(some, value_set=others.combine_chunks()), True).as_py()
-    return None if both < 0 else some[both].as_py()
+    """Return the first id of a column that also occurs in another column, or None."""
+    position = pc.index(pc.is_in(some, value_set=others.combine_chunks()), True).as_py()
+    return None if position < 0 else some[position].as_py()
 
 
 def _is_strings(kind: pa.DataType) -> bool:

@@ -1,4 +1,4 @@
-"""Open a collection by name or folder; a folder's layout is recognised by its files."""
+"""Open a collection by its name or folder; the layout of a folder is recognised by its files."""
 
 from __future__ import annotations
 
@@ -24,31 +24,34 @@ def open_collection(name: str | Path, layout: str | None = None, *, missing_judg
     ----------
     name : str or Path
         ``"pydocs"``, ``"ir_datasets:<id>"``, or a folder in the layout of one of the
-        :data:`~haybale.collections.READERS`; it may hold documents alone.
+        :data:`~haybale.collections.READERS`. The folder may contain documents only.
     layout : str, optional
-        The name of a reader, for a folder that fits several; None: recognised by its files.
+        The name of a reader. By default the layout is recognised by the files; set it if a folder fits several.
     missing_judgements : {"refuse", "skip"}, default "refuse"
-        Whether judgements of documents that a folder does not have are an error, or are skipped and counted. (Those
-        of ir_datasets are always skipped and counted.)
+        What to do with judgements of documents that are not in the folder: raise an error, or skip them and count
+        them in one warning. Judgements of ir_datasets are always skipped and counted.
 
     Raises
     ------
     InputError
-        A folder that does not exist, that holds the files of no layout, or of more than one (give ``layout`` then);
-        and what the readers refuse.
+        The folder does not exist, or it fits no layout or several.
+    FileFormatError
+        A file is not in the format of its layout.
     """
     return _find_reader(name, layout).read(str(name), missing_judgements=missing_judgements)
 
 
 def read_documents(source: str | Path | Collection, layout: str | None = None, *, warn: bool = True) -> Collection:
-    """Return the documents of a collection, without reading the queries and judgements of a folder or dataset."""
+    """Return the documents of a collection; the queries and judgements of a folder or dataset are not read."""
     if isinstance(source, Collection):
         return source
     return _find_reader(source, layout).read(str(source), queries=False, warn=warn)
 
 
 def open_documents(given: Documents) -> Collection:
-    """Return documents in any form as a collection: a folder, a frame, a mapping of ids to texts or lists of passages.
+    """Return documents in any form as a collection.
+
+    The documents are a collection, a folder, a frame, or a mapping of ids to texts or lists of passages.
 
     >>> open_documents({"a": "Dogs bark.", "b": ["Taxes are due.", "In May."]})
     Collection 'documents': 2 documents, 3 passages, 0 queries ()
@@ -65,25 +68,24 @@ def open_documents(given: Documents) -> Collection:
     for doc_id, text in zip(distinct_ids(given, "document ids"), given.values(), strict=True):
         passages = list(text) if isinstance(text, Sequence) and not isinstance(text, str) else [text]
         if not all(isinstance(passage, str) for passage in passages):
-            raise InputError(f"document {doc_id!r}: expected a text or a list of passages, found {text!r}")
+            raise InputError(f"document {doc_id!r}: expected a text or a list of passages, found {text!r:.80}")
         builder.add_document(doc_id, passages)
     return builder.build()
 
 
 def source_of(name: str | Path) -> str:
-    """Return a name that opens the same collection from any working directory: a folder's is its absolute path."""
-    return str(name) if _by_name(name) is not None else str(Path(name).absolute())
+    """Return a name that opens the same collection from any working directory; a folder becomes an absolute path."""
+    return str(name) if _named_reader(name) is not None else str(Path(name).absolute())
 
 
-def _by_name(source: str | Path) -> Reader | None:
-    """Return the reader of a collection that is no folder, such as ``"pydocs"``."""
+def _named_reader(source: str | Path) -> Reader | None:
+    """Return the reader of a collection that is not a folder, such as ``"pydocs"``, or None."""
     named = (reader for _, reader in READERS.items() if not isinstance(reader, FolderReader))
     return next((reader for reader in named if reader.recognises(str(source))), None)
 
 
 def _find_reader(source: str | Path, layout: str | None) -> Reader:
-    """Return the reader of that layout, or the one that recognises a name or folder."""
-    if (named := _by_name(source)) is not None:
+    if (named := _named_reader(source)) is not None:
         return named
     if layout is not None:
         return READERS[layout]
@@ -91,12 +93,12 @@ def _find_reader(source: str | Path, layout: str | None) -> Reader:
     folder = Path(source)
     with reading(folder):
         if not folder.is_dir():
-            raise InputError(f"{folder}: no such folder; expected 'pydocs' or the folder of a collection")
+            raise InputError(f"{folder}: no such folder; give 'pydocs' or the folder of a collection")
         found = [reader for reader in readers if reader.recognises(str(source))]
     if len(found) == 1:
         return found[0]
     if found:
         names = ", ".join(reader.name for reader in found)
-        raise InputError(f"{folder}: fits the layouts {names}; say which one with layout=")
+        raise InputError(f"{folder}: expected one layout, found files of {names}; choose one with layout=")
     known = ", ".join(f"{reader.expected} ({reader.name})" for reader in readers)
-    raise InputError(f"{folder}: no layout recognised; expected one of {known}, text files plain or .gz")
+    raise InputError(f"{folder}: no layout recognised; add one of {known}; text files may end in .gz")

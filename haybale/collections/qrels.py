@@ -1,9 +1,9 @@
-"""Read relevance judgements in three file formats or as frames, and TREC runs.
+"""Read relevance judgements from files or frames, and TREC runs.
 
-The number of columns decides the format of judgements:
+The number of columns determines the format of a file of judgements:
 
 2 columns   query id, document id                      (GerDaLIR; the grade is 1)
-3 columns   query id, document id, grade               (BEIR; a first line that names columns is skipped)
+3 columns   query id, document id, grade               (BEIR; a header line is skipped)
 4 columns   query id, 0, document id, grade            (TREC; separated by any white space)
 """
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from haybale.collections.builder import CollectionBuilder, in_usual_order
+from haybale.collections.builder import CollectionBuilder, sorted_splits
 from haybale.collections.ids import id_codes
 from haybale.errors import FileFormatError, InputError
 from haybale.frames import Frame, check_filled, numbers, to_pandas
@@ -27,7 +27,13 @@ if TYPE_CHECKING:
 
 
 def read_qrels(path: Path | str) -> Iterator[tuple[int, str, str, int]]:
-    """Yield ``(line number, query id, document id, grade)`` of a qrels file in any of the three forms."""
+    """Yield ``(line number, query id, document id, grade)`` of a qrels file in any of the three formats.
+
+    Raises
+    ------
+    FileFormatError
+        A line has another number of columns, or its grade is not a whole number.
+    """
     path = Path(path)
     for line, text in read_lines(path):
         columns = text.split("\t") if "\t" in text else text.split()
@@ -52,8 +58,13 @@ def read_trec_run(path: Path | str) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        Columns ``query_id``, ``doc_id``, ``score`` in the order of the lines. The rank column is not read: the score
-        decides, as in trec_eval.
+        Columns ``query_id``, ``doc_id`` and ``score``, in the order of the lines. The rank column is ignored, as in
+        trec_eval.
+
+    Raises
+    ------
+    FileFormatError
+        A line does not have six columns, or its score is not a finite number.
     """
     import pandas as pd
 
@@ -79,17 +90,17 @@ def add_qrels(builder: CollectionBuilder, split: str, path: Path) -> None:
 
 
 def add_qrels_folder(builder: CollectionBuilder, folder: Path) -> None:
-    """Add the judgements of ``qrels/{split}.tsv[.gz]``, of which at least one must exist."""
-    paths = [*folder.glob("qrels/*.tsv.gz"), *folder.glob("qrels/*.tsv")]  # the plain one counts where there are both
+    """Add the judgements of all files ``qrels/{split}.tsv[.gz]``; at least one must exist."""
+    paths = [*folder.glob("qrels/*.tsv.gz"), *folder.glob("qrels/*.tsv")]  # a plain file replaces its gzipped copy
     files = {path.name.removesuffix(".gz").removesuffix(".tsv"): path for path in paths}
     if not files:
         raise InputError(f"{folder}: expected qrels/<split>.tsv or .tsv.gz, found none")
-    for split in in_usual_order(files):
+    for split in sorted_splits(files):
         add_qrels(builder, split, files[split])
 
 
 def judgements(qrels: Frame) -> pd.DataFrame:
-    """Return the columns ``query_id``, ``doc_id`` (strings) and ``relevance`` (integers) of a frame of any library."""
+    """Convert a frame of any library to pandas: ``query_id`` and ``doc_id`` as strings, ``relevance`` as integers."""
     found = to_pandas(qrels, ["query_id", "doc_id", "relevance"], "qrels")
     check_filled(found, "qrels")
     grades = numbers(found, "relevance", "qrels")

@@ -1,4 +1,4 @@
-"""Queries in any form, parsed in one place for Python and the command line."""
+"""Parse queries in any form, for both the Python API and the command line."""
 
 from __future__ import annotations
 
@@ -23,54 +23,54 @@ Text: TypeAlias = "str | Sequence[str]"  # a whole text, or its paragraphs
 QueriesLike: TypeAlias = "Queries | Mapping[str, Text] | Sequence[Text] | Frame | str | Path"
 Columns: TypeAlias = tuple[Iterable[Any], Iterable[Text], Iterable[str | None] | None]  # ids, texts, own documents
 
-_SEVERAL = (".jsonl", ".csv", ".tsv")  # files that hold queries; any other holds one document
-_ID, _TEXT = ("query_id", "id", "_id"), ("text", "query")  # names of the columns of a CSV file
+_QUERY_FILES = (".jsonl", ".csv", ".tsv")  # files of queries; any other file is one document
+_ID, _TEXT = ("query_id", "id", "_id"), ("text", "query")  # accepted names of the columns of a CSV file
 
 
 def queries_from(collection: Collection, given: QueriesLike, paragraphs: str | None = None) -> Queries:
-    """Return queries that are given in any form.
+    """Convert queries in any form.
 
     Parameters
     ----------
     collection : Collection
-        The splits that a name may mean, and the documents that queries were taken from.
+        Defines the names of splits, and the documents that queries were taken from.
     given : Queries, mapping, sequence, frame, str or Path
-        - a mapping of query ids to a text or to the list of its paragraphs;
-        - a sequence of these, whose ids are then their positions from 0;
-        - a frame with the columns ``query_id``, ``text`` and, optionally, ``own``, the id of the document that a query
-          was taken from, which its ranking leaves out; each line of a text is a paragraph;
+        - a mapping of query ids to texts, or to lists of paragraphs;
+        - a sequence of texts or lists of paragraphs; the query ids are their positions from 0;
+        - a frame with the columns ``query_id``, ``text`` and, optionally, ``own``: the id of the document that a query
+          was taken from, which is excluded from its ranking; each line of a text is a paragraph;
         - the name of a split; any other string is one text;
-        - a path of a file, plain or ``.gz``: ``.jsonl`` with ``query_id`` (or ``_id``), ``text`` and ``own`` as in a
+        - the path of a file, plain or ``.gz``: ``.jsonl`` with ``query_id`` (or ``_id``), ``text`` and ``own`` as in a
           frame; ``.csv`` with a header of the columns ``query_id`` (or ``id``), ``text`` (or ``query``) and ``own``;
-          ``.tsv`` without a header, each line an id and a text; any other file, or ``-`` for standard input, is one
-          document, whose id is the file's name without its ending.
+          ``.tsv`` without a header, an id and a text per line; any other file, or ``-`` for standard input, is one
+          document, and its id is the name of the file without the suffix.
     paragraphs : str, optional
-        How a file with one document is split: one of :data:`~haybale.collections.SPLITTERS`; default:
+        The splitter for a file with one document, one of :data:`~haybale.collections.SPLITTERS`; by default
         ``"blank-lines"``.
 
     Raises
     ------
     InputError
-        An empty text, a query id that occurs twice, no query at all, a file or frame without the columns.
+        There is no query, a text is empty, a query id occurs twice, or a file or frame lacks a column.
     """
-    if paragraphs is not None and not (isinstance(given, Path) and _kind(given) not in _SEVERAL):
-        raise InputError("paragraphs splits one document: give a text file, or - for stdin")
+    if paragraphs is not None and not (isinstance(given, Path) and _suffix(given) not in _QUERY_FILES):
+        raise InputError(f"paragraphs={paragraphs!r} needs a single document; give a text file, or - for stdin")
     if isinstance(given, Queries):
         return given
     if isinstance(given, str) and given in collection.splits:
         return collection.queries.take(collection.splits[given].queries)
     if isinstance(given, Path):
-        return queries_of(collection, *_in_file(given, paragraphs or "blank-lines"), where=f"{given}: ")
+        return queries_of(collection, *_read_file(given, paragraphs or "blank-lines"), where=f"{given}: ")
     if isinstance(given, Mapping):
         return queries_of(collection, given, given.values())
     if isinstance(given, str | Sequence):
         texts = [given] if isinstance(given, str) else given
         return queries_of(collection, range(len(texts)), texts)
-    return queries_of(collection, *_in_frame(given))
+    return queries_of(collection, *_read_frame(given))
 
 
 def queries_argument(text: str) -> str | Path:
-    """Return what a word of the command line means: a file or ``-`` as a path, else the name of a split or a text.
+    """Return the path of a file or of standard input (``-``); return the name of a split or a text as it is.
 
     >>> queries_argument("who must pay?")
     'who must pay?'
@@ -79,10 +79,10 @@ def queries_argument(text: str) -> str | Path:
     try:
         if path == STDIN or path.is_file():
             return path
-    except (OSError, ValueError):  # a text that no file could be called
+    except (OSError, ValueError):  # the text is not a valid file name
         return text
-    if _kind(path) in (".txt", *_SEVERAL) and not any(map(str.isspace, text)):
-        raise InputError(f"{text}: no such file")
+    if _suffix(path) in (".txt", *_QUERY_FILES) and not any(map(str.isspace, text)):
+        raise InputError(f"{text}: no such file; check the path")
     return text
 
 
@@ -93,55 +93,58 @@ def queries_of(
     own: Iterable[str | None] | None = None,
     where: str = "",
 ) -> Queries:
-    """Return queries of ids and texts, each a string or a list of paragraphs; ``where`` begins an error.
+    """Return queries from ids and texts, each a string or a list of paragraphs; error messages begin with ``where``.
 
-    An own document that is not in the collection excludes nothing: it may have been removed.
+    An own document that is not in the collection has no effect, because it may have been removed.
     """
     names = distinct_ids(ids, f"{where}query ids")
     if not names:
-        raise InputError(f"{where}no query")
-    found: list[list[str]] = []
+        raise InputError(f"{where}expected at least one query, found none")
+    paragraphs: list[list[str]] = []
     for name, text in zip(names, texts, strict=True):
         parts = [text] if isinstance(text, str) else text
         if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
-            raise InputError(f"{where}query {name!r}: expected a text or a list of paragraphs, found {text!r}")
-        found.append([part for part in parts if part.strip()])
-        if not found[-1]:
-            raise InputError(f"{where}query {name!r} is empty")
-        check_characters("".join(found[-1]), f"{where}query {name!r}")
-    numbers = np.full(len(names), -1, dtype=np.int64)
+            raise InputError(f"{where}query {name!r}: expected a text or a list of paragraphs, found {text!r:.80}")
+        paragraphs.append([part for part in parts if part.strip()])
+        if not paragraphs[-1]:
+            raise InputError(f"{where}query {name!r} is empty; expected at least one word, add text or remove it")
+        check_characters("".join(paragraphs[-1]), f"{where}query {name!r}")
+    own_numbers = np.full(len(names), -1, dtype=np.int64)
     known = [(row, doc_id) for row, doc_id in enumerate(own or ()) if doc_id is not None]
     if known:
-        numbers[[row for row, _ in known]] = collection.find_documents([doc_id for _, doc_id in known])
-    paragraphs = text_array([part for parts in found for part in parts])
-    columns = pa.chunked_array([text_array(names)]), pa.chunked_array([paragraphs])
-    return Queries(*columns, indptr_from_counts([len(parts) for parts in found]), numbers)
+        own_numbers[[row for row, _ in known]] = collection.find_documents([doc_id for _, doc_id in known])
+    return Queries(
+        ids=pa.chunked_array([text_array(names)]),
+        paragraphs=pa.chunked_array([text_array([part for parts in paragraphs for part in parts])]),
+        offsets=indptr_from_counts([len(parts) for parts in paragraphs]),
+        own=own_numbers,
+    )
 
 
-def _kind(path: Path) -> str:
-    """Return the ending of a file's name, without ``.gz``."""
+def _suffix(path: Path) -> str:
+    """Return the suffix of a file name, ignoring ``.gz``."""
     return Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
 
 
-def _in_file(path: Path, paragraphs: str) -> Columns:
-    match _kind(path):
+def _read_file(path: Path, paragraphs: str) -> Columns:
+    match _suffix(path):
         case ".jsonl":
-            return _in_jsonl(path)
+            return _read_jsonl(path)
         case ".csv":
-            return _in_csv(path)
+            return _read_csv(path)
         case ".tsv":
             rows = [columns for _, columns in read_tsv(path, 2, maxsplit=1)]
             return [query_id for query_id, _ in rows], [text for _, text in rows], None
     splitter, text = find_splitter(paragraphs), read_text(path)
     parts = [part.text for part in splitter(text)]
     if not parts:
-        raise FileFormatError(
-            path, None, f"no paragraph found by {paragraphs}" if text.strip() else "the text is empty"
-        )
+        empty = "the text is empty; give a file with text"
+        message = f"{paragraphs!r} finds no paragraph; choose another splitter" if text.strip() else empty
+        raise FileFormatError(path, None, message)
     return ["stdin" if path == STDIN else path.stem], [parts], None
 
 
-def _in_jsonl(path: Path) -> Columns:
+def _read_jsonl(path: Path) -> Columns:
     ids, texts, own = [], [], []
     for line, record in read_jsonl(path):
         ids.append(text_field(path, line, record, "query_id" if "query_id" in record else "_id"))
@@ -150,7 +153,7 @@ def _in_jsonl(path: Path) -> Columns:
     return ids, texts, own
 
 
-def _in_csv(path: Path) -> Columns:
+def _read_csv(path: Path) -> Columns:
     reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
     try:
         header = [name.strip().lower() for name in next(reader, [])]
@@ -165,17 +168,17 @@ def _in_csv(path: Path) -> Columns:
                 raise FileFormatError(path, reader.line_num, f"expected {len(header)} columns, found {len(cells)}")
             rows.append(dict(zip(header, cells, strict=True)))
     except csv.Error as error:
-        raise FileFormatError(path, reader.line_num, f"expected CSV: {error}") from None
+        raise FileFormatError(path, reader.line_num, f"expected CSV, found an error: {error}") from None
     own = [row["own"] or None for row in rows] if "own" in header else None
     return [row[id_column] for row in rows], [row[text_column].split("\n") for row in rows], own
 
 
-def _in_frame(given: Frame) -> Columns:
+def _read_frame(given: Frame) -> Columns:
     has_own = "own" in column_names(given)
     frame = to_pandas(given, ["query_id", "text", *(["own"] if has_own else [])], "queries")
     check_filled(frame[["query_id", "text"]], "queries")
     own = None
     if has_own:
         missing = frame["own"].isna()
-        own = [None if gone else str(doc_id) for doc_id, gone in zip(frame["own"].tolist(), missing, strict=True)]
+        own = [None if absent else str(doc_id) for doc_id, absent in zip(frame["own"].tolist(), missing, strict=True)]
     return frame["query_id"].tolist(), [str(text).split("\n") for text in frame["text"]], own

@@ -1,7 +1,6 @@
-"""Define the contract of readers: a class reads collections in one layout, and registers itself by its name.
+"""Define the interface of readers: each class reads collections in one layout, and registers itself by its name.
 
-A reader is found through an entry point of the group ``haybale.readers``, in which haybale declares its own, so adding
-one touches its own file only.
+Readers are found through the entry points of the group ``haybale.readers``, so adding one needs only a new file.
 """
 
 from __future__ import annotations
@@ -20,73 +19,74 @@ READERS: Registry[Reader] = Registry("layout", "haybale.readers")
 
 
 class Reader(ABC):
-    """Reads collections that have a name. For those in folders, subclass :class:`FolderReader`.
+    """Base class of readers of named collections. For collections in folders, subclass :class:`FolderReader`.
 
     Attributes
     ----------
     name : str
         The name of the layout, for ``open_collection(…, layout=name)`` and ``--layout``.
     expected : str
-        What the reader recognises, for messages: a file, or the name of the collection.
+        The file or the name that the reader recognises, shown in error messages.
     """
 
     name: ClassVar[str]
     expected: ClassVar[str]
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Register a reader by its name; TypeError says what the class lacks."""
+        """Register a reader by its name; raise TypeError if the class lacks a method or attribute."""
         super().__init_subclass__(**options)
         missing = undefined_methods(cls)
         named = "name" in cls.__dict__
         if not missing or named:
             missing += [attribute for attribute in ("name", "expected") if not hasattr(cls, attribute)]
             if missing:
-                raise TypeError(f"the reader {cls.__name__} does not define {', '.join(missing)}")
+                raise TypeError(f"the reader {cls.__name__} must define {', '.join(missing)}; add them to the class")
         if named:
             READERS.add(cls.name, cls(), cls)
 
     @abstractmethod
     def recognises(self, source: str) -> bool:
-        """Return whether a name or folder is a collection that this reader reads."""
+        """Return whether this reader can read the given name or folder."""
 
     @abstractmethod
     def read(
         self, source: str, *, queries: bool = True, missing_judgements: str = "refuse", warn: bool = True
     ) -> Collection:
-        """Return the collection of that name or in that folder.
+        """Read a collection.
 
         Parameters
         ----------
         source : str
+            The name or the folder of the collection.
         queries : bool, default True
-            Whether to read queries and judgements beside the documents.
+            Whether to read queries and judgements too.
         missing_judgements : {"refuse", "skip"}, default "refuse"
-            Whether judgements of documents that do not exist are an error, or are skipped and counted.
+            What to do with judgements of unknown documents: raise an error, or skip and count them.
         warn : bool, default True
-            Whether to warn of passages and judgements that were left out.
+            Whether to warn about passages and judgements that were left out.
         """
 
 
 class FolderReader(Reader):
-    """Reads folders, which it recognises by a file; a subclass defines :meth:`add_documents`.
+    """Base class of readers of folders, which are recognised by a file; a subclass defines :meth:`add_documents`.
 
     Attributes
     ----------
     expected : str
-        The name of the file with the documents, which may also be gzipped.
+        The name of the file with the documents; it may be gzipped.
     query_files : tuple of str
-        Names of files and folders, without any of which a folder holds documents alone; default: queries are always
-        read.
+        Names of files and folders with queries. If none of them exists, only documents are read. By default empty:
+        queries are always read.
     """
 
     query_files: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def add_documents(self, builder: CollectionBuilder, folder: Path) -> None:
-        """Add all documents with their passages."""
+        """Add all documents with their passages to the builder."""
 
     def add_queries(self, builder: CollectionBuilder, folder: Path) -> None:
-        """Add queries and judgements; a reader of documents alone does not define it."""
+        """Add queries and judgements to the builder; a reader of documents only does not need to define it."""
 
     def recognises(self, source: str) -> bool:
         return find_file(Path(source), self.expected) is not None
@@ -98,7 +98,7 @@ class FolderReader(Reader):
         builder = CollectionBuilder(folder.name, missing_judgements=missing_judgements)
         with reading(folder):
             if not folder.is_dir():
-                raise InputError(f"{folder}: no such folder")
+                raise InputError(f"{folder}: no such folder; give the folder of a collection")
             self.add_documents(builder, folder)
             found = [name for name in self.query_files if find_file(folder, name) or (folder / name).is_dir()]
             if queries and (found or not self.query_files):

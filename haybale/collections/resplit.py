@@ -1,4 +1,4 @@
-"""Split the documents and queries of a collection anew."""
+"""Split the documents and queries of a collection into other passages."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ PARAGRAPHS = (*SPLITTERS, "sections")
 
 
 def with_paragraphs(collection: Collection, name: str) -> Collection:
-    """Return a collection split by the splitter of that name, or by :func:`by_section` for ``"sections"``."""
+    """Split a collection with a splitter given by name, or with :func:`by_section` for ``"sections"``."""
     if name not in PARAGRAPHS:
         raise UnknownNameError("way to split paragraphs", name, PARAGRAPHS)
     return by_section(collection) if name == "sections" else resplit(collection, SPLITTERS[name])
 
 
 def resplit(collection: Collection, splitter: Splitter) -> Collection:
-    """Return the collection with its documents and queries split into other paragraphs.
+    """Split the documents and queries of a collection into other paragraphs.
 
-    The whole text is split: the passages of a document, or the paragraphs of a query, joined by newlines. The id of a
-    passage is ``<document id>:<label>``. A document or query in which the splitter finds no paragraph stays whole.
+    The passages of a document, or the paragraphs of a query, are joined by newlines and split again. The id of a new
+    passage is ``<document id>:<label>``. If the splitter finds no paragraph, the document or query becomes one passage.
     Sections and links are dropped.
 
     >>> from haybale.collections import CollectionBuilder, find_splitter
@@ -35,37 +35,38 @@ def resplit(collection: Collection, splitter: Splitter) -> Collection:
     ['dogs:1', 'dogs:2']
     """
     queries, doc_ids = collection.queries, collection.doc_ids.to_pylist()
-    split = [split_or_whole(text, splitter) for text in collection.document_texts()]
-    asked = [split_or_whole(text, splitter) for text in queries.texts(range(len(queries)))]
-    ids = [f"{doc_id}:{part.label}" for doc_id, found in zip(doc_ids, split, strict=True) for part in found]
+    of_documents = [split_or_whole(text, splitter) for text in collection.document_texts()]
+    of_queries = [split_or_whole(text, splitter) for text in queries.texts(range(len(queries)))]
+    ids = [f"{doc_id}:{part.label}" for doc_id, parts in zip(doc_ids, of_documents, strict=True) for part in parts]
     _check_unique(ids)
-    texts = strings_of(part.text for found in split for part in found)
-    paragraphs = strings_of(part.text for found in asked for part in found)
+    texts = strings_of(part.text for parts in of_documents for part in parts)
+    paragraphs = strings_of(part.text for parts in of_queries for part in parts)
     return replace(
         collection,
-        passages=Passages(strings_of(ids), texts, indptr_from_counts([len(found) for found in split])),
-        queries=replace(queries, paragraphs=paragraphs, offsets=indptr_from_counts([len(found) for found in asked])),
+        passages=Passages(strings_of(ids), texts, indptr_from_counts([len(parts) for parts in of_documents])),
+        queries=replace(queries, paragraphs=paragraphs, offsets=indptr_from_counts([len(p) for p in of_queries])),
         sections=None,
         links=None,
     )
 
 
 def by_section(collection: Collection) -> Collection:
-    """Return the collection with the passages of each section joined by newlines into one, with the section's id.
+    """Join the passages of each section, by newlines, into one passage with the id of the section.
 
-    A section is the text directly under its heading, without its subsections; the heading is not added. A new passage
-    takes the position of the first old one. A passage without a section, the tree of sections, and queries stay as
-    they are. Links start at the new passages, each once.
+    A section comprises the text directly under its heading, but neither the heading nor its subsections. A new passage
+    takes the position of its first old passage. Passages without a section, the section tree and the queries do not
+    change. Links start at the new passages, and repeated links are removed.
 
     Raises
     ------
     InputError
-        A collection without sections.
+        The collection has no sections.
     """
     passages, sections = collection.passages, collection.sections
     if sections is None or passages.sections is None:
-        raise InputError(f"collection {collection.name!r} has no sections")
-    joined: dict[tuple[bool, int], list[int]] = {}  # by section, in the order of first passages; one without is its own
+        raise InputError(f"collection {collection.name!r} has no sections; choose another way to split paragraphs")
+    # The passages to join, by section and in the order of the first one; a passage without a section stays alone.
+    joined: dict[tuple[bool, int], list[int]] = {}
     for number, section in enumerate(passages.sections.tolist()):
         joined.setdefault((section >= 0, section if section >= 0 else number), []).append(number)
     first = np.array([numbers[0] for numbers in joined.values()])
@@ -77,8 +78,11 @@ def by_section(collection: Collection) -> Collection:
         new = np.empty(len(passages), dtype=np.int64)
         for number, numbers in enumerate(joined.values()):
             new[numbers] = number
-        internal, external = _from(links.internal, new), _from(links.passage_to_document, new)
-        links = Links(internal, external, links.section_to_document)
+        links = Links(
+            internal=_with_new_sources(links.internal, new),
+            passage_to_document=_with_new_sources(links.passage_to_document, new),
+            section_to_document=links.section_to_document,
+        )
     return replace(
         collection,
         passages=Passages(
@@ -91,14 +95,14 @@ def by_section(collection: Collection) -> Collection:
     )
 
 
-def _from(edges: Ints, new: Ints) -> Ints:
-    """Return links from the new passages, duplicates removed."""
-    moved = dict.fromkeys((new[source], target) for source, target in edges.tolist())
-    return np.array(list(moved), dtype=np.int64).reshape(-1, 2)
+def _with_new_sources(edges: Ints, new: Ints) -> Ints:
+    """Return links with renumbered sources and without duplicates."""
+    renumbered = dict.fromkeys((new[source], target) for source, target in edges.tolist())
+    return np.array(list(renumbered), dtype=np.int64).reshape(-1, 2)
 
 
 def _check_unique(ids: list[str]) -> None:
-    """Refuse a passage id that occurs twice, which a colon in document ids or labels may cause."""
+    """Reject a repeated passage id; a colon in a document id or in a label may cause one."""
     passage_id, times = Counter(ids).most_common(1)[0]
     if times > 1:
-        raise InputError(f"duplicate passage id {passage_id!r} among the new paragraphs")
+        raise InputError(f"passage ids must be unique, found {passage_id!r} for two paragraphs; rename a document")

@@ -1,17 +1,17 @@
-"""Save collections: tables in Parquet, and a manifest with the SHA-256 of each. Nothing in a folder can be executed.
+"""Save and load collections: Parquet tables and a manifest with the SHA-256 of each.
 
-    manifest.json         format, version, name, language, the splits in their order, and which parts there are
-    documents.parquet     id, title, passages, sections        how many of each a document has
-    texts.parquet         id, text, section                    a row a passage, document by document
-    queries.parquet       id, paragraphs, own                  how many paragraphs, and the document it was taken from
+    manifest.json         format, version, name, language, the splits in order, and the optional parts
+    documents.parquet     id, title, passages, sections        the last two are the numbers of passages and sections
+    texts.parquet         id, text, section                    one row per passage, document by document
+    queries.parquet       id, paragraphs, own                  the number of paragraphs, and the own document
     paragraphs.parquet    text                                 query by query
-    splits.parquet        split, query                         a row a query of a split
+    splits.parquet        split, query                         one row per query of a split
     judgements.parquet    split, query, document, grade
     sections.parquet      id, title, parent                    document by document
     links.parquet         kind, source, target
 
-Documents, passages, sections and queries are named by their row in their file, from 0; -1 is none. The same collection
-gives the same bytes.
+Documents, passages, sections and queries are referred to by their row in their file, from 0; -1 means none. Equal
+collections give equal bytes, and loading a folder executes nothing.
 """
 
 from __future__ import annotations
@@ -53,17 +53,23 @@ _COLUMNS = {
     "links": {"kind": _TEXT, "source": _NUMBER, "target": _NUMBER},
 }
 _OPTIONAL = ("sections", "links")
-_LATER = ("texts", "text")  # the column that is read on first use
+_LAZY = ("texts", "text")  # the table and column that are read on first use
 _KINDS = {"name": str, "language": (str, None), "splits": [str], "parts": [str], "passages_in_sections": bool}
 
 
 def save_collection(collection: Collection, folder: Path | str) -> None:
-    """Write a collection to a new folder, whole or not at all (:class:`OutputExistsError` if it has files)."""
+    """Write a collection to a new or empty folder; after an error nothing is left there.
+
+    Raises
+    ------
+    OutputExistsError
+        The folder is not empty.
+    """
     passages, queries, sections, links = collection.passages, collection.queries, collection.sections, collection.links
     no_sections = np.zeros(collection.n_documents, dtype=np.int64)
     splits = collection.splits
 
-    def of_splits(name: str) -> Ints:
+    def joined_splits(name: str) -> Ints:
         return np.concatenate([np.empty(0, dtype=np.int64), *(getattr(split, name) for split in splits.values())])
 
     tables: dict[str, list[Any]] = {
@@ -80,18 +86,18 @@ def save_collection(collection: Collection, folder: Path | str) -> None:
         ],
         "queries": [queries.ids, np.diff(queries.offsets), queries.own],
         "paragraphs": [queries.paragraphs],
-        "splits": [_repeated((name, split.queries) for name, split in splits.items()), of_splits("queries")],
+        "splits": [_repeat_names((name, split.queries) for name, split in splits.items()), joined_splits("queries")],
         "judgements": [
-            _repeated((name, split.grades) for name, split in splits.items()),
-            *map(of_splits, ("judged_queries", "judged_documents", "grades")),
+            _repeat_names((name, split.grades) for name, split in splits.items()),
+            *map(joined_splits, ("judged_queries", "judged_documents", "grades")),
         ],
     }
     if sections is not None:
         tables["sections"] = [sections.ids, sections.titles, sections.parents]
     if links is not None:
         edges = vars(links)
-        tables["links"] = [_repeated(edges.items()), *np.concatenate(list(edges.values())).T]
-    facts = {
+        tables["links"] = [_repeat_names(edges.items()), *np.concatenate(list(edges.values())).T]
+    manifest = {
         "format": FORMAT,
         "version": VERSION,
         "name": collection.name,
@@ -108,27 +114,26 @@ def save_collection(collection: Collection, folder: Path | str) -> None:
                 for column, kind in zip(columns, types, strict=True)
             ]
             write_table(aside / f"{name}.parquet", pa.table(arrays, schema=pa.schema(_COLUMNS[name])))
-        write_manifest(aside, facts)
+        write_manifest(aside, manifest)
 
 
 def load_collection(folder: Path | str) -> Collection:
-    """Return a collection that :func:`save_collection` wrote.
+    """Load a collection that :func:`save_collection` wrote; the texts of passages are read on first use.
 
-    Parameters
-    ----------
-    folder : path
-        Texts of passages are read on first use, all else at once; :class:`FileFormatError` if a file is not as it was
-        written, or of another version.
+    Raises
+    ------
+    FileFormatError
+        The folder has no saved collection, a file has changed, or the version is another.
     """
     folder = Path(folder)
     manifest = read_manifest(folder, "collection", {"format": FORMAT, "version": VERSION}, _KINDS)
     parts = [part for part in _COLUMNS if part in manifest["parts"] or part not in _OPTIONAL]
     check_files(folder, manifest, [f"{part}.parquet" for part in parts])
     path, schemas = folder.absolute(), {part: pa.schema(_COLUMNS[part]) for part in parts}
-    now = {part: [name for name in _COLUMNS[part] if (part, name) != _LATER] for part in parts}
-    tables = {part: read_table(path / f"{part}.parquet", schemas[part], now[part]) for part in parts}
+    columns = {part: [name for name in _COLUMNS[part] if (part, name) != _LAZY] for part in parts}
+    tables = {part: read_table(path / f"{part}.parquet", schemas[part], columns[part]) for part in parts}
 
-    def later() -> Strings:
+    def read_texts() -> Strings:
         check_file(path / "texts.parquet", manifest["files"]["texts.parquet"])
         return read_table(path / "texts.parquet", schemas["texts"], ["text"])["text"]
 
@@ -137,7 +142,7 @@ def load_collection(folder: Path | str) -> Collection:
         return found
 
     def rows(part: str, name: str, value: str) -> Any:
-        """Return the numbers (n,) of the rows that have a value in a column."""
+        """Return the rows (n,) whose column ``name`` has the given value."""
         return numbers_of(pc.indices_nonzero(pc.equal(tables[part][name], text_array([value])[0])))
 
     sections = links = None
@@ -167,7 +172,7 @@ def load_collection(folder: Path | str) -> Collection:
         doc_titles=tables["documents"]["title"],
         passages=LazyPassages(
             ids=tables["texts"]["id"],
-            texts=later,
+            texts=read_texts,
             doc_offsets=indptr_from_counts(numbers("documents", "passages")),
             sections=numbers("texts", "section") if manifest["passages_in_sections"] else None,
         ),
@@ -184,6 +189,6 @@ def load_collection(folder: Path | str) -> Collection:
     )
 
 
-def _repeated(names: Iterable[tuple[str, Any]]) -> pa.Array:
-    """Return each name, repeated for each of its values."""
+def _repeat_names(names: Iterable[tuple[str, Any]]) -> pa.Array:
+    """Return a column with each name repeated once for each of its values."""
     return pa.array([name for name, values in names for _ in range(len(values))], type=_TEXT)

@@ -1,10 +1,10 @@
-"""Split documents and queries into paragraphs, by the form of the text.
+"""Split texts into paragraphs.
 
-lines          each line that is not empty, as in BEIR's layout
+lines          each non-empty line, as in BEIR's layout
 blank-lines    text between blank lines, as in plain text and Markdown
 sentences      whole sentences, merged up to a number of words
-headings       sections of plain text, by the form of their headings
-numbered       paragraphs that carry numbers, as in cases of the Federal Court of Canada (COLIEE) and patent claims
+headings       sections, recognised by the form of their headings
+numbered       numbered paragraphs, as in cases of the Federal Court of Canada (COLIEE) and in patent claims
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from haybale.errors import UnknownNameError
 
 
 class Paragraph(NamedTuple):
-    """A paragraph with a label that is unique in its document: ``"0"``, ``"S"``, a heading."""
+    """A paragraph and its label, such as ``"0"``, ``"S"`` or a heading; labels are unique in a document."""
 
     text: str
     label: str
@@ -28,12 +28,17 @@ Splitter = Callable[[str], list[Paragraph]]
 
 
 def find_splitter(name: str) -> Splitter:
-    """Return the splitter of that name: a function from a text to its paragraphs.
+    """Return the splitter with the given name: a function from a text to its paragraphs.
 
     Parameters
     ----------
     name : str
-        One of :data:`SPLITTERS`; :class:`UnknownNameError` for another.
+        One of :data:`SPLITTERS`.
+
+    Raises
+    ------
+    UnknownNameError
+        There is no splitter of this name.
 
     Examples
     --------
@@ -46,43 +51,43 @@ def find_splitter(name: str) -> Splitter:
 
 
 def split_or_whole(text: str, splitter: Splitter) -> list[Paragraph]:
-    """Return the paragraphs of a text; the whole text, labelled 0, if the splitter finds none."""
+    """Split a text; if the splitter finds no paragraph, return the whole text with the label 0."""
     return splitter(text) or ([Paragraph(text.strip(), "0")] if text.strip() else [])
 
 
-def _counted(texts: Iterable[str]) -> list[Paragraph]:
-    """Return paragraphs labelled by their position from 0."""
-    return [Paragraph(text, str(place)) for place, text in enumerate(texts)]
+def _numbered(texts: Iterable[str]) -> list[Paragraph]:
+    """Label texts by their positions, from 0."""
+    return [Paragraph(text, str(position)) for position, text in enumerate(texts)]
 
 
-def _uniquely_labelled(paragraphs: Iterable[Paragraph]) -> list[Paragraph]:
-    """Return the same paragraphs; a repeated label gets a number: ``Facts``, ``Facts (2)``."""
-    taken: set[str] = set()
+def _with_unique_labels(paragraphs: Iterable[Paragraph]) -> list[Paragraph]:
+    """Append a number to each repeated label: ``Facts``, ``Facts (2)``."""
+    used: set[str] = set()
     times: Counter[str] = Counter()
     unique = []
     for text, label in paragraphs:
         times[label] += 1
         new = label
-        while new in taken:
+        while new in used:
             new = f"{label} ({times[label]})"
-            times[label] += new in taken
-        taken.add(new)
+            times[label] += new in used
+        used.add(new)
         unique.append(Paragraph(text, new))
     return unique
 
 
 def split_lines(text: str) -> list[Paragraph]:
-    """Return each line that is not empty. Only white space at the ends of lines is dropped."""
-    return _counted(line.strip() for line in text.split("\n") if line.strip())
+    """Return each non-empty line, without white space at its ends."""
+    return _numbered(line.strip() for line in text.split("\n") if line.strip())
 
 
 def split_blank_lines(text: str) -> list[Paragraph]:
-    """Return the text between blank lines; line breaks within a paragraph become spaces, and nothing is dropped."""
-    return _counted(_blocks(text.split("\n")))
+    """Return the text between blank lines. Line breaks within a paragraph become spaces."""
+    return _numbered(_blocks(text.split("\n")))
 
 
 def _blocks(lines: list[str]) -> list[str]:
-    """Return groups of lines between blank ones, each joined into one line."""
+    """Join the lines between blank lines, with spaces."""
     found: list[list[str]] = [[]]
     for line in lines:
         if line.strip():
@@ -109,9 +114,10 @@ _INITIALS = re.compile(r"(?:[^\W\d_]\.)*[^\W\d_]|[0-9]{1,2}|[IVXLC]+")
 
 
 def split_sentences(text: str, words: int = 200) -> list[Paragraph]:
-    """Return paragraphs of as many sentences as fit into ``words`` words; a longer sentence is cut between words.
+    """Merge sentences into paragraphs of at most ``words`` words; a longer sentence is cut between words.
 
-    Nothing is dropped; line breaks become spaces. Althammer et al. 2022 (PARM), section 4.1, split CaseLaw so.
+    No word is dropped, and line breaks become spaces. Althammer et al. 2022 (PARM), section 4.1, split CaseLaw in
+    this way.
 
     >>> [p.text for p in split_sentences("One two. Three four. Five six seven eight nine. Ten.", words=4)]
     ['One two. Three four.', 'Five six seven eight', 'nine. Ten.']
@@ -122,15 +128,15 @@ def split_sentences(text: str, words: int = 200) -> list[Paragraph]:
             merged[-1] += sentence
         else:
             merged += [sentence[start : start + words] for start in range(0, len(sentence), words)]
-    return _counted(" ".join(paragraph) for paragraph in merged)
+    return _numbered(" ".join(paragraph) for paragraph in merged)
 
 
 def sentences(text: str) -> Iterator[list[str]]:
-    """Yield the words of each sentence, in English or German.
+    """Yield the words of each sentence of an English or German text.
 
-    A word with a full stop ends no sentence if the next word begins with a small letter, or if it is an abbreviation,
-    an initial (``J.``, ``z.B.``), a number of one or two digits (``am 3. Mai``) or a Roman numeral. Question and
-    exclamation marks end one unless a small letter follows. A line break always does.
+    A full stop, question mark, exclamation mark or ellipsis ends a sentence, unless the next word begins with a
+    lower-case letter. A full stop does not end a sentence after an abbreviation, an initial (``J.``, ``z.B.``), a
+    number of one or two digits (``am 3. Mai``) or a Roman numeral. A line break always ends a sentence.
 
     >>> list(sentences("See Smith v. Jones, No. 3. It holds!"))
     [['See', 'Smith', 'v.', 'Jones,', 'No.', '3.', 'It', 'holds!']]
@@ -138,16 +144,16 @@ def sentences(text: str) -> Iterator[list[str]]:
     for line in text.split("\n"):
         words = line.split()
         start = 0
-        for place in range(1, len(words)):
-            if _ends_sentence(words[place - 1], words[place]):
-                yield words[start:place]
-                start = place
+        for end in range(1, len(words)):
+            if _ends_sentence(words[end - 1], words[end]):
+                yield words[start:end]
+                start = end
         if words:
             yield words[start:]
 
 
 def _ends_sentence(word: str, following: str) -> bool:
-    """Return whether a sentence ends between two words of one line."""
+    """Return whether a sentence ends between two neighbouring words."""
     bare = word.rstrip(_CLOSING)
     if not bare.endswith((".", "!", "?", "…")) or following.lstrip(_OPENING)[:1].islower():
         return False
@@ -167,18 +173,23 @@ _STOPS = (".", ";", ",", "!", "?")
 
 
 def split_headings(text: str) -> list[Paragraph]:
-    """Return sections: the heading, a line break, and the text in one line; the heading is also the label.
+    """Return each section as its heading, a line break, and its text in one line; the heading is also the label.
 
-    A heading is a line that begins with ``#``, is underlined by one repeated sign over at least its length, begins with
-    ``§ 12``, ``Art. 5``, ``Article 5`` or ``Section 5``, is numbered (``II. Facts``, ``2.1 Method``), or is in
-    capitals; the last three are short and do not end like a sentence. A heading without text is put before the next
-    one. Text before the first heading is labelled ``0``. A text without headings is split at blank lines.
+    These lines are headings:
+
+    - a line that begins with ``#``;
+    - a line that is underlined by one repeated character, over at least its length;
+    - a short line that begins with ``§ 12``, ``Art. 5``, ``Article 5`` or ``Section 5``, that is numbered
+      (``II. Facts``, ``2.1 Method``), or that is in capitals, unless it ends like a sentence.
+
+    A heading without text is prepended to the next one. Text before the first heading has the label ``0``. A text
+    without headings is split at blank lines.
 
     >>> split_headings("# Facts\\nIt rained.\\nA lot.\\n\\nII. Law\\nNone.")
     [Paragraph(text='Facts\\nIt rained. A lot.', label='Facts'), Paragraph(text='II. Law\\nNone.', label='II. Law')]
     """
     lines = [line.strip() for line in text.split("\n")]
-    sections: list[tuple[list[str], list[str]]] = [([], [])]  # headings, text
+    sections: list[tuple[list[str], list[str]]] = [([], [])]  # the headings and the lines of each section
     number = 0
     while number < len(lines):
         heading, used = _heading(lines, number)
@@ -192,16 +203,16 @@ def split_headings(text: str) -> list[Paragraph]:
             sections[-1][0].append(heading)
     if not any(headings for headings, _ in sections):
         return split_blank_lines(text)
-    return _uniquely_labelled(
+    return _with_unique_labels(
         Paragraph("\n".join([*headings, " ".join(body)] if body else headings), headings[-1] if headings else "0")
         for headings, body in sections
     )
 
 
 def _heading(lines: list[str], number: int) -> tuple[str | None, int]:
-    """Return the heading that begins at a line, or None, and how many lines it takes."""
+    """Return the heading that begins at a line, or None, and the number of lines that it takes."""
     line, below = lines[number], lines[number + 1] if number + 1 < len(lines) else ""
-    if _RULE.fullmatch(line):  # over a title, with the same rule below it
+    if _RULE.fullmatch(line):  # a title may have a rule above it and the same rule below it
         if below and not _RULE.fullmatch(below) and number + 2 < len(lines) and lines[number + 2] == line:
             return below, 3
         return None, 1
@@ -211,10 +222,11 @@ def _heading(lines: list[str], number: int) -> tuple[str | None, int]:
         words = line[match.end() :].split()
         closing = len(words) > 1 and not words[-1].strip("#")  # "# Facts #"
         return " ".join(words[:-1] if closing else words), 1
-    return (line, 1) if _reads_as_heading(line) else (None, 1)
+    return (line, 1) if _is_plain_heading(line) else (None, 1)
 
 
-def _reads_as_heading(line: str) -> bool:
+def _is_plain_heading(line: str) -> bool:
+    """Return whether a line without markup has the form of a heading."""
     if not line or len(line) > 200 or len(line.split()) > 12:
         return False
     if match := _LAW.fullmatch(line):
@@ -228,16 +240,18 @@ def _reads_as_heading(line: str) -> bool:
 
 
 _SUPPRESSED = re.compile(r"<[A-Z]{1,30}_SUPPRESSED>")
-# Function words. Left out are those of English, German or Latin: "on", "des", "du", "et", "est".
-_IN_FRENCH = (
+# Function words, without those that also occur in English, German or Latin: "on", "des", "du", "et", "est".
+_FRENCH_WORDS = (
     "les dans pour par sur avec une aux au ce cette ces sont été être où elle ils elles pas leur leurs nous vous mais "
     "comme plus dont ont était avait qu que ainsi aussi selon entre sans sous fait peut doit l d le la de"
 )
-_NOT_FRENCH = "the of and to in is that for was by with it not this be at from which or an are has have had were as its"
-_FRENCH, _ENGLISH = frozenset(_IN_FRENCH.split()), frozenset(_NOT_FRENCH.split())
-_CERTAIN = _FRENCH - {"l", "d", "le", "la", "de", "que", "qu"}  # the others are Italian or Spanish as well
-_MOST_SKIPPED = 9
-# The styles of numbers, and what of the line is text. "12.5 per cent" is no number of a paragraph.
+_ENGLISH_WORDS = (
+    "the of and to in is that for was by with it not this be at from which or an are has have had were as its"
+)
+_FRENCH, _ENGLISH = frozenset(_FRENCH_WORDS.split()), frozenset(_ENGLISH_WORDS.split())
+_ONLY_FRENCH = _FRENCH - {"l", "d", "le", "la", "de", "que", "qu"}  # these are also Italian or Spanish
+_MAX_SKIPPED = 9
+# The styles of paragraph numbers; the second group is the rest of the line. "12.5 per cent" does not match.
 _STYLES = (
     re.compile(r"\[[ ]?([0-9]{1,4})[ ]?\]\s*(.*)"),
     re.compile(r"([0-9]{1,4})()"),
@@ -246,7 +260,7 @@ _STYLES = (
 
 
 class _Number(NamedTuple):
-    """A number at the beginning of a line, and the rest of the line."""
+    """A number at the beginning of a line, with the rest of the line."""
 
     line: int
     value: int
@@ -254,15 +268,15 @@ class _Number(NamedTuple):
 
 
 def split_numbered(text: str) -> list[Paragraph]:
-    """Return introduction ``I``, summary ``S`` (from ``Summary:`` to the first number), and numbered paragraphs.
+    """Return the introduction ``I``, the summary ``S`` (from ``Summary:`` to the first number), and the paragraphs.
 
-    Althammer et al. 2022 (PARM), section 4.1, divide the cases of COLIEE so. Line breaks within a paragraph become
-    spaces. Headings between two paragraphs end the first of them. A text without numbers is split at blank lines and
-    its paragraphs labelled from 0.
+    Althammer et al. 2022 (PARM), section 4.1, split the cases of COLIEE in this way. Line breaks within a paragraph
+    become spaces. A heading between two paragraphs is appended to the first one. A text without numbers is split at
+    blank lines, and its paragraphs are labelled from 0.
 
-    These are dropped: the numbers, the word ``Summary:``, a summary that says it "contains no summary", marks such as
-    ``<FRAGMENT_SUPPRESSED>``, lines without a letter or digit, and French text: if numbers occur twice, the French
-    version; then each paragraph with French function words.
+    The following text is dropped: the numbers; the word ``Summary:``; a summary that "contains no summary"; marks such
+    as ``<FRAGMENT_SUPPRESSED>``; lines without a letter or digit; the French version of a case in two languages, where
+    the numbers occur twice; and every other paragraph in French.
 
     >>> case = "Federal Court\\n\\nSummary:\\nA visa was refused.\\n[1]\\nThe officer\\nerred.\\n[2] I agree."
     >>> [(p.label, p.text) for p in split_numbered(case)]
@@ -271,16 +285,16 @@ def split_numbered(text: str) -> list[Paragraph]:
     lines = _clean_lines(text)
     chains = numbering(lines)
     if not chains:
-        return _counted(block for block in _blocks(lines) if not is_french(block))
+        return _numbered(block for block in _blocks(lines) if not is_french(block))
     ends = [*(chain[0].line for chain in chains[1:]), len(lines)]
     versions = [_version(lines, chain, end) for chain, end in zip(chains, ends, strict=True)]
     english = [part for part in versions if not is_french(" ".join(paragraph.text for paragraph in part))]
     found = [*_opening(lines[: chains[0][0].line]), *(paragraph for part in english or versions for paragraph in part)]
-    return _uniquely_labelled(part for part in found if not is_french(part.text))
+    return _with_unique_labels(part for part in found if not is_french(part.text))
 
 
 def _clean_lines(text: str) -> list[str]:
-    """Return the lines with single spaces and without marks; a line without text is dropped, a blank line stays."""
+    """Normalise white space and remove marks; drop lines that have only other characters, but keep blank lines."""
     cleaned = []
     for line in text.split("\n"):
         rest = " ".join(_SUPPRESSED.sub(" ", line).split())
@@ -292,7 +306,7 @@ def _clean_lines(text: str) -> list[str]:
 
 
 def _version(lines: list[str], chain: list[_Number], end: int) -> list[Paragraph]:
-    """Return the paragraphs of one chain of numbers; the last ends before the line ``end``."""
+    """Return the paragraphs of one chain of numbers; the last one ends before line ``end``."""
     stops = [*(number.line for number in chain[1:]), end]
     bodies = (
         " ".join(filter(None, [number.rest, *lines[number.line + 1 : stop]]))
@@ -302,8 +316,8 @@ def _version(lines: list[str], chain: list[_Number], end: int) -> list[Paragraph
 
 
 def _opening(lines: list[str]) -> list[Paragraph]:
-    """Return introduction and summary, if they have text."""
-    marks = [place for place, line in enumerate(lines) if line.lower() == "summary:"]
+    """Return the introduction and the summary, if they have text."""
+    marks = [number for number, line in enumerate(lines) if line.lower() == "summary:"]
     first = marks[0] if marks else len(lines)
     introduction = " ".join(filter(None, lines[:first]))
     summary = " ".join(line for line in lines[first:] if line and line.lower() != "summary:")
@@ -313,7 +327,10 @@ def _opening(lines: list[str]) -> list[Paragraph]:
 
 
 def is_french(text: str) -> bool:
-    """Return whether a text is French: 3 different French function words, 10 % of all words, more than English ones.
+    """Return whether a text is French.
+
+    A text is French if it has at least three distinct French function words that are not also Italian or Spanish, and
+    if French function words make up at least 10 % of all words and outnumber the English ones.
 
     >>> is_french("La requête est accordée par le juge pour les motifs exposés dans cette décision.")
     True
@@ -323,16 +340,17 @@ def is_french(text: str) -> bool:
     words = [word.lower() for word in re.findall(r"[^\W\d_]+", text)]
     french = [word for word in words if word in _FRENCH]
     english = sum(word in _ENGLISH for word in words)
-    return len(set(french) & _CERTAIN) >= 3 and 10 * len(french) >= len(words) and len(french) > english
+    return len(set(french) & _ONLY_FRENCH) >= 3 and 10 * len(french) >= len(words) and len(french) > english
 
 
 def numbering(lines: list[str]) -> list[list[_Number]]:
-    """Return the numbers of paragraphs in one chain; in two if they occur twice, as in a case in two languages.
+    """Return the paragraph numbers as one chain, or as two chains for a case in two languages.
 
-    Find for each style the chain of rising numbers with the best score: 2 for each number in it, less 1 for each that
-    it skips, counted from 1; so ``[23]`` cited after paragraph 7 starts no paragraph. Of equal chains the one that
-    begins earlier wins. Brackets, ``[12]``, precede bare and dotted numbers, which may count pages or footnotes,
-    unless these score twice as much. A second chain, after the first, must score at least half as much.
+    For each style, the ascending chain with the highest score is found. A chain scores 2 for each of its numbers, minus
+    1 for each number that it skips, counted from 1. A ``[23]`` that is cited after paragraph 7 therefore does not start
+    a paragraph. Among chains of equal score, the one that begins first wins. Numbers in brackets, ``[12]``, take
+    precedence over bare and dotted numbers, which may be page numbers or footnotes, unless these score more than twice
+    as much. A second chain, after the first, must score at least half as much as the first.
 
     >>> [[n.value for n in chain] for chain in numbering(["[1] a", "[2]", "b", "[7] quoted", "1. c", "[3] d"])]
     [[1, 2, 3]]
@@ -352,11 +370,11 @@ def numbering(lines: list[str]) -> list[list[_Number]]:
 
 
 def _best_chain(numbers: list[_Number]) -> tuple[list[_Number], int]:
-    """Return the rising chain with the best score, and the score, in time linear in the length of ``numbers``."""
-    nodes: list[tuple[_Number, int]] = []  # with the node before it in its chain, -1 for none
-    ends = {0: (0, -1)}  # value -> score and last node of the best chain that ends in it
+    """Return the ascending chain with the highest score, and its score, in linear time."""
+    nodes: list[tuple[_Number, int]] = []  # each number with the index of the previous node in its chain, or -1
+    ends = {0: (0, -1)}  # for each value, the score and the last node of the best chain that ends there
     for number in numbers:
-        before = [value for value in range(number.value - 1 - _MOST_SKIPPED, number.value) if value in ends]
+        before = [value for value in range(number.value - 1 - _MAX_SKIPPED, number.value) if value in ends]
         if not before:
             continue
         score, value = max((ends[value][0] + 3 - (number.value - value), value) for value in before)

@@ -1,4 +1,4 @@
-"""Write passages of a collection, or pieces of them, to one Parquet file, with their digest."""
+"""Write the passages of a collection, or pieces of them, to one Parquet file, and compute their checksum."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 from haybale.collections.collection import Collection
 
 SCHEMA = pa.schema([(name, pa.large_string()) for name in ("passage_id", "doc_id", "text")])
-SpanChunker = Callable[[str], list[tuple[int, int]]]  # a passage to the spans of its pieces
+SpanChunker = Callable[[str], list[tuple[int, int]]]  # returns the spans (start, end) of the pieces of a passage
 Row = tuple[str, str, str]
 
 
 class Spooled(NamedTuple):
-    """Number of all ``passages`` and of written ``rows``; ``sha256`` of all ids and texts, in order."""
+    """The number of passages (or pieces), the number of rows written, and the SHA-256 of all ids and texts."""
 
     passages: int
     rows: int
@@ -31,10 +31,10 @@ def spool(
     shard: tuple[int, int] = (0, 1),
     split: SpanChunker | None = None,
 ) -> Spooled:
-    """Write rows of (passage id, document id, text), ``rows_per_group`` in a row group.
+    """Write rows of (passage id, document id, text), ``rows_per_group`` to a row group.
 
-    For ``shard = (i, n)``, groups with ``number % n == i``, counted from 0, are written; all are hashed. Without a
-    ``file`` nothing is written. ``split`` cuts a passage into pieces, ``<passage id>#<number>``.
+    For ``shard = (i, n)``, only row groups with ``number % n == i`` are written, but all are hashed. Without a ``file``
+    nothing is written. ``split`` cuts a passage into pieces with the ids ``<passage id>#<number>``.
     """
     writer = None
     if file is not None:
@@ -60,7 +60,7 @@ def spool(
             if seen % rows_per_group == 0:
                 flush()
         flush()
-    finally:  # while the file is open: the writer would do so later, and fail
+    finally:  # the writer must be closed before the file
         if writer is not None:
             writer.close()
     return Spooled(seen, written, sha.hexdigest())

@@ -1,4 +1,4 @@
-"""COLIEE task 1: folders of cases and files of labels, what is taken as which split, and what is refused."""
+"""Test the reader of COLIEE task 1: folders of cases, files of labels and their splits, and invalid folders."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def relevant(collection: Collection, split: str) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("place", [".", "task1_train_files_2021"])
-def test_a_case_is_a_document_and_maybe_a_query(tmp_path: Path, place: str) -> None:
+def test_cases_become_documents_and_labelled_cases_become_queries(tmp_path: Path, place: str) -> None:
     collection = open_collection(coliee(tmp_path, place=place))
     assert collection.doc_ids.to_pylist() == sorted(CASES)
     assert collection.passages.ids.to_pylist()[:6] == [
@@ -52,14 +52,14 @@ def test_a_case_is_a_document_and_maybe_a_query(tmp_path: Path, place: str) -> N
     assert relevant(collection, "train") == {"000001": ["000004"], "000002": ["000003", "000001"], "000003": ["000005"]}
 
 
-def test_cases_and_labels_may_lie_in_several_folders(tmp_path: Path) -> None:
-    both = list(CASES.items())
-    coliee(tmp_path, dict(both[:3]), {"train_labels.json": {"000002": ["000001"], "000001": []}})
-    coliee(tmp_path, dict(both[3:]), {}, place="task1_test_files_2021")
+def test_cases_and_labels_in_several_folders(tmp_path: Path) -> None:
+    cases = list(CASES.items())
+    coliee(tmp_path, dict(cases[:3]), {"train_labels.json": {"000002": ["000001"], "000001": []}})
+    coliee(tmp_path, dict(cases[3:]), {}, place="task1_test_files_2021")
     (tmp_path / "task1_test_files_2021" / "task1_test_labels_2021.json").write_text('{"000004": ["000005"]}')
-    for litter in ("._000001.txt", "README.txt", "__MACOSX/000001.txt"):
-        (tmp_path / litter).parent.mkdir(exist_ok=True)
-        (tmp_path / litter).write_text("no case")
+    for ignored in ("._000001.txt", "README.txt", "__MACOSX/000001.txt"):
+        (tmp_path / ignored).parent.mkdir(exist_ok=True)
+        (tmp_path / ignored).write_text("not a case")
     collection = open_collection(tmp_path)
     assert collection.doc_ids.to_pylist() == sorted(CASES)
     assert list(collection.splits) == ["train", "test"]
@@ -71,11 +71,11 @@ def test_cases_and_labels_may_lie_in_several_folders(tmp_path: Path) -> None:
     ("name", "split"),
     [("val_labels", "dev"), ("task1_test_labels_2021", "test"), ("latest_eval_labels", "latest_eval_labels")],
 )
-def test_the_name_of_the_labels_says_the_split(tmp_path: Path, name: str, split: str) -> None:
+def test_the_file_name_of_labels_determines_the_split(tmp_path: Path, name: str, split: str) -> None:
     assert list(open_collection(coliee(tmp_path, labels={f"{name}.json": TRAIN})).splits) == [split]
 
 
-def test_line_ends_and_byte_order_marks_are_no_text(tmp_path: Path) -> None:
+def test_line_ends_and_byte_order_marks_are_removed(tmp_path: Path) -> None:
     folder = coliee(tmp_path)
     (folder / "task1_train_files_2021" / "000004.txt").write_bytes("\ufeff[1]\r\nOne.\r[2]\rTwo.".encode())
     collection = open_collection(folder)
@@ -85,44 +85,41 @@ def test_line_ends_and_byte_order_marks_are_no_text(tmp_path: Path) -> None:
 
 def test_empty_cases_are_left_out(tmp_path: Path) -> None:
     folder = coliee(tmp_path, CASES | {"000002": "\n", "000004": "", "000009": " "})
-    with pytest.warns(UserWarning, match="3 empty cases were left out"):
+    with pytest.warns(UserWarning, match="3 empty cases"):
         collection = open_collection(folder)
     assert collection.doc_ids.to_pylist() == ["000001", "000003", "000005"]
     assert relevant(collection, "train") == {"000001": [], "000003": ["000005"]}
 
 
-REFUSED: dict[str, tuple[dict[str, object], str]] = {
-    "a relevant case that is not there": (
-        {"train_labels.json": {"000001": ["000077.txt"]}},
-        r"train_labels\.json: names case '000077', expected a file 000077\.txt in ",
-    ),
+INVALID_LABELS: dict[str, tuple[dict[str, object], str]] = {
+    "an unknown relevant case": ({"train_labels.json": {"000001": ["000077.txt"]}}, r"train_labels\.json: .*'000077'"),
     "two files of a split": (
         {"train_labels.json": TRAIN, "train_labels_2022.json": {}},
-        r"train_labels_2022\.json and .*train_labels\.json are both labels of the split 'train'",
+        r"'train'.*train_labels\.json and .*train_labels_2022\.json",
     ),
     "a query in two files": (
         {"train_labels.json": TRAIN, "val_labels.json": {"000002": []}},
-        r"val_labels\.json: names query '000002', which .*train_labels\.json has too",
+        r"val_labels\.json: .*'000002'.*train_labels\.json",
     ),
 }
 
 
-@pytest.mark.parametrize(("labels", "message"), REFUSED.values(), ids=REFUSED.keys())
-def test_bad_labels_are_refused(tmp_path: Path, labels: dict[str, object], message: str) -> None:
+@pytest.mark.parametrize(("labels", "message"), INVALID_LABELS.values(), ids=INVALID_LABELS.keys())
+def test_invalid_labels_are_rejected(tmp_path: Path, labels: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         open_collection(coliee(tmp_path, labels=labels))
 
 
-def test_bad_folders_and_files_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"no layout recognised.*\*labels\*\.json \(coliee\)"):
+def test_invalid_folders_and_files_are_rejected(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"\*labels\*\.json \(coliee\)"):
         open_collection(coliee(tmp_path / "a", labels={}))
-    with pytest.raises(InputError, match=r"expected labels, \*labels\*\.json, in it or in its folders, found none"):
+    with pytest.raises(InputError, match=r"\*labels\*\.json"):
         open_collection(tmp_path / "a", layout="coliee")
-    with pytest.raises(InputError, match=r"expected cases, \*\.txt, in it or in its folders, found none"):
+    with pytest.raises(InputError, match=r"\*\.txt"):
         open_collection(coliee(tmp_path / "b", cases={}))
-    with pytest.raises(InputError, match=r"case '000001' is there twice: .*more.000001\.txt and .*2021.000001\.txt"):
+    with pytest.raises(InputError, match=r"'000001'.*more.000001\.txt and .*2021.000001\.txt"):
         open_collection(coliee(coliee(tmp_path / "c"), {"000001": "x"}, {}, place="more"))
     folder = coliee(tmp_path / "e")
     (folder / "task1_train_files_2021" / "000003.txt").write_bytes("line\nMünze".encode("latin-1"))
-    with pytest.raises(FileFormatError, match=r"000003\.txt, line 2: expected UTF-8 text"):
+    with pytest.raises(FileFormatError, match=r"000003\.txt, line 2: .*UTF-8"):
         open_collection(folder)

@@ -1,4 +1,4 @@
-"""Collections from frames of every library and from folders of Parquet files, and what is refused of both."""
+"""Test collections from frames of every library and from folders of Parquet files, with valid and invalid input."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ QUERIES = pd.DataFrame(
 JUDGED = pd.DataFrame({"query_id": ["x", "y"], "doc_id": ["a", "b"], "relevance": [2, 0]})
 
 
-def made_by_hand() -> Collection:
+def expected_collection() -> Collection:
     builder = CollectionBuilder("c")
     numbers = {name: builder.add_document(name) for name in "ab"}
     for text, doc_id in PASSAGES.itertuples(index=False):
@@ -36,8 +36,8 @@ def made_by_hand() -> Collection:
     return builder.build()
 
 
-def parquet(folder: Path, **replaced: Any) -> Path:
-    frames = {"passages": PASSAGES, "queries": QUERIES, "qrels": JUDGED} | replaced
+def parquet(folder: Path, **changes: Any) -> Path:
+    frames = {"passages": PASSAGES, "queries": QUERIES, "qrels": JUDGED} | changes
     for name, frame in frames.items():
         table = frame if isinstance(frame, pa.Table) else pa.Table.from_pandas(frame)
         pq.write_table(table, folder / f"{name}.parquet", row_group_size=3)
@@ -45,19 +45,19 @@ def parquet(folder: Path, **replaced: Any) -> Path:
 
 
 @in_every_library
-def test_a_collection_from_frames_is_that_of_the_builder(library: str) -> None:
+def test_frames_of_any_library_give_the_same_collection(library: str) -> None:
     frames = [in_library(frame, library) for frame in (PASSAGES.assign(more=1), QUERIES, JUDGED)]
     with pytest.warns(UserWarning, match="1 passages of only whitespace"):
         found = collection_from_frames("c", *frames, language="german")
-    assert found.digest() == made_by_hand().digest()
+    assert found.digest() == expected_collection().digest()
     assert list(found.splits) == ["train", "dev"]
     assert found.language == "german"
 
 
 @pytest.mark.filterwarnings("ignore:.*of only whitespace")
-def test_a_folder_of_parquet_files_is_the_collection_of_their_frames(tmp_path: Path) -> None:
+def test_parquet_files_give_the_same_collection(tmp_path: Path) -> None:
     collection = open_collection(parquet(tmp_path))
-    assert collection.digest() == made_by_hand().digest()
+    assert collection.digest() == expected_collection().digest()
     found = open_collection(parquet(tmp_path, passages=PASSAGES.assign(passage_id=list("pqrs"), more=1)))
     assert found.passages.ids.to_pylist() == ["p", "s", "q"]
     for name in ("queries", "qrels"):
@@ -65,7 +65,7 @@ def test_a_folder_of_parquet_files_is_the_collection_of_their_frames(tmp_path: P
     assert open_collection(tmp_path).n_queries == 0
 
 
-def test_ids_may_be_given_be_numbers_or_categories_and_splits_be_those_of_the_judgements() -> None:
+def test_numeric_ids_categories_and_splits_of_judgements() -> None:
     passages = pd.DataFrame({"doc_id": [7, 7, 8], "text": ["a", "b", "c"], "passage_id": ["p", "q", "r"]})
     queries = pd.DataFrame({"query_id": [1, 2], "text": ["x", "y"]})
     qrels = pd.DataFrame({"query_id": [1, 1, 2], "doc_id": [7, 8, 8], "split": ["test", "dev", "test"]})
@@ -79,53 +79,45 @@ def test_ids_may_be_given_be_numbers_or_categories_and_splits_be_those_of_the_ju
     assert plain.relevant_ids("test") == [["7", "8"], ["8"]]
 
 
-BROKEN: dict[str, dict[str, Any]] = {
-    "passages: expected a column doc_id; found text": {"passages": PASSAGES[["text"]]},
-    "passages: column doc_id stands there twice": {"passages": pd.concat([PASSAGES, PASSAGES], axis=1)},
-    "passages: row 1, column text: expected a string, found nothing": {
-        "passages": PASSAGES.assign(text=["a", None, "c", "d"])
-    },
-    "passages: expected columns of strings and whole numbers: .*'float' object": {
-        "passages": PASSAGES.assign(text=pd.Series(["a", "b", 0.5, "d"], dtype=object))
-    },
-    "passages: expected columns of strings and whole numbers: .*surrogates": {
-        "passages": PASSAGES.assign(text=pd.Series([*"abc", "\ud800"], dtype=object))
-    },
-    "passages: row 0, column text: expected a string, found 0.5": {"passages": PASSAGES.assign(text=0.5)},
-    "passages: column text: expected UTF-8 text": {
+INVALID: dict[str, dict[str, Any]] = {
+    "passages: .*column doc_id": {"passages": PASSAGES[["text"]]},
+    "passages: .*column doc_id.* 2": {"passages": pd.concat([PASSAGES, PASSAGES], axis=1)},
+    "passages: row 1, column text: .*nothing": {"passages": PASSAGES.assign(text=["a", None, "c", "d"])},
+    "passages: .*'float' object": {"passages": PASSAGES.assign(text=pd.Series(["a", "b", 0.5, "d"], dtype=object))},
+    "passages: .*surrogates": {"passages": PASSAGES.assign(text=pd.Series([*"abc", "\ud800"], dtype=object))},
+    "passages: row 0, column text: .*0.5": {"passages": PASSAGES.assign(text=0.5)},
+    "passages: column text: .*UTF-8": {
         "passages": pa.table({"doc_id": ["a"], "text": pa.array([b"\xff"]).view(pa.string())})
     },
-    # The third passage is blank, and left out: rows are those of the frame.
-    "passages: row 3: duplicate passage id 'p'": {"passages": PASSAGES.assign(passage_id=["p", "q", "r", "p"])},
-    "queries: row 1: duplicate query id 'x'": {"queries": QUERIES.assign(query_id=["x", "x", "z"])},
-    "queries: expected columns query_id, text; found id": {"queries": pd.DataFrame({"id": ["a"]})},
-    "qrels: row 1: qrels of test name query 'w', which does not exist": {"qrels": JUDGED.assign(query_id=["x", "w"])},
-    "qrels: row 0: qrels of dev names document 'd'": {"qrels": JUDGED.assign(doc_id=["d", "a"])},
-    "qrels: row 1: query 'z' is in no split": {"qrels": JUDGED.assign(query_id=["x", "z"])},
-    "qrels: row 0, column split: expected a string, found nothing": {"qrels": JUDGED.assign(split=[None, "dev"])},
-    "qrels: row 0, column relevance: expected a whole number, found 1e": {"qrels": JUDGED.assign(relevance=[1e30, 1])},
-    "qrels: row 0, column relevance: expected a whole number, found nothing": {
-        "qrels": JUDGED.assign(relevance=pd.array([None, 1], dtype="Int64"))
-    },
+    # The third passage is blank and left out, but rows are counted in the frame.
+    "passages: row 3: .*'p'": {"passages": PASSAGES.assign(passage_id=["p", "q", "r", "p"])},
+    "queries: row 1: .*'x'": {"queries": QUERIES.assign(query_id=["x", "x", "z"])},
+    "queries: .*query_id, text.* id": {"queries": pd.DataFrame({"id": ["a"]})},
+    "qrels: row 1: .*test.*'w'": {"qrels": JUDGED.assign(query_id=["x", "w"])},
+    "qrels: row 0: .*dev.*'d'": {"qrels": JUDGED.assign(doc_id=["d", "a"])},
+    "qrels: row 1: .*'z'.* split": {"qrels": JUDGED.assign(query_id=["x", "z"])},
+    "qrels: row 0, column split: .*nothing": {"qrels": JUDGED.assign(split=[None, "dev"])},
+    "qrels: row 0, column relevance: .*1e": {"qrels": JUDGED.assign(relevance=[1e30, 1])},
+    "qrels: row 0, column relevance: .*nothing": {"qrels": JUDGED.assign(relevance=pd.array([None, 1], dtype="Int64"))},
 }
 
 
-@pytest.mark.parametrize("message", BROKEN)
+@pytest.mark.parametrize("message", INVALID)
 @pytest.mark.filterwarnings("ignore:.*of only whitespace")
-def test_bad_frames_and_files_are_refused_by_name_row_and_column(tmp_path: Path, message: str) -> None:
-    frames = {"passages": PASSAGES, "queries": QUERIES, "qrels": JUDGED} | BROKEN[message]
+def test_errors_name_the_frame_or_file_row_and_column(tmp_path: Path, message: str) -> None:
+    frames = {"passages": PASSAGES, "queries": QUERIES, "qrels": JUDGED} | INVALID[message]
     with pytest.raises(InputError, match=message):
         collection_from_frames("passages", *frames.values())
-    if any(word in message for word in ("twice", "float", "surrogates")):  # pyarrow writes no such file
+    if any(word in message for word in (" 2", "float", "surrogates")):  # pyarrow cannot write such a file
         return
     with pytest.raises(FileFormatError, match=message.replace(":", r"\.parquet:", 1)):
         open_collection(parquet(tmp_path, **frames))
 
 
-def test_missing_and_damaged_parquet_files_are_named(tmp_path: Path) -> None:
+def test_errors_name_missing_and_damaged_parquet_files(tmp_path: Path) -> None:
     (parquet(tmp_path) / "passages.parquet").write_bytes(b"no Parquet")
-    with pytest.raises(FileFormatError, match=r"passages\.parquet: cannot be read as Parquet"):
+    with pytest.raises(FileFormatError, match=r"passages\.parquet"):
         open_collection(tmp_path)
     (parquet(tmp_path) / "qrels.parquet").unlink()
-    with pytest.raises(InputError, match=r"expected a file qrels\.parquet"):
+    with pytest.raises(InputError, match=r"qrels\.parquet"):
         open_collection(tmp_path)

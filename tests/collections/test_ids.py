@@ -1,4 +1,4 @@
-"""Ids as strings, tables of ids, numbers of ids: what is refused, and a dictionary as oracle."""
+"""Test conversions of ids, tables of ids and look-ups, against dictionaries, and test what is rejected."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ names = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]
 tables = st.lists(names, unique=True, min_size=1, max_size=8)
 
 
-def column(of: list[str], chunks: int = 1) -> pa.ChunkedArray:
-    return pa.chunked_array([pa.array(list(part), pa.large_string()) for part in np.array_split(of, chunks)])
+def column(ids: list[str], chunks: int = 1) -> pa.ChunkedArray:
+    return pa.chunked_array([pa.array(list(part), pa.large_string()) for part in np.array_split(ids, chunks)])
 
 
 @pytest.mark.parametrize(
@@ -44,64 +44,67 @@ def column(of: list[str], chunks: int = 1) -> pa.ChunkedArray:
         pd.Series([7, "é", "𝄞"]),
     ],
 )
-def test_ids_are_strings_whatever_they_came_as(given_ids: Any) -> None:
+def test_ids_of_any_type_become_strings(given_ids: Any) -> None:
     found = as_ids(given_ids, "query ids")
     assert found == ["7", "é", "𝄞"] == id_table(given_ids).to_pylist() == id_strings(given_ids, "query").to_pylist()
     assert {type(name) for name in found} == {str}
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"),
+    ("invalid", "message"),
     [
-        *((["a", value], "expected strings or whole numbers") for value in (None, 1.5, True, b"a", pa.scalar(None))),
-        (["a", "a\0b"], "holds a NUL"),
-        (["\ud800", "b"], "no character of UTF-8"),
-        ("abc", "expected a sequence of ids"),
-        (3, "expected a sequence of ids"),
+        *((["a", value], "strings or whole numbers") for value in (None, 1.5, True, b"a", pa.scalar(None))),
+        (["a", "a\0b"], r"'a\\x00b'"),
+        (["\ud800", "b"], r"'\\ud800'"),
+        ("abc", "'abc'"),
+        (3, "3"),
     ],
 )
-def test_what_is_no_id_is_refused(wrong: Any, message: str) -> None:
-    for read in (lambda: as_ids(wrong, "document ids"), lambda: id_table(wrong), lambda: id_strings(wrong, "document")):
+def test_invalid_ids_are_rejected(invalid: Any, message: str) -> None:
+    converters = (
+        lambda: as_ids(invalid, "document ids"), lambda: id_table(invalid), lambda: id_strings(invalid, "document")
+    )  # fmt: skip
+    for convert in converters:
         with pytest.raises(InputError, match=f"document ids: .*{message}"):
-            read()
-    with pytest.raises(InputError, match=r"run: .* is no character of UTF-8"):
+            convert()
+    with pytest.raises(InputError, match=r"run: .*'\\ud800'"):
         id_codes(pd.Series(["\ud800"], dtype=object), "run")
-    with pytest.raises(InputError, match="'a' occurs twice"):
+    with pytest.raises(InputError, match="'a'"):
         id_table(["a", "b", "a"])
 
 
-@given(of=tables, chunks=st.integers(1, 3), seed=st.integers(0, 99))
-def test_the_order_is_pythons(of: list[str], chunks: int, seed: int) -> None:
-    codes = np.random.default_rng(seed).integers(len(of), size=2 * len(of))
-    distinct, places = in_order_of_ids(column(of, chunks), codes)
-    assert [of[code] for code in distinct] == sorted({of[code] for code in codes})
-    np.testing.assert_array_equal(distinct[places], codes)
+@given(ids=tables, chunks=st.integers(1, 3), seed=st.integers(0, 99))
+def test_codes_are_sorted_in_pythons_order_of_strings(ids: list[str], chunks: int, seed: int) -> None:
+    codes = np.random.default_rng(seed).integers(len(ids), size=2 * len(ids))
+    distinct, positions = in_order_of_ids(column(ids, chunks), codes)
+    assert [ids[code] for code in distinct] == sorted({ids[code] for code in codes})
+    np.testing.assert_array_equal(distinct[positions], codes)
 
 
 @given(
-    made=st.lists(tables, min_size=1, max_size=4), which=st.lists(st.integers(0, 3), max_size=6), seed=st.integers(0)
+    lists=st.lists(tables, min_size=1, max_size=4), which=st.lists(st.integers(0, 3), max_size=6), seed=st.integers(0)
 )
-def test_codes_into_several_tables_are_codes_into_one(made: list[list[str]], which: list[int], seed: int) -> None:
+def test_codes_into_several_tables_become_codes_into_one(lists: list[list[str]], which: list[int], seed: int) -> None:
     rng = np.random.default_rng(seed)
-    columns = [id_table(of) for of in made]
-    of = [columns[i % len(made)] for i in which]
-    codes = [rng.integers(len(each), size=rng.integers(4)) for each in of]
-    one, found = in_one_table(of, codes)
-    assert len(set(one.to_pylist())) == len(one)
-    for each, old, new in zip(of, codes, found, strict=True):
-        assert one.take(pa.array(new)).to_pylist() == [each[int(i)].as_py() for i in old]
-    if len({tuple(made[i % len(made)]) for i in which}) == 1:  # equal ones are one
-        assert one is of[0]
+    columns = [id_table(ids) for ids in lists]
+    chosen = [columns[i % len(lists)] for i in which]
+    codes = [rng.integers(len(each), size=rng.integers(4)) for each in chosen]
+    joint, found = in_one_table(chosen, codes)
+    assert len(set(joint.to_pylist())) == len(joint)
+    for each, old, new in zip(chosen, codes, found, strict=True):
+        assert joint.take(pa.array(new)).to_pylist() == [each[int(i)].as_py() for i in old]
+    if len({tuple(lists[i % len(lists)]) for i in which}) == 1:  # equal tables are reused
+        assert joint is chosen[0]
 
 
 @pytest.mark.parametrize("kind", [object, "str", "category", "Int64", np.int8])
-def test_columns_of_ids(kind: Any) -> None:
+def test_codes_of_columns_of_any_type(kind: Any) -> None:
     codes, found = id_codes(pd.Series([3, 1, 3]).astype(kind), "run")
     assert ([found[i] for i in codes], found) == (["3", "1", "3"], ["3", "1"])
 
 
 @given(known=tables, asked=st.lists(names, max_size=20), chunks=st.integers(1, 3))
-def test_numbers_are_those_of_a_dictionary(known: list[str], asked: list[str], chunks: int) -> None:
+def test_lookups_agree_with_a_dictionary(known: list[str], asked: list[str], chunks: int) -> None:
     oracle = {name: number for number, name in enumerate(known)}
     lookup = pickle.loads(pickle.dumps(Lookup(column(known, chunks))))
     expected = [oracle.get(name, -1) for name in asked]
@@ -110,13 +113,13 @@ def test_numbers_are_those_of_a_dictionary(known: list[str], asked: list[str], c
     if -1 in expected:
         with pytest.raises(InputError) as error:
             lookup.numbers(asked, "document")
-        assert str(error.value) == f"unknown document id {asked[expected.index(-1)]!r}"
+        assert f"unknown document id {asked[expected.index(-1)]!r}" in str(error.value)
     else:
         assert lookup.numbers(asked, "document").tolist() == expected
     assert Lookup(pa.chunked_array([], pa.large_string())).numbers([], "query").tolist() == []
 
 
-def test_an_index_takes_ids_of_every_kind() -> None:
+def test_indexes_accept_ids_of_any_type() -> None:
     index = PassageIndex(np.eye(3), [0, 2, 3], passage_ids=[10, 11, 12], doc_ids=np.array(["x", "y"]))
     assert index.passage_ids.to_pylist() == ["10", "11", "12"]
     assert index.document_numbers([index.doc_ids[1]]).tolist() == [1]
@@ -125,9 +128,9 @@ def test_an_index_takes_ids_of_every_kind() -> None:
     expected = index.search(queries, 2, exclude=[-1, 1]).passages
     for exclude in ([None, "y"], pa.array([None, "y"]), np.array([None, "y"], dtype=object), np.array([-1, 1])):
         np.testing.assert_array_equal(index.search(queries, 2, exclude=exclude).passages, expected)
-    bad: list[Any] = [[0.5, 1.0], "xy", [0], [[0, 1]], [-2, 0], [0, 2], [True, False]]
-    for exclude in bad:
-        with pytest.raises(InputError, match="exclude must hold 2 document ids, or numbers below 2 and -1 for none"):
+    invalid: list[Any] = [[0.5, 1.0], "xy", [0], [[0, 1]], [-2, 0], [0, 2], [True, False]]
+    for exclude in invalid:
+        with pytest.raises(InputError, match="exclude"):
             index.search(queries, 2, exclude=exclude)
-    with pytest.raises(InputError, match="passage_ids hold an id twice: 'a'"):
+    with pytest.raises(InputError, match="'a'"):
         PassageIndex(np.eye(3), passage_ids=["b", "a", "a"])

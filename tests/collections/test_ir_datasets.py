@@ -1,4 +1,4 @@
-"""Datasets of ir_datasets: tiny local ones, made of the package's own classes, in a registry of their own."""
+"""Test the reader of ir_datasets on tiny local datasets, in a registry of their own."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Papers(ir_datasets.formats.BaseDocs):
 
 
 class Qrels(ir_datasets.formats.BaseQrels):
-    """Judgements by aspect: a pair may come twice."""
+    """Judgements by aspect, which may judge a pair several times."""
 
     def __init__(self, *judgements: tuple[str, str, int]) -> None:
         self.judgements = judgements
@@ -88,7 +88,7 @@ def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return own
 
 
-def test_a_dataset_with_judgements_is_one_split(registry) -> None:
+def test_a_dataset_with_judgements_has_one_split(registry) -> None:
     collection = open_collection("ir_datasets:tiny/test")
     assert collection.name == "tiny/test"
     assert collection.passages.ids.to_pylist() == ["d1:0", "d2:0", "d3:0"]
@@ -100,7 +100,7 @@ def test_a_dataset_with_judgements_is_one_split(registry) -> None:
     assert collection.language is None
 
 
-def test_a_dataset_without_has_those_below_it_as_splits(registry) -> None:
+def test_the_parts_of_a_dataset_without_judgements_are_its_splits(registry) -> None:
     collection = open_collection("ir_datasets:tiny")
     assert list(collection.splits) == ["train", "test", "dev-small"]
     assert collection.n_queries == 3
@@ -109,18 +109,18 @@ def test_a_dataset_without_has_those_below_it_as_splits(registry) -> None:
     assert collection.relevant_ids("test") == [["d1"], ["d2"]]
 
 
-def test_title_and_text_are_read_as_in_beir_and_the_highest_grade_holds(registry) -> None:
+def test_titles_are_read_as_in_beir_and_the_highest_grade_is_kept(registry) -> None:
     collection = open_collection("ir_datasets:papers")
     assert collection.passages.texts.to_pylist() == ["Title\nOne line.", "Another line.", "Only a title", "Only text."]
     assert np.diff(collection.passages.doc_offsets).tolist() == [2, 1, 1, 0]
     assert collection.doc_titles.to_pylist() == ["Title", "Only a title", "", ""]
     assert collection.qrels_frame("papers").to_numpy().tolist() == [["q1", "p1", 2]]
     assert collection.language == "english"
-    with pytest.warns(UserWarning, match="ir_datasets:holes: 2 judgements of unknown documents or queries"):
+    with pytest.warns(UserWarning, match="ir_datasets:holes: 2 judgements"):
         assert open_collection("ir_datasets:holes").relevant_ids("holes") == [["d1"]]
 
 
-def test_documents_need_no_judgements(registry) -> None:
+def test_documents_can_be_read_without_judgements(registry) -> None:
     found = read_documents("ir_datasets:tiny/unjudged")
     assert (found.doc_ids.to_pylist(), found.n_queries) == (["d1", "d2", "d3"], 0)
 
@@ -128,24 +128,24 @@ def test_documents_need_no_judgements(registry) -> None:
 @pytest.mark.parametrize(
     ("dataset_id", "message"),
     [
-        ("tiny/tset", r"no dataset 'tiny/tset'; its ids look like beir/scifact/test, .*; near it: tiny/test"),
-        ("no-docs", "ir_datasets:no-docs: the dataset has no documents"),
-        ("no-queries", "ir_datasets:no-queries: the dataset has judgements but no queries"),
-        ("tiny/unjudged", r"no judgements \(qrels\), neither of the dataset nor of one below it"),
+        ("tiny/tset", "'tiny/tset'.* tiny/test"),
+        ("no-docs", "ir_datasets:no-docs: .*documents"),
+        ("no-queries", "ir_datasets:no-queries: .*queries"),
+        ("tiny/unjudged", "ir_datasets:tiny/unjudged: .*qrels"),
     ],
 )
-def test_what_cannot_be_read_is_refused(registry, dataset_id: str, message: str) -> None:
+def test_unknown_and_incomplete_datasets_are_rejected(registry, dataset_id: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         open_collection(f"ir_datasets:{dataset_id}")
 
 
-def test_without_the_package_the_error_is_the_pip_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_the_error_has_the_pip_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ir_datasets", None)
     with pytest.raises(MissingExtraError, match=r'pip install "haybale\[ir_datasets\]"'):
         open_collection("ir_datasets:vaswani")
 
 
-def test_whatever_the_package_raises_names_the_dataset(registry, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_of_the_package_name_the_dataset(registry, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules["ir_datasets"], "load", lambda _: 1 / 0)
-    with pytest.raises(InputError, match="ir_datasets:vaswani: cannot be read by ir_datasets: division by zero"):
+    with pytest.raises(InputError, match=r"ir_datasets:vaswani: .*division by zero"):
         open_collection("ir_datasets:vaswani")

@@ -1,4 +1,4 @@
-"""The built-in collection: what it promises, on the real docstrings."""
+"""Test the documented properties of the built-in collection on the real docstrings."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_known_entries(pydocs: Collection) -> None:
 
 
 def test_answers_are_in_no_text(pydocs: Collection) -> None:
-    """No passage and no query holds a See Also section; a query's own document is excluded, and is no answer."""
+    """No passage or query contains a See Also section, and no query has its own document as an answer."""
     for text in pydocs.passages.texts.to_pylist() + pydocs.queries.paragraphs.to_pylist():
         assert "See Also\n---" not in text
     own = pydocs.queries.own
@@ -43,7 +43,7 @@ def test_answers_are_in_no_text(pydocs: Collection) -> None:
         assert (own[queries] != documents).all()
 
 
-def test_citations_of_dev_and_test_are_not_among_the_links(pydocs: Collection) -> None:
+def test_links_do_not_include_the_answers_of_dev_and_test(pydocs: Collection) -> None:
     assert pydocs.links is not None
     assert pydocs.sections is not None
     source = np.searchsorted(pydocs.sections.doc_offsets, pydocs.links.section_to_document[:, 0], side="right") - 1
@@ -54,8 +54,8 @@ def test_citations_of_dev_and_test_are_not_among_the_links(pydocs: Collection) -
         assert (pairs <= links) if name == "train" else not (pairs & links)
 
 
-def test_every_reading_is_the_same_in_every_process(pydocs: Collection) -> None:
-    """Hash randomisation must not leak into order, splits or text, and reading imports modules that may change it."""
+def test_reading_is_deterministic_in_every_process(pydocs: Collection) -> None:
+    """Neither hash randomisation nor the modules that reading imports may change order, splits or text."""
     code = "from haybale.collections import read_pydocs; print(read_pydocs().digest())"
     found = {
         subprocess.run(
@@ -67,14 +67,14 @@ def test_every_reading_is_the_same_in_every_process(pydocs: Collection) -> None:
     assert read_pydocs().digest() == pydocs.digest()
 
 
-def test_forms_of_docstrings() -> None:
+def test_parsing_of_docstrings() -> None:
     docstring = "Norms.\n\nord    norm\n=====  =====\nNone   2-norm\n\nSee Also\n--------\nabs : x\n"
-    assert [part.title for part in sections(docstring)] == ["", "See Also"]  # a table is no heading
+    assert [part.title for part in sections(docstring)] == ["", "See Also"]  # a table is not a heading
     blocks = [
         "NuSVR : Support Vector Machine for regression\n    using other, names: here.",
         "`DataFrame.join`, merge_asof",
         ":meth:`~pandas.Series.map` : Maps.",
         "scipy.linalg.norm(a, axis)",
-        "A sentence that is no name.",
+        "A sentence that is not a name.",
     ]
     assert see_also(blocks) == ["NuSVR", "DataFrame.join", "merge_asof", "pandas.Series.map", "scipy.linalg.norm"]

@@ -1,4 +1,4 @@
-"""Queries in any form: files of every kind, frames of every library, words of the command line; what is refused."""
+"""Test queries in any form: files, frames of every library, arguments of the command line, and invalid queries."""
 
 from __future__ import annotations
 
@@ -65,34 +65,36 @@ def test_one_document_is_split(toy: Collection, tmp_path: Path, monkeypatch: pyt
             assert content(queries_from(toy, path, how)) == {name: (parts, -1)}
 
 
-def test_words_of_the_command_line(toy: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arguments_of_the_command_line(toy: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert queries_argument("-") == Path("-")
     for text in ("dev", "who pays in sect. 3.txt", "x" * 9999, "a\0b"):
         assert queries_argument(text) == text
     assert queries_from(toy, "dev").ids.to_pylist()[0] == "dev-dogs"
     for name in ("none.csv", "none.tsv.gz", "none.txt"):
-        with pytest.raises(InputError, match=f"{name}: no such file"):
+        with pytest.raises(InputError, match=name):
             queries_argument(name)
 
 
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("q.csv", "id,txt\n1,2\n", r"q\.csv, line 1: expected a header with query_id .or id., .*; found id, txt"),
-        ("q.csv", "", "found nothing"),
-        ("q.csv", "id,text\n1\n", r"q\.csv, line 2: expected 2 columns, found 1"),
-        ("q.csv", 'id,text\n1,"a" b\n', r"q\.csv, line 2: expected CSV: "),
-        ("q.csv", "id,text\n", "no query"),
-        ("q.csv", "id,text\n1,a\n1,b\n", "'1' occurs twice"),
-        ("q.csv", "id,text\n1, \n", "query '1' is empty"),
-        ("q.txt", "1. \n", "no paragraph found by numbered"),
-        ("q.jsonl", '{"_id": "a", "text": "b"}\n{"_id": "c"}\n', r"q.jsonl, line 2: .*text"),
-        ("q.tsv", "a\n", r"q.tsv, line 1"),
-        ("q.tsv", "a\t\udcff\n", r"q\.tsv, line 1: expected UTF-8"),
+        ("q.csv", "id,txt\n1,2\n", r"q\.csv, line 1: .*query_id.* id, txt"),
+        ("q.csv", "", r"q\.csv, line 1: .*nothing"),
+        ("q.csv", "id,text\n1\n", r"q\.csv, line 2: .*2.* 1"),
+        ("q.csv", 'id,text\n1,"a" b\n', r"q\.csv, line 2: .*CSV"),
+        ("q.csv", "id,text\n", r"q\.csv: .*query"),
+        ("q.csv", "id,text\n1,a\n1,b\n", "query ids: '1'"),
+        ("q.csv", "id,text\n1, \n", "query '1'"),
+        ("q.txt", "1. \n", r"q\.txt: 'numbered'"),
+        ("q.jsonl", '{"_id": "a", "text": "b"}\n{"_id": "c"}\n', r"q\.jsonl, line 2: .*text"),
+        ("q.tsv", "a\n", r"q\.tsv, line 1"),
+        ("q.tsv", "a\t\udcff\n", r"q\.tsv, line 1: .*UTF-8"),
     ],
 )
-def test_what_is_refused(toy: Collection, tmp_path: Path, name: str, text: str, message: str) -> None:
+def test_errors_name_the_file_line_and_value(
+    toy: Collection, tmp_path: Path, name: str, text: str, message: str
+) -> None:
     (tmp_path / name).write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(InputError, match=message):
         queries_from(toy, tmp_path / name, "numbered" if name == "q.txt" else None)
@@ -101,15 +103,15 @@ def test_what_is_refused(toy: Collection, tmp_path: Path, name: str, text: str, 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (FRAME[["query_id"]], "queries: the frame has no column text"),
-        (pd.concat([FRAME, FRAME], axis=1), "queries: the column query_id stands there twice"),
-        (FRAME.assign(text=["x", None]), "queries: row 1 has no text"),
-        (FRAME.assign(query_id=[0.5, 1]), "query ids: expected strings or whole numbers, found 0.5"),
-        ({1, 2}, "expected a frame of .*, found set"),
+        (FRAME[["query_id"]], "queries: .*column text"),
+        (pd.concat([FRAME, FRAME], axis=1), "queries: .*column query_id.* 2"),
+        (FRAME.assign(text=["x", None]), "queries: row 1 .*text"),
+        (FRAME.assign(query_id=[0.5, 1]), "query ids: .*0.5"),
+        ({1, 2}, "frame.* set"),
     ],
 )
-def test_bad_frames_are_refused(toy: Collection, given: Any, message: str) -> None:
+def test_invalid_frames_are_rejected(toy: Collection, given: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         queries_from(toy, given)
-    with pytest.raises(InputError, match="paragraphs splits one document"):
+    with pytest.raises(InputError, match="paragraphs='lines'"):
         queries_from(toy, given, "lines")

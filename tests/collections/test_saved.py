@@ -1,4 +1,4 @@
-"""Collections on disk, some of their documents, more documents, and a digest of what they hold."""
+"""Test saving, taking, extending and hashing collections."""
 
 from __future__ import annotations
 
@@ -22,15 +22,13 @@ from haybale.collections import Collection, CollectionBuilder
 from haybale.collections.saved import load_collection, save_collection
 from haybale.errors import FileFormatError, InputError, OutputExistsError
 
-# Collections with everything in them, and the same as plain lists of ids, in which any change is easy to make.
-
 texts = st.text(st.sampled_from("a\u00e4\n\U0001f42b\x00"), max_size=3).map(lambda text: f"x{text}")
 KINDS = ("internal", "passage_to_document", "section_to_document")
 
 
 @st.composite
 def collections(draw: st.DrawFn, prefix: str = "", least_queries: int = 0) -> Collection:
-    """Documents with and without passages, titles, sections and links; queries in several splits or none."""
+    """Draw documents with and without passages, titles, sections and links, and queries in several splits or none."""
     builder = CollectionBuilder(draw(texts), draw(st.sampled_from([None, "german"])))
     with_sections = draw(st.booleans())
     docs = [f"{prefix}d{number}" for number in range(draw(st.integers(1, 5)))]
@@ -38,10 +36,10 @@ def collections(draw: st.DrawFn, prefix: str = "", least_queries: int = 0) -> Co
     sections: dict[int, list[tuple[str, int]]] = {}
     for number, doc_id in enumerate(docs):
         builder.add_document(doc_id, title=draw(texts | st.just("")))
-        for place in range(draw(st.integers(0, 3)) if with_sections else 0):
-            above = draw(st.sampled_from([None, *(name for name, _ in sections.get(number, []))]))
-            name = f"{doc_id}/{place}"
-            sections.setdefault(number, []).append((name, builder.add_section(number, name, draw(texts), above)))
+        for position in range(draw(st.integers(0, 3)) if with_sections else 0):
+            parent = draw(st.sampled_from([None, *(name for name, _ in sections.get(number, []))]))
+            name = f"{doc_id}/{position}"
+            sections.setdefault(number, []).append((name, builder.add_section(number, name, draw(texts), parent)))
     for _ in range(draw(st.integers(1, 8))):
         number = draw(st.integers(0, len(docs) - 1))
         section = draw(st.sampled_from([-1, *(number for _, number in sections.get(number, []))]))
@@ -66,31 +64,36 @@ def collections(draw: st.DrawFn, prefix: str = "", least_queries: int = 0) -> Co
 
 
 def plain(collection: Collection) -> dict[str, Any]:
-    """All of a collection but its name, by id."""
+    """Return everything in a collection except its name as nested lists with ids instead of numbers."""
     passages, queries, sections, links = collection.passages, collection.queries, collection.sections, collection.links
     doc_ids, passage_ids, query_ids = (ids.to_pylist() for ids in (collection.doc_ids, passages.ids, queries.ids))
     section_ids = [] if sections is None else sections.ids.to_pylist()
-    own_texts = passages.texts.to_pylist()
-    of_passage = [None] * len(passages) if passages.sections is None else passages.sections.tolist()
+    passage_texts = passages.texts.to_pylist()
+    passage_sections = [-1] * len(passages) if passages.sections is None else passages.sections.tolist()
 
-    def named(number: int | None) -> str | None:
-        return None if number is None or number < 0 else section_ids[number]
+    def section_id(number: int) -> str | None:
+        return None if number < 0 else section_ids[number]
 
     documents = []
     for number, (doc_id, title) in enumerate(zip(doc_ids, collection.doc_titles.to_pylist(), strict=True)):
-        own = range(*passages.doc_offsets[number : number + 2])
+        rows = range(*passages.doc_offsets[number : number + 2])
         tree = () if sections is None else range(*sections.doc_offsets[number : number + 2])
         documents.append(
             {
                 "id": doc_id,
                 "title": title,
-                "passages": [(passage_ids[i], own_texts[i], named(of_passage[i])) for i in own],
+                "passages": [(passage_ids[i], passage_texts[i], section_id(passage_sections[i])) for i in rows],
                 "sections": [
-                    (section_ids[i], sections.titles[i].as_py(), named(int(sections.parents[i]))) for i in tree
+                    (section_ids[i], sections.titles[i].as_py(), section_id(sections.parents[i])) for i in tree
                 ],
             }
         )
     ends = dict(zip(KINDS, [(passage_ids, section_ids), (passage_ids, doc_ids), (section_ids, doc_ids)], strict=True))
+    splits = {}
+    for name, split in collection.splits.items():
+        judged = zip(split.judged_queries, split.judged_documents, split.grades, strict=True)
+        judgements = [(query_ids[query], doc_ids[document], int(grade)) for query, document, grade in judged]
+        splits[name] = ([query_ids[i] for i in split.queries], judgements)
     return {
         "documents": documents,
         "links": {
@@ -101,24 +104,13 @@ def plain(collection: Collection) -> dict[str, Any]:
             (name, queries.paragraphs_of(i), None if queries.own[i] < 0 else doc_ids[queries.own[i]])
             for i, name in enumerate(query_ids)
         ],
-        "splits": {
-            name: (
-                [query_ids[i] for i in split.queries],
-                [
-                    (query_ids[query], doc_ids[document], int(grade))
-                    for query, document, grade in zip(
-                        split.judged_queries, split.judged_documents, split.grades, strict=True
-                    )
-                ],
-            )
-            for name, split in collection.splits.items()
-        },
+        "splits": splits,
         "has": (sections is not None, passages.sections is not None, links is not None),
     }
 
 
 def in_other_chunks(collection: Collection, seed: int) -> Collection:
-    """The same, its strings in other chunks: slices of longer arrays."""
+    """Return an equal collection whose strings are in other chunks, which are slices of longer arrays."""
     rng = np.random.default_rng(seed)
 
     def rechunked(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -141,7 +133,7 @@ def in_other_chunks(collection: Collection, seed: int) -> Collection:
 
 @settings(deadline=None)
 @given(collection=collections(), seed=st.integers(0, 1000))
-def test_what_was_saved_is_loaded(collection: Collection, seed: int) -> None:
+def test_loading_returns_the_saved_collection(collection: Collection, seed: int) -> None:
     with TemporaryDirectory() as folder:
         first, second = Path(folder) / "first", Path(folder) / "second"
         save_collection(collection, first)
@@ -157,17 +149,19 @@ def test_what_was_saved_is_loaded(collection: Collection, seed: int) -> None:
 
 @settings(deadline=None)
 @given(collection=collections(), data=st.data())
-def test_some_documents(collection: Collection, data: st.DataObject) -> None:
+def test_take_selects_documents(collection: Collection, data: st.DataObject) -> None:
     whole = plain(collection)
     n = collection.n_documents
     numbers = data.draw(st.lists(st.integers(0, n - 1), min_size=1, max_size=n, unique=True).map(sorted))
     assume(any(whole["documents"][number]["passages"] for number in numbers))
     kept = {whole["documents"][number]["id"] for number in numbers}
     documents = [document for document in whole["documents"] if document["id"] in kept]
-    there = kept | {name for document in documents for part in ("passages", "sections") for name, *_ in document[part]}
+    present = kept | {
+        name for document in documents for part in ("passages", "sections") for name, *_ in document[part]
+    }
     expected = whole | {
         "documents": documents,
-        "links": {kind: [link for link in links if there.issuperset(link)] for kind, links in whole["links"].items()},
+        "links": {kind: [link for link in links if present.issuperset(link)] for kind, links in whole["links"].items()},
         "queries": [(name, texts, own if own in kept else None) for name, texts, own in whole["queries"]],
         "splits": {
             name: (queries, [judged for judged in judgements if judged[1] in kept])
@@ -181,67 +175,62 @@ def test_some_documents(collection: Collection, data: st.DataObject) -> None:
 
 @settings(deadline=None)
 @given(collection=collections(), other=collections("o", 1))
-def test_more_documents(collection: Collection, other: Collection) -> None:
-    ours, theirs = plain(collection), plain(other)
+def test_extended_adds_documents(collection: Collection, other: Collection) -> None:
+    first, second = plain(collection), plain(other)
     extended = collection.extended(other)
-    expected = ours | {
-        "documents": ours["documents"] + theirs["documents"],
-        "links": {kind: ours["links"][kind] + theirs["links"][kind] for kind in KINDS},
-        "has": tuple(a or b for a, b in zip(ours["has"], theirs["has"], strict=True)),
+    expected = first | {
+        "documents": first["documents"] + second["documents"],
+        "links": {kind: first["links"][kind] + second["links"][kind] for kind in KINDS},
+        "has": tuple(a or b for a, b in zip(first["has"], second["has"], strict=True)),
     }
     assert plain(extended) == expected
     assert (extended.name, extended.language) == (collection.name, collection.language)
-    if ours["has"] == plain(extended)["has"]:
+    if first["has"] == plain(extended)["has"]:
         assert extended.take(range(collection.n_documents)).digest() == collection.digest()
 
 
-def test_an_id_that_both_have_is_named() -> None:
+def test_extended_rejects_ids_of_both_collections() -> None:
     def one(document: str, passage: str, section: str) -> Collection:
         builder = CollectionBuilder("c")
         number = builder.add_document(document)
         builder.add_passage(number, "text", passage, builder.add_section(number, section, "", None))
         return builder.build()
 
-    first = one("d", "p", "s")
-    for other, message in [
-        (("d", "q", "t"), "document id 'd' is in both collections"),
-        (("e", "p", "t"), "passage id 'p' is in both collections"),
-        (("e", "q", "s"), "section id 's' is in both collections"),
-    ]:
+    for ids, message in [("dqt", "document id 'd'"), ("ept", "passage id 'p'"), ("eqs", "section id 's'")]:
         with pytest.raises(InputError, match=message):
-            first.extended(one(*other))
+            one(*"dps").extended(one(*ids))
 
 
 @pytest.mark.parametrize(
     ("numbers", "message"),
     [
-        ([1, 1], "document numbers must rise"),
-        ([0, 5], "document numbers lie between 0 and 4, found 0 and 5"),
-        ([0.5], r"expected document numbers \(n,\), found float64"),
-        ([True], "found bool"),
-        ([], "none of the 0 documents to be taken has a passage"),
+        ([1, 1], "document numbers .*1 after 1"),
+        ([0, 5], "document numbers .*0 and 4, found 5"),
+        ([0.5], "document numbers .*float64"),
+        ([True], "document numbers .*bool"),
+        ([], "documents with passages"),
     ],
 )
-def test_numbers_that_are_no_documents_are_refused(toy: Collection, numbers: Any, message: str) -> None:
+def test_take_rejects_invalid_document_numbers(toy: Collection, numbers: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         toy.take(numbers)
 
 
-def test_some_queries(toy: Collection) -> None:
+def test_take_selects_queries(toy: Collection) -> None:
     taken = toy.queries.take([3, 0])
     assert taken.ids.to_pylist() == ["train-roads", "train-dogs"]
     assert taken.paragraphs_of(0) == ["winter roads", "winter roads again"]
     assert (taken.own.tolist(), taken.offsets.tolist()) == ([4, -1], [0, 2, 4])
     assert len(toy.queries.take([])) == 0
-    for numbers, message in [([8], "query numbers lie between 0 and 7"), ([1, 1], "must be different ones")]:
-        with pytest.raises(InputError, match=message):
+    for numbers in ([8], [1, 1]):
+        with pytest.raises(InputError, match=f"query numbers .*found {numbers[0]}"):
             toy.queries.take(numbers)
 
 
 def filled(**changes: Any) -> Collection:
-    """A collection with everything, of which one thing may be another."""
-    use = {"title": "T", "text": "one", "paragraph": "p", "grade": 1, "own": "a", "section": "S"}
-    use |= {"target": "b"} | changes
+    """Return a collection with all optional parts, with some values changed."""
+    use = {"title": "T", "text": "one", "paragraph": "p", "grade": 1, "own": "a", "section": "S", "target": "b"}
+    use |= changes
     builder = CollectionBuilder(use.get("name", "c"), use.get("language"))
     for name in "ab":
         document = builder.add_document(name, title=use["title"])
@@ -253,7 +242,7 @@ def filled(**changes: Any) -> Collection:
     return builder.build()
 
 
-def test_the_digest_is_of_all_content() -> None:
+def test_the_digest_depends_on_all_content() -> None:
     whole = filled()
     for same in ({"name": "other"}, {"language": "german"}):
         assert filled(**same).digest() == whole.digest()
@@ -283,26 +272,24 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("harm", "message"),
+    ("damage", "message"),
     [
-        (lambda f: change_manifest(f, version=2), "expected version 1, found 2"),
-        (lambda f: change_manifest(f, parts=[["links"]]), "entry 'parts' is not what belongs there"),
-        (lambda f: change_manifest(f, parts=["links"]), "expected 'files' documents.parquet"),
-        (lambda f: (f / "splits.parquet").write_bytes(b"x"), "splits.parquet: its content is not what was saved"),
+        (lambda f: change_manifest(f, version=2), "version 1, found 2"),
+        (lambda f: change_manifest(f, parts=[["links"]]), "'parts'"),
+        (lambda f: change_manifest(f, parts=["links"]), "'files' documents.parquet"),
+        (lambda f: (f / "splits.parquet").write_bytes(b"x"), "splits.parquet: .*SHA-256"),
     ],
 )
-def test_what_was_not_written_is_refused(
-    saved: Path, tmp_path: Path, harm: Callable[[Path], Any], message: str
-) -> None:
+def test_damaged_folders_are_rejected(saved: Path, tmp_path: Path, damage: Callable[[Path], Any], message: str) -> None:
     folder = tmp_path / "c"
     shutil.copytree(saved, folder)
-    harm(folder)
+    damage(folder)
     with pytest.raises(FileFormatError, match=message) as error:
         load_collection(folder)
     assert "\n" not in str(error.value)
 
 
-def test_texts_are_read_when_they_are_asked_for(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_are_read_on_first_use(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, texts = tmp_path / "c", filled().passages.texts
     shutil.copytree(saved, folder)
     monkeypatch.chdir(tmp_path)
@@ -315,14 +302,14 @@ def test_texts_are_read_when_they_are_asked_for(saved: Path, tmp_path: Path, mon
     assert kept.texts.equals(texts)
     assert kept.sections is None
     assert pickle.loads(pickle.dumps(loaded)).digest() == filled().digest()
-    (folder / "texts.parquet").write_bytes(b"x")  # since it was loaded
-    with pytest.raises(FileFormatError, match=r"texts\.parquet: its content is not what was saved"):
+    (folder / "texts.parquet").write_bytes(b"x")
+    with pytest.raises(FileFormatError, match=r"texts\.parquet: .*SHA-256"):
         changed.take([0]).passages.texts  # noqa: B018
     assert loaded.passages.texts.equals(texts)
 
 
-def test_texts_of_what_was_extended_a_thousand_times(toy: Collection) -> None:
-    whole, n = toy, 1000  # as an engine to which a document was added so often
+def test_a_collection_can_be_extended_a_thousand_times(toy: Collection) -> None:
+    whole, n = toy, 1000
     for number in range(n):
         builder = CollectionBuilder("more")
         builder.add_document(f"more {number}", [f"text {number}"])
@@ -332,10 +319,10 @@ def test_texts_of_what_was_extended_a_thousand_times(toy: Collection) -> None:
     assert whole.take([0, whole.n_documents - 1]).passages.texts.to_pylist()[-1] == f"text {n - 1}"
 
 
-def test_a_folder_that_is_not_empty_is_left_alone(saved: Path, toy: Collection) -> None:
+def test_a_folder_that_is_not_empty_is_not_overwritten(saved: Path, toy: Collection) -> None:
     before = tree(saved)
-    with pytest.raises(OutputExistsError, match="exists and is not empty"):
+    with pytest.raises(OutputExistsError, match="saved"):
         save_collection(toy, saved)
     assert tree(saved) == before
-    with pytest.raises(FileFormatError, match="is no saved collection"):
+    with pytest.raises(FileFormatError, match="nowhere"):
         load_collection(saved / "nowhere")

@@ -194,7 +194,7 @@ def _odd(content: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("name", "damage", "message"),
     [
-        ("manifest.json", None, "is no saved encoder"),
+        ("manifest.json", None, "saved encoder"),
         ("manifest.json", lambda _: b"{", "expected JSON"),
         ("manifest.json", lambda _: b"[]", "expected format 'haybale encoder', found None"),
         ("manifest.json", lambda c: c.replace(b"TfidfEncoder", b"LSAEncoder"), "expected class 'TfidfEncoder', found"),

@@ -189,7 +189,7 @@ def test_making_one_only_assigns(kind: type[Ranker]) -> None:
         ("bm25,knn", "expected one ranker, found 2"),
         ("'bm25'", "expected the name of a ranker, found 'bm25'"),
         ("bm25(k1=)", "cannot be read"),
-        ("bm25(k1=1,k1=2)", "may be given once"),
+        ("bm25(k1=1,k1=2)", "k1, k1"),
         ("bm25(k2=1)", "unknown parameter of bm25 'k2'; known: unit, k1, b, k3"),
         ("bm25(k1=-1)", "'k1' parameter of BM25 must be a float in the range"),
         ("rrf", "RRF fuses rankers, found none"),

@@ -50,7 +50,7 @@ def test_queries_are_given_in_any_form(fitted: Fitted, topics: Collection, tmp_p
         ("", "query '0' is empty"),
         ({"q": []}, "query 'q' is empty"),
         ({"q": "text", "r": ["", " "]}, "query 'r' is empty"),
-        ({}, "no query"),
+        ({}, "at least one query"),
         ({1: "a", "1": "b"}, "query ids: '1' occurs twice"),
         ({"q": 7}, "query 'q': expected a text or a list of paragraphs, found 7"),
         ({"q": ["a", None]}, "query 'q': expected a text or a list of paragraphs"),

@@ -1,1 +1,1 @@
-"""Readers of collections, one layout or source a file."""
+"""Readers of collections; each file reads one layout or one source."""

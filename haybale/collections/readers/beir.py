@@ -4,9 +4,9 @@
     queries.jsonl          {"_id", "text", "own" (optional: the document the query was taken from)}
     qrels/{split}.tsv      query-id, corpus-id, score
 
-Thakur et al., "BEIR: A Heterogeneous Benchmark for Zero-shot Evaluation …", NeurIPS 2021. Beyond BEIR, a line
-of ``text`` is one paragraph: one passage of a document, one paragraph of a query. The title stands before the
-first passage, and is a passage of its own where there is no text. Queries that no split judges are in no split.
+Thakur et al., "BEIR: A Heterogeneous Benchmark for Zero-shot Evaluation …", NeurIPS 2021. As an extension of BEIR,
+each line of ``text`` is one passage of a document or one paragraph of a query. The title is prepended to the first
+passage; without a text it is the only passage. Queries without judgements are in no split.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from haybale.text_files import need_file, read_jsonl, text_field
 
 
 class BEIR(FolderReader):
-    """Reads folders in BEIR's layout."""
+    """Reader of folders in BEIR's layout."""
 
     name = "beir"
     expected = "corpus.jsonl"
@@ -39,7 +39,7 @@ class BEIR(FolderReader):
 
 
 def add_beir_file(builder: CollectionBuilder, path: Path) -> None:
-    """Add the documents of a file such as ``corpus.jsonl``; ids may also stand under ``doc_id``."""
+    """Add the documents of a file such as ``corpus.jsonl``; the field of ids is ``_id`` or ``doc_id``."""
     for line, record in read_jsonl(path):
         title = text_field(path, line, record, "title", default="")
         doc_id = text_field(path, line, record, "doc_id" if "_id" not in record and "doc_id" in record else "_id")
@@ -48,7 +48,7 @@ def add_beir_file(builder: CollectionBuilder, path: Path) -> None:
 
 
 def titled_lines(title: str, text: str) -> list[str]:
-    """Return the lines of a text that are not blank, with the title before the first of them."""
+    """Return the non-blank lines of a text, the first one preceded by the title."""
     paragraphs = [paragraph for paragraph in text.split("\n") if paragraph.strip()]
     if title:
         paragraphs[:1] = [f"{title}\n{paragraphs[0]}" if paragraphs else title]

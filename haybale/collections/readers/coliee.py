@@ -1,12 +1,13 @@
-"""Read the layout of COLIEE task 1: find the other cases that a case cites.
+"""Read the layout of COLIEE task 1: for a query case, find the other cases that it cites.
 
-    *.txt            a case a file; its id is the name of the file without ".txt"
-    *labels*.json    {"000028.txt": ["000123.txt", …], …}: a query case and the cases relevant to it
+    *.txt            one case per file; its id is the file name without ".txt"
+    *labels*.json    {"000028.txt": ["000123.txt", …], …}: query cases and their relevant cases
 
-Both directly in the folder or in folders in it, such as ``task1_train_files_2021``. A case is split into its numbered
-paragraphs, ``<case>:<label>``; a query is a case of the folder, its own document, with the same paragraphs. A file of
-labels is the split ``train``, ``dev`` (``val`` too) or ``test`` that its name contains, else the split of its name.
-Empty cases are left out, with their judgements, and as queries.
+The files are in the folder itself or in its subfolders, such as ``task1_train_files_2021``. A case is split into its
+numbered paragraphs, with ids ``<case>:<label>``. Query cases are documents of the collection as well, and each is the
+own document of its query. The name of a file of labels determines the split: ``train``, ``dev`` (or ``val``) or
+``test``, if the name contains one of these words, and otherwise the name itself. Empty cases are left out, both as
+documents and as queries, together with their judgements.
 
 Rabelo et al., "Overview and Discussion of the Competition on Legal Information Extraction/Entailment (COLIEE) 2021".
 """
@@ -17,19 +18,19 @@ import re
 import warnings
 from pathlib import Path
 
-from haybale.collections.builder import CollectionBuilder, in_usual_order
+from haybale.collections.builder import CollectionBuilder, sorted_splits
 from haybale.collections.reader import FolderReader
 from haybale.collections.splitters import Paragraph, split_numbered, split_or_whole
 from haybale.errors import FileFormatError, InputError, told_apart
 from haybale.text_files import json_object, read_text
 
-Labels = dict[str, list[str]]  # query case: relevant cases
+Labels = dict[str, list[str]]  # the relevant cases of each query case
 _LABELS = "*labels*.json"
 _SPLITS = (("train", "train"), ("dev", "dev"), ("val", "dev"), ("test", "test"))
 
 
 class COLIEE(FolderReader):
-    """Reads the folders of COLIEE task 1."""
+    """Reader of the folders of COLIEE task 1."""
 
     name = "coliee"
     expected = _LABELS
@@ -38,7 +39,6 @@ class COLIEE(FolderReader):
         return bool(_files_in(Path(source), _LABELS))
 
     def add_documents(self, builder: CollectionBuilder, folder: Path) -> None:
-        """Add the cases in the order of their ids; one warning counts those that are empty."""
         builder.language = "english"
         n_empty = 0
         for case, path in _case_files(folder).items():
@@ -50,14 +50,15 @@ class COLIEE(FolderReader):
             for paragraph in paragraphs:
                 builder.add_passage(number, paragraph.text, f"{case}:{paragraph.label}")
         if n_empty:
-            warnings.warn(f"{folder}: {n_empty} empty cases were left out", stacklevel=2)
+            message = f"{folder}: {n_empty} empty cases were left out, instead of indexed; remove their files"
+            warnings.warn(message, stacklevel=2)
 
     def add_queries(self, builder: CollectionBuilder, folder: Path) -> None:
         cases = _case_files(folder)
         for split, (path, labels) in _read_splits(folder).items():
             for case in {**labels, **dict.fromkeys(case for relevant in labels.values() for case in relevant)}:
                 if case not in cases:
-                    message = f"names case {told_apart(case, cases)}, expected a file {case}.txt in {folder}"
+                    message = f"case {told_apart(case, cases)} has no file {case}.txt in {folder}; add the file"
                     raise FileFormatError(path, None, message)
             for query, relevant in labels.items():
                 if builder.document_number(query) is None:  # an empty case
@@ -73,7 +74,7 @@ def _paragraphs(path: Path) -> list[Paragraph]:
 
 
 def _files_in(folder: Path, pattern: str) -> list[Path]:
-    """Return files of that name in the folder and its folders, without those that archives and file systems leave."""
+    """Return the matching files in a folder and its subfolders, without READMEs and what archivers leave behind."""
     return [
         path
         for path in sorted([*folder.glob(pattern), *folder.glob(f"*/{pattern}")])
@@ -82,41 +83,44 @@ def _files_in(folder: Path, pattern: str) -> list[Path]:
 
 
 def _case_files(folder: Path) -> dict[str, Path]:
-    """Return ``{case: file}``, sorted by id; no case, or a case twice, is an error."""
+    """Return ``{case: file}``, sorted by id."""
     cases: dict[str, Path] = {}
     for path in _files_in(folder, "*.txt"):
         if path.stem in cases:
-            raise InputError(f"case {path.stem!r} is there twice: {cases[path.stem]} and {path}")
+            files = f"{cases[path.stem]} and {path}"
+            raise InputError(f"case {path.stem!r}: expected one file, found {files}")
         cases[path.stem] = path
     if not cases:
-        raise InputError(f"{folder}: expected cases, *.txt, in it or in its folders, found none")
+        raise InputError(f"{folder}: expected cases, *.txt, in it or in its subfolders, found none")
     return dict(sorted(cases.items()))
 
 
 def _read_splits(folder: Path) -> dict[str, tuple[Path, Labels]]:
     """Return ``{split: (file, labels)}``."""
     found: dict[str, tuple[Path, Labels]] = {}
-    query_in: dict[str, Path] = {}
+    file_of: dict[str, Path] = {}  # the file that contains each query
     for path in _files_in(folder, _LABELS):
         words = (split for word, split in _SPLITS if re.search(rf"(?<![a-z]){word}", path.stem.lower()))
         split = next(words, path.stem)
         if split in found:
-            raise InputError(f"{path} and {found[split][0]} are both labels of the split {split!r}; expected one")
-        found[split] = path, _labels(path)
+            raise InputError(f"split {split!r}: expected one file of labels, found {found[split][0]} and {path}")
+        found[split] = path, _read_labels(path)
         for query in found[split][1]:
-            if query in query_in:
-                raise FileFormatError(path, None, f"names query {query!r}, which {query_in[query]} has too")
-            query_in[query] = path
+            if query in file_of:
+                message = f"query {query!r} must be in one file only, found in {file_of[query]} too"
+                raise FileFormatError(path, None, message)
+            file_of[query] = path
     if not found:
-        raise InputError(f"{folder}: expected labels, *labels*.json, in it or in its folders, found none")
-    return {split: found[split] for split in in_usual_order(found)}
+        raise InputError(f"{folder}: expected labels, *labels*.json, in it or in its subfolders, found none")
+    return {split: found[split] for split in sorted_splits(found)}
 
 
-def _labels(path: Path) -> Labels:
+def _read_labels(path: Path) -> Labels:
     labels = json_object(path, read_text(path))
     for query, relevant in labels.items():
         if not isinstance(relevant, list) or not all(isinstance(case, str) for case in relevant):
-            raise FileFormatError(path, None, f"expected a list of relevant cases for query {query!r}")
+            message = f"expected a list of relevant cases for query {query!r}, found {relevant!r:.80}"
+            raise FileFormatError(path, None, message)
     return {_id(query): [_id(case) for case in relevant] for query, relevant in labels.items()}
 
 

@@ -1,12 +1,12 @@
-"""Read a collection from three frames, or a folder of three Parquet files: passages, queries and judgements.
+"""Read a collection from three frames, or from a folder of three Parquet files: passages, queries and judgements.
 
-    passages[.parquet]    doc_id, text, passage_id (optional)             a row a passage, in the order of the document
-    queries[.parquet]     query_id, text, split and own (optional)        a line of text is a paragraph
+    passages[.parquet]    doc_id, text, passage_id (optional)           one row per passage, in document order
+    queries[.parquet]     query_id, text, split and own (optional)      each line of text is a paragraph
     qrels[.parquet]       query_id, doc_id, relevance and split (optional)
 
-Ids are strings or whole numbers, which become strings. A judgement belongs to the ``split`` in its row; without such a
-column to the split of its query; without one there either, to ``test``. A query joins every split that judges it. Where
-``relevance`` is absent it is 1. ``own`` is the document a query was taken from.
+Ids are strings or whole numbers; whole numbers become strings. ``own`` is the document that a query was taken from. A
+judgement belongs to the ``split`` in its row, by default to the split of its query, and by default to ``test``. A query
+is in every split in which it is judged. The default ``relevance`` is 1.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from haybale.frames import Frame, column_names, to_arrow
 
 _NEEDED = {"passages": ("doc_id", "text"), "queries": ("query_id", "text"), "qrels": ("query_id", "doc_id")}
 _OPTIONAL = {"passages": ("passage_id",), "queries": ("split", "own"), "qrels": ("relevance", "split")}
-_DEFAULTS = {"passage_id": None, "own": None, "relevance": 1}  # where there is no such column
+_DEFAULTS = {"passage_id": None, "own": None, "relevance": 1}  # values of optional columns that are absent
 Columns = dict[str, list[Any]]
 Source = Path | str  # a file, or the name of a frame
 
@@ -34,20 +34,24 @@ Source = Path | str  # a file, or the name of a frame
 def collection_from_frames(
     name: str, passages: Frame, queries: Frame, qrels: Frame, *, language: str | None = None
 ) -> Collection:
-    """Return a collection from frames of pandas, cuDF, polars or pyarrow.
+    """Create a collection from frames of pandas, cuDF, polars or pyarrow.
 
     Parameters
     ----------
     name : str
-    passages, queries, qrels : frame
-        Their columns are those of the module; rows of a document need not stand side by side.
+    passages : frame
+        Columns ``doc_id``, ``text`` and, optionally, ``passage_id``. The rows of a document need not be adjacent.
+    queries : frame
+        Columns ``query_id``, ``text`` and, optionally, ``split`` and ``own``.
+    qrels : frame
+        Columns ``query_id``, ``doc_id`` and, optionally, ``relevance`` (default 1) and ``split``.
     language : str, optional
-        Language of the texts, for BM25 and TF-IDF.
+        Language of the texts, for BM25 and TF-IDF; by default it is detected.
 
     Raises
     ------
     InputError
-        Naming frame, row (counted from 0) and column.
+        A frame is invalid; the message names the frame, the row (counted from 0) and the column.
 
     Examples
     --------
@@ -58,104 +62,106 @@ def collection_from_frames(
     Collection 'laws': 2 documents, 3 passages, 1 query (test 1)
     """
     builder = CollectionBuilder(name, language)
-    _add_passages(builder, _of_frame(passages, "passages", "passages"), "passages")
-    asked, judged = _of_frame(queries, "queries", "queries"), _of_frame(qrels, "qrels", "qrels")
-    _add_queries(builder, asked, judged, "queries", "qrels")
+    _add_passages(builder, _read_frame(passages, "passages", "passages"), "passages")
+    query_columns, qrels_columns = _read_frame(queries, "queries", "queries"), _read_frame(qrels, "qrels", "qrels")
+    _add_queries(builder, query_columns, qrels_columns, "queries", "qrels")
     return builder.build()
 
 
 def documents_from_frame(frame: Frame) -> Collection:
-    """Return a collection without queries from a frame of passages."""
+    """Create a collection without queries from a frame of passages."""
     builder = CollectionBuilder("documents")
-    _add_passages(builder, _of_frame(frame, "passages", "documents"), "documents")
+    _add_passages(builder, _read_frame(frame, "passages", "documents"), "documents")
     return builder.build()
 
 
 class Parquet(FolderReader):
-    """Reads folders of three Parquet files."""
+    """Reader of folders of three Parquet files."""
 
     name = "parquet"
     expected = "passages.parquet"
     query_files = ("queries.parquet", "qrels.parquet")
 
     def add_documents(self, builder: CollectionBuilder, folder: Path) -> None:
-        _add_passages(builder, *_of_file(folder, "passages"))
+        _add_passages(builder, *_read_file(folder, "passages"))
 
     def add_queries(self, builder: CollectionBuilder, folder: Path) -> None:
-        (asked, asked_path), (judged, judged_path) = _of_file(folder, "queries"), _of_file(folder, "qrels")
-        _add_queries(builder, asked, judged, asked_path, judged_path)
+        (queries, queries_path), (qrels, qrels_path) = _read_file(folder, "queries"), _read_file(folder, "qrels")
+        _add_queries(builder, queries, qrels, queries_path, qrels_path)
 
 
 def _add_passages(builder: CollectionBuilder, columns: Columns, source: Source) -> None:
-    _add(source, zip(columns["doc_id"], columns["text"], columns["passage_id"], strict=True), builder.add_to)
+    _add_rows(source, zip(columns["doc_id"], columns["text"], columns["passage_id"], strict=True), builder.add_to)
 
 
-def _add_queries(builder: CollectionBuilder, asked: Columns, judged: Columns, of_asked: Source, of: Source) -> None:
-    ids = asked["query_id"]
-    split_of = dict(zip(ids, asked["split"], strict=True)) if "split" in asked else {}
-    splits = judged.get("split") or [split_of.get(query_id, "test") for query_id in judged["query_id"]]
+def _add_queries(
+    builder: CollectionBuilder, queries: Columns, qrels: Columns, queries_source: Source, qrels_source: Source
+) -> None:
+    ids = queries["query_id"]
+    split_of = dict(zip(ids, queries["split"], strict=True)) if "split" in queries else {}
+    splits = qrels.get("split") or [split_of.get(query_id, "test") for query_id in qrels["query_id"]]
 
-    def ask(query_id: str, text: str, own: str | None) -> None:
+    def add_query(query_id: str, text: str, own: str | None) -> None:
         builder.add_query(query_id, text.split("\n"), own, split_of.get(query_id))
 
-    def judge(split: str | None, query_id: str, doc_id: str, grade: int) -> None:
+    def add_judgement(split: str | None, query_id: str, doc_id: str, grade: int) -> None:
         if split is None:
-            raise InputError(f"query {query_id!r} is in no split")
+            raise InputError(f"query {query_id!r} needs a split, found none")
         builder.add_judgement(split, query_id, doc_id, grade)
 
-    _add(of_asked, zip(ids, asked["text"], asked["own"], strict=True), ask)
-    _add(of, zip(splits, judged["query_id"], judged["doc_id"], judged["relevance"], strict=True), judge)
+    _add_rows(queries_source, zip(ids, queries["text"], queries["own"], strict=True), add_query)
+    rows = zip(splits, qrels["query_id"], qrels["doc_id"], qrels["relevance"], strict=True)
+    _add_rows(qrels_source, rows, add_judgement)
 
 
-def _add(source: Source, rows: Iterable[tuple[Any, ...]], add: Callable[..., None]) -> None:
-    """Add row by row; an error names the source and the row."""
+def _add_rows(source: Source, rows: Iterable[tuple[Any, ...]], add: Callable[..., None]) -> None:
     for row, values in enumerate(rows):
         try:
             add(*values)
         except InputError as error:
-            _refuse(source, f"row {row}: {error}")
+            _fail(source, f"row {row}: {error}")
 
 
-def _of_frame(frame: Frame, part: str, source: str) -> Columns:
-    wanted = _wanted(column_names(frame), part, source)
+def _read_frame(frame: Frame, part: str, source: str) -> Columns:
+    names = _checked_names(column_names(frame), part, source)
     try:
-        return _columns(to_arrow(frame, wanted), part, source)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeEncodeError, OverflowError) as error:  # objects of several types
-        _refuse(source, f"expected columns of strings and whole numbers: {error}")
+        return _checked_columns(to_arrow(frame, names), part, source)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeEncodeError, OverflowError) as error:  # a column of mixed types
+        _fail(source, f"expected columns of strings and whole numbers: {error}")
 
 
-def _of_file(folder: Path, part: str) -> tuple[Columns, Path]:
+def _read_file(folder: Path, part: str) -> tuple[Columns, Path]:
     path = folder / f"{part}.parquet"
     if not path.is_file():
-        raise InputError(f"{folder}: expected a file {part}.parquet")
+        raise InputError(f"{folder}: expected a file {part}.parquet, found none")
     try:
-        table = pq.read_table(path, columns=_wanted(pq.read_schema(path).names, part, path))
+        table = pq.read_table(path, columns=_checked_names(pq.read_schema(path).names, part, path))
     except (pa.ArrowException, OSError) as error:
-        raise FileFormatError(path, None, f"cannot be read as Parquet: {error}") from error
-    return _columns(table, part, path), path
+        raise FileFormatError(path, None, f"expected Parquet, found another format: {error}") from error
+    return _checked_columns(table, part, path), path
 
 
-def _wanted(names: list[str], part: str, source: Source) -> list[str]:
-    """Return the names of the columns to be read; one that is missing or occurs twice is an error."""
+def _checked_names(names: list[str], part: str, source: Source) -> list[str]:
+    """Return the names of the columns to read; a column that is missing or occurs twice is an error."""
     missing = [name for name in _NEEDED[part] if name not in names]
     if missing:
         columns, found = "columns" if len(missing) > 1 else "a column", ", ".join(map(str, names)) or "none"
-        _refuse(source, f"expected {columns} {', '.join(missing)}; found {found}")
-    wanted = [name for name in (*_NEEDED[part], *_OPTIONAL[part]) if name in names]
-    for name in wanted:
+        _fail(source, f"expected {columns} {', '.join(missing)}; found {found}")
+    known = [name for name in (*_NEEDED[part], *_OPTIONAL[part]) if name in names]
+    for name in known:
         if names.count(name) > 1:
-            _refuse(source, f"column {name} stands there twice")
-    return wanted
+            _fail(source, f"expected one column {name}, found {names.count(name)}")
+    return known
 
 
-def _columns(table: pa.Table, part: str, source: Source) -> Columns:
-    """Return the columns, checked: strings, and whole numbers for relevance."""
+def _checked_columns(table: pa.Table, part: str, source: Source) -> Columns:
+    """Return the values of the columns as strings, and relevance as whole numbers."""
     columns: Columns = {name: [value] * len(table) for name, value in _DEFAULTS.items()}
     for name in table.column_names:
         try:
             values = table.column(name).to_pylist()
         except UnicodeDecodeError:
-            _refuse(source, f"column {name}: expected UTF-8 text")
+            _fail(source, f"column {name}: expected UTF-8 text")
         grades = name == "relevance"
         for row, value in enumerate(values):
             if value is None and part == "queries" and name in ("split", "own"):
@@ -163,17 +169,14 @@ def _columns(table: pa.Table, part: str, source: Source) -> Columns:
             if not isinstance(value, (int | float) if grades else (int | str)) or (
                 grades and (not float(value).is_integer() or abs(value) >= 2**31)
             ):
-                expected, found = (
-                    ("a whole number" if grades else "a string"),
-                    value if value is not None else "nothing",
-                )
-                _refuse(source, f"row {row}, column {name}: expected {expected}, found {found}")
+                expected = "a whole number" if grades else "a string"
+                found = "nothing" if value is None else value
+                _fail(source, f"row {row}, column {name}: expected {expected}, found {found}")
         columns[name] = [value if value is None else int(value) if grades else str(value) for value in values]
     return columns
 
 
-def _refuse(source: Source, message: str) -> NoReturn:
-    """Raise the one error of a bad table."""
+def _fail(source: Source, message: str) -> NoReturn:
     if isinstance(source, Path):
         raise FileFormatError(source, None, message)
-    raise InputError(f"{source}: {message}")
+    raise InputError(": ".join((source, message)))

@@ -1,11 +1,11 @@
 """Read GerDaLIR's layout: tab-separated files, plain or ``.gz``.
 
-    collection.tsv                    document id, passage          (a line a passage)
+    collection.tsv                    document id, passage          (one line per passage)
     queries/queries.{split}.tsv       query id, query
     qrels/qrels.{split}.tsv           query id, document id         (an optional third column is the grade)
 
-Wrzalik & Krechel, "GerDaLIR: A German Dataset for Legal Information Retrieval", NLLP 2021. A document's passages need
-not stand side by side; splits without files are left out.
+Wrzalik & Krechel, "GerDaLIR: A German Dataset for Legal Information Retrieval", NLLP 2021. The passages of a document
+need not be adjacent. A split without files is omitted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from haybale.text_files import find_file, need_file, read_tsv
 
 
 class GerDaLIR(FolderReader):
-    """Reads folders in GerDaLIR's layout."""
+    """Reader of folders in GerDaLIR's layout."""
 
     name = "gerdalir"
     expected = "collection.tsv"

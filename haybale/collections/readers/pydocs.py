@@ -1,12 +1,12 @@
 """Read pydocs, the built-in collection: the docstrings of NumPy, SciPy, scikit-learn and pandas.
 
-These packages are installed anyway, so this is real text, with real references, without a download. A document
-is the docstring of one public object; a query is a docstring without its *See Also* section, and the entries of
-that section are the relevant documents; a query's own document is left out of its ranking. The split is by hash
-of the query id: 70 % train, 15 % dev, 15 % test. The content follows the installed versions of the packages.
+haybale depends on these packages, so the collection has real texts and references without a download. A document is the
+docstring of one public object. A query is a docstring without its *See Also* section, and the entries of that section
+are the relevant documents. The ranking of a query excludes its own document. A hash of the query id determines the
+split: 70 % train, 15 % dev, 15 % test. The content depends on the installed versions of the packages.
 
-Sections are the docstring's headings. *See Also* is not text but the citations: it is in no passage of any
-document, and is kept as links from the root section, except those of dev and test queries, which are the answers.
+The headings of a docstring are its sections. No passage contains a *See Also* section. Its entries become links from
+the root section, except for dev and test queries, where they are the answers.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from haybale.collections.reader import Reader
 
 PACKAGES = ("numpy", "scipy", "sklearn", "pandas")
 
-# Public modules, as the packages' own reference pages list them. Some come and go with versions: those that
-# cannot be imported are left out. None depends on another package, so that all installs read the same texts.
+# Public modules, as listed in the reference documentation of the packages. Modules that an installed version does not
+# have are skipped. None depends on another package, so that all installations read the same texts.
 _MODULES = {
     "numpy": "char ctypeslib exceptions fft lib.array_utils lib.format lib.introspect lib.mixins lib.npyio "
     "lib.recfunctions lib.scimath lib.stride_tricks linalg ma ma.extras polynomial polynomial.chebyshev "
@@ -46,16 +46,16 @@ _MODULES = {
     "pandas": "api.extensions api.indexers api.types api.typing arrays errors io.json plotting "
     "testing tseries.frequencies tseries.offsets",
 }
-_MERGE_UP_TO = 100  # words; shorter blocks of one section are merged into one passage
-_AT_LEAST = 12  # words; less is "Scalar method identical to …"
-# Whoever imports sklearn.experimental makes these public from then on; estimator_checks does.
+_MERGE_UP_TO = 100  # words; adjacent shorter blocks of one section are merged into one passage
+_MIN_WORDS = 12  # shorter docstrings say only "Scalar method identical to …"
+# Importing sklearn.experimental makes these public, and sklearn.utils.estimator_checks imports it.
 _EXPERIMENTAL = {"HalvingGridSearchCV", "HalvingRandomSearchCV", "IterativeImputer"}
-_SET = re.compile(r"\{('\w+'(?:, '\w+')+)\}")  # a set printed in its order of hashes
-# What SciPy writes into a docstring of NumPy (sinc) when scipy.signal is imported.
+_SET = re.compile(r"\{('\w+'(?:, '\w+')+)\}")  # a set, printed in hash order
+# SciPy adds this text to a docstring of NumPy (sinc) when scipy.signal is imported.
 _ADDED = re.compile(r"\n\*\*Array API Standard Support\*\*\n.*?`dev-arrayapi` for more information\.\n", re.DOTALL)
 _TRAIN, _DEV = 70, 15  # percent of the queries; the rest is test
 
-# numpydoc: the underline of a heading, and "name", "a, b", ":func:`name`", "name(x, y)" at the left margin
+# numpydoc: the underline of a heading, and "name", "a, b", ":func:`name`" or "name(x, y)" at the left margin
 _UNDERLINE = re.compile(r"[-=]{3,}\s*")
 _ROLE = re.compile(r":\w+(?::\w+)*:`~?\.?([\w.]+)`")
 _NAME = re.compile(r"[A-Za-z_][\w.]*")
@@ -63,7 +63,7 @@ _NAMES_LINE = re.compile(r"`{0,2}[A-Za-z_][\w.]*`{0,2}(?:\s*,\s*`{0,2}[A-Za-z_][
 
 
 class Section(NamedTuple):
-    """A section and its blocks (lines between blank lines); the part before the first heading has the title ''."""
+    """A section and its blocks (the lines between blank lines); text before the first heading has the title ''."""
 
     title: str
     blocks: list[str]
@@ -76,7 +76,7 @@ class _Entry(NamedTuple):
 
 
 class Pydocs(Reader):
-    """Reads the built-in collection, with its queries."""
+    """Reader of the built-in collection; it always includes the queries."""
 
     name = "pydocs"
     expected = "pydocs"
@@ -91,7 +91,7 @@ class Pydocs(Reader):
 
 
 def read_pydocs() -> Collection:
-    """Read the docstrings of the installed :data:`PACKAGES`; takes a few seconds, most of it their import."""
+    """Read the docstrings of the installed :data:`PACKAGES`; importing them takes a few seconds."""
     entries, aliases = _entries()
     builder = CollectionBuilder("pydocs", language="english")
     for entry in entries:
@@ -102,7 +102,7 @@ def read_pydocs() -> Collection:
         for i, section in enumerate(entry.sections):
             place = builder.add_section(document, f"{root}{i}", section.title, parent=root)
             for text in _passages(section):
-                # The name stands before the first passage, as a heading does before a statute's.
+                # The name is prepended to the first passage, as a title is in the other layouts.
                 text = text if number else f"{entry.name}\n{text}"
                 builder.add_passage(document, text, f"{entry.name}:{number}", place)
                 number += 1
@@ -121,11 +121,11 @@ def read_pydocs() -> Collection:
 
 
 def _entries() -> tuple[list[_Entry], dict[str, str]]:
-    """Return the entries, one for each docstring, sorted by name, and ``{any name of an object: its entry's name}``."""
+    """Return one entry per docstring, sorted by name, and a mapping from any name of an object to its entry's name."""
     entries: list[_Entry] = []
     aliases: dict[str, str] = {}
-    seen: dict[str, str] = {}  # docstring -> first name; inherited methods share theirs
-    # The name a docstring goes by: where it is defined before where it is inherited, then the shortest path.
+    seen: dict[str, str] = {}  # the name of each docstring; inherited methods share docstrings
+    # A docstring is named after its definition rather than after an inheriting class, then by the shortest path.
     for _, _, name, docstring in sorted(_public_docstrings()):
         if docstring in seen:
             aliases.setdefault(name, seen[docstring])
@@ -142,9 +142,9 @@ def _entries() -> tuple[list[_Entry], dict[str, str]]:
 
 
 def _public_docstrings() -> Iterator[tuple[bool, int, str, str]]:
-    """Yield ``(inherited, dots, dotted name, docstring)`` of every public function, class, method and property."""
+    """Yield ``(inherited, number of dots, dotted name, docstring)`` of every public function, class and member."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # deprecated names warn when looked at
+        warnings.simplefilter("ignore")  # access to a deprecated name warns
         for package, names in _MODULES.items():
             for module_name in [package, *(f"{package}.{name}" for name in names.split())]:
                 try:
@@ -170,7 +170,7 @@ def _members(owner: object, public: list[str] | None) -> Iterator[tuple[str, obj
             continue
         try:
             thing = inspect.getattr_static(owner, name) if inspect.isclass(owner) else getattr(owner, name)
-        except Exception:  # a lazy attribute that cannot be loaded here
+        except Exception:  # a lazy attribute whose dependency is not installed
             continue
         if isinstance(thing, (staticmethod, classmethod)):
             thing = thing.__func__
@@ -179,19 +179,19 @@ def _members(owner: object, public: list[str] | None) -> Iterator[tuple[str, obj
 
 
 def _belongs(thing: object, module: str) -> bool:
-    """Return whether a module defines an object itself; ufuncs and bound methods, which name no module, count."""
+    """Return whether an object is defined in a module; True for ufuncs and bound methods, which name no module."""
     origin = getattr(thing, "__module__", None)
     return not isinstance(origin, str) or f"{origin}.".startswith(f"{module}.")
 
 
 def _documented(inherited: bool, name: str, thing: object) -> Iterator[tuple[bool, int, str, str]]:
     docstring = getattr(thing, "__doc__", None)
-    if isinstance(docstring, str) and len(docstring.split()) >= _AT_LEAST:
+    if isinstance(docstring, str) and len(docstring.split()) >= _MIN_WORDS:
         yield inherited, name.count("."), name, _stable(inspect.cleandoc(docstring), name.startswith("numpy."))
 
 
 def _resolved(entry: _Entry, aliases: dict[str, str]) -> list[str]:
-    """Return the entries that *See Also* names: looked up from the entry's own scope outwards, as Python would."""
+    """Return the entries that *See Also* names, looked up from the innermost scope of the entry outwards."""
     scopes = entry.name.split(".")[:-1]
     found: dict[str, None] = {}
     for name in entry.see_also:
@@ -204,7 +204,7 @@ def _resolved(entry: _Entry, aliases: dict[str, str]) -> list[str]:
 
 
 def _passages(section: Section) -> list[str]:
-    """Return the blocks of a section as passages, short neighbours merged."""
+    """Return the blocks of a section as passages; short neighbours are merged."""
     merged: list[str] = []
     words = 0
     for block in section.blocks:
@@ -224,7 +224,7 @@ def _split(query_id: str) -> str:
 
 
 def _stable(docstring: str, of_numpy: bool) -> str:
-    """Return the docstring without what differs between processes: random samples, and sets in the order of hashes."""
+    """Remove what differs between processes: random samples, the hash order of sets, and SciPy's additions."""
     docstring = _ADDED.sub("", docstring) if of_numpy else docstring
     lines = [line for line in docstring.split("\n") if not line.rstrip().endswith("# may vary")]
     return _SET.sub(lambda match: "{" + ", ".join(sorted(match.group(1).split(", "))) + "}", "\n".join(lines))
@@ -243,7 +243,7 @@ def sections(docstring: str) -> list[Section]:
         if i == rule:
             continue
         heading = line.strip()
-        # A table's rule follows a row of cells, a heading is a few words at the margin.
+        # The rule of a table follows a row of cells; a heading has only a few words, at the left margin.
         is_heading = heading and not line.startswith(" ") and len(heading.split()) <= 4 and "  " not in heading
         if is_heading and i + 1 < len(lines) and _UNDERLINE.fullmatch(lines[i + 1].strip()):
             found.append((heading, []))
@@ -256,11 +256,11 @@ def sections(docstring: str) -> list[Section]:
 
 
 def see_also(blocks: list[str]) -> list[str]:
-    """Return the names in a *See Also* section, in order, each once."""
+    """Return the names in a *See Also* section, in order and without duplicates."""
     names: list[str] = []
     for line in "\n".join(blocks).split("\n"):
         if not line.strip() or line.startswith(" "):
-            continue  # continuation lines hold descriptions
+            continue  # indented lines are descriptions
         head = re.split(r"\s:\s|\s:$|\s--?\s", line, maxsplit=1)[0].removesuffix(":")
         if roles := _ROLE.findall(head):
             names += roles

@@ -7,7 +7,7 @@
                             "external": [[section or passage id, document id], …]}
     queries.jsonl, qrels/  as in BEIR
 
-The tree and the links are kept, as ``Collection.sections`` and ``Collection.links``.
+The section tree becomes ``Collection.sections``, and the links become ``Collection.links``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from haybale.text_files import need_file, read_jsonl, text_field
 
 
 class Structured(BEIR):
-    """Reads folders in the structured layout."""
+    """Reader of folders in the structured layout."""
 
     name = "structured"
     expected = "documents.jsonl"
@@ -50,21 +50,20 @@ class Structured(BEIR):
                     text_field(path, line, passage, key) for key in ("section", "text", "id")
                 )
                 if section_id not in sections:
-                    raise FileFormatError(
-                        path, line, f"a passage names section {section_id!r}, unknown in its document"
-                    )
+                    message = f"passage {passage_id!r} needs a section of its document, found {section_id!r}"
+                    raise FileFormatError(path, line, message)
                 builder.add_passage(document, text, passage_id, sections[section_id], at=at)
             for passage_id, section_id in _pairs(path, line, record, "internal"):
                 builder.add_internal_link(passage_id, section_id, at=at)
             external += [(line, source, target) for source, target in _pairs(path, line, record, "external")]
-        for line, source, target in external:  # a document may cite one that comes later in the file
+        for line, source, target in external:  # added last, because a document may cite a later one
             builder.add_external_link(source, target, at=(path, line))
 
 
 def _objects(path: Path, line: int, record: dict[str, Any], name: str) -> list[dict[str, Any]]:
     value = record.get(name)
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-        raise FileFormatError(path, line, f"expected a list of objects in field {name!r}")
+        raise FileFormatError(path, line, f"expected a list of objects in field {name!r}, found {value!r:.80}")
     return value
 
 
@@ -73,5 +72,5 @@ def _pairs(path: Path, line: int, record: dict[str, Any], name: str) -> list[lis
     if not isinstance(value, list) or any(
         not isinstance(pair, list) or [type(end) for end in pair] != [str, str] for pair in value
     ):
-        raise FileFormatError(path, line, f"expected a list of [id, id] in field {name!r}")
+        raise FileFormatError(path, line, f"expected a list of [id, id] in field {name!r}, found {value!r:.80}")
     return value

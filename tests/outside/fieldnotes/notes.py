@@ -4,14 +4,14 @@ from haybale.collections import FolderReader
 
 
 class Notes(FolderReader):
-    """Reads ``notes.txt``: a line ``# id title`` begins a document, each other line is a passage of it.
+    """Reader of ``notes.txt``, where a line ``# id title`` begins a document and each other line is a passage of it.
 
-    ``asked.txt`` holds the queries: split, id, text and ids of relevant documents, separated by ``|``.
+    ``queries.txt`` has a query per line: split, id, text and ids of relevant documents, separated by ``|``.
     """
 
     name = "notes"
     expected = "notes.txt"
-    query_files = ("asked.txt",)
+    query_files = ("queries.txt",)
 
     def add_documents(self, builder, folder):
         head, passages = None, []
@@ -24,7 +24,7 @@ class Notes(FolderReader):
             head, passages = line[1:].strip().partition(" ")[::2], []
 
     def add_queries(self, builder, folder):
-        for line in (folder / "asked.txt").read_text(encoding="utf-8").splitlines():
+        for line in (folder / "queries.txt").read_text(encoding="utf-8").splitlines():
             split, query_id, text, relevant = line.split("|")
             builder.add_query(query_id, [text], split=split)
             for doc_id in relevant.split():

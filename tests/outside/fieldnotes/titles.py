@@ -1,4 +1,4 @@
-"""A ranker by the words of titles."""
+"""A ranker that compares titles with queries."""
 
 import math
 import re
@@ -26,12 +26,11 @@ class Titles(Ranker):
 
     def rank_batch(self, batch, depth):
         titles = [words(title) for title in batch.engine.collection.doc_titles.to_pylist()]
-        asked = [(row, words(text), own) for row, (text, own) in enumerate(zip(batch.texts, batch.own, strict=True))]
         found = [
-            (row, document, math.fsum(self._weight(word) for word in query & title))
-            for row, query, own in asked
+            (row, document, math.fsum(self._weight(word) for word in words(text) & title))
+            for row, (text, own) in enumerate(zip(batch.texts, batch.own, strict=True))
             for document, title in enumerate(titles)
-            if query & title and document != own
+            if words(text) & title and document != own
         ]
         columns = zip(*found, strict=True) if found else ((), (), ())
         rows, documents, scores = (np.array(column, dtype=kind) for column, kind in zip(columns, "iid", strict=True))
