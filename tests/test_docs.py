@@ -115,6 +115,6 @@ def test_parameters_of_public_names_are_documented(name: str) -> None:
         return  # users do not construct these
     parameters = [p.lstrip("*") for p in map(str, inspect.signature(thing).parameters)]
     section = text.partition("Parameters\n----------")[2]
-    lines = re.findall(r"^(\*{0,2}\w[\w*, ]*?) ?:", section, re.M)
+    lines = re.findall(r"^(\*{0,2}\w[\w*, ]*?)(?: ?:.*)?$", section, re.M)
     documented = {each.strip().lstrip("*") for line in lines for each in line.split(",")}
     assert not set(parameters) - documented

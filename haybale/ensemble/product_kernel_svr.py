@@ -167,8 +167,12 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         sample_weight : (n,), default=None
             Factor of C for each row.
 
-        Raises :class:`InputError` for parameters or data that cannot be used, and :class:`DeviceError` for data on
-        another device than ``device``.
+        Raises
+        ------
+        InputError
+            Parameters or data cannot be used.
+        DeviceError
+            The data are on another device than ``device``.
         """
         check_parameters("ProductKernelSVR", self.get_params(), self._parameter_constraints)
         where = home_of(self.device, [X])

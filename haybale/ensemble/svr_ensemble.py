@@ -239,7 +239,10 @@ class SVREnsemble:
             distributes whole groups over bags, and the out-of-bag score of a query comes from bags without a query of
             its group.
 
-        Raises :class:`InputError` for parameters or data that cannot be used, and if no candidate row is relevant.
+        Raises
+        ------
+        InputError
+            Parameters or data cannot be used, or no candidate row is relevant.
         """
         vectors = _checked(query_vectors, index)
         m = int(vectors.shape[0])
@@ -361,7 +364,12 @@ class SVREnsemble:
             Whether to add the intercept, which is the same for all passages of a query. Without it, float32 keeps the
             order of very small sums, which are common with a large γ.
 
-        Raises :class:`NotFittedError` before :meth:`fit`, and :class:`InputError` for arrays that do not fit together.
+        Raises
+        ------
+        NotFittedError
+            Before :meth:`fit`.
+        InputError
+            The arrays do not fit together.
         """
         self._check_fitted()
         return self._scored(query_vectors, passages, features, partial(self.support_.mean, intercept=intercept))

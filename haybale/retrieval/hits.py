@@ -89,8 +89,17 @@ def select(scores: Any, k: int, numbers: Any = None) -> tuple[Any, Any]:
 def pool(*parts: Hits) -> Hits:
     """Merge the hits of several searches for the same queries.
 
-    A passage scores by its best reciprocal rank in any of the searches. The result holds NumPy arrays. InputError is
-    raised if the searches have different numbers of queries.
+    A passage scores by its best reciprocal rank in any of the searches. The result holds NumPy arrays.
+
+    Parameters
+    ----------
+    *parts : Hits
+        The hits of each search.
+
+    Raises
+    ------
+    InputError
+        The searches have different numbers of queries.
 
     Examples
     --------
