@@ -1,6 +1,6 @@
-"""Checks of vectors, float32 or float16, of one width and finite, and their array namespace.
+"""Check, convert and normalise vectors: finite float32 or float16 rows of one width.
 
-Vectors are dense, a NumPy or CuPy array, or sparse, a CSR matrix of SciPy or CuPy. Sparse vectors are never densified.
+Dense vectors are NumPy or CuPy arrays; sparse vectors are CSR matrices of SciPy or CuPy and are never densified.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Floats = NDArray[np.float32]
 class Matrix(Protocol):
     """(n, d) vectors: a dense float32 or float16 array of NumPy or CuPy, or a float32 CSR matrix of SciPy or CuPy.
 
-    What both kinds have; :func:`haybale.device.is_sparse` tells them apart.
+    The protocol lists what both kinds have in common; :func:`haybale.device.is_sparse` distinguishes them.
     """
 
     @property
@@ -35,12 +35,12 @@ class Matrix(Protocol):
     def astype(self, dtype: Any, /) -> Any: ...
 
 
-STORED = ("float32", "float16")  # types in which vectors are kept
+STORED = ("float32", "float16")  # the supported dtypes
 _TILE = 2**22  # values converted or squared at once: 16 MiB of float32
 
 
 def array_namespace(array: Any) -> ModuleType:
-    """``xp``: cupy for arrays in GPU memory, numpy for all others."""
+    """Return cupy for CuPy arrays, and numpy for all others."""
     if type(array).__module__.partition(".")[0] == "cupy":
         import cupy
 
@@ -49,45 +49,48 @@ def array_namespace(array: Any) -> ModuleType:
 
 
 def stored_type(dtype: Any) -> np.dtype[Any]:
-    """Return the NumPy type of a name, float32 or float16."""
+    """Return ``dtype`` as a NumPy dtype; raise :class:`InputError` unless it is float32 or float16."""
     try:
         found: np.dtype[Any] | None = np.dtype(dtype)
     except TypeError:
         found = None
     if found is None or found.name not in STORED:
-        raise InputError(f"vectors are stored as {' or '.join(STORED)}, found {dtype!r}")
+        raise InputError(f"dtype must be {' or '.join(STORED)}, found {dtype!r}")
     return found
 
 
 def reals(values: Any, what: str, dtype: Any = np.float64) -> Any:
-    """Numbers, in an array, which stays where it is, in lists or a sparse matrix, as ``dtype``, in C order or CSR.
+    """Convert an array, lists or a sparse matrix to ``dtype``, in C order or CSR, on the device where they are.
 
-    NumPy would drop imaginary parts and count the days of dates: these are refused.
+    Raise :class:`InputError` for complex numbers, of which NumPy would drop the imaginary part, and for dates, which
+    it would convert to counts of days.
 
     >>> reals([1, 2j], "scores")
     Traceback (most recent call last):
-    haybale.errors.InputError: scores: expected real numbers (found complex128)
+    haybale.errors.InputError: scores: expected real numbers, found other values (complex128)
     """
     device = device_of(values)
+    reason: Any
     try:
         given = to_device(values, device)
-        if given.dtype.kind in "cmM":
-            raise TypeError(f"found {given.dtype}")
-        convert = sparse.csr_matrix if sparse.issparse(given) else device.xp.ascontiguousarray
-        return convert(given, dtype=dtype)
+        if given.dtype.kind not in "cmM":
+            convert = sparse.csr_matrix if sparse.issparse(given) else device.xp.ascontiguousarray
+            return convert(given, dtype=dtype)
+        reason = given.dtype
     except (TypeError, ValueError) as error:
-        raise InputError(f"{what}: expected real numbers ({error})") from None
+        reason = error
+    raise InputError(f"{what}: expected real numbers, found other values ({reason})")
 
 
 def check_vectors(vectors: Any, what: str, dim: int | None = None, dtype: Any = np.float32) -> Any:
-    """An array of NumPy or CuPy, a torch tensor or lists as a C-ordered (n, d) array of ``dtype``, where they are.
+    """Return a NumPy or CuPy array, torch tensor or lists as a C-ordered (n, d) array of ``dtype`` on the same device.
 
-    The same memory where type and order fit. Errors: :class:`VectorError` for another shape or width, and for values
-    that are not finite in that type.
+    No copy is made if dtype and order fit. Raise :class:`VectorError` for another shape or width, and for values that
+    are not finite in ``dtype``.
 
     >>> check_vectors([[1.0, float("nan")]], "queries")
     Traceback (most recent call last):
-    haybale.errors.VectorError: queries: row 0 has NaN or infinity
+    haybale.errors.VectorError: queries: row 0 has NaN or infinity; give only finite values
     """
     dtype = stored_type(dtype)
     device = device_of(vectors)
@@ -97,16 +100,17 @@ def check_vectors(vectors: Any, what: str, dim: int | None = None, dtype: Any = 
         if array.ndim != 2:
             raise VectorError(f"{what}: expected a two-dimensional array (rows, width), found shape {array.shape}")
         _check_width(array, what, dim)
-        # The sum of squares is finite unless an element is not (or is beyond 1e19, which no embedding is).
+        # A row's sum of squares is finite if and only if its elements are (below 1e19, which holds for embeddings).
         finite = xp.isfinite(squared_lengths(array))
         if not bool(finite.all()):
-            beyond = ", or a value beyond 65504, the largest of float16" if dtype == np.float16 else ""
-            raise VectorError(f"{what}: row {int(xp.argmin(finite))} has NaN or infinity{beyond}")
+            limit = " up to 65504, the largest of float16" if dtype == np.float16 else ""
+            row = int(xp.argmin(finite))
+            raise VectorError(f"{what}: row {row} has NaN or infinity; give only finite values{limit}")
     return array
 
 
 def squared_lengths(vectors: Any) -> Any:
-    """(n,) float32 sums of squares of the rows (n, d), in float32 whatever their type; no array of n × d arises."""
+    """Return the sums of squares of the rows (n, d) as (n,) float32, computed in float32 without an n × d temporary."""
     if isinstance(vectors, np.ndarray) and vectors.dtype == np.float32:
         return np.einsum("nd,nd->n", vectors, vectors)
     xp = array_namespace(vectors)
@@ -119,13 +123,13 @@ def squared_lengths(vectors: Any) -> Any:
 
 
 def row_tiles(vectors: Any) -> list[tuple[int, int]]:
-    """First row and the one after the last of tiles of 4 M values, at least one row each."""
+    """Return the (start, end) rows of consecutive tiles of about 4 M values, at least one row each."""
     step = max(1, _TILE // max(1, int(vectors.shape[1])))
     return [(start, min(start + step, len(vectors))) for start in range(0, len(vectors), step)]
 
 
 def moved(vectors: Any, device: Device, dtype: Any = np.float32) -> Any:
-    """``vectors`` (n, d) on a device as ``dtype``, converted tile by tile; the same memory where they are that."""
+    """Return ``vectors`` (n, d) on the device as ``dtype``, converted tile by tile; no copy if nothing changes."""
     dtype, here = stored_type(dtype), device_of(vectors)
     if len(vectors.shape) != 2 or (here == device and vectors.dtype == dtype):
         return to_device(vectors, device)
@@ -137,22 +141,25 @@ def moved(vectors: Any, device: Device, dtype: Any = np.float32) -> Any:
 
 
 def check_sparse(vectors: Any, what: str, dim: int | None = None) -> sparse.csr_matrix:
-    """``vectors``, any sparse matrix, as SciPy's float32 CSR in canonical form: terms rise in a row, no stored zero."""
+    """Return any sparse matrix as SciPy's float32 CSR in canonical form: column numbers rise, no zeros are stored.
+
+    Raise :class:`VectorError` for another width, NaN or infinity.
+    """
     matrix = reals(to_numpy(vectors), what, np.float32)
     if not matrix.has_canonical_format or not matrix.data.all():
-        matrix = matrix.copy()  # it may share arrays with the caller's
+        matrix = matrix.copy()  # it may share memory with the caller's matrix
         matrix.sum_duplicates()
         matrix.eliminate_zeros()
     _check_width(matrix, what, dim)
     finite = np.isfinite(matrix.data)
     if not finite.all():
         row = int(np.searchsorted(matrix.indptr, np.argmin(finite), side="right")) - 1
-        raise VectorError(f"{what}: row {row} has NaN or infinity")
+        raise VectorError(f"{what}: row {row} has NaN or infinity; give only finite values")
     return matrix
 
 
 def check_matrix(vectors: Any, what: str, dim: int | None = None) -> Matrix:
-    """:func:`check_vectors` or, for a sparse matrix, :func:`check_sparse`."""
+    """Call :func:`check_sparse` for a sparse matrix, and :func:`check_vectors` for anything else."""
     checked: Matrix = (check_sparse if is_sparse(vectors) else check_vectors)(vectors, what, dim)
     return checked
 
@@ -171,13 +178,13 @@ def check_like(vectors: Any, what: str, passages: Matrix) -> Matrix:
 
 
 def normalized(vectors: Floats) -> Floats:
-    """Scale rows to unit length; a zero row (a text without a known term) stays zero."""
+    """Scale rows to unit length; zero rows, of texts without a known term, stay zero."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.asarray(vectors / np.where(lengths > 0, lengths, 1), dtype=np.float32)
 
 
 def normalized_sparse(vectors: sparse.csr_matrix) -> sparse.csr_matrix:
-    """Scale the rows of a CSR matrix; lengths are summed in float64 row by row, so no row depends on the others."""
+    """Scale the rows of a CSR matrix to unit length. Each row is summed in float64 and depends on no other row."""
     wide = vectors.astype(np.float64)
     lengths = np.sqrt(wide.power(2) @ np.ones(wide.shape[1]))
     wide.data /= np.repeat(np.where(lengths > 0, lengths, 1), np.diff(wide.indptr))

@@ -31,7 +31,7 @@ def test_devices_by_name(cupy_double: Any) -> None:
 def test_devices_that_are_not_there() -> None:
     with (
         installed(devices=2),
-        pytest.raises(DeviceError, match=r"'cuda:2' .* cuda:0, cuda:1"),
+        pytest.raises(DeviceError, match="cuda:0, cuda:1"),
     ):
         find_device("cuda:2")
     with installed(devices=0):

@@ -1,4 +1,4 @@
-"""Text to vectors: encoders, pieces of passages, and the resumable embedding store. Imports no torch."""
+"""Encoders, pieces of passages, and the resumable embedding store. Importing this package does not import torch."""
 
 from __future__ import annotations
 

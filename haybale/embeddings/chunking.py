@@ -1,7 +1,7 @@
-"""Cutting passages into pieces of equal length, which are indexed in place of the passages.
+"""Cut passages into pieces of equal length, which are indexed instead of the passages.
 
-Passages of a collection differ in length by orders of magnitude, and a vector represents a long one less well. Bönisch
-& Mehler 2024 name pieces of equal length as their next step.
+Passages of a collection differ in length by orders of magnitude, and one vector represents a long passage less well.
+Bönisch & Mehler (2024) propose pieces of equal length as future work.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _CONSTRAINTS = {
 
 @dataclass(frozen=True)
 class Chunking:
-    """Settings for cutting passages; the last piece of a passage ends with the passage and may be shorter.
+    """Settings for cutting passages into pieces. The last piece of a passage may be shorter.
 
-    The passage is tokenised as a whole, without special tokens: a piece tokenised on its own can differ by a token at
-    either end.
+    A passage is tokenised as a whole, without special tokens. Tokenising a piece alone can give one token more or less
+    at either end.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class Chunking:
     unit : {"words", "tokens"}, default "words"
         What ``length`` and ``stride`` count.
     tokenizer : str, optional
-        Hub id or folder of a tokenizer that transformers saved; needed for tokens.
+        Hub id or folder of a fast tokenizer of transformers; required for ``unit="tokens"``, and only then.
 
     Examples
     --------
@@ -64,14 +64,18 @@ class Chunking:
         if self.stride is not None and self.stride > self.length:
             raise InputError(f"stride must lie between 1 and the length, {self.length}, found {self.stride}")
         if (self.unit == "tokens") != (self.tokenizer is not None):
-            raise InputError("pieces counted in tokens, and only they, need a tokenizer: a hub id or folder")
+            raise InputError(f"unit 'tokens' needs a tokenizer, 'words' takes none; found tokenizer={self.tokenizer!r}")
 
     def splitter(self) -> SpanChunker:
-        """Return a function from a passage to the character spans of its pieces, at least one; loads the tokenizer."""
-        units, stride = _words if self.tokenizer is None else _tokens(self.tokenizer), self.stride or self.length
+        """Return a function from a passage to the character spans of its pieces, at least one.
+
+        Load the tokenizer, if there is one; raise :class:`InputError` if it cannot be loaded or is not a fast one.
+        """
+        unit_spans = _word_spans if self.tokenizer is None else _token_spans(self.tokenizer)
+        stride = self.stride or self.length
 
         def spans(text: str) -> list[tuple[int, int]]:
-            found = units(text) or [(0, len(text))]
+            found = unit_spans(text) or [(0, len(text))]
             # A piece that begins within the last `length` units reaches the end; later pieces would be contained in it.
             starts = range(0, max(1, len(found) - self.length + stride), stride)
             return [(found[first][0], found[min(first + self.length, len(found)) - 1][1]) for first in starts]
@@ -79,31 +83,31 @@ class Chunking:
         return spans
 
     def describe(self) -> dict[str, Any]:
-        """Return JSON values, for a manifest."""
+        """Return the settings as JSON values, for a manifest."""
         return {**asdict(self), "stride": self.stride or self.length}
 
 
-def _words(text: str) -> list[tuple[int, int]]:
+def _word_spans(text: str) -> list[tuple[int, int]]:
     return [match.span() for match in re.finditer(r"\S+", text)]
 
 
-def _tokens(name: str) -> Callable[[str], list[tuple[int, int]]]:
+def _token_spans(name: str) -> Callable[[str], list[tuple[int, int]]]:
     try:
         tokenizer = import_optional("transformers", "neural").AutoTokenizer.from_pretrained(name)
     except (OSError, ValueError) as error:
-        raise InputError(f"cannot load the tokenizer {name!r}: {error}") from error
+        raise InputError(f"cannot load the tokenizer {name!r}; check the hub id or folder ({error})") from error
     if not tokenizer.is_fast:
-        raise InputError(f"the tokenizer {name!r} does not tell where its tokens lie")
+        raise InputError(f"the tokenizer {name!r} gives no character offsets; choose one with a tokenizer.json")
 
-    def tokens(text: str) -> list[tuple[int, int]]:
+    def spans(text: str) -> list[tuple[int, int]]:
         found = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
         return [(start, end) for start, end in found["offset_mapping"] if end > start]
 
-    return tokens
+    return spans
 
 
 def cut(collection: Collection, chunking: Chunking) -> Collection:
-    """Return the collection with pieces as its passages, whose ids are ``<passage id>#<number from 0>``.
+    """Return the collection with pieces as its passages. Their ids are ``<passage id>#<number from 0>``.
 
     Documents, queries and judgements are unchanged. A link of a passage becomes a link of each of its pieces.
     """
@@ -115,7 +119,7 @@ def cut(collection: Collection, chunking: Chunking) -> Collection:
         counts.append(len(spans))
         texts += [text[start:end] for start, end in spans]
         ids += [piece_id(passage_id, number) for number in range(len(spans))]
-    first = np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))  # (n_passages + 1,) where the pieces of each begin
+    first = np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))  # (n_passages + 1,) first piece of each passage
     pieces = Passages(
         ids=pa.chunked_array([pa.array(ids, type=pa.large_string())]),
         texts=pa.chunked_array([pa.array(texts, type=pa.large_string())]),

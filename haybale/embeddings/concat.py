@@ -1,4 +1,4 @@
-"""Encoding with several encoders, whose columns are put side by side."""
+"""Encode with several encoders and concatenate their columns."""
 
 from __future__ import annotations
 
@@ -17,15 +17,20 @@ from haybale.vectors import Matrix, check_matrix, normalized, normalized_sparse,
 class ConcatEncoder(Encoder):
     """Encode with several encoders and concatenate: the inner product is the weighted mean of their cosines.
 
-    The vectors of each encoder are scaled to length 1, then by the square root of its weight. So rows have length 1;
-    where one of the encoders knows no term of a text, its columns are zero.
+    The vectors of each encoder are scaled to length 1, then by the square root of its weight. Rows therefore have
+    length 1, unless an encoder returns the zero vector for a text.
 
     Parameters
     ----------
     encoders : sequence of encoders
-        At least one; all return dense vectors, or all CSR matrices, and so does the concatenation.
+        At least one. All must return dense vectors, or all CSR matrices; the concatenation is of the same kind.
     weights : sequence of float, optional
-        A weight above 0 for each encoder, scaled to sum to 1; default: equal weights.
+        A positive weight for each encoder, scaled to sum to 1; default: equal weights.
+
+    Raises
+    ------
+    InputError
+        There is no encoder, or the weights are not one positive number for each encoder.
 
     Examples
     --------
@@ -40,29 +45,29 @@ class ConcatEncoder(Encoder):
     def __init__(self, encoders: Sequence[Encodes], weights: Sequence[float] | None = None) -> None:
         n, given = len(encoders), reals([1] * len(encoders) if weights is None else weights, "weights")
         if not n:
-            raise InputError("ConcatEncoder needs at least one encoder")
+            raise InputError(f"encoders must be at least one encoder, found {encoders!r}")
         if given.shape != (n,) or not (np.isfinite(given).all() and (given > 0).all()):
-            raise InputError(f"expected {n} positive weights, one an encoder, found {weights}")
+            raise InputError(f"expected {n} positive weights, one for each encoder, found {weights}")
         self.encoders, self.weights = list(encoders), given / given.sum()
 
     @property
     def dim(self) -> int:
-        """The number of columns, over all encoders."""
+        """The number of columns of all encoders together."""
         return sum(encoder.dim for encoder in self.encoders)  # type: ignore[attr-defined]
 
     def encode(self, texts: Sequence[str]) -> Matrix:
-        """Encode (n,) texts to (n, d) float32; VectorError for dense and sparse vectors mixed."""
+        """Encode (n,) texts to (n, d) float32; raise :class:`VectorError` if dense and sparse vectors are mixed."""
         return self._joined(texts, lambda encoder, texts: encoder.encode(texts))
 
     def encode_queries(self, texts: Sequence[str]) -> Matrix:
-        """Encode (n,) queries to (n, d) float32, each encoder by its own ``encode_queries`` if it has one."""
+        """Encode (n,) queries to (n, d) float32, with each encoder's own ``encode_queries`` if it has one."""
         return self._joined(texts, encode_queries)
 
     def describe(self) -> dict[str, Any]:
-        """Return the descriptions of the encoders, and their weights."""
+        """Return the descriptions of the encoders, their weights and the width."""
         for i, encoder in enumerate(self.encoders):
             if not hasattr(encoder, "describe"):
-                raise InputError(f"encoder {i}, {type(encoder).__name__}, does not describe itself")
+                raise InputError(f"encoder {i}, {type(encoder).__name__}, has no describe(); add the method to it")
         members = [encoder.describe() for encoder in self.encoders]  # type: ignore[attr-defined]
         weights = self.weights.tolist()
         return {"class": type(self).__name__, "encoders": members, "weights": weights, "width": self.dim}
@@ -70,12 +75,12 @@ class ConcatEncoder(Encoder):
     def _joined(self, texts: Sequence[str], encode: Callable[[Encodes, Sequence[str]], Matrix]) -> Matrix:
         check_texts(texts)
         parts = [check_matrix(encode(encoder, texts), f"encoder {i}") for i, encoder in enumerate(self.encoders)]
-        wide = [sparse.issparse(part) for part in parts]
-        if any(wide) and not all(wide):
+        is_sparse = [sparse.issparse(part) for part in parts]
+        if any(is_sparse) and not all(is_sparse):
             raise VectorError(
-                f"encoder {wide.index(False)} is dense and encoder {wide.index(True)} sparse: concatenate dense ones "
-                "or sparse ones, and give an ensemble the other as a further space"
+                f"encoder {is_sparse.index(False)} is dense, but encoder {is_sparse.index(True)} is sparse; "
+                "use one kind only, and give an ensemble the other as a further space"
             )
-        unit: Callable[[Any], Any] = normalized_sparse if wide[0] else normalized
+        unit: Callable[[Any], Any] = normalized_sparse if is_sparse[0] else normalized
         scaled = [unit(part) * np.float32(root) for part, root in zip(parts, np.sqrt(self.weights), strict=True)]
-        return sparse.hstack(scaled, format="csr") if wide[0] else np.concatenate(scaled, axis=1)
+        return sparse.hstack(scaled, format="csr") if is_sparse[0] else np.concatenate(scaled, axis=1)

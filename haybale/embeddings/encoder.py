@@ -1,12 +1,12 @@
-"""Encoders: the base class, the registry, encoders written as text, and encoders loaded from what was saved.
+"""Define the base class and the registry of encoders, parse encoder texts, and load saved encoders.
 
-The text of an encoder is one of
+An encoder text is one of
 
-- the name of a registered encoder, with settings if need be: ``lsa``, ``lsa(n_components=256)``,
+- the name of a registered encoder, optionally with settings: ``lsa``, ``lsa(n_components=256)``,
   ``sentence-transformers('FOLDER',query_prompt='query: ')``;
-- a name and the model behind it: ``longformer:allenai/longformer-base-4096``;
+- the name of a registered encoder and its model: ``longformer:allenai/longformer-base-4096``;
 - the folder of an encoder or a model, or the id of a model on the hub. The registered class that recognises the folder
-  reads it; all other models are read by sentence-transformers.
+  loads it; all other models are loaded by sentence-transformers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from haybale.text_files import parsed_json
 from haybale.timing import timed
 from haybale.vectors import Matrix
 
-_DEFAULT = "sentence-transformers"  # reads what no other class recognises
+_DEFAULT = "sentence-transformers"  # loads what no other class recognises
 
 
 class Encodes(Protocol):
@@ -38,25 +38,25 @@ class Encodes(Protocol):
 
 
 class Encoder(ABC):
-    """The base class of encoders: subclass it to add one.
+    """Base class of encoders, which turn texts into vectors. Subclass it to add an encoder.
 
-    An encoder turns texts into vectors. It is configured by its constructor, which keeps each argument under its own
-    name. A subclass with a ``name`` is registered: the command line, :class:`~haybale.Engine` and saved engines find it
-    by that name. Its module is found through an entry point of the group ``haybale.encoders``.
+    An encoder is configured by its constructor arguments, which it stores under their own names. A subclass with a
+    ``name`` is registered: the command line, :class:`~haybale.Engine` and saved engines find it by that name. A package
+    outside haybale announces its module as an entry point of the group ``haybale.encoders``.
 
-    A subclass defines :meth:`encode`, and, where needed,
+    A subclass defines :meth:`encode` and, where needed,
 
     - :meth:`encode_queries`, if queries are encoded differently from passages;
-    - ``dim``, the number of columns: an embedding store needs it;
-    - :meth:`describe`, if more than the constructor's arguments decides the vectors;
-    - ``fit(texts)``, if it learns from the passages; what it learns is kept in attributes whose names end in ``_``;
-    - ``save(folder)`` and the class method ``load(folder)``, if it has ``fit``. The folder that it writes holds a
-      ``manifest.json`` whose ``class`` is the name of the class.
+    - ``dim``, the number of columns, which an embedding store needs;
+    - :meth:`describe`, if the vectors depend on more than the constructor arguments;
+    - ``fit(texts)``, if it learns from the passages; fitted attributes have names that end in ``_``;
+    - ``save(folder)`` and the class method ``load(folder)``, if it has ``fit``. ``save`` writes a ``manifest.json``
+      whose ``class`` is the name of the class.
 
     Attributes
     ----------
     name : str
-        The name in the grammar; a class without one is used as an object only.
+        The name in encoder texts. A class without a name can only be used as an object.
     is_sparse : bool
         Whether vectors are CSR matrices, which an embedding store cannot hold; default: False.
     """
@@ -66,12 +66,12 @@ class Encoder(ABC):
     _parameter_constraints: ClassVar[Mapping[str, Constraints]] = {}
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Register a class that has a name; TypeError names the methods that it lacks."""
+        """Register a class that has a name; raise TypeError if it lacks methods."""
         super().__init_subclass__(**options)
         if "name" in cls.__dict__:
             missing = undefined_methods(cls)
             if missing:
-                raise TypeError(f"the encoder {cls.__name__} ({cls.name!r}) does not define {', '.join(missing)}")
+                raise TypeError(f"the encoder {cls.__name__} ({cls.name!r}) must define {', '.join(missing)}; add it")
             ENCODERS.add(cls.name, cls, cls)
 
     @abstractmethod
@@ -85,24 +85,24 @@ class Encoder(ABC):
         Returns
         -------
         (n, d) float32 array or CSR matrix
-            Each row has length 1, or 0 where no part of the text is known.
+            Each row has length 1, or 0 if the encoder knows no part of the text.
         """
 
     def encode_queries(self, texts: Sequence[str]) -> Matrix:
-        """Encode queries, as :meth:`encode` does; default: as passages."""
+        """Encode queries; by default they are encoded as passages are."""
         return self.encode(texts)
 
     def get_params(self) -> dict[str, Any]:
-        """Return the constructor's arguments by name."""
+        """Return the constructor arguments by name."""
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     def describe(self) -> dict[str, Any]:
-        """Return JSON values that decide the vectors: default, the class and its parameters."""
+        """Return JSON values that determine the vectors; by default the class and its parameters."""
         return {"class": type(self).__name__, "parameters": self.get_params()}
 
     @classmethod
     def recognises(cls, folder: Path) -> bool:
-        """Return whether a folder holds what this class reads; default: an encoder of the class that was saved."""
+        """Return whether this class can load a folder; by default whether an encoder of this class was saved there."""
         return bool(_saved_class(folder) == cls.__name__)
 
 
@@ -110,30 +110,38 @@ ENCODERS: Registry[type[Encoder]] = Registry("encoder", "haybale.encoders")
 
 
 def encode_queries(encoder: Encodes, texts: Sequence[str]) -> Matrix:
-    """Encode (n,) queries to (n, d), by the encoder's own ``encode_queries`` if it has one, else as passages."""
+    """Encode (n,) queries to (n, d), with the encoder's own ``encode_queries`` if it has one, else as passages."""
     own = getattr(encoder, "encode_queries", None)
     return encoder.encode(texts) if own is None else own(texts)
 
 
 def is_registered(encoder: Any) -> bool:
-    """Return whether the encoder's class can be found by its name, so that a saved encoder can be loaded."""
+    """Return whether the encoder's class is registered, so that a saved encoder can be loaded."""
     return ENCODERS.find(getattr(encoder, "name", "")) is type(encoder)
 
 
 def is_fitted(encoder: Any) -> bool:
-    """Return whether an encoder needs no fit: it has no ``fit``, or attributes whose names end in ``_``."""
+    """Return whether an encoder is ready to encode: it has no ``fit``, or has attributes whose names end in ``_``."""
     return not hasattr(encoder, "fit") or any(name.endswith("_") for name in vars(encoder) if name[0] != "_")
 
 
 def parse_encoder(text: str, **defaults: Any) -> Any:
-    """Return the encoder that a text names; a model is loaded.
+    """Return the encoder that an encoder text names, with its model loaded.
 
     Parameters
     ----------
     text : str
-        As at the top of this module.
+        A name, a name with settings, or a folder or hub id: see the top of this module.
     **defaults
-        Parameters that hold where the text does not set them, such as ``language``; encoders without them ignore them.
+        Values of parameters that the text does not set, such as ``language``. Encoders without these parameters ignore
+        them.
+
+    Raises
+    ------
+    UnknownNameError
+        No encoder, or no parameter of it, has this name.
+    InputError
+        The text cannot be parsed, a value is out of range, or the model cannot be loaded.
 
     Examples
     --------
@@ -147,13 +155,13 @@ def parse_encoder(text: str, **defaults: Any) -> Any:
 
 
 def encoder_maker(text: str, **defaults: Any) -> Any:
-    """Return what :func:`parse_encoder` calls: a worker can load the model itself with it.
+    """Return a :class:`functools.partial` that makes the encoder; a worker can call it to load the model itself.
 
     Its ``func`` is the class, or the method that loads a saved encoder, and its ``keywords`` are all arguments.
     """
     text = text.strip()
     if not text:
-        raise InputError("expected the name of an encoder, found an empty text")
+        raise InputError(f"expected the name of an encoder, such as 'tfidf', found {text!r}")
     head = re.match(r"([\w-]+)(:|\(|$)", text)
     is_call = head is not None and head[2] == "(" and not Path(text).exists()
     if head is not None and (is_call or head[1] in ENCODERS):
@@ -164,14 +172,14 @@ def encoder_maker(text: str, **defaults: Any) -> Any:
         if kind.recognises(Path(text)):
             return _maker(getattr(kind, "load", kind), Call(kind.name, (text,)), defaults)
     if (Path(text) / MANIFEST).exists():
-        load_fitted(text)  # refuses it: the class is unknown
+        load_fitted(text)  # raises FileFormatError, which names the unknown class
     return _maker(ENCODERS[_DEFAULT], Call(_DEFAULT, (text,)), defaults)
 
 
 def encoder_text(text: str, **more: Any) -> str:
-    """Return the text that names the same encoder from any working directory: settings by name, absolute folders.
+    """Return an equal encoder text with settings by name and absolute folders, for use in any working directory.
 
-    ``more`` are settings to add where the encoder has them and the text does not set them.
+    ``more`` are settings to add if the encoder has them and the text does not set them.
 
     >>> encoder_text("lsa(256)", random_state=1, query_prompt="q: ")
     'lsa(n_components=256,random_state=1)'
@@ -180,7 +188,7 @@ def encoder_text(text: str, **more: Any) -> str:
     """
     maker = encoder_maker(text, **more)
     values = {name: _absolute(value) for name, value in maker.keywords.items()}
-    if list(values.values()) == [_absolute(text)]:  # the folder or the id itself says it all
+    if list(values.values()) == [_absolute(text)]:  # the text is just a folder or a hub id
         return str(_absolute(text))
     return str(Call(maker.func.name, (), values))
 
@@ -198,14 +206,16 @@ def _maker(make: Any, call: Call, defaults: dict[str, Any]) -> partial[Any]:
     try:
         given = signature.bind(*call.args, **call.params).arguments
     except TypeError as error:
-        raise InputError(f"encoder {str(call)!r}: {error}") from None
+        raise InputError(
+            f"encoder {str(call)!r}: expected the parameters {signature}, found others ({error})"
+        ) from None
     check_parameters(getattr(make, "__name__", call.name), given, getattr(make, "_parameter_constraints", {}))
     values = defaults | given
     return partial(make, **{name: values[name] for name in signature.parameters if name in values})
 
 
 def load_fitted(folder: Path | str) -> Any:
-    """Load an encoder that was saved after it had been fitted, of any registered class."""
+    """Load a saved encoder of any registered class; raise :class:`FileFormatError` if its class is unknown."""
     name = _saved_class(Path(folder))
     kind = _class_named(name)
     if not hasattr(kind, "load"):
@@ -214,7 +224,7 @@ def load_fitted(folder: Path | str) -> Any:
 
 
 def rebuild(described: dict[str, Any], where: str) -> Any:
-    """Make the encoder whose ``describe()`` this was, found ``where``; its model is named before it is loaded."""
+    """Make an encoder from its ``describe()``, which was read from ``where``. Announce its model before loading it."""
     kind = _class_named(described.get("class"))
     if kind is None or hasattr(kind, "fit"):
         raise InputError(
@@ -226,7 +236,7 @@ def rebuild(described: dict[str, Any], where: str) -> Any:
 
 
 def announce_model(where: str, name: Any) -> None:
-    """Report, as a stage of no length, which model is named in what was opened, before it is loaded."""
+    """Report through the timings, before the model is loaded, that ``where`` (an engine, a store) names it."""
     with timed(f"{where} names the model {name!r}"):
         pass
 
@@ -236,7 +246,7 @@ def _class_named(name: Any) -> type[Encoder] | None:
 
 
 def _saved_class(folder: Path) -> Any:
-    """Return the class that the manifest of a saved encoder names; None where there is none."""
+    """Return the class in the manifest of a saved encoder; None if there is no manifest."""
     path = folder / MANIFEST
     if not path.is_file():
         return None

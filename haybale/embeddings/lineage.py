@@ -1,7 +1,7 @@
-"""The queries that an encoder was trained on, which it ranks better than others.
+"""Record and look up the queries that an encoder was trained on, for which its rankings are biased.
 
-``training.json`` beside a trained encoder's weights holds the ids of the queries that it learned from (``trained_on``)
-and of those that it was selected by (``selected_on``). It has no unbiased score for either.
+The file ``training.json`` beside a trained encoder's weights holds the ids of the queries that it was trained on
+(``trained_on``), and of those that its checkpoint was selected on (``selected_on``).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TRAINING = "training.json"
 
 
 def trained_queries(encoder: Any) -> frozenset[str]:
-    """Return the ids of the queries that an encoder, or one of its members, was trained or selected on."""
+    """Return the ids of the queries that an encoder, or an encoder it contains, was trained or selected on."""
     members = [*getattr(encoder, "encoders", ()), *(each for each in [getattr(encoder, "encoder", None)] if each)]
     found = frozenset[str]().union(*map(trained_queries, members))
     name = getattr(encoder, "model_name", None)
@@ -29,7 +29,7 @@ def trained_queries(encoder: Any) -> frozenset[str]:
 
 
 def queries_of_model(name: str) -> frozenset[str]:
-    """Return the ids for the model in a folder; none for a model that was not trained by haybale."""
+    """Return the ids of the queries that the model in a folder was trained or selected on by haybale."""
     path = Path(name, TRAINING)
     if not path.is_file():
         return frozenset()
@@ -41,13 +41,8 @@ def queries_of_model(name: str) -> frozenset[str]:
 def first_unseen(query_ids: Sequence[str], seen: Sequence[frozenset[str]], what: str) -> NDArray[np.int64]:
     """Return for each query the number of the first model that was not trained on it.
 
-    Parameters
-    ----------
-    query_ids : sequence of str
-    seen : sequence of set of str
-        The queries that each model was trained on.
-    what : str
-        The models in the message of the InputError for a query that all were trained on: ``"every encoder"``.
+    ``seen`` holds the queries that each model was trained on. Raise :class:`InputError` if all models were trained on a
+    query; ``what`` is the subject of its message: ``"every encoder"``.
 
     >>> first_unseen(["q1", "q2"], [frozenset(["q1"]), frozenset()], "every model")
     array([1, 0])
@@ -55,5 +50,7 @@ def first_unseen(query_ids: Sequence[str], seen: Sequence[frozenset[str]], what:
     unseen = np.array([[query not in ids for query in query_ids] for ids in seen])
     if not unseen.any(axis=0).all():
         query = query_ids[int(unseen.any(axis=0).argmin())]
-        raise InputError(f"{what} was trained on query {query!r}; none can rank it out of fold")
+        raise InputError(
+            f"{what} was trained on query {query!r}; out of fold, it needs one that was not: train one with fold=…"
+        )
     return np.asarray(unseen.argmax(axis=0))

@@ -1,4 +1,4 @@
-"""Encoding with a Longformer, without padding; and reading its checkpoints. Imports torch only when it is used."""
+"""Encode with a Longformer without padding, and load its checkpoints. Imports torch only when an encoder is made."""
 
 # torch's annotations are partial, and may be absent.
 # mypy: disable-error-code="misc,no-any-return,no-untyped-call,unused-ignore"
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
     from haybale.embeddings.networks.longformer_model import State
 
-# The number of tokens in a batch. On a CPU the output of a layer should stay in the cache; a GPU needs more work at
-# once. The CPU's number is measured, CUDA's is not yet.
+# On a CPU the output of a layer should stay in the cache; a GPU needs larger batches. The number for the CPU is
+# measured, that for CUDA is not.
 TOKENS_PER_BATCH = {"cpu": 2048, "cuda": 65_536}
 
 
 class LongformerEncoder(Encoder):
-    """Encode with a Longformer (extra ``neural``), with the numbers of transformers' LongformerModel but no padding.
+    """Encode with a Longformer (extra ``neural``). Equal to transformers' LongformerModel, but without its padding.
 
     Beltagy, Peters and Cohan, "Longformer: The Long-Document Transformer", 2020. No token has global attention.
 
@@ -44,17 +44,19 @@ class LongformerEncoder(Encoder):
     model : str or Path
         Hub id or folder of any Longformer, saved by transformers or sentence-transformers, with or without a head.
     pooling : {"mean", "cls"}, default "mean"
-        Makes a text's vector the mean of its tokens' states, or the state of the first; then scales it to length 1.
+        How the hidden states of a text become its vector: their mean, or the state of the first token. The vector is
+        then scaled to length 1.
     device : str, optional
-        ``"cpu"``, ``"cuda"``, …; default, and ``"auto"``: CUDA if there is a device.
+        ``"cpu"``, ``"cuda"``, …; by default, and for ``"auto"``, CUDA if there is a device.
     dtype : {"float32", "float16", "bfloat16"}, default "float32"
-        The type of weights and activations; pooling is float32.
+        The type of weights and activations. Pooling is always in float32.
     query_prompt, passage_prompt : str, default ""
-        Texts put before each query and passage.
+        Texts put before each query and before each passage.
     max_length : int, optional
-        The number of tokens at which texts are cut; default: what model and tokenizer read, often 4096.
+        The number of tokens after which texts are truncated; default: what model and tokenizer allow, often 4096.
     tokens_per_batch : int, optional
-        Default: 2,048 on a CPU and 65,536 on CUDA. A batch that does not fit into memory is halved.
+        The number of tokens encoded at once; default: 2,048 on a CPU and 65,536 on CUDA. A batch that does not fit into
+        memory is halved.
 
     Attributes
     ----------
@@ -66,9 +68,9 @@ class LongformerEncoder(Encoder):
     Raises
     ------
     InputError
-        A checkpoint cannot be reached, is no Longformer, or lacks weights or tokenizer; a setting is out of range.
+        The checkpoint cannot be loaded, is not a Longformer, or lacks weights or tokenizer; a setting is out of range.
     MissingExtraError
-        The extra is not installed.
+        The extra ``neural`` is not installed.
     """
 
     name = "longformer"
@@ -98,14 +100,13 @@ class LongformerEncoder(Encoder):
         self.model_name, self.pooling = str(model), pooling
         self.query_prompt, self.passage_prompt, self.tokens_per_batch = query_prompt, passage_prompt, tokens_per_batch
         config, state, self.tokenizer = _read_checkpoint(self.model_name)
-        readable = config.max_position_embeddings - config.pad_token_id - 1
+        limit = config.max_position_embeddings - config.pad_token_id - 1
         special = self.tokenizer.num_special_tokens_to_add()
-        if max_length is not None and not special < max_length <= readable:
+        if max_length is not None and not special < max_length <= limit:
             raise InputError(
-                f"max_length must be above the {special} special tokens and at most the {readable} tokens that "
-                f"{self.model_name!r} reads, found {max_length}"
+                f"max_length of {self.model_name!r} must be between {special + 1} and {limit}, found {max_length}"
             )
-        self.max_length = max_length or min(readable, self.tokenizer.model_max_length)
+        self.max_length = max_length or min(limit, self.tokenizer.model_max_length)
         state = {name: tensor.to(getattr(torch, dtype)) for name, tensor in state.items()}
         self.model = PackedLongformer(config, state)
         self.counts = Counter[str]()
@@ -113,7 +114,7 @@ class LongformerEncoder(Encoder):
 
     @classmethod
     def recognises(cls, folder: Path) -> bool:
-        """Return whether transformers saved a Longformer in the folder, without modules of sentence-transformers."""
+        """Return whether a folder holds a Longformer of transformers without modules of sentence-transformers."""
         config = folder / "config.json"
         if not config.is_file() or (folder / "modules.json").exists():
             return False
@@ -133,7 +134,7 @@ class LongformerEncoder(Encoder):
         return self.model.word_embeddings.device
 
     def encode(self, texts: Sequence[str]) -> Floats:
-        """Encode (n,) passages to (n, d) float32; those beyond ``max_length`` are cut, with one warning a call."""
+        """Encode (n,) passages to (n, d) float32. Longer texts are truncated at ``max_length``, with one warning."""
         return self._encode(texts, self.passage_prompt)
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
@@ -146,21 +147,21 @@ class LongformerEncoder(Encoder):
         rows, truncated = token_rows(self.tokenizer, [prompt + text for text in check_texts(texts)], self.max_length)
         budget = self.tokens_per_batch or TOKENS_PER_BATCH.get(self.device.type, TOKENS_PER_BATCH["cuda"])
 
-        def one(batch: Batch) -> Floats:
+        def encode_batch(batch: Batch) -> Floats:
             chosen = [rows[i] for i in batch]
             with torch.inference_mode():
                 return self._pooled(self._hidden(chosen), [len(row) for row in chosen]).cpu().numpy()
 
-        vectors = encode_batches(token_batches([len(row) for row in rows], budget), one, self.dim)
+        vectors = encode_batches(token_batches([len(row) for row in rows], budget), encode_batch, self.dim)
         self.counts.update(texts=len(rows), tokens=sum(map(len, rows)), truncated=truncated)
         return vectors
 
     def _hidden(self, rows: Sequence[NDArray[np.int32]]) -> Tensor:
-        """Return hidden states (tokens, d) of texts laid end to end, each given by its token numbers."""
+        """Return the hidden states (tokens, d) of concatenated texts, each given by its token numbers."""
         import torch
 
         ids = torch.from_numpy(np.concatenate(rows)).to(self.device, torch.int64)
-        # Positions count from ``padding`` + 1; a padding token in the text itself gets none, as in transformers.
+        # As in transformers, positions count from ``padding`` + 1, and padding tokens within a text are not counted.
         padding = self.model.config.pad_token_id
         positions = np.concatenate([np.cumsum(row != padding) * (row != padding) + padding for row in rows])
         return self.model(ids, torch.from_numpy(positions).to(self.device), [len(row) for row in rows])
@@ -177,7 +178,7 @@ class LongformerEncoder(Encoder):
         return torch.nn.functional.normalize(vectors, dim=1)
 
     def describe(self) -> dict[str, Any]:
-        """Return what decides the vectors; ``weights`` is the SHA-256 of the weights in use."""
+        """Return JSON values that determine the vectors; ``weights`` is the SHA-256 of the weights."""
         return {
             "class": "LongformerEncoder",
             "model": self.model_name,
@@ -185,7 +186,7 @@ class LongformerEncoder(Encoder):
             "pooling": self.pooling,
             "dtype": str(self.model.word_embeddings.dtype).removeprefix("torch."),
             "normalize": True,
-            "global_attention": "none",  # "normalize" and this were settings until 0.2
+            "global_attention": "none",  # a setting until 0.2, as was "normalize"
             "max_length": self.max_length,
             "query_prompt": self.query_prompt,
             "passage_prompt": self.passage_prompt,
@@ -194,9 +195,9 @@ class LongformerEncoder(Encoder):
 
 
 def _read_checkpoint(model: str) -> tuple[Any, State, Any]:
-    """Return config, weights on the CPU in their saved dtype, and tokenizer; the heads of task models are left out."""
+    """Return the config, the weights (on the CPU, in their saved dtype, without task heads) and the tokenizer."""
     transformers = import_optional("transformers", "neural")
-    modules = Path(model, "modules.json")  # as sentence-transformers saves it
+    modules = Path(model, "modules.json")  # written by sentence-transformers
     with quiet_transformers():
         try:
             where = model
@@ -212,26 +213,24 @@ def _read_checkpoint(model: str) -> tuple[Any, State, Any]:
             config.attention_window = windows
             standard, info = transformers.LongformerModel.from_pretrained(where, output_loading_info=True)
             tokenizer = transformers.AutoTokenizer.from_pretrained(where)
-        except Exception as error:  # the library passes on whatever its parsers raise
-            raise InputError(f"cannot load the Longformer {model!r}: {error}") from error
-    pooler = {
-        name for name in info["missing_keys"] if name.startswith("pooler.")
-    }  # made with random weights where it is missing
+        except Exception as error:  # transformers passes on whatever its parsers raise
+            raise InputError(f"cannot load the Longformer {model!r}; check the hub id or folder ({error})") from error
+    pooler = {name for name in info["missing_keys"] if name.startswith("pooler.")}  # then it has random weights
     missing = sorted(set(info["missing_keys"]) - pooler)
-    ours = ("embeddings.", "encoder.", "longformer.")  # other names belong to the head of a task
-    unexpected = sorted(n for n in info["unexpected_keys"] if n.startswith(ours) and not n.endswith("position_ids"))
+    backbone = ("embeddings.", "encoder.", "longformer.")  # other names belong to a task head
+    unexpected = sorted(n for n in info["unexpected_keys"] if n.startswith(backbone) and not n.endswith("position_ids"))
     if missing or unexpected or info["mismatched_keys"]:
         raise InputError(
-            f"{model!r}: the weights are not those of its config: {len(missing)} missing {missing[:3]}, "
-            f"{len(unexpected)} unexpected {unexpected[:3]}, of another shape {sorted(info['mismatched_keys'])[:3]}"
+            f"{model!r}: the weights do not fit the config: {len(missing)} missing {missing[:3]}, "
+            f"{len(unexpected)} unexpected {unexpected[:3]}, of another shape {sorted(info['mismatched_keys'])[:3]}; "
+            "save the model again"
         )
-    # Without files, transformers makes a tokenizer that knows the special tokens only.
+    # Without its files, transformers makes a tokenizer of the special tokens only.
     if not getattr(tokenizer, "is_fast", False) or len(tokenizer) <= len(tokenizer.all_special_ids):
-        raise InputError(f"cannot load the Longformer {model!r}: its tokenizer lacks tokenizer.json or vocab.json")
+        raise InputError(f"the tokenizer of {model!r} lacks tokenizer.json or vocab.json; save it beside the model")
     if len(tokenizer) > config.vocab_size:
-        raise InputError(f"{model!r}: the tokenizer has {len(tokenizer)} tokens, the model {config.vocab_size}")
-    return (
-        config,
-        {name: tensor.detach() for name, tensor in standard.state_dict().items() if name not in pooler},
-        tokenizer,
-    )
+        raise InputError(
+            f"the tokenizer of {model!r} must have at most {config.vocab_size} tokens, found {len(tokenizer)}"
+        )
+    state = {name: tensor.detach() for name, tensor in standard.state_dict().items() if name not in pooler}
+    return config, state, tokenizer

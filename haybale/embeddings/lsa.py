@@ -1,4 +1,4 @@
-"""Latent semantic analysis: TF-IDF, then a truncated singular value decomposition. Needs no model."""
+"""Latent semantic analysis: TF-IDF, then a truncated singular value decomposition."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from haybale.collections.collection import Strings
 from haybale.embeddings.counting import TermCounts, strings
 from haybale.embeddings.tfidf import LexicalEncoder
 from haybale.embeddings.token_batches import check_texts
-from haybale.errors import InputError
 from haybale.manifest import Tensors
 from haybale.parameters import COUNT, COUNT_OR_NONE, RANDOM_STATE, Constraints, Interval, check_parameters
 from haybale.vectors import Floats, normalized
 
 
 class LSAEncoder(LexicalEncoder):
-    """TF-IDF rows projected on their leading right singular vectors, and scaled to length 1.
+    """Project TF-IDF rows on their leading right singular vectors and scale them to length 1.
 
-    Deerwester et al., "Indexing by Latent Semantic Analysis", JASIS 41(6), 1990. The singular vectors are found by
-    Halko et al.'s randomised range finder, as in scikit-learn. A row depends on its text alone.
+    Deerwester et al., "Indexing by Latent Semantic Analysis", JASIS 41(6), 1990. The singular vectors are computed by
+    the randomised range finder of Halko et al. (2011), as in scikit-learn. A row depends on its text alone.
 
     Parameters
     ----------
     n_components : int, default 1024
-        The number of columns d, at most what the texts allow.
+        The number of columns d. It is reduced to the number of texts or terms where these are fewer.
     language, analyzer, char_ngrams, min_df, sublinear_tf : optional
         As in :class:`TfidfEncoder`.
     max_fit_texts : int, optional
-        Fits on a random sample of so many texts where there are more, which bounds the memory. Default: all texts.
+        The largest number of texts to fit on; a random sample of larger collections is used. Set it to bound the
+        memory. Default: all texts.
     n_iter : int, default 2
-        The number of power iterations; more of them come closer to the exact decomposition.
+        The number of power iterations. More iterations come closer to the exact decomposition.
     random_state : int or None, default 0
-        Seeds the sample and the range finder.
+        Seed of the sample and the range finder.
 
     Attributes
     ----------
@@ -80,19 +80,19 @@ class LSAEncoder(LexicalEncoder):
         self.random_state = random_state
 
     def fit(self, texts: Iterable[str] | Strings) -> Self:
-        """Learn terms, weights and projection from the passages of a collection; an iterator is read once.
+        """Learn terms, weights and projection from texts; an iterator is read once.
 
-        Memory: the sample of texts, its TF-IDF rows, and about three times (texts + terms) × d float32 values.
+        The memory needed is that of the sampled texts, their TF-IDF rows, and about three times (texts + terms) × d
+        float32 values. Raise :class:`InputError` if a parameter is out of range, there is no text, or no term occurs in
+        ``min_df`` texts.
         """
         from sklearn.utils.extmath import randomized_svd
 
         check_parameters("LSAEncoder", self.get_params(), self._parameter_constraints)
         sample = _sampled(texts, self.max_fit_texts, self.random_state)
-        if not sample:
-            raise InputError("LSAEncoder.fit: no texts")
         counts = TermCounts.of(sample, self.chosen_analyzer())
         matrix = self.fit_counts(counts).tfidf_rows(counts)
-        # scikit-learn's TruncatedSVD makes this call too, and then computes the projected texts, which nobody needs.
+        # scikit-learn's TruncatedSVD makes the same call, but also projects all texts, which is not needed here.
         d = min(self.n_components, *matrix.shape)
         components = randomized_svd(
             matrix, d, n_iter=self.n_iter, power_iteration_normalizer="QR", random_state=self.random_state
@@ -107,7 +107,7 @@ class LSAEncoder(LexicalEncoder):
         return len(self.components_)
 
     def encode(self, texts: Sequence[str]) -> Floats:
-        """Encode (n,) texts to (n, d) float32; a text without a known term has the zero vector."""
+        """Encode (n,) texts to (n, d) float32; a text without a known term gets the zero vector."""
         self._check_fitted()
         return normalized(self.tfidf_rows(TermCounts.of(check_texts(texts), self.analyzer_)) @ self.components_.T)
 
@@ -116,19 +116,19 @@ class LSAEncoder(LexicalEncoder):
         return super().tensors() | {"projection": self.components_.T}
 
     def set_tensors(self, tensors: Tensors) -> None:
-        """Take over weights and projection."""
+        """Set weights and projection."""
         super().set_tensors(tensors)
         self._project(tensors["projection"])
 
     def _project(self, projection: Floats) -> None:
-        # Held as (n_terms, d): SciPy multiplies by that as it lies, and would copy (d, n_terms) for each batch.
+        # A transposed view of (n_terms, d): SciPy can multiply by that without a copy for each batch.
         self.components_: Floats = np.ascontiguousarray(projection, dtype=np.float32).T
 
 
 def _sampled(texts: Iterable[str] | Strings, limit: int | None, random_state: int | None) -> Sequence[str]:
-    """Return at most ``limit`` of the texts, each with the same probability; a list and an iterator give the same.
+    """Draw at most ``limit`` texts with equal probability and in constant memory, by reservoir sampling.
 
-    Vitter, "Random Sampling with a Reservoir", ACM TOMS 11(1), 1985, algorithm R: no more than ``limit`` are held.
+    Vitter, "Random Sampling with a Reservoir", ACM TOMS 11(1), 1985, algorithm R.
     """
     if limit is None:
         return list(strings(texts))

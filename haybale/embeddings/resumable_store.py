@@ -2,10 +2,11 @@
 
 manifest.json        the settings; written last, so a store with a manifest is complete
 building.json        the settings while the store is being written
-digests/0 …          SHA-256 of the settings, the chunk's number and its bytes: no other chunk passes for this one
-shard-1-of-2/ …      or, instead of all that, one such folder for each machine; chunks are dealt to shards in turn
+digests/0 …          SHA-256 of the settings, the chunk's number and its bytes, which detects a mistaken chunk
+shard-1-of-2/ …      instead of the above: one such folder for each shard; shard i has every n-th chunk
 
-:class:`~haybale.EmbeddingStore` and :class:`~haybale.InteractionStore` say what a chunk is and what lies beside them.
+:class:`~haybale.EmbeddingStore` and :class:`~haybale.InteractionStore` define what a chunk is, and add files of their
+own.
 """
 
 from __future__ import annotations
@@ -45,17 +46,18 @@ class Chunks(ABC, Generic[T]):
     Parameters
     ----------
     files : StoreFiles
+        The folder of the shard.
     settings : dict
-        Of the shard.
+        The shard's manifest.
 
     Attributes
     ----------
     content, command : str
         What such a store holds (``"embeddings"``), and the command that writes it.
     entries : mapping
-        Entries of the manifest, as :func:`~haybale.manifest.check_kinds` takes them.
+        The required entries of the manifest with their types, for :func:`~haybale.manifest.check_kinds`.
     folder : str
-        Where the chunks' files lie.
+        The subfolder with the files of the chunks.
     """
 
     content: ClassVar[str]
@@ -68,47 +70,52 @@ class Chunks(ABC, Generic[T]):
 
     @classmethod
     def head(cls) -> Settings:
-        """Return what every manifest of such a store begins with."""
+        """Return the format and version that every manifest of such a store contains."""
         return {"format": f"haybale {cls.content}", "version": 1}
 
     @staticmethod
     @abstractmethod
     def shared(settings: Settings) -> Settings:
-        """Return the part of the settings that all shards of a store have in common, by name."""
+        """Return the settings that must be equal in all shards of a store, by name."""
 
     @classmethod
     def read_manifest(cls, files: StoreFiles) -> Settings:
-        """Return the settings of a finished store or shard; anything else is refused."""
+        """Return the settings of a finished store or shard.
+
+        Raise :class:`StoreError` if it is not finished, and :class:`InputError` if the folder is not such a store.
+        """
         if not files.exists(MANIFEST):
             if files.exists(BUILDING):
                 raise StoreError(
                     f"{files}: this store is not finished; run the same {cls.command} command again to go on"
                 )
-            raise InputError(f"{files}: expected a store of {cls.content} (a folder with {MANIFEST})")
+            raise InputError(f"{files}: expected a store of {cls.content}, found no {MANIFEST}")
         manifest, head = files.read_json(MANIFEST), cls.head()
         if not isinstance(manifest, dict) or any(manifest.get(name) != value for name, value in head.items()):
             expected = f"the manifest of a store of {cls.content}, version {head['version']}"
-            raise InputError(f"{files.at(MANIFEST)}: expected {expected}")
+            raise InputError(f"{files.at(MANIFEST)}: expected {expected}, found another file")
         check_kinds(files.at(MANIFEST), manifest, {**cls.entries, "shard": _SHARD})
         return manifest
 
     @classmethod
     def open(cls, path: str | Path) -> list[Self]:
-        """Return the chunks of each shard, in order; a store without shards counts as one shard."""
+        """Open every shard of a store, in order; a store without shards counts as one shard.
+
+        Raise :class:`StoreError` if shards are missing or do not belong together.
+        """
         top = StoreFiles(path)
         with reading(path):
             files = [top.within(name) for name in top.names() if name.startswith("shard-")] or [top]
             found = sorted(((each, cls.read_manifest(each)) for each in files), key=lambda pair: pair[1]["shard"])
         shards, n = [settings["shard"] for _, settings in found], len(found)
         if shards != [[i, n] for i in range(1, n + 1)]:
-            expected = " ".join(map(str, shards[0][1:])) or "numbered"
-            raise StoreError(f"{top}: expected {expected} shards, found {[i for shard in shards for i in shard[:1]]}")
+            raise StoreError(f"{top}: expected every shard [i, n], with i from 1 to n, found {shards}")
         first = cls.shared(found[0][1])
         for i, (_, settings) in enumerate(found[1:], 2):
             for name, value in cls.shared(settings).items():
                 if value != first[name]:
                     raise StoreError(
-                        f"{top}: shards 1 and {i} do not belong together: {name} {first[name]!r} and {value!r}"
+                        f"{top}: shard {i} has {name} {value!r}, expected {first[name]!r} as in shard 1; write it again"
                     )
         return [cls(files, settings) for files, settings in found]
 
@@ -117,11 +124,11 @@ class Chunks(ABC, Generic[T]):
 
     @abstractmethod
     def name_of(self, number: int) -> str:
-        """Return the name of a chunk's file within ``folder``."""
+        """Return the name of a chunk's file in ``folder``."""
 
     @abstractmethod
     def load(self, number: int) -> tuple[T, bytes]:
-        """Return a chunk and the bytes that its digest covers; raise ValueError, RuntimeError or OSError if lost."""
+        """Return a chunk and the bytes that its digest covers; raise ValueError, RuntimeError or OSError if damaged."""
 
     @abstractmethod
     def save(self, number: int, chunk: T) -> bytes:
@@ -132,21 +139,23 @@ class Chunks(ABC, Generic[T]):
         """Return the settings that digests cover; None for a store without digests."""
 
     def read(self, number: int) -> T:
-        """Return a chunk; :class:`StoreError` if it is lost, changed, or that of another number or store."""
+        """Return a chunk; raise :class:`StoreError` if it is missing or damaged, or its digest differs."""
+        cause: Exception | None = None
         try:
             chunk, stored = self.load(number)
             digest = self._digest(number, stored)
-            if digest is not None and self.files.read(f"{DIGESTS}/{number}") != digest:
-                raise ValueError("another chunk, or another store's")
+            if digest is None or self.files.read(f"{DIGESTS}/{number}") == digest:
+                return chunk
         except (ValueError, RuntimeError, OSError) as error:
-            raise StoreError(
-                f"{self.files.at(f'{self.folder}/{self.name_of(number)}')}: chunk {number} of {len(self)} is damaged "
-                f"({error}); run the {self.command} command again to compute it anew: nothing else will be"
-            ) from error
-        return chunk
+            cause = error
+        file = self.files.at(f"{self.folder}/{self.name_of(number)}")
+        raise StoreError(
+            f"{file}: chunk {number} of {len(self)} is damaged ({cause or 'its digest differs'}); run the "
+            f"{self.command} command again, which computes only missing and damaged chunks"
+        ) from cause
 
     def write(self, number: int, chunk: T) -> None:
-        """Write a chunk, and then its digest, which makes it valid."""
+        """Write a chunk, then its digest, without which the chunk does not count as written."""
         digest = self._digest(number, self.save(number, chunk))
         if digest is not None:
             self.files.write(f"{DIGESTS}/{number}", digest)
@@ -154,33 +163,33 @@ class Chunks(ABC, Generic[T]):
     def fill(
         self, sizes: Sequence[int], make: Callable[[int], T], report: Callable[[int, int, float], Any], description: str
     ) -> Any:
-        """Make every chunk that is missing or damaged, and return the report.
+        """Compute and write every chunk that is missing or damaged, and return the report.
 
         Parameters
         ----------
         sizes : sequence of int
-            Items of each chunk (passages, pairs).
+            The number of items (passages, pairs) in each chunk.
         make : callable
-            Returns the chunk of a number.
+            Takes the number of a chunk and returns the chunk.
         report : callable
-            Takes the items made, those that existed before, and the seconds of making; returns what the call reports,
-            with ``rates``, its throughput in words.
+            Takes the number of items computed, the number of items that were stored before, and the seconds. Returns a
+            report with an attribute ``rates``, the throughput in words.
         description : str
-            Of the work, beside the progress bar.
+            Describes the work beside the progress bar.
         """
         wanted, made = self.missing(), 0
         kept, start = sum(sizes) - sum(sizes[number] for number in wanted), time.perf_counter()
 
-        def done() -> Any:
+        def current_report() -> Any:
             return report(made, kept, time.perf_counter() - start)
 
-        for number in track(wanted, description, status=lambda: str(done().rates)):
+        for number in track(wanted, description, status=lambda: str(current_report().rates)):
             self.write(number, make(number))
             made += sizes[number]
-        return done()
+        return current_report()
 
     def missing(self) -> list[int]:
-        """Return the numbers of chunks that do not exist or are damaged, and remove what killed writers left."""
+        """Return the numbers of missing or damaged chunks; remove partial files that killed writers left."""
         for folder in (self.folder, DIGESTS):
             if folder != DIGESTS or self.signature() is not None:
                 self.files.fs.makedirs(self.files.at(folder), exist_ok=True)
@@ -205,15 +214,16 @@ class Chunks(ABC, Generic[T]):
 
 
 class StoreWriter:
-    """One shard of a store while a call writes it.
+    """One shard of a store while it is being written.
 
     Attributes
     ----------
     files : StoreFiles
+        The folder of the shard.
     shard : (int, int)
-        Its number, from 1, and how many shards there are.
+        The shard's number, counted from 1, and the number of shards.
     begun : dict or None
-        The settings of the call that began the store; None for a new one.
+        The settings of the call that began the store; None for a new store.
     """
 
     def __init__(self, kind: type[Chunks[Any]], files: StoreFiles, shard: Shard) -> None:
@@ -226,7 +236,7 @@ class StoreWriter:
         self.settings: Settings = {}
 
     def begin(self, settings: Settings) -> Settings:
-        """Record the settings of a new store, or refuse settings other than those it was begun with."""
+        """Record the settings of a new store; raise :class:`StoreError` if it was begun with other settings."""
         given = self.kind.head() | settings | {"shard": self.shard, "versions": library_versions()}
         self.settings = as_json(given)
         if self.begun is None:
@@ -240,9 +250,9 @@ class StoreWriter:
 def store_writer(
     kind: type[Chunks[Any]], out: str | Path, shard: Shard | None, more_files: tuple[str, ...] = ()
 ) -> Iterator[StoreWriter]:
-    """Open a store, or one shard of it, for writing; a block that ends without an error finishes it.
+    """Open a store, or one shard of it, for writing; it is finished if the block ends without an error.
 
-    ``more_files`` name files that a store may hold before its settings are recorded.
+    ``more_files`` are the names of files that a store may hold before its settings are recorded.
     """
     files = StoreFiles(out)
     if shard is not None:
@@ -253,7 +263,7 @@ def store_writer(
     if not any(files.exists(name) for name in (MANIFEST, BUILDING, *more_files)):
         taken = [name for name in files.names() if not name.startswith(".") and not name.endswith(".partial")]
         if taken:
-            raise OutputExistsError(f"{files} holds other files ({taken[0]}); give a new folder")
+            raise OutputExistsError(f"{files} already holds other files ({taken[0]}); give a new folder")
     try:
         with writer_lock(files):
             writer = StoreWriter(kind, files, shard or (1, 1))
@@ -264,17 +274,19 @@ def store_writer(
     except OSError as error:
         if isinstance(error, StoreError | OutputExistsError) or error.errno is None:
             raise
-        raise StoreError(f"{files}: {error.strerror}; what is written is kept, run it again to go on") from error
+        raise StoreError(
+            f"{files}: the store is not finished ({error.strerror}); run it again, which keeps what is written"
+        ) from error
 
 
 def check_unsharded(files: StoreFiles) -> None:
-    """Refuse to write shards into a folder that holds a store without shards."""
+    """Raise :class:`OutputExistsError` if the folder holds a store without shards."""
     if files.exists(MANIFEST) or files.exists(BUILDING):
-        raise OutputExistsError(f"{files} holds a store without shards; give a new folder")
+        raise OutputExistsError(f"{files} already holds a store without shards; give a new folder")
 
 
 def shard_name(i: int, n: int) -> str:
-    """Return the folder name of shard ``i``, from 1, of ``n``."""
+    """Return the folder name of shard ``i`` of ``n``; ``i`` counts from 1."""
     check_parameters("shard", {"i": i, "n": n}, {"i": COUNT, "n": COUNT})
     if i > n:
         raise InputError(f"shard must be i/n with i from 1 to n, found {i}/{n}")
@@ -282,19 +294,19 @@ def shard_name(i: int, n: int) -> str:
 
 
 def check_same(files: StoreFiles, begun: Any, now: Any, where: str = "") -> None:
-    """Refuse to go on with settings or library versions that differ, and name the first one that does."""
+    """Raise :class:`StoreError`, which names the first difference, if settings or library versions differ."""
     if isinstance(begun, dict) and isinstance(now, dict):
         for key in sorted({*begun, *now} - {"name"}):
             check_same(files, begun.get(key), now.get(key), f"{where} {key}".strip())
     elif begun != now:
         raise StoreError(
             f"{files}: this store was begun with {where} {begun!r}, now it is {now!r}; "
-            "give the same settings or a new folder"
+            "use the same as before, or give a new folder"
         )
 
 
 def library_versions() -> dict[str, str]:
-    """Return the versions of the installed libraries that the numbers may depend on."""
+    """Return the versions of the installed libraries that may affect the stored numbers."""
     found = {"python": platform.python_version()}
     for library in _LIBRARIES:
         with contextlib.suppress(PackageNotFoundError):
@@ -303,7 +315,7 @@ def library_versions() -> dict[str, str]:
 
 
 def to_stored(values: Any, dtype: str, what: str) -> Any:
-    """Convert float32 values to the type on disk; values that float16 cannot hold are refused."""
+    """Convert float32 values to the type on disk; raise :class:`InputError` for values that float16 cannot hold."""
     if dtype == "float16" and np.abs(values).max(initial=0) > np.finfo(np.float16).max:
-        raise InputError(f"{what} have values beyond float16; store them as float32")
+        raise InputError(f"{what} have values beyond float16, at most 65504; store them as float32")
     return values.astype(dtype, copy=False)

@@ -1,4 +1,4 @@
-"""Encoding with any model of sentence-transformers."""
+"""Encode with any model of sentence-transformers."""
 
 from __future__ import annotations
 
@@ -28,27 +28,29 @@ class SentenceTransformerEncoder(Encoder):
     batch_size : int, default 64
         The number of texts encoded at once. A batch that does not fit into memory is halved.
     device : str, optional
-        ``"cpu"``, ``"cuda"``, …; default, and ``"auto"``: the library's choice.
+        ``"cpu"``, ``"cuda"``, …; by default, and for ``"auto"``, sentence-transformers chooses.
     query_prompt, passage_prompt : str, default ""
-        Texts put before each query and passage. Where empty, the prompts that the model was saved with are used (its
-        ``prompts`` named ``query`` and ``document``, or its default).
+        Texts put before each query and before each passage. If empty, the model's own prompts are used: those named
+        ``query`` and ``document``, or its default prompt.
     max_length : int, optional
-        The number of tokens at which texts are cut; default: the model's own.
+        The number of tokens after which texts are truncated; default: the model's own.
     dtype : {"float32", "bfloat16", "float16"}, default "float32"
-        The type in which products are computed; weights and vectors stay float32. On a processor with AMX, bfloat16 is
-        two to three times as fast, with the same rankings up to near ties; on others it is slower.
+        The type of matrix products; weights and vectors stay float32. On a processor with AMX, bfloat16 is two to three
+        times as fast, with the same rankings except for near ties; on others it is slower.
 
     Attributes
     ----------
     model_name : str
-        The hub id or folder; the class of a model that was given as an object.
+        The hub id or folder, or the class of a model that was given as an object.
     counts : Counter
-        Sums of ``texts``, ``tokens`` and ``truncated`` texts; only ``texts`` where the tokenizer is not a fast one.
+        Sums of ``texts``, ``tokens`` and ``truncated`` texts; only ``texts`` if the tokenizer is not a fast one.
 
     Raises
     ------
-    InputError, MissingExtraError
-        Neither a folder nor a reachable hub has the model; the extra is not installed.
+    InputError
+        The model cannot be loaded, or a setting is out of range.
+    MissingExtraError
+        The extra ``neural`` is not installed.
     """
 
     name = "sentence-transformers"
@@ -80,11 +82,13 @@ class SentenceTransformerEncoder(Encoder):
                 self.model = library.SentenceTransformer(self.model_name, device=None if device == "auto" else device)
             except (OSError, ValueError) as error:
                 why = " ".join(str(error).split())
-                raise InputError(f"cannot load the sentence-transformers model {self.model_name!r}: {why}") from error
+                raise InputError(
+                    f"cannot load the model {self.model_name!r}; check the hub id or folder ({why})"
+                ) from error
         if max_length is not None:
-            readable = readable_length(self.model)
-            if readable is not None and max_length > readable:
-                raise InputError(f"max_length: {self.model_name!r} reads {readable} tokens at most, found {max_length}")
+            limit = length_limit(self.model)
+            if limit is not None and max_length > limit:
+                raise InputError(f"max_length of {self.model_name!r} must be at most {limit}, found {max_length}")
             self.model.max_seq_length = max_length
         self.counts = Counter[str]()
 
@@ -95,15 +99,15 @@ class SentenceTransformerEncoder(Encoder):
         return int(dim) if dim is not None else self.model.encode(["a text"]).shape[1]
 
     def encode(self, texts: Sequence[str]) -> Floats:
-        """Encode (n,) passages to (n, d) float32; longer texts than the model reads are cut, with a warning."""
+        """Encode (n,) passages to (n, d) float32. Longer texts are truncated at ``max_length``, with one warning."""
         return self._encode(texts, "document")
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
-        """Encode (n,) queries to (n, d) float32, with the prompt of queries."""
+        """Encode (n,) queries to (n, d) float32, with the query prompt."""
         return self._encode(texts, "query")
 
     def _prompt(self, kind: str) -> str:
-        """Return the given prompt, else the one that the model was saved with for the kind, or for all texts."""
+        """Return the given prompt, else the model's own for ``kind`` ("query" or "document"), else its default."""
         given = self.query_prompt if kind == "query" else self.passage_prompt
         saved = self.model.prompts
         return given or saved.get(kind) or saved.get(self.model.default_prompt_name) or ""
@@ -115,25 +119,25 @@ class SentenceTransformerEncoder(Encoder):
         if getattr(tokenizer, "is_fast", False) and isinstance(limit, int):
             rows, truncated = token_rows(tokenizer, [prompt + text for text in texts], limit)
             self.counts.update(tokens=sum(map(len, rows)), truncated=truncated)
-        # A model with two towers chooses one by the task; others ignore it.
-        how = {"prompt": prompt, "task": kind, "show_progress_bar": False, "normalize_embeddings": True}
+        # A model with two towers selects one by the task; other models ignore it.
+        options = {"prompt": prompt, "task": kind, "show_progress_bar": False, "normalize_embeddings": True}
         torch = import_optional("torch", "neural")
-        type_of, mixed = getattr(torch, self.dtype), self.dtype != "float32"
+        dtype, is_mixed = getattr(torch, self.dtype), self.dtype != "float32"
 
-        def one(batch: Batch) -> Any:
-            with torch.autocast(self.model.device.type, type_of, enabled=mixed):
-                found = self.model.encode([texts[i] for i in batch], batch_size=len(batch), **how)
+        def encode_batch(batch: Batch) -> Any:
+            with torch.autocast(self.model.device.type, dtype, enabled=is_mixed):
+                found = self.model.encode([texts[i] for i in batch], batch_size=len(batch), **options)
             return np.asarray(found, dtype=np.float32)
 
         order = np.argsort([-len(text) for text in texts], kind="stable")  # texts of a batch have about equal length
         batches = np.split(order, range(self.batch_size, len(order), self.batch_size))
-        result = encode_batches(batches, one, self.dim)
+        result = encode_batches(batches, encode_batch, self.dim)
         return check_vectors(result, "encoder output")  # type: ignore[no-any-return]
 
     def describe(self) -> dict[str, Any]:
-        """Return what decides the vectors; ``weights`` is the SHA-256 of the weights in use."""
-        mixed = {} if self.dtype == "float32" else {"dtype": self.dtype}  # version 0.1 had no such parameter
-        return mixed | {
+        """Return JSON values that determine the vectors; ``weights`` is the SHA-256 of the weights."""
+        dtype = {} if self.dtype == "float32" else {"dtype": self.dtype}  # version 0.1 had no such parameter
+        return dtype | {
             "class": "SentenceTransformerEncoder",
             "model": self.model_name,
             "modules": [type(module).__name__ for module in self.model],
@@ -145,8 +149,8 @@ class SentenceTransformerEncoder(Encoder):
         }
 
 
-def readable_length(model: Any) -> int | None:
-    """Return how many tokens a model reads at most, by its config and tokenizer; None if neither says so."""
+def length_limit(model: Any) -> int | None:
+    """Return the largest number of tokens that a model's config and tokenizer allow; None if neither sets a limit."""
     configs = [getattr(module, "config", None) for module in model.modules()]
     limits = [getattr(found, "max_position_embeddings", None) for found in configs]
     return min(filter(None, [*limits, getattr(model.tokenizer, "model_max_length", None)]), default=None)

@@ -1,6 +1,6 @@
-"""A resumable embedding store, in a local folder or at any address that fsspec knows.
+"""A resumable embedding store, in a local folder or at any fsspec address.
 
-manifest.json, building.json, digests/, shard-1-of-2/ …    as of every :mod:`~haybale.embeddings.resumable_store`
+manifest.json, building.json, digests/, shard-1-of-2/ …    see :mod:`~haybale.embeddings.resumable_store`
 passages.parquet     passage_id, doc_id, text; row group i belongs to chunk i; with checksums
 vectors.zarr/        (rows, d) float32 or float16, in chunks of whole rows, each with a checksum
 encoder/             the fitted encoder, if it was fitted on these passages
@@ -37,7 +37,7 @@ from haybale.vectors import Floats, stored_type
 
 PASSAGES, VECTORS, ENCODER = "passages.parquet", "vectors.zarr", "encoder"
 CHUNKING = {"length": MANY, "stride": (MANY, None), "unit": str, "tokenizer": (str, None)}
-_CHECKSUM = 4  # bytes after each chunk
+_CHECKSUM = 4  # bytes of the checksum after each chunk
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ T = TypeVar("T")
 class VectorChunks(Chunks[Floats]):
     """(rows, d) vectors in a Zarr array whose chunks hold whole rows.
 
-    The fill value is NaN, which no encoder returns: a lost chunk reads as missing, not as zeros.
+    The fill value is NaN, which no encoder returns, so a lost chunk cannot be taken for zeros.
     """
 
     content, command, folder = "embeddings", "embed", VECTORS
@@ -62,20 +62,24 @@ class VectorChunks(Chunks[Floats]):
         try:
             array = zarr.open_array(_zarr_store(files), mode="r+" if writable else "r")
         except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
-            raise StoreError(f"{files.at(VECTORS)}: damaged: {error}") from error
+            raise StoreError(
+                f"{files.at(VECTORS)}: the Zarr array cannot be opened ({error}); remove the store and embed again"
+            ) from error
         self.array = array.with_config({"write_empty_chunks": True})
         self.rows, self.dim = array.shape
         self.size: int = array.chunks[0]
-        declared, first = (settings["rows_per_chunk"], self.dim), f"{VECTORS}/{self.name_of(0)}"
-        if array.chunks != declared or str(array.dtype) != settings["dtype"]:
-            raise StoreError(f"{files.at(VECTORS)}: damaged: chunks of {array.chunks} {array.dtype}, not {declared}")
-        size = self.size * self.dim * array.dtype.itemsize + _CHECKSUM
-        if files.exists(first) and files.fs.size(files.at(first)) != size:
-            raise StoreError(f"{files.at(first)}: damaged: expected {size:,} bytes")
+        declared, found = (settings["rows_per_chunk"], self.dim, settings["dtype"]), (*array.chunks, str(array.dtype))
+        if found != declared:
+            raise StoreError(f"{files.at(VECTORS)}: expected chunks {declared}, as in {MANIFEST}, found {found}")
+        first, expected = f"{VECTORS}/{self.name_of(0)}", self.size * self.dim * array.dtype.itemsize + _CHECKSUM
+        if files.exists(first) and (size := files.fs.size(files.at(first))) != expected:
+            raise StoreError(
+                f"{files.at(first)}: expected {expected:,} bytes, found {size:,}; run the embed command again"
+            )
 
     @staticmethod
     def shared(settings: Settings) -> Settings:
-        """Return what all shards share: the input by its digest, since machines may know it by different names."""
+        """Return the settings that all shards share: the input's digest, since its name may differ by machine."""
         names = ("encoder", "dtype", "rows_per_chunk")
         return {"input": settings["input"]["sha256"], **{name: settings.get(name) for name in names}}
 
@@ -111,7 +115,7 @@ class VectorChunks(Chunks[Floats]):
     def load(self, number: int) -> tuple[Floats, bytes]:
         stored = np.asarray(self.array[self._rows_of(number)])
         if np.isnan(stored[:, :1]).any():
-            raise ValueError("missing")
+            raise FileNotFoundError("it is missing")
         return stored.astype(np.float32, copy=False), stored.tobytes()
 
     def save(self, number: int, chunk: Floats) -> bytes:
@@ -119,7 +123,7 @@ class VectorChunks(Chunks[Floats]):
         return chunk.tobytes()
 
     def signature(self) -> bytes | None:
-        if not self.settings.get("digests"):  # begun by an earlier version, which wrote checksums only
+        if not self.settings.get("digests"):  # begun by an earlier version, without digests
             return None
         known = self.shared(self.settings) | {"shard": self.settings.get("shard")}
         return json.dumps(known, sort_keys=True).encode()
@@ -136,7 +140,7 @@ def _zarr_store(files: StoreFiles) -> Any:
 
 
 class PassageFile:
-    """An open ``passages.parquet``. Iterating yields the texts, with one chunk of them in memory at a time."""
+    """An open ``passages.parquet``. Iterating yields the texts and keeps one chunk of them in memory."""
 
     def __init__(self, files: StoreFiles, file: Any) -> None:
         self._path = files.at(PASSAGES)
@@ -150,7 +154,7 @@ class PassageFile:
             yield from self.texts(chunk)
 
     def texts(self, chunk: int) -> list[str]:
-        """Return the passages of one chunk."""
+        """Return the texts of one chunk."""
         table = self._checked(lambda: self._parquet.read_row_group(chunk, columns=["text"]))
         return list(table.column("text").to_pylist())
 
@@ -163,15 +167,15 @@ class PassageFile:
             return read()
         except (pa.ArrowException, OSError) as error:
             raise StoreError(
-                f"{self._path}: damaged ({error}); remove it and run the embed command again: it will be written anew"
+                f"{self._path} cannot be read ({error}); remove the file and run the embed command again"
             ) from error
 
 
 @contextmanager
 def open_passages(files: StoreFiles) -> Iterator[PassageFile]:
-    """Open the passages of a store; :class:`StoreError` if the file is missing or not Parquet."""
+    """Open the passages of a store; raise :class:`StoreError` if the file is missing or not Parquet."""
     if not files.exists(PASSAGES):
-        raise StoreError(f"{files.at(PASSAGES)} is missing; run the embed command again: it will be written anew")
+        raise StoreError(f"{files.at(PASSAGES)} is missing; run the embed command again")
     with files.fs.open(files.at(PASSAGES), "rb") as file:
         yield PassageFile(files, file)
 
@@ -182,18 +186,23 @@ class EmbeddingStore:
     Parameters
     ----------
     path : str or Path
-        A local folder or an fsspec address, of a store or of all its shards. Rows of shards are put back into the order
-        of the input.
+        A local folder or an fsspec address that holds a store, or all shards of a store. Rows are in the order of the
+        input, with or without shards.
 
     Attributes
     ----------
-    manifest, shape, dtype : dict, (n, d), {"float32", "float16"}
-        As on disk.
+    manifest : dict
+        The contents of ``manifest.json``.
+    shape : (n, d)
+    dtype : {"float32", "float16"}
+        The type on disk.
 
     Raises
     ------
+    InputError
+        The path holds no store.
     StoreError
-        The store is not finished, its shards do not belong together, or a chunk is damaged (when it is read).
+        The store is not finished, or its shards do not belong together. A damaged chunk raises it when it is read.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -202,12 +211,14 @@ class EmbeddingStore:
         self.manifest: Settings = self._parts[0].settings
         self.shape = (sum(part.rows for part in self._parts), self._parts[0].dim)
         self.dtype = str(self.manifest["dtype"])
-        if self.shape[0] != self.manifest["input"]["passages"]:
-            raise StoreError(f"{self.path}: {self.shape[0]} rows for {self.manifest['input']['passages']} passages")
-        for part in self._parts:  # before anything is allocated
+        expected = self.manifest["input"]["passages"]
+        if self.shape[0] != expected:
+            raise StoreError(f"{self.path}: expected {expected} rows, one for each passage, found {self.shape[0]}")
+        for part in self._parts:  # checked before arrays of these sizes are allocated
             with open_passages(part.files) as passages:
-                if len(passages) != part.rows or part.dim != self.dim:
-                    raise StoreError(f"{part.files}: {part.rows} rows of width {part.dim} for {len(passages)} passages")
+                declared, found = (len(passages), self.dim), (part.rows, part.dim)
+                if found != declared:
+                    raise StoreError(f"{part.files}: expected vectors of shape {declared}, found {found}")
 
     def __len__(self) -> int:
         return int(self.shape[0])
@@ -221,29 +232,31 @@ class EmbeddingStore:
         return int(self.shape[1])
 
     def read(self, number: int) -> Floats:
-        """Return one chunk, (rows, d) float32; chunk number i lies in shard i modulo the number of shards."""
+        """Return one chunk, (rows, d) float32. Chunk i is in shard i modulo the number of shards."""
         return self._parts[number % len(self._parts)].read(number // len(self._parts))
 
     def vectors(self, dtype: str = "float32", device: str | Device | None = None) -> Any:
         """Return all vectors, (n, d) in float32 or float16.
 
-        ``device`` is ``"cpu"`` (the default), ``"cuda"``, ``"cuda:1"`` or ``"auto"``; on a GPU a CuPy array is filled
+        ``device`` is ``"cpu"`` (the default), ``"cuda"``, ``"cuda:1"`` or ``"auto"``. On a GPU, a CuPy array is filled
         chunk by chunk.
         """
-        there, stored, start = find_device(device or "cpu"), stored_type(dtype), 0
-        with there.current(), np.errstate(over="ignore"):  # beyond float16 is infinity, which indexes refuse
-            out = there.xp.empty(self.shape, dtype=stored)
+        target, stored, start = find_device(device or "cpu"), stored_type(dtype), 0
+        with target.current(), np.errstate(over="ignore"):  # overflow of float16 gives infinity, which indexes reject
+            out = target.xp.empty(self.shape, dtype=stored)
             for number in track(range(count_chunks(self)), "reading vectors"):
                 rows = self.read(number).astype(stored, copy=False)
-                out[start : start + len(rows)] = to_device(rows, there)
+                out[start : start + len(rows)] = to_device(rows, target)
                 start += len(rows)
         return out
 
     def rows(self, numbers: Ints) -> Floats:
-        """Return some rows, (len(numbers), d) float32; only the chunks that hold them are read."""
+        """Return some rows, (len(numbers), d) float32. Only the chunks that contain them are read."""
         numbers = np.asarray(numbers, dtype=np.int64)
         if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(self):
-            raise InputError(f"rows lie between 0 and {len(self) - 1}, found {numbers.min()} and {numbers.max()}")
+            raise InputError(
+                f"row numbers must be between 0 and {len(self) - 1}, found {numbers.min()} to {numbers.max()}"
+            )
         out = np.empty((len(numbers), self.dim), dtype=np.float32)
         chunk, within = np.divmod(numbers, rows_per_chunk(self))
         for number in np.unique(chunk).tolist():
@@ -252,30 +265,36 @@ class EmbeddingStore:
         return out
 
     def dask(self) -> Any:
-        """Return a lazy (n, d) Dask array over the chunks. (Extra ``dask``.)"""
+        """Return a lazy (n, d) Dask array over the chunks (extra ``dask``)."""
         array = import_optional("dask.array", "dask")
         parts = [array.from_zarr(part.array) for part in self._parts]
-        return parts[0] if len(parts) == 1 else array.concatenate(list(self._by_turns(parts)))
+        return parts[0] if len(parts) == 1 else array.concatenate(list(self._chunks_in_order(parts)))
 
     def vectors_of(self, collection: Collection) -> Floats:
-        """Return (n_passages, d) float32 in the order of a collection with the same passages (or pieces)."""
+        """Return (n_passages, d) float32 in the order of a collection's passages (or pieces).
+
+        Raise :class:`InputError` if the passages of the collection are not those of the store.
+        """
         found: Floats = self.vectors()
         if self.passage_ids.equals(collection.passages.ids):
             return found
         if len(collection.passages) != len(self):
-            raise InputError(f"{self.path} has {len(self):,} passages, {collection.name} {len(collection.passages):,}")
+            raise InputError(
+                f"{collection.name}: expected {len(self):,} passages, as in {self.path}, "
+                f"found {len(collection.passages):,}"
+            )
         out = np.empty_like(found)
         out[collection.passage_numbers(self.passage_ids)] = found
         return out
 
     @cached_property
     def passage_ids(self) -> Strings:
-        """The passage of each row, (n,)."""
+        """The passage id of each row, (n,)."""
         return self._column("passage_id")
 
     @cached_property
     def doc_ids(self) -> Strings:
-        """The document of each row, (n,)."""
+        """The document id of each row, (n,)."""
         return self._column("doc_id")
 
     def texts(self) -> Strings:
@@ -289,32 +308,33 @@ class EmbeddingStore:
                 columns.append(passages.column(name))
         if len(columns) == 1:
             return columns[0]
-        chunks = [chunk for part in self._by_turns(columns) for chunk in part.chunks]
+        chunks = [chunk for part in self._chunks_in_order(columns) for chunk in part.chunks]
         return pa.chunked_array(chunks, type=pa.large_string())
 
-    def _by_turns(self, columns: Sequence[Any]) -> Iterator[Any]:
-        """Yield the part of each chunk, in order, from one array or column for each shard."""
+    def _chunks_in_order(self, columns: Sequence[Any]) -> Iterator[Any]:
+        """Yield the chunks of an array or column in the order of the input; ``columns`` has one of each shard."""
         size = rows_per_chunk(self)
         for number in range(count_chunks(self)):
             local, shard = divmod(number, len(columns))
             yield columns[shard][local * size : (local + 1) * size]
 
     def encoder(self) -> Any:
-        """Return the encoder that made the vectors: the one kept in the store, or one loaded by its name.
+        """Return the encoder that made the vectors, from the store or, for a pretrained model, by its name.
 
-        :class:`StoreError` if the weights of that name have changed.
+        Raise :class:`StoreError` if the model of that name has changed since.
         """
         files = self._parts[0].files
         if files.exists(ENCODER):
             return load_encoder(files)
         encoder = rebuild(self.manifest["encoder"], "the store")
         if as_json(encoder.describe()) != self.manifest["encoder"]:
-            raise StoreError(f"{self.path}: the model {self.manifest['encoder'].get('model')!r} is not the one it was")
+            model = self.manifest["encoder"].get("model")
+            raise StoreError(f"{self.path}: the model {model!r} is not the one that made the vectors; embed again")
         return encoder
 
 
 def load_encoder(files: StoreFiles) -> Any:
-    """Load the encoder that a store keeps."""
+    """Load the encoder that was saved in a store."""
     if files.is_local:
         return load_fitted(files.at(ENCODER))
     with tempfile.TemporaryDirectory() as folder:
@@ -323,15 +343,15 @@ def load_encoder(files: StoreFiles) -> Any:
 
 
 def load_same_encoder(encoder: Any, files: StoreFiles) -> Any:
-    """Load the encoder that a store keeps; its class and parameters must be those of ``encoder``."""
-    found = load_encoder(files)
-    then, now = ({"class": type(each).__name__, **each.get_params()} for each in (found, encoder))
+    """Load the encoder that was saved in a store; raise :class:`StoreError` unless class and parameters are equal."""
+    saved = load_encoder(files)
+    then, now = ({"class": type(each).__name__, **each.get_params()} for each in (saved, encoder))
     check_same(files, then, now, "the encoder")
-    return found
+    return saved
 
 
 def save_encoder(encoder: Any, files: StoreFiles) -> None:
-    """Save a fitted encoder into a store, its manifest last."""
+    """Save a fitted encoder in a store, and write its manifest last."""
     for name in files.names():
         if name == ENCODER or name.startswith(f".{ENCODER}."):  # left by a killed writer
             files.remove(name)
@@ -345,14 +365,14 @@ def save_encoder(encoder: Any, files: StoreFiles) -> None:
 
 
 def check_storable(encoder: Any) -> None:
-    """Refuse, before any work, an encoder whose vectors are sparse."""
+    """Raise :class:`InputError` for an encoder whose vectors are sparse."""
     if getattr(encoder, "is_sparse", False):
         name = type(encoder).__name__
-        raise InputError(f"{name} makes sparse vectors, which a store does not hold: save the encoder instead")
+        raise InputError(f"{name} makes sparse vectors, but a store needs dense ones; save the encoder instead")
 
 
 def rows_per_chunk(store: EmbeddingStore) -> int:
-    """Return the rows of a chunk; the last one may have fewer."""
+    """Return the number of rows in a chunk; the last chunk may have fewer."""
     return int(store._parts[0].size)
 
 
@@ -367,22 +387,30 @@ def read_chunks(store: EmbeddingStore, first: int, last: int) -> Floats:
 
 
 def address_of(store: EmbeddingStore) -> str:
-    """Return the path of a store for use in another working directory."""
+    """Return the path of a store that holds in any working directory."""
     return os.path.abspath(store.path) if StoreFiles(store.path).is_local else store.path
 
 
 def fingerprint_of(store: EmbeddingStore) -> str:
-    """Return the SHA-256 of the manifest, which names the input, the encoder and the settings."""
+    """Return the SHA-256 of the manifest, which contains the input, the encoder and the settings."""
     return hashlib.sha256(json.dumps(store.manifest, sort_keys=True).encode()).hexdigest()
 
 
 @lru_cache(maxsize=8)
 def opened(address: str, fingerprint: str) -> EmbeddingStore:
-    """Open the store at an address, once in a process; it must have this fingerprint."""
+    """Open the store at an address, once in each process.
+
+    Raise :class:`StoreError` if it cannot be opened, or has another fingerprint.
+    """
     try:
         store = EmbeddingStore(address)
     except InputError as error:
-        raise StoreError(f"{error} (on {socket.gethostname()}); every worker must reach the store there") from error
+        raise StoreError(
+            f"{error} (on {socket.gethostname()}); use shared storage: every worker must reach the store there"
+        ) from error
     if fingerprint_of(store) != fingerprint:
-        raise StoreError(f"{address}: on {socket.gethostname()} this is another store")
+        raise StoreError(
+            f"{address}: on {socket.gethostname()} this is another store; use shared storage: every worker must reach "
+            "the same store"
+        )
     return store

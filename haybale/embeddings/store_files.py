@@ -1,4 +1,4 @@
-"""The files of a folder at any address that fsspec knows, and a lock that admits one writer at a time."""
+"""Read and write files in a folder at any fsspec address, and lock it for one writer at a time."""
 
 from __future__ import annotations
 
@@ -18,13 +18,7 @@ MANIFEST, BUILDING, LOCK = "manifest.json", "building.json", ".lock"
 
 
 class StoreFiles:
-    """One folder of a file system. A file appears under its name only when it is complete.
-
-    Parameters
-    ----------
-    path : str or Path
-        A local folder or an fsspec address.
-    """
+    """A folder at ``path``, which is local or an fsspec address. Files get their names only when they are complete."""
 
     def __init__(self, path: str | Path) -> None:
         import fsspec
@@ -32,11 +26,13 @@ class StoreFiles:
 
         self.url = str(path)
         if "\0" in self.url:
-            raise InputError(f"{self.url!r} is no path: it holds a NUL")
+            raise InputError(f"{self.url!r} must be a path, but has a NUL character")
         try:
             self.fs, root = fsspec.core.url_to_fs(self.url)
         except (ImportError, ValueError) as error:
-            raise InputError(f"{self.url}: {error}") from error
+            raise InputError(
+                f"{self.url}: expected a folder or an fsspec address, found another text ({error})"
+            ) from error
         self.root = str(root).rstrip("/")
         self.is_local = isinstance(self.fs, LocalFileSystem)
 
@@ -55,7 +51,7 @@ class StoreFiles:
         return bool(self.fs.exists(self.at(name)))
 
     def names(self, folder: str = "") -> list[str]:
-        """Return the sorted names of what lies in the folder, or in a subfolder; none if that does not exist."""
+        """Return the sorted names of the files in the folder, or in a subfolder; none if it does not exist."""
         try:
             found = self.fs.ls(self.at(folder).rstrip("/"), detail=False, refresh=True)
         except (FileNotFoundError, NotADirectoryError):
@@ -63,7 +59,7 @@ class StoreFiles:
         return sorted(str(name).rstrip("/").rpartition("/")[2] for name in found)
 
     def remove(self, name: str) -> None:
-        """Remove a file, or a subfolder with all it holds, if it exists."""
+        """Remove a file or a subfolder with its contents, if it exists."""
         if self.exists(name):
             self.fs.rm(self.at(name), recursive=True)
 
@@ -72,15 +68,15 @@ class StoreFiles:
 
     @contextmanager
     def whole(self, name: str) -> Iterator[Any]:
-        """Open a binary file for writing; it gets its name when it is closed without an error."""
-        aside = f"{name}.partial"
+        """Open a binary file for writing. It is renamed to ``name`` when it is closed without an error."""
+        partial = f"{name}.partial"
         try:
-            with self.fs.open(self.at(aside), "wb") as file:
+            with self.fs.open(self.at(partial), "wb") as file:
                 yield file
         except BaseException:
-            self.remove(aside)
+            self.remove(partial)
             raise
-        self.fs.mv(self.at(aside), self.at(name))
+        self.fs.mv(self.at(partial), self.at(name))
 
     def write(self, name: str, content: bytes) -> None:
         with self.whole(name) as file:
@@ -95,16 +91,16 @@ class StoreFiles:
 
 
 def as_json(value: Any) -> Any:
-    """Return a value as JSON gives it back: tuples become lists."""
+    """Return a value as it is after writing and reading it as JSON, where tuples become lists."""
     return json.loads(json.dumps(value))
 
 
 @contextmanager
 def writer_lock(files: StoreFiles) -> Iterator[None]:
-    """Hold a folder for writing; :class:`~haybale.errors.StoreError` names the process that holds it already.
+    """Lock a folder for writing; raise :class:`StoreError`, which names the other process, if it is locked already.
 
     On a local disk the operating system releases the lock of a process that dies. Elsewhere the lock is a file that
-    names its owner, and stays after a crash.
+    contains its owner, and remains after a crash.
     """
     files.fs.makedirs(files.root, exist_ok=True)
     owner = json.dumps({"host": socket.gethostname(), "process": os.getpid()}).encode()
@@ -112,17 +108,17 @@ def writer_lock(files: StoreFiles) -> Iterator[None]:
         with _flock(files, owner) if files.is_local else _lock_file(files, owner):
             yield
     except BaseException:
-        if files.is_local and not files.names():  # nothing was written
+        if files.is_local and not files.names():
             os.rmdir(files.root)
         raise
 
 
-def _held_error(files: StoreFiles, owner: bytes, hint: str = "") -> StoreError:
+def _locked_error(files: StoreFiles, owner: bytes, hint: str = "") -> StoreError:
     who = "another process"
     with contextlib.suppress(ValueError, KeyError, TypeError):
         held = json.loads(owner)
         who = f"process {held['process']} on {held['host']}"
-    return StoreError(f"{files}: {who} is writing this store{hint}")
+    return StoreError(f"{files}: {who} is writing this store; wait until it ends{hint}")
 
 
 @contextmanager
@@ -136,8 +132,8 @@ def _flock(files: StoreFiles, owner: bytes) -> Iterator[None]:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 file.seek(0)
-                raise _held_error(files, file.read(1000)) from None
-            # The previous writer removes the file when it leaves: a lock on a removed file excludes nobody.
+                raise _locked_error(files, file.read(1000)) from None
+            # The previous writer removes the file when it ends, and a lock on a removed file excludes no other writer.
             if not path.exists() or os.fstat(file.fileno()).st_ino != path.stat().st_ino:
                 continue
             try:
@@ -152,11 +148,11 @@ def _flock(files: StoreFiles, owner: bytes) -> Iterator[None]:
 @contextmanager
 def _lock_file(files: StoreFiles, owner: bytes) -> Iterator[None]:
     if files.exists(LOCK):
-        raise _held_error(files, files.read(LOCK), f"; if it no longer runs, remove {files.at(LOCK)}")
+        raise _locked_error(files, files.read(LOCK), f"; if it no longer runs, remove {files.at(LOCK)}")
     files.fs.pipe_file(files.at(LOCK), owner)
-    # Object stores share no exclusive create; of two writers that came at once, the last one keeps the lock.
+    # Not all object stores can create a file exclusively; of two simultaneous writers, the last one keeps the lock.
     if (found := files.read(LOCK)) != owner:
-        raise _held_error(files, found)
+        raise _locked_error(files, found)
     try:
         yield
     finally:

@@ -1,10 +1,10 @@
-"""TF-IDF vectors, and what the lexical encoders share: terms with their weights, saved in a folder.
+"""TF-IDF vectors, and the base class of lexical encoders, which are saved in a folder.
 
 manifest.json          format, version, class, parameters, fingerprint, width, and the SHA-256 of every other file
-tensors.safetensors    the weights of the terms, and what is built on them
-vocabulary.parquet     columns ``term`` and ``kind`` ("word" or "ngram"), a row for each column of the counts
+tensors.safetensors    the weights of the terms and, for LSA, the projection
+vocabulary.parquet     columns ``term`` and ``kind`` ("word" or "ngram"), one row for each column of the vectors
 
-Nothing in such a folder could be executed.
+Loading such a folder executes no code from it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _TENSORS, _TERMS = "tensors.safetensors", "vocabulary.parquet"
 
 
 class LexicalEncoder(Encoder):
-    """The base of TF-IDF and LSA: weights of terms, learned from texts and saved.
+    """Base class of TF-IDF and LSA: the weights of terms, which are learned from texts and can be saved.
 
     Attributes
     ----------
@@ -76,16 +76,16 @@ class LexicalEncoder(Encoder):
         return len(self.idf_)
 
     def tensors(self) -> Tensors:
-        """Return what fitting learned, beside the terms: tensors with one row for each term."""
+        """Return the fitted tensors, each with one row for each term."""
         self._check_fitted()
         return {"idf": self.idf_}
 
     def set_tensors(self, tensors: Tensors) -> None:
-        """Take over what :meth:`tensors` returned."""
+        """Set the fitted tensors, as :meth:`tensors` returned them."""
         self.idf_: NDArray[np.float64] = np.asarray(tensors["idf"], dtype=np.float64)
 
     def describe(self) -> dict[str, Any]:
-        """Return class, parameters, SHA-256 of the fit, and width."""
+        """Return the class, the parameters, the SHA-256 of what was fitted, and the width."""
         tensors, parameters = self.tensors(), self.get_params()
         if parameters["analyzer"] is None:
             del parameters["analyzer"]
@@ -96,10 +96,14 @@ class LexicalEncoder(Encoder):
         return {"class": type(self).__name__, "parameters": parameters, "fitted": fitted, "width": self.dim}
 
     def save(self, folder: Path | str) -> None:
-        """Write the encoder to a new folder, whole or not at all; InputError if its analyzer is a function."""
+        """Write the encoder to a new folder.
+
+        Raise :class:`InputError` if its analyzer is a function, and :class:`OutputExistsError` if the folder is not
+        empty. If writing fails, no folder is left.
+        """
         tensors = self.tensors()
         if self.analyzer is not None:
-            as_analyzer(self.analyzer).to_dict()  # refuses a function
+            as_analyzer(self.analyzer).to_dict()  # raises InputError for a function
         terms = {"term": pa.array(self.vocabulary_, pa.large_string()), "kind": [self._kind] * len(self.vocabulary_)}
         with whole_folder(Path(folder)) as aside:
             write_tensors(aside / _TENSORS, tensors)
@@ -108,12 +112,9 @@ class LexicalEncoder(Encoder):
 
     @classmethod
     def load(cls, folder: Path | str) -> Self:
-        """Load a saved encoder, which encodes bit for bit as it did.
+        """Load a saved encoder, whose vectors are bit for bit the same.
 
-        Raises
-        ------
-        FileFormatError
-            Files are missing, changed, or of another class of encoder.
+        Raise :class:`FileFormatError` if files are missing, changed, or those of another class of encoder.
         """
         folder = Path(folder)
         manifest = read_manifest(folder, "encoder", {"format": FORMAT, "version": VERSION, "class": cls.__name__})
@@ -122,11 +123,14 @@ class LexicalEncoder(Encoder):
         try:
             encoder: Self = _from_description(cls, manifest)
         except (AttributeError, KeyError, TypeError, InputError) as error:
-            raise FileFormatError(folder / MANIFEST, None, f"parameters: {error}") from None
+            expected = f"expected the parameters of {cls.__name__}, found others ({error})"
+            raise FileFormatError(folder / MANIFEST, None, expected) from None
         try:
             terms = pq.read_table(folder / _TERMS, columns=["term"]).column("term").to_pylist()
         except (pa.ArrowException, KeyError) as error:
-            raise FileFormatError(folder / _TERMS, None, f"expected Parquet with 'term': {error}") from None
+            raise FileFormatError(
+                folder / _TERMS, None, f"expected Parquet with a column 'term', found another file ({error})"
+            ) from None
         encoder.vocabulary_ = {term: column for column, term in enumerate(terms)}
         lengths = {name: len(tensor) for name, tensor in tensors.items()}
         finite = all(np.isfinite(tensor).all() for tensor in tensors.values())
@@ -139,40 +143,40 @@ class LexicalEncoder(Encoder):
     _tensors: ClassVar[tuple[str, ...]] = ("idf",)
 
     def chosen_analyzer(self) -> Analyzer:
-        """Return what makes terms of a text; InputError for parameters that are out of range."""
+        """Return the analyzer that the parameters select; raise :class:`InputError` if one is out of range."""
         check_parameters(type(self).__name__, self.get_params(), self._parameter_constraints)
         if self.char_ngrams is None:
             return as_analyzer(self.analyzer or self.language or NO_LANGUAGE)
         sizes = tuple(self.char_ngrams)
         if len(sizes) != 2 or not all(isinstance(size, int) for size in sizes) or not 1 <= sizes[0] <= sizes[1]:
-            raise InputError(f"char_ngrams must be two sizes, 1 <= least <= greatest, found {self.char_ngrams}")
+            raise InputError(f"char_ngrams must be two sizes, 1 <= smallest <= largest, found {self.char_ngrams}")
         return Analyzer(NO_LANGUAGE, function=_char_ngrams(*sizes))
 
     def fit_counts(self, counts: TermCounts) -> Self:
-        """Learn terms and their weights from counted texts, bit for bit as from the texts."""
+        """Learn terms and their weights from counted texts, bit for bit as :meth:`fit` does from the texts."""
         analyzer, n, name = self.chosen_analyzer(), len(counts), type(self).__name__
         _check_analyzer(counts, analyzer)
         if n == 0:
-            raise InputError(f"{name}.fit: no texts")
-        found = np.bincount(counts.matrix.indices, minlength=counts.matrix.shape[1])
-        chosen = np.flatnonzero(found >= self.min_df)
+            raise InputError(f"{name}.fit needs at least one text, but texts has none")
+        df = np.bincount(counts.matrix.indices, minlength=counts.matrix.shape[1])
+        chosen = np.flatnonzero(df >= self.min_df)
         if not len(chosen):
-            raise InputError(f"{name}.fit: no term occurs in {self.min_df} or more of the {n} texts")
+            raise InputError(f"{name}.fit: no term occurs in min_df={self.min_df} of the {n} texts; reduce min_df")
         names = list(counts.vocabulary)
         self.vocabulary_ = {names[old]: new for new, old in enumerate(chosen)}
-        self.idf_ = np.log((1 + n) / (1 + found[chosen])) + 1
+        self.idf_ = np.log((1 + n) / (1 + df[chosen])) + 1
         self.analyzer_ = analyzer
         return self
 
     def tfidf_rows(self, counts: TermCounts) -> sparse.csr_matrix:
-        """Return the TF-IDF rows (n, n_terms) float32 of counted texts, whose vocabulary may be any."""
+        """Return the TF-IDF rows (n, n_terms) float32 of counted texts with any vocabulary."""
         self._check_fitted()
         _check_analyzer(counts, self.analyzer_)
         column = np.array([self.vocabulary_.get(term, -1) for term in counts.vocabulary], dtype=np.int32)
         (known,) = np.nonzero(column >= 0)
         shape = (counts.matrix.shape[1], len(self.vocabulary_))
-        moved = sparse.csr_matrix((np.ones(len(known), dtype=np.float32), (known, column[known])), shape=shape)
-        rows = counts.matrix @ moved
+        to_columns = sparse.csr_matrix((np.ones(len(known), dtype=np.float32), (known, column[known])), shape=shape)
+        rows = counts.matrix @ to_columns
         rows.sort_indices()
         tf = rows.data.astype(np.float64)
         if self.sublinear_tf:
@@ -192,26 +196,29 @@ class LexicalEncoder(Encoder):
 class TfidfEncoder(LexicalEncoder):
     """Term frequency times inverse document frequency, in CSR rows of length 1: inner products are cosines.
 
-    Salton & Buckley, "Term-weighting approaches in automatic text retrieval", IPM 24(5), 1988; weights as in
-    scikit-learn's ``TfidfVectorizer``: idf = ln((1 + n) / (1 + df)) + 1, tf = 1 + ln(count) if ``sublinear_tf``.
-    A row depends on its text alone, bit for bit, whatever other texts are encoded with it.
+    Salton & Buckley, "Term-weighting approaches in automatic text retrieval", IPM 24(5), 1988. The weights are those of
+    scikit-learn's ``TfidfVectorizer``: idf = ln((1 + n) / (1 + df)) + 1, tf = 1 + ln(count) if ``sublinear_tf``. A row
+    depends on its text alone, bit for bit, not on the texts encoded with it.
 
     Parameters
     ----------
-    language : str, default "english"
-        Selects stop words and stemmer, one of :data:`haybale.analysis.LANGUAGES`.
+    language : str or None, default "english"
+        Selects stop words and stemmer, one of :data:`haybale.analysis.LANGUAGES`; None uses neither.
     analyzer : Analyzer or callable, optional
-        Makes terms of a text, in place of ``language``; an encoder with a function cannot be saved.
+        Splits texts into terms instead of ``language``. An encoder whose analyzer is a function cannot be saved.
     char_ngrams : (int, int), optional
-        The least and the greatest size of character n-grams within words, which are then the terms.
+        The smallest and the largest size of character n-grams within words, which then are the terms.
     min_df : int, default 2
-        The number of texts that a term must occur in to be kept.
+        The smallest number of texts that a term must occur in to be kept.
     sublinear_tf : bool, default True
-        Dampens the counts of a term in a text by a logarithm.
+        Whether to replace the count of a term in a text by 1 + ln(count).
 
     Attributes
     ----------
-    vocabulary_, idf_, analyzer_ : dict of term to column, (n_terms,) float64 array, Analyzer
+    vocabulary_ : dict of str to int
+        The column of each term.
+    idf_ : (n_terms,) float64 array
+    analyzer_ : Analyzer
 
     Examples
     --------
@@ -236,16 +243,19 @@ class TfidfEncoder(LexicalEncoder):
         super().__init__(language, analyzer, char_ngrams, min_df, sublinear_tf)
 
     def fit(self, texts: Iterable[str] | Strings) -> Self:
-        """Learn terms and weights from texts; InputError if no term occurs in ``min_df`` of them."""
+        """Learn terms and weights from texts; an iterator is read once.
+
+        Raise :class:`InputError` if a parameter is out of range or no term occurs in ``min_df`` texts.
+        """
         return self.fit_counts(TermCounts.of(texts, self.chosen_analyzer()))
 
     def encode(self, texts: Sequence[str]) -> sparse.csr_matrix:
-        """Encode (n,) texts to CSR (n, n_terms) float32; a text without a known term has the zero row."""
+        """Encode (n,) texts to CSR (n, n_terms) float32; a text without a known term gets the zero row."""
         self._check_fitted()
         return self.tfidf_rows(TermCounts.of(check_texts(texts), self.analyzer_))
 
 
-@cache  # so that analyzers of the same sizes are equal
+@cache  # analyzers with the same sizes must compare equal
 def _char_ngrams(*sizes: int) -> Any:
     from sklearn.feature_extraction.text import CountVectorizer
 
@@ -254,17 +264,18 @@ def _char_ngrams(*sizes: int) -> Any:
 
 def _check_analyzer(counts: TermCounts, expected: Analyzer) -> None:
     if counts.analyzer != expected:
-        raise InputError(f"the terms were counted by another analyzer: expected {expected}, found {counts.analyzer}")
+        raise InputError(f"the terms must be counted by the analyzer {expected}, found {counts.analyzer}")
 
 
 def _from_description(cls: Any, described: Mapping[str, Any]) -> Any:
-    """Make an encoder with the parameters in a manifest, and the analyzer that its terms came from."""
+    """Make an encoder with the parameters and the analyzer in a manifest."""
     saved = described["parameters"]
-    if "analyzer" in described:  # until 0.2, for an encoder that had guessed the language of its texts
+    if "analyzer" in described:  # until 0.2, for an encoder that detected the language of its texts
         saved = saved | {"analyzer": described["analyzer"]}
     parameters = {name: tuple(v) if isinstance(v, list) else v for name, v in saved.items()}
-    if parameters.pop("words", not parameters.get("char_ngrams")) == bool(parameters.get("char_ngrams")):  # until 0.2
-        raise InputError("words and character n-grams in one space are read no more; concatenate two encoders")
+    words = parameters.pop("words", not parameters.get("char_ngrams"))  # a parameter until 0.2
+    if words == bool(parameters.get("char_ngrams")):
+        raise InputError(f"words={words} with char_ngrams is no longer supported; use a ConcatEncoder of two encoders")
     if parameters.get("analyzer") is not None:
         parameters["analyzer"] = Analyzer.from_dict(parameters["analyzer"])
     encoder = cls(**parameters)

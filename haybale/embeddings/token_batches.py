@@ -1,4 +1,4 @@
-"""Tokenising texts, and batches of texts of similar length, each within a budget of tokens."""
+"""Tokenise texts, and encode them in batches of similar length within a budget of tokens."""
 
 from __future__ import annotations
 
@@ -9,37 +9,35 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from haybale.embeddings.counting import strings
 from haybale.errors import InputError, TruncationWarning
 from haybale.parallel import iter_chunks
 from haybale.progress import track
 from haybale.vectors import Floats
 
-_TOKENISED = 4096  # texts tokenised at once; bounds the memory of the tokenizer's objects
+_TOKENISED = 4096  # texts tokenised at once, which bounds the memory of the tokenizer's objects
 
 Batch = NDArray[np.int64]  # numbers of texts
 
 
 def check_texts(texts: Sequence[str]) -> Sequence[str]:
-    """Return the texts; InputError for a single string, or an empty text.
+    """Return the texts; raise :class:`InputError` for a single string, or an item that is empty or not a string.
 
     >>> check_texts(["a", " "])
     Traceback (most recent call last):
-    haybale.errors.InputError: text 1 of 2 is empty
+    haybale.errors.InputError: text 1 of 2 is empty; remove it, or give at least one word
     """
-    if isinstance(texts, str):
-        raise InputError("expected a sequence of texts, found a single string; put it in a list")
-    for i, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise InputError(f"text {i} of {len(texts)} is no string but {type(text).__name__}")
+    for i, text in enumerate(strings(texts)):
         if not text.strip():
-            raise InputError(f"text {i} of {len(texts)} is empty")
+            raise InputError(f"text {i} of {len(texts)} is empty; remove it, or give at least one word")
     return texts
 
 
 def token_rows(tokenizer: Any, texts: Sequence[str], limit: int) -> tuple[list[NDArray[np.int32]], int]:
-    """Return the token numbers of each text, special tokens included, and the number of texts cut at ``limit`` tokens.
+    """Return the token numbers of each text, with special tokens, and the number of texts truncated at ``limit``.
 
-    ``tokenizer`` is a fast tokenizer of transformers. One warning for all texts points to the caller of the encoder.
+    ``tokenizer`` is a fast tokenizer of transformers. One :class:`TruncationWarning` for all texts points to the caller
+    of the encoder.
     """
     rows: list[NDArray[np.int32]] = []
     truncated = 0
@@ -48,13 +46,13 @@ def token_rows(tokenizer: Any, texts: Sequence[str], limit: int) -> tuple[list[N
         rows += [np.asarray(row, dtype=np.int32) for row in found["input_ids"]]
         truncated += sum(bool(encoding.overflowing) for encoding in found.encodings)
     if truncated:
-        message = f"{truncated} of {len(texts)} texts are longer than {limit} tokens and were cut there"
+        message = f"{truncated} of {len(texts)} texts are longer than {limit} tokens and were truncated; shorten them"
         warnings.warn(message, TruncationWarning, stacklevel=4)
     return rows, truncated
 
 
 def token_batches(lengths: Sequence[int], budget: int) -> list[Batch]:
-    """Return batches of at most ``budget`` tokens, longest texts first; a text beyond the budget is a batch of its own.
+    """Return batches of at most ``budget`` tokens, longest texts first; a longer text is a batch of its own.
 
     >>> token_batches([3, 9, 3, 2], budget=8)
     [array([1]), array([0, 2, 3])]
@@ -70,9 +68,9 @@ def token_batches(lengths: Sequence[int], budget: int) -> list[Batch]:
 
 
 def encode_batches(batches: Sequence[Batch], work: Callable[[Batch], Any], dim: int) -> Floats:
-    """Return the vectors (n, dim) float32 that ``work`` makes of each batch, in the order of the texts' numbers.
+    """Return the vectors (n, dim) float32 that ``work`` computes for each batch, in the order of the texts.
 
-    A batch that does not fit into memory is halved, as often as needed; :class:`DeviceError` if one text does not fit.
+    A batch that does not fit into memory is halved until it does; raise :class:`DeviceError` if one text does not fit.
 
     >>> def work(batch):
     ...     if len(batch) > 2:
@@ -84,9 +82,9 @@ def encode_batches(batches: Sequence[Batch], work: Callable[[Batch], Any], dim: 
     out = np.empty((sum(map(len, batches)), dim), dtype=np.float32)
     for batch in track(batches, "encoding"):
 
-        def one(tile: slice, batch: Batch = batch) -> tuple[Batch, Any]:
-            return batch[tile], work(batch[tile])
+        def encode_part(part: slice, batch: Batch = batch) -> tuple[Batch, Any]:
+            return batch[part], work(batch[part])
 
-        for numbers, vectors in iter_chunks(len(batch), len(batch), one, what="texts"):
+        for numbers, vectors in iter_chunks(len(batch), len(batch), encode_part, what="texts"):
             out[numbers] = vectors
     return out

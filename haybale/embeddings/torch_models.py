@@ -1,4 +1,4 @@
-"""Loading models of PyTorch: the device, the digest of the weights, and late-interaction models."""
+"""Select the device of PyTorch models, hash their weights, and load late-interaction models."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from haybale.extras import import_optional, quiet_transformers
 
 
 def torch_device(name: str | None) -> str:
-    """Return the name of a torch device; None and ``"auto"`` are a GPU if there is one."""
+    """Return the name of a torch device; None and ``"auto"`` select CUDA if there is a device.
+
+    Raise :class:`UnknownNameError` for an unknown name, and :class:`DeviceError` if CUDA is not available.
+    """
     torch = import_optional("torch", "neural")
     if name is None or name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
@@ -20,12 +23,12 @@ def torch_device(name: str | None) -> str:
     except RuntimeError:
         raise UnknownNameError("device", name, ["auto", "cpu", "cuda", "cuda:1", "…"]) from None
     if kind == "cuda" and not torch.cuda.is_available():
-        raise DeviceError(f"device {name!r}: torch finds no CUDA device")
+        raise DeviceError(f"device {name!r}: torch finds no CUDA device; use 'cpu'")
     return name
 
 
 def weights_digest(module: Any) -> str:
-    """Return the SHA-256 of names, shapes, dtypes and values of a torch module's weights, in hexadecimal."""
+    """Return the SHA-256 of the names, shapes, dtypes and values of a torch module's weights, in hexadecimal."""
     torch = import_optional("torch", "neural")
     digest = hashlib.sha256()
     for name, tensor in sorted(module.state_dict().items()):
@@ -35,16 +38,17 @@ def weights_digest(module: Any) -> str:
 
 
 def late_interaction(name: str, device: str | None = None) -> Any:
-    """Load a multi-vector model; any other text encoder without the random projection that it would get."""
+    """Load a multi-vector model. Any other text encoder is loaded without the random projection that it would get."""
     library = import_optional("sentence_transformers", "neural")
     try:
         with quiet_transformers():
             found = library.MultiVectorEncoder(name, device=device)
         paths = [library.util.load_file_path(name, file) for file in ("modules.json", "config.json")]
     except (OSError, ValueError, RuntimeError) as error:
-        raise InputError(f"cannot load the model {name!r}: {str(error).splitlines()[0]}") from error
-    said = "".join(Path(path).read_text(encoding="utf-8") for path in paths if path is not None)
-    if any(sign in said for sign in ("Dense", "MultiVector", "HF_ColBERT", "ForRetrieval")):
+        reason = str(error).splitlines()[0]
+        raise InputError(f"cannot load the model {name!r}; check the hub id or folder ({reason})") from error
+    configs = "".join(Path(path).read_text(encoding="utf-8") for path in paths if path is not None)
+    if any(word in configs for word in ("Dense", "MultiVector", "HF_ColBERT", "ForRetrieval")):
         return found
     modules = [module for module in found if type(module).__name__ != "Dense"]
     return library.MultiVectorEncoder(modules=modules, device=device)

@@ -1,4 +1,4 @@
-"""``embed``: write the vectors of a collection's passages into a resumable store."""
+"""Write the vectors of a collection's passages into a resumable store."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from haybale.errors import InputError, StoreError, TruncationWarning
 from haybale.parameters import COUNT, TEXT_OR_NONE, Constraints, check_parameters, one_of
 from haybale.vectors import STORED, Floats, check_vectors
 
-_RANGES: dict[str, Constraints] = {
+_CONSTRAINTS: dict[str, Constraints] = {
     "layout": TEXT_OR_NONE,
     "dtype": one_of(STORED),
     "rows_per_chunk": COUNT,
@@ -42,9 +42,9 @@ _RANGES: dict[str, Constraints] = {
 
 @dataclass(frozen=True)
 class Embedded:
-    """What one call did: it embedded ``passages`` in ``seconds``; ``kept`` were in the store before.
+    """The report of one call: it embedded ``passages`` in ``seconds``; ``kept`` were in the store before.
 
-    ``counts`` has the ``texts``, ``tokens`` and ``truncated`` texts of a neural encoder.
+    ``counts`` holds the numbers of ``texts``, ``tokens`` and ``truncated`` texts of a neural encoder.
     """
 
     store: str
@@ -75,48 +75,59 @@ def embed(
     shard: Shard | None = None,
     chunking: Chunking | None = None,
 ) -> Embedded:
-    """Embed every passage of a collection into a store. After an interruption or damage, the same call goes on.
+    """Embed every passage of a collection into a store. The same call resumes after an interruption or damage.
 
-    A chunk is computed from its own passages only. So a store that was interrupted has the same bytes as one that was
-    not, on the same machine with the same number of threads.
+    A chunk depends only on its own passages. So an interrupted store has the same bytes as an uninterrupted one, on the
+    same machine with the same number of threads.
 
     Parameters
     ----------
     source, layout : str, Path or Collection; str, optional
-        A folder, or what else :func:`open_collection` takes. Only its documents are read.
+        A collection, or a folder or name as in :func:`open_collection`. Only its documents are read.
     encoder : Encoder
-        With ``dim`` and ``describe``. One that has to be fitted is fitted on the passages and kept in the store.
+        An encoder with ``dim`` and ``describe``. One that must be fitted is fitted on the passages and kept in the
+        store.
     out : str or Path
         A local folder or an fsspec address.
     dtype : {"float32", "float16"}, default "float32"
-        Type of the vectors on disk.
+        The type of the vectors on disk; float16 halves the store.
     rows_per_chunk : int, default 2048
-        Passages of a chunk. An interruption costs at most one chunk.
+        The number of passages in a chunk. An interruption loses at most one chunk.
     shard : (int, int), optional
-        ``(i, n)``, i from 1: write every n-th chunk, into ``out/shard-i-of-n``. All shards need the same encoder.
+        ``(i, n)``, with i from 1 to n, writes every n-th chunk to ``out/shard-i-of-n``. All shards need the same
+        encoder.
     chunking : Chunking, optional
-        Cuts passages into pieces.
+        Cuts passages into pieces of equal length. Default: passages are embedded whole.
+
+    Returns
+    -------
+    Embedded
 
     Raises
     ------
+    InputError
+        A setting is out of range, the encoder's vectors are sparse, or the shard has no passages.
+    VectorError
+        The encoder returned vectors that are not finite or of another width.
     StoreError
         Another process writes the store; it was begun with other settings, library versions or input; the disk is full.
     OutputExistsError
         The folder holds something else.
     """
-    check_parameters("embed", locals(), _RANGES)
+    check_parameters("embed", locals(), _CONSTRAINTS)
     with store_writer(VectorChunks, out, shard, (PASSAGES,)) as writer:
-        found = read_input(writer.files, writer.begun, source, layout, chunking, rows_per_chunk, writer.shard)
+        read = read_input(writer.files, writer.begun, source, layout, chunking, rows_per_chunk, writer.shard)
         if hasattr(encoder, "fit"):
             encoder = _fitted(encoder, writer)
-        settings = {"input": found, "encoder": encoder.describe(), "dtype": dtype, "rows_per_chunk": rows_per_chunk}
-        if writer.begun is None or writer.begun.get("digests"):  # stores of an earlier version have none
+        settings = {"input": read, "encoder": encoder.describe(), "dtype": dtype, "rows_per_chunk": rows_per_chunk}
+        if writer.begun is None or writer.begun.get("digests"):  # stores of an earlier version have no digests
             settings["digests"] = True
         writer.begin(settings)
         done = _embed_missing(writer, encoder)
     if truncated := done.counts["truncated"]:
         message = (
-            f"{truncated} of {done.passages} passages are longer than the encoder reads and were cut; see Chunking"
+            f"{truncated} of {done.passages} passages are longer than the encoder's max_length and were truncated; "
+            "cut them into pieces, see haybale.Chunking"
         )
         warnings.warn(message, TruncationWarning, stacklevel=2)
     return done
@@ -131,24 +142,25 @@ def read_input(
     rows_per_chunk: int,
     shard: Shard = (1, 1),
 ) -> dict[str, Any]:
-    """Read all of the input, write its passages unless they exist, and return its description.
+    """Read the whole input, write its passages unless they exist, and return its description.
 
-    ``begun`` are the settings that the store was begun with; the input must be the same.
+    ``begun`` holds the settings that the store was begun with, if any. Raise :class:`StoreError` if the input has
+    changed since.
     """
     i, n = shard
     known = bool(begun and files.exists(PASSAGES))
-    collection = read_documents(source, layout, warn=not known)  # of blank passages only when they are written
+    collection = read_documents(source, layout, warn=not known)  # warn of blank passages only when writing them
     with nullcontext() if known else files.whole(PASSAGES) as file:
         split = None if chunking is None else chunking.splitter()
         spooled = spool(collection, file, rows_per_chunk, (i - 1, n), split)
         then = begun["input"] if begun else {"sha256": spooled.sha256}
         if then["sha256"] != spooled.sha256:
             raise StoreError(
-                f"{files}: the input has changed since this store was begun with {then['passages']} passages, now "
-                f"{spooled.passages} or other texts; give the old input or a new folder"
+                f"{files}: the input has changed: expected the {then['passages']} passages that the store was begun "
+                f"with, found {spooled.passages} or other texts; give a new folder"
             )
         if file is not None and not spooled.rows:
-            raise InputError(f"{files}: {spooled.passages} passages leave nothing for shard {i} of {n}")
+            raise InputError(f"{files}: shard {i} of {n} has no passages ({spooled.passages} in all); use fewer shards")
     return {
         "name": source.name if isinstance(source, Collection) else str(source),
         "passages": spooled.passages,
@@ -168,10 +180,10 @@ def _embed_missing(writer: StoreWriter, encoder: Any) -> Embedded:
 
         def vectors(number: int) -> Floats:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", TruncationWarning)  # embed warns once, for all passages
+                warnings.simplefilter("ignore", TruncationWarning)  # embed() warns once, for all passages
                 encoded = encoder.encode(passages.texts(number))
             if sparse.issparse(encoded):
-                raise InputError(f"{name} makes sparse vectors, which a store does not hold")
+                raise InputError(f"{name} makes sparse vectors, but a store needs dense ones; use another encoder")
             return to_stored(check_vectors(encoded, name, chunks.dim), writer.settings["dtype"], "the vectors")  # type: ignore[no-any-return]
 
         def report(made: int, kept: int, seconds: float) -> Embedded:
@@ -182,16 +194,16 @@ def _embed_missing(writer: StoreWriter, encoder: Any) -> Embedded:
 
 
 def _fitted(encoder: Any, writer: StoreWriter) -> Any:
-    """Return the encoder fitted by the caller, by an earlier call, or here on the store's passages; keep it there."""
+    """Return the fitted encoder, which an earlier call saved or which is fitted here, and save it in the store."""
     check_storable(encoder)
     if writer.begun is not None and writer.files.exists(ENCODER):
-        # The settings tell whether an encoder that the caller fitted is the one that the store was begun with.
+        # If the caller fitted the encoder, its description is compared with the store's settings later.
         return encoder if is_fitted(encoder) else load_same_encoder(encoder, writer.files)
     if not is_fitted(encoder):
         if writer.shard[1] > 1:
             raise InputError(
-                f"shards need one fitted encoder, or their vectors would not fit together: fit and save one first, or "
-                f"embed without shards; found a {type(encoder).__name__} that is not fitted"
+                f"shards need the same fitted encoder, but this {type(encoder).__name__} is not fitted; fit it first, "
+                "or embed without shards"
             )
         with open_passages(writer.files) as passages:
             encoder.fit(passages)

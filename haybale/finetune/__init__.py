@@ -1,4 +1,4 @@
 """Training pairs of paragraphs from judgements, and encoders fine-tuned on them for PARM.
 
-Nothing is imported here, so that the command's help costs nothing: import from the modules, or from haybale.
+This file imports nothing, so that the command's help is fast: import from the modules, or from haybale.
 """

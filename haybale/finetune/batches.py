@@ -1,4 +1,4 @@
-"""Batches in which every passage may stand as a negative for every other row: that is what their loss takes it for."""
+"""Plan batches in which the passages of every row are valid negatives for all other rows, as the loss assumes."""
 
 from __future__ import annotations
 
@@ -12,20 +12,22 @@ from haybale.retrieval.hits import Ints
 
 
 def plan_batches(pairs: pa.Table, batch_size: int, epochs: int, random_state: int | None = 0) -> list[list[int]]:
-    """The rows of every batch of a training, in the order in which they come.
+    """Return the rows of ``pairs`` in each batch of a training, in order.
 
-    No two rows of a group meet, nor a row and a passage of a document that is forbidden to it, nor a row and the text
-    of its own anchor or positive from elsewhere. The rows of a group lie evenly over an epoch. What is left at its end
-    goes with few others: batches of less than half the largest one's size are none, their rows sit the epoch out.
+    A batch has at most one row of each group. No passage in it belongs to a document that is forbidden to another row,
+    or has the text of another row's anchor or positive. The rows of a group are spread evenly over an epoch. Batches
+    smaller than half the largest one are dropped; their rows are skipped for that epoch.
 
     Parameters
     ----------
     pairs : pa.Table
-        As :func:`training_pairs` makes them.
+        As :func:`training_pairs` returns them.
     batch_size : int
-        Of batches, but where too few groups are left.
+        The largest number of rows in a batch.
     epochs : int
+        The number of passes over the pairs.
     random_state : int, default 0
+        Seed of the order of the rows.
     """
     rng = np.random.default_rng(random_state)
     columns = [name for name in pairs.column_names if name == "positive" or name.startswith("negative")]
@@ -36,27 +38,27 @@ def plan_batches(pairs: pa.Table, batch_size: int, epochs: int, random_state: in
 
     texts = zip(*(pairs.column(name).to_pylist() for name in columns), strict=True)
     documents = pairs.column("documents").to_pylist()
-    brought = [
+    contents = [  # the texts and documents that a row adds to its batch
         {number("t", text) for text in row} | {number("d", each) for each in docs}
         for row, docs in zip(texts, documents, strict=True)
     ]
     own = zip(pairs.column("anchor").to_pylist(), pairs.column("positive").to_pylist(), strict=True)
-    forbidden = [
+    forbidden = [  # the texts and documents that other rows must not add
         {number("t", anchor), number("t", positive)} | {number("d", each) for each in docs}
         for (anchor, positive), docs in zip(own, pairs.column("forbidden").to_pylist(), strict=True)
     ]
-    least = 2 if len(columns) == 1 else 1  # without a negative of its own a row alone has nothing to be told from
+    smallest = 2 if len(columns) == 1 else 1  # a single row without a negative column has no negative
     groups: Ints = pairs.column("group").to_numpy()
     plan: list[list[int]] = []
     for _ in range(epochs):
-        batches = _packed(_spread(groups, rng), groups, brought, forbidden, batch_size)
+        batches = _packed(_spread(groups, rng), groups, contents, forbidden, batch_size)
         half = max(map(len, batches), default=0) / 2
-        plan += [batch for batch in batches if len(batch) >= max(least, half)]
+        plan += [batch for batch in batches if len(batch) >= max(smallest, half)]
     return plan
 
 
 def _spread(groups: Ints, rng: np.random.Generator) -> list[int]:
-    """All rows at random, those of a group evenly."""
+    """Return all rows in random order, with the rows of each group evenly spread."""
     order = rng.permutation(len(groups))
     order = order[np.argsort(groups[order], kind="stable")]
     _, first, size = np.unique(groups[order], return_index=True, return_counts=True)
@@ -68,28 +70,29 @@ def _spread(groups: Ints, rng: np.random.Generator) -> list[int]:
 def _packed(
     order: list[int],
     groups: Ints,
-    brought: Sequence[set[int]],
+    contents: Sequence[set[int]],
     forbidden: Sequence[set[int]],
     batch_size: int,
 ) -> list[list[int]]:
-    """Rows in batches: each takes the first rows that go with those it has."""
-    left, batches = deque(order), []
-    while left:
+    """Pack rows into batches greedily: each batch takes the first remaining rows that are compatible with its rows."""
+    remaining, batches = deque(order), []
+    while remaining:
         batch: list[int] = []
-        passed: list[int] = []
-        there: set[int] = set()
-        refused: set[int] = set()
-        met: set[int] = set()
-        while left and len(batch) < batch_size:
-            row = left.popleft()
+        skipped: list[int] = []
+        batch_contents: set[int] = set()
+        batch_forbidden: set[int] = set()
+        batch_groups: set[int] = set()
+        while remaining and len(batch) < batch_size:
+            row = remaining.popleft()
             group = int(groups[row])
-            if group in met or not refused.isdisjoint(brought[row]) or not there.isdisjoint(forbidden[row]):
-                passed.append(row)
+            clashes = not (batch_forbidden.isdisjoint(contents[row]) and batch_contents.isdisjoint(forbidden[row]))
+            if group in batch_groups or clashes:
+                skipped.append(row)
                 continue
             batch.append(row)
-            met.add(group)
-            there |= brought[row]
-            refused |= forbidden[row]
-        left.extendleft(reversed(passed))
+            batch_groups.add(group)
+            batch_contents |= contents[row]
+            batch_forbidden |= forbidden[row]
+        remaining.extendleft(reversed(skipped))
         batches.append(batch)
     return batches

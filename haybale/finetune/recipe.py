@@ -1,4 +1,4 @@
-"""How an encoder is trained: which pairs, which loss, how long; and recipes by name."""
+"""Define the recipe of a fine-tuning (its pairs, loss and schedule), and the recipes known by name."""
 
 from __future__ import annotations
 
@@ -43,42 +43,49 @@ _CONSTRAINTS = {
 
 @dataclass(frozen=True)
 class Recipe:
-    """How an encoder is trained; the defaults are for an hour on two cores.
+    """The pairs, loss and schedule of a fine-tuning. The defaults need an hour on two cores.
 
     Parameters
     ----------
     per_paragraph, per_document, match, marker, negatives, n_negatives, skip, n_pairs : optional
-        As of :func:`~haybale.training_pairs`, with other defaults: each paragraph of a query with four passages of each
-        relevant document, of these the best twelve, and no negatives but those of the batch.
+        As in :func:`~haybale.training_pairs`, with other defaults: each paragraph of a query is paired with four
+        passages of each relevant document, the best twelve pairs of each document are kept, and the only negatives are
+        the other passages of the batch.
     towers : {1, 2}, default 1
-        One encoder for queries and passages, or two that begin the same.
+        The number of encoders: one for queries and passages, or one for each, with equal weights at first.
     pooling : {"mean", "cls"}, optional
-        Of a text's tokens, or the first; default: the model's own, which for a plain BERT is the mean.
+        Whether a text's vector is the mean of its hidden states or the first one. Default: the model's own pooling,
+        which is the mean for a plain BERT.
     similarity : {"cosine", "dot"}, default "cosine"
-        In the loss. Engines search by the cosine, whichever it was.
+        The similarity in the loss. Engines always search by the cosine.
     scale : float, default 20
-        Of the similarities in the softmax.
-    max_length : int, default 128
-        Texts are cut at so many tokens, in training and by the trained encoder, or at as many as the
-        model reads; None: where the model cuts them.
+        Factor of the similarities in the softmax (the inverse temperature).
+    max_length : int or None, default 128
+        The number of tokens after which texts are truncated, in training and by the trained encoder; at most what the
+        model allows. None: the model's own limit.
     batch_size : int, default 24
-        Pairs at once, of as many query documents: where there are fewer, batches are smaller.
+        The number of pairs in a batch, each of another query document. With fewer query documents, batches are smaller.
     mini_batch_size : int, optional
-        Of the passes through the encoder (GradCache); default: all at once up to 128 pairs, else 32.
+        The number of pairs encoded at once (GradCache), which bounds the memory. Default: the whole batch up to 128
+        pairs, else 32.
     epochs : int, default 1
+        The number of passes over the pairs.
     learning_rate : float, default 5e-5
-        After the warm-up it falls linearly to 0.
+        The largest learning rate; after the warm-up it falls linearly to 0.
     warmup : float, default 0.1
-        Share of the steps, or, from 1 on, their number.
-    weight_decay, max_grad_norm : float, default 0 and 1
+        The share of the steps, or, from 1, the number of steps, in which the learning rate rises from 0.
+    weight_decay : float, default 0
+        The weight decay of AdamW.
+    max_grad_norm : float, default 1
+        The norm at which gradients are clipped.
     frozen_layers : int, default 3
-        Embeddings and so many first layers stay as they are; 0: nothing does.
+        The number of first layers that are not trained, nor are the embeddings; 0 trains all weights.
     lora_rank : int, optional
-        Train adapters of this rank in place of the weights (LoRA, Hu et al. 2022); they are merged in the end.
+        Trains adapters of this rank instead of the weights (LoRA, Hu et al. 2022), and merges them at the end.
     dtype : {"auto", "float32", "bfloat16", "float16"}, default "auto"
-        In which products are computed: auto is bfloat16 on a GPU that has it, else float16 there, and float32 on a CPU.
+        The type of matrix products. ``"auto"`` is float32 on a CPU, bfloat16 on a GPU that supports it, else float16.
     evaluations : int, default 4
-        How often the training is measured and kept; the best of these is taken.
+        The number of checkpoints that are saved and evaluated; the best one is used.
 
     Examples
     --------
@@ -112,7 +119,7 @@ class Recipe:
     evaluations: int = 4
 
     def changed(self, **changes: Any) -> Recipe:
-        """With other values, which are checked."""
+        """Return a copy with other values, which are checked."""
         for name in changes:
             if name not in _CONSTRAINTS:
                 raise UnknownNameError("parameter of a recipe", name, _CONSTRAINTS)
@@ -120,18 +127,16 @@ class Recipe:
         return replace(self, **changes)
 
     @property
-    def of_pairs(self) -> dict[str, Any]:
-        """What :func:`~haybale.training_pairs` takes."""
-        names = ("per_paragraph", "per_document", "match", "marker", "negatives", "n_negatives", "skip", "n_pairs")
-        return {name: getattr(self, name) for name in names}
+    def pair_settings(self) -> dict[str, Any]:
+        """The keyword arguments of :func:`~haybale.training_pairs`."""
+        return {name: getattr(self, name) for name in PAIRING}
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Return the values by name, for JSON."""
         return asdict(self)
 
 
-# The paper's (Althammer et al. 2022, section 4.2) and, where it is silent, that of DPR's code, which it ran: the 20
-# best passages of every relevant document, a random negative each; two towers read [CLS]; warm-up and clipping.
+# Althammer et al. 2022, section 4.2. Values that the paper does not state are those of DPR's code, which it used.
 PARM_RECIPE = Recipe(
     per_paragraph=20,
     per_document=None,
@@ -150,7 +155,7 @@ PARM_RECIPE = Recipe(
     frozen_layers=0,
     evaluations=40,
 )
-# Minutes on a GPU: everything is trained, with the negatives that a large batch has.
+# Needs minutes on a GPU: all layers are trained, and a large batch provides many negatives.
 GPU = Recipe(
     per_document=None,
     max_length=256,
@@ -163,7 +168,7 @@ RECIPES = {"small": Recipe(), "gpu": GPU, "parm": PARM_RECIPE}
 
 
 def recipe_of(given: Recipe | str, changes: dict[str, Any]) -> Recipe:
-    """A recipe by its name, with changes."""
+    """Return a recipe, or the recipe of a name, with changes; raise :class:`UnknownNameError` for an unknown name."""
     if isinstance(given, str):
         if given not in RECIPES:
             raise UnknownNameError("recipe", given, RECIPES)

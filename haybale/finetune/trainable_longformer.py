@@ -1,4 +1,4 @@
-"""A LongformerEncoder as a model that sentence-transformers can train, through its own layers without padding."""
+"""Train a LongformerEncoder with sentence-transformers, through its own layers without padding."""
 
 # torch's annotations are partial, and may be absent.
 # mypy: disable-error-code="misc,no-any-return,no-untyped-call,unused-ignore"
@@ -18,7 +18,7 @@ from haybale.embeddings.longformer import LongformerEncoder
 
 
 class _Packed(InputModule):
-    """Texts to vectors of length 1; padding is only for the way from the tokens to the layers."""
+    """A module that turns texts into vectors of length 1. Padding is removed before the first layer."""
 
     def __init__(self, encoder: LongformerEncoder) -> None:
         super().__init__()
@@ -27,33 +27,34 @@ class _Packed(InputModule):
 
     def preprocess(self, inputs: Sequence[Any], prompt: str | None = None, **_: Any) -> dict[str, Any]:
         texts = [(prompt or "") + str(text) for text in inputs]
-        how = {"padding": True, "truncation": True, "max_length": self.encoder.max_length, "return_tensors": "pt"}
-        found = self.tokenizer(texts, **how)
+        found = self.tokenizer(
+            texts, padding=True, truncation=True, max_length=self.encoder.max_length, return_tensors="pt"
+        )
         return {name: found[name] for name in ("input_ids", "attention_mask")}
 
     def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
-        ids, there = features["input_ids"], features["attention_mask"].bool()
+        ids, mask = features["input_ids"], features["attention_mask"].bool()
         padding = self.model.config.pad_token_id
-        known = (ids != padding) & there
-        positions = known.cumsum(1) * known + padding  # as in transformers
-        lengths = there.sum(1).tolist()
-        hidden = self.model(ids[there], positions[there], lengths)
+        counted = (ids != padding) & mask
+        positions = counted.cumsum(1) * counted + padding  # as in transformers
+        lengths = mask.sum(1).tolist()
+        hidden = self.model(ids[mask], positions[mask], lengths)
         return features | {"sentence_embedding": self.encoder._pooled(hidden, lengths)}
 
     def get_embedding_dimension(self) -> int:
         return self.encoder.dim
 
     def save(self, output_path: str, *_: Any, **__: Any) -> None:
-        """Checkpoints have the weights already; :func:`save_longformer` writes what others can read."""
+        """Do nothing: checkpoints contain the weights, and :func:`save_longformer` writes the trained model."""
 
 
 def packed_model(encoder: LongformerEncoder) -> SentenceTransformer:
-    """The encoder as a model to be trained: it has the same weights, not copies."""
+    """Return a trainable model that shares the encoder's weights."""
     return SentenceTransformer(modules=[_Packed(encoder)], device=str(encoder.device))
 
 
 def save_longformer(encoder: LongformerEncoder, folder: Path) -> None:
-    """As transformers and sentence-transformers save a Longformer."""
+    """Write a folder that transformers and sentence-transformers can load as a Longformer."""
     from transformers import LongformerModel
 
     standard = LongformerModel(encoder.model.config, add_pooling_layer=False)

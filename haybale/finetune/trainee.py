@@ -1,4 +1,4 @@
-"""A model while it is trained: as one tower or two, with layers that stay as they are, or with adapters; and saved."""
+"""Prepare a model for training (towers, frozen layers, adapters), and save the trained model."""
 
 from __future__ import annotations
 
@@ -7,45 +7,48 @@ from pathlib import Path
 from typing import Any
 
 from haybale.embeddings import LongformerEncoder, SentenceTransformerEncoder, encoder_maker
-from haybale.embeddings.sentence_transformer import readable_length
+from haybale.embeddings.sentence_transformer import length_limit
 from haybale.errors import InputError
 from haybale.extras import import_optional
 from haybale.finetune.recipe import Recipe
 
 
 class Trainee:
-    """A model on its way from the folder it is read from to the one it is saved in.
+    """A model in training.
 
-    ``model`` is a ``SentenceTransformer`` that the library's trainer trains; ``encoder`` encodes with the same weights.
+    ``model`` is a ``SentenceTransformer``, which the library's trainer trains; ``encoder`` encodes with its weights.
 
     Parameters
     ----------
     name : str
-        Names the encoder, as in :mod:`haybale.embeddings.encoder`; it must be a neural one.
+        An encoder text (see :mod:`haybale.embeddings.encoder`) that names a neural encoder.
     recipe : Recipe
     device : str, optional
+        ``"cpu"``, ``"cuda"``, …; default: a GPU if there is one.
     random_state : int, optional
-        Of the adapters' first weights.
+        Seed of the initial weights of adapters.
     """
 
     def __init__(self, name: str, recipe: Recipe, device: str | None, random_state: int | None) -> None:
         self.name, self.recipe = name, recipe
         maker = encoder_maker(name, device=device)
         if maker.func not in (LongformerEncoder, SentenceTransformerEncoder):
-            raise InputError(f"the encoder {name!r} cannot be trained; give a neural one")
+            raise InputError(
+                f"the encoder {name!r} cannot be trained; give a Longformer or sentence-transformers model"
+            )
         encoder = maker()
         self.is_longformer = isinstance(encoder, LongformerEncoder)
         if self.is_longformer:
             from haybale.finetune.trainable_longformer import packed_model
 
             if recipe.towers == 2 or recipe.lora_rank:
-                raise InputError(f"{name!r}: a Longformer is trained as one tower, and without LoRA")
+                raise InputError(f"{name!r} is a Longformer, which needs towers=1 and no LoRA; change the recipe")
             encoder.pooling = recipe.pooling or encoder.pooling
             encoder.max_length = min(encoder.max_length, recipe.max_length or encoder.max_length)
             self.encoder, self.model = encoder, packed_model(encoder)
         else:
             self.model = self._built(encoder.model)
-            length = min(filter(None, (recipe.max_length, readable_length(self.model))), default=None)
+            length = min(filter(None, (recipe.max_length, length_limit(self.model))), default=None)
             self.encoder = SentenceTransformerEncoder(self.model, max_length=length, dtype=self.dtype)
             self.encoder.model_name = name
         self._freeze(random_state)
@@ -57,18 +60,18 @@ class Trainee:
 
     @property
     def dtype(self) -> str:
-        """In which products are computed."""
+        """The type of matrix products, with ``"auto"`` resolved."""
         if self.recipe.dtype != "auto" or self.device == "cpu":
             return self.recipe.dtype.replace("auto", "float32")
         return "bfloat16" if import_optional("torch", "neural").cuda.is_bf16_supported() else "float16"
 
     @property
-    def routed(self) -> bool:
-        """Whether texts of queries and of documents take different ways."""
+    def has_two_towers(self) -> bool:
+        """Whether queries and documents are encoded by different towers."""
         return type(self.model[0]).__name__ == "Router"
 
     def prompts(self, columns: list[str]) -> dict[str, str]:
-        """What stands before the texts of each column."""
+        """Return the prompts by column; columns without a prompt are left out."""
         if self.is_longformer:
             return {}
         kinds = {name: "query" if name == "anchor" else "document" for name in columns}
@@ -76,13 +79,13 @@ class Trainee:
         return {name: prompt for name, prompt in found.items() if prompt}
 
     def _built(self, model: Any) -> Any:
-        """The model with the pooling and the towers of the recipe."""
+        """Return the model with the pooling and the towers of the recipe."""
         from sentence_transformers import SentenceTransformer
         from sentence_transformers.base.modules import Router
         from sentence_transformers.sentence_transformer.modules import Pooling
 
         if not any(parameter.requires_grad for parameter in model.parameters()):
-            raise InputError(f"the encoder {self.name!r} has no weights that can be trained")
+            raise InputError(f"the encoder {self.name!r} has no trainable weights; choose another model")
         modules, prompts = list(model.children()), {"prompts": model.prompts}
         if self.recipe.pooling is not None:
             dim = modules[0].get_embedding_dimension()
@@ -92,7 +95,7 @@ class Trainee:
         return SentenceTransformer(modules=modules, device=str(model.device), **prompts)
 
     def _freeze(self, random_state: int | None) -> None:
-        """Let embeddings and first layers stay, or all but adapters."""
+        """Freeze the embeddings and the first layers or, with LoRA, all weights except those of the adapters."""
         torch = import_optional("torch", "neural")
         if self.recipe.lora_rank:
             peft = import_optional("peft", "train")
@@ -112,7 +115,7 @@ class Trainee:
                 layers = next((each for each in lists if len(each) == n_layers), None)
                 if layers is None or n >= n_layers:
                     raise InputError(
-                        f"frozen_layers: {self.name!r} has {n_layers} layers, all {n} would stay as they are"
+                        f"frozen_layers must be less than the {n_layers} layers of {self.name!r}, found {n}"
                     )
                 for name, parameter in transformer.named_parameters():
                     if "embeddings" in name:
@@ -120,16 +123,16 @@ class Trainee:
                 layers[:n].requires_grad_(False)
 
     def _transformers(self) -> list[Any]:
-        """The transformers in the model, one a tower."""
+        """Return the transformers in the model, one for each tower."""
         if self.is_longformer:
             return [self.encoder.model]
         found = {id(each.auto_model): each.auto_model for each in self.model.modules() if hasattr(each, "auto_model")}
         if not found:
-            raise InputError(f"the encoder {self.name!r} has no layers of a transformer: give frozen_layers 0")
+            raise InputError(f"the encoder {self.name!r} has no transformer layers; set frozen_layers=0 and no LoRA")
         return list(found.values())
 
     def save(self, folder: Path) -> None:
-        """As a plain folder of sentence-transformers."""
+        """Write the model in the format of sentence-transformers."""
         if self.is_longformer:
             from haybale.finetune.trainable_longformer import save_longformer
 
@@ -142,7 +145,7 @@ class Trainee:
 
 
 def _merge(model: Any) -> None:
-    """Put the adapters into the weights that they adapt."""
+    """Merge the adapters into the weights that they adapt."""
     from peft.tuners.lora import LoraLayer
 
     for name, module in list(model.named_modules()):

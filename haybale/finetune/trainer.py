@@ -1,4 +1,4 @@
-"""Encoders fine-tuned on judgements, by the trainer of sentence-transformers (extra ``train``)."""
+"""Fine-tune encoders on judgements with the trainer of sentence-transformers (extra ``train``)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from haybale.retrieval.hits import Ints
 from haybale.text_files import read_json
 from haybale.timing import timed
 
-_RUN = "run.json"  # in the folder of checkpoints: what identifies the run
+_RUN = "run.json"  # identifies the training that a folder of checkpoints belongs to
 _CONSTRAINTS = {
     "held_out": [Interval(Real, 0, 1, closed="left")],
     "selection_passages": COUNT_OR_NONE,
@@ -50,15 +50,17 @@ class TrainedEncoder:
     Parameters
     ----------
     folder : Path
-        The encoder's folder, in the format of sentence-transformers, with a card (``README.md``) and ``training.json``.
+        The encoder's folder, in the format of sentence-transformers, with a model card (``README.md``) and
+        ``training.json``.
     history : pd.DataFrame
-        A row a measurement, the first before any step: ``step``, ``pairs``, ``loss``, ``Recall@100``, ``nDCG@10``.
+        One row for each evaluation, the first before any step: ``step``, ``pairs``, ``loss``, ``Recall@100``,
+        ``nDCG@10``.
     step : int
-        The step after which the weights were taken.
+        The step of the checkpoint that was selected.
     n_pairs : int
-        Distinct pairs that were learned from.
+        The number of distinct training pairs.
     seconds : float
-        Time of the steps, without measurements.
+        The time of the steps, without evaluations.
     """
 
     folder: Path
@@ -88,50 +90,57 @@ def train_encoder(
     random_state: int | None = 0,
     **changes: Any,
 ) -> TrainedEncoder:
-    """Fine-tune an encoder on an engine's judged queries, and write it as a plain folder of sentence-transformers.
+    """Fine-tune an encoder on an engine's judged queries, and write it in the format of sentence-transformers.
 
     The loss is −log softmax of the scaled similarities: the positive of a pair should be nearer to its anchor than all
     other passages of the batch (Karpukhin et al., "Dense Passage Retrieval", EMNLP 2020; Althammer et al., "PARM", ECIR
-    2022). The checkpoint is taken for which PARM (VRRF) is best on queries that were set aside.
+    2022). The checkpoint with the best results of PARM (VRRF) on held-out queries is selected.
 
-    Checkpoints are kept in ``OUT.training``. The same call after an interruption resumes from the last one, and gives
-    the same weights on the same CPU. (The optimizer's state there is in torch's own format; it is removed at the end.)
+    Checkpoints are kept in ``OUT.training``. After an interruption, the same call resumes from the last checkpoint and
+    gives the same weights on the same CPU. (The optimizer's state is stored in torch's own format; the folder is
+    removed at the end.)
 
     Parameters
     ----------
     engine : Engine
+        The engine with the passages and the judged queries.
     encoder : str
         Hub id or folder of a sentence-transformers model, a plain BERT, or a Longformer. A Longformer is trained in the
         layers of :class:`~haybale.LongformerEncoder`, without dropout.
     out : str or Path
-        A new folder. Its ``training.json`` lists the ids of all queries that the encoder has seen, so that no ranker
-        learns from its vectors of these.
+        A new folder. Its ``training.json`` lists the ids of all queries that the encoder was trained or selected on, so
+        that no ranker learns from its biased vectors of them.
     queries, qrels : optional
-        See :func:`training_pairs`; default: the split ``train``.
+        As in :func:`training_pairs`; default: the split ``train``.
     pairs : pa.Table, optional
-        Pairs to use in place of those that the recipe makes; rows of queries that are set aside are left out.
+        Pairs to use instead of those that the recipe makes. Rows of held-out queries are left out.
     recipe : Recipe or {"small", "gpu", "parm"}, default "small"
+        The pairs, loss and schedule, or their name.
     held_out : float, default 0.1
-        Share of the query documents that are set aside to select the checkpoint; 0: none, and the last one is taken.
-    selection_passages : int, default 20,000
-        Passages among which the selection searches; None: all of the engine.
+        The share of the query documents that are held out to select the checkpoint. 0 selects the last checkpoint.
+    selection_passages : int or None, default 20,000
+        The number of passages that the selection searches; None: all passages of the engine.
     fold : (int, int), optional
-        ``(i, n)``: nothing is learned from the i-th (from 0) of n parts of the query documents. With an encoder for
-        each fold, every training query has an encoder that has not seen it: see :class:`~haybale.InSpace`.
+        ``(i, n)`` leaves out the i-th (from 0) of n folds of the query documents. With one encoder for each fold, every
+        training query has an encoder that was not trained on it: see :class:`~haybale.InSpace`.
     device : str, optional
-        ``"cpu"`` or ``"cuda"``; default: a GPU where there is one. **Not run on a GPU yet.**
+        ``"cpu"`` or ``"cuda"``; default: a GPU if there is one. **Not run on a GPU yet.**
     random_state : int, default 0
+        Seed of the splits, the negatives, the batches and the trainer.
     **changes : optional
         Values of the recipe to change, such as ``epochs=2``.
 
     Raises
     ------
     InputError
-        Nothing to learn from, an encoder that cannot be trained, values out of range: before any work.
-    OutputExistsError, StoreError
-        ``out`` is not empty; ``OUT.training`` belongs to another run, or another process is using it.
+        There is nothing to learn from, the encoder cannot be trained, or a value is out of range; checked before
+        training starts.
+    OutputExistsError
+        ``out`` is not empty.
+    StoreError
+        ``OUT.training`` belongs to another training, or another process uses it.
     MissingExtraError
-        Without the extra ``train``.
+        The extra ``train`` is not installed.
     """
     check_parameters("train_encoder", locals(), _CONSTRAINTS)
     chosen, out = recipe_of(recipe, changes), Path(out)
@@ -145,21 +154,21 @@ def train_encoder(
 
     check_output(out)
     training = Judged.of(engine, queries, qrels).training
-    learned, aside = _split_queries(training, held_out, fold, random_state)
+    train_rows, held_out_rows = _split_queries(training, held_out, fold, random_state)
     trainee = Trainee(encoder, chosen, device, random_state)
     if pairs is None:
-        pairs = training_pairs(engine, queries, qrels, **chosen.of_pairs, random_state=random_state)
-    ids = {training.batch.ids[row] for row in learned}
+        pairs = training_pairs(engine, queries, qrels, **chosen.pair_settings, random_state=random_state)
+    ids = {training.batch.ids[row] for row in train_rows}
     pairs = _checked(pairs).filter(pa.array([query in ids for query in pairs.column("query_id").to_pylist()]))
     plan = plan_batches(pairs, chosen.batch_size, chosen.epochs, random_state)
     if not plan:
-        raise InputError("expected pairs of at least two query documents and two passages, to make batches of")
-    selection = _selection(training, aside, selection_passages, random_state)
+        raise InputError(f"expected pairs of at least two query documents and two passages, found {len(pairs)} pairs")
+    selection = _selection(training, held_out_rows, selection_passages, random_state)
     n_evaluations = min(chosen.evaluations, len(plan))
-    plan = plan[: len(plan) // n_evaluations * n_evaluations]  # so that the last step is measured
-    seen = {
+    plan = plan[: len(plan) // n_evaluations * n_evaluations]  # so that the last step is evaluated
+    lineage = {
         "trained_on": sorted(ids),
-        "selected_on": sorted(training.batch.ids[row] for row in aside) if selection else [],
+        "selected_on": sorted(training.batch.ids[row] for row in held_out_rows) if selection else [],
     }
     identity = as_json(
         {
@@ -167,7 +176,7 @@ def train_encoder(
             "recipe": chosen.to_dict(),
             "weights": weights_digest(trainee.model),
             "pairs": _digest(pairs),
-            "seen": seen,
+            "seen": lineage,
             "selection_passages": selection_passages,
             "random_state": random_state,
         }
@@ -179,7 +188,7 @@ def train_encoder(
         found = TrainedEncoder(out, done.history, done.step, len(pairs), done.seconds)
         with timed("write encoder"), whole_folder(out) as folder:
             trainee.save(folder)
-            facts = seen | {
+            report = lineage | {
                 "base": encoder,
                 "collection": engine.collection.name,
                 "recipe": chosen.to_dict(),
@@ -191,8 +200,8 @@ def train_encoder(
                 "pairs_per_second": round(found.pairs_per_second, 2),
                 "history": done.history.astype(object).where(done.history.notna(), None).to_dict("records"),
             }
-            write_json(folder / TRAINING, as_json(facts))
-            (folder / "README.md").write_text(_card(facts), encoding="utf-8")
+            write_json(folder / TRAINING, as_json(report))
+            (folder / "README.md").write_text(_model_card(report), encoding="utf-8")
     shutil.rmtree(work, ignore_errors=True)
     return found
 
@@ -200,88 +209,83 @@ def train_encoder(
 def _split_queries(
     training: Training, held_out: float, fold: tuple[int, int] | None, random_state: int | None
 ) -> tuple[Ints, Ints]:
-    """Split the queries into rows to learn from and rows to set aside, without those of the fold; groups stay whole."""
-    place = training.batch.groups_by_id()
-    n_groups = len(np.unique(place))
-    deal = np.random.default_rng(random_state).permutation(n_groups)
-    in_fold = deal % fold[1] == fold[0] if fold else np.zeros(n_groups, dtype=bool)
-    judged = np.bincount(place, list(map(len, training.relevant)), n_groups) > 0
-    rest = np.flatnonzero(~in_fold & judged)
-    rest = rest[np.argsort(deal[rest])]
-    n_aside = min(int(np.ceil(held_out * len(rest))), max(0, len(rest) - 1))
-    is_aside = np.isin(np.arange(n_groups), rest[:n_aside])
-    is_learned = np.isin(np.arange(n_groups), rest[n_aside:])
-    return np.flatnonzero(is_learned[place]), np.flatnonzero(is_aside[place])
+    """Split the queries outside the fold into training and held-out rows; groups are not divided."""
+    group_of = training.batch.groups_by_id()
+    n_groups = len(np.unique(group_of))
+    order = np.random.default_rng(random_state).permutation(n_groups)
+    in_fold = order % fold[1] == fold[0] if fold else np.zeros(n_groups, dtype=bool)
+    is_judged = np.bincount(group_of, list(map(len, training.relevant)), n_groups) > 0
+    groups = np.flatnonzero(~in_fold & is_judged)
+    groups = groups[np.argsort(order[groups])]
+    n_held_out = min(int(np.ceil(held_out * len(groups))), max(0, len(groups) - 1))
+    return (
+        np.flatnonzero(np.isin(group_of, groups[n_held_out:])),
+        np.flatnonzero(np.isin(group_of, groups[:n_held_out])),
+    )
 
 
 def _selection(training: Training, rows: Ints, n_passages: int | None, random_state: int | None) -> Selection | None:
-    """Return what the checkpoint is selected by; None if no judged query was set aside."""
-    batch = training.batch
+    """Return the evaluation on held-out rows; None if none of them is judged."""
     relevant = [training.relevant[row] for row in rows]
     if not any(relevant):
         return None
-    part = Training(batch.take(rows), relevant)
-    return Selection(part, n_passages, random_state)
+    return Selection(Training(training.batch.take(rows), relevant), n_passages, random_state)
 
 
 def _checked(pairs: pa.Table) -> pa.Table:
     needed = ("anchor", "positive", "query_id", "group", "documents", "forbidden")
     missing = [name for name in needed if name not in pairs.column_names]
     if missing:
-        raise InputError(f"pairs: expected the columns of training_pairs, {missing[0]!r} is missing")
+        raise InputError(f"pairs: expected the columns of training_pairs, but {missing[0]!r} is missing")
     return pairs
 
 
 def _digest(pairs: pa.Table) -> str:
-    known = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for name in pairs.column_names:
-        known.update(json.dumps([name, pairs.column(name).to_pylist()]).encode())
-    return known.hexdigest()
+        sha256.update(json.dumps([name, pairs.column(name).to_pylist()]).encode())
+    return sha256.hexdigest()
 
 
 def _check_run(work: Path, identity: dict[str, Any]) -> None:
-    """Begin the folder of checkpoints, or refuse the folder of another run."""
+    """Begin the folder of checkpoints; raise :class:`StoreError` if it belongs to another training."""
     if not (work / _RUN).exists():
         replace_json(work / _RUN, identity)
         return
-    before = read_json(work / _RUN)
+    begun = read_json(work / _RUN)
     for name, value in identity.items():
-        if before.get(name) != value:
-            known = ""
-            if name == "recipe" and isinstance(before.get(name), dict):
-                known = next((f" ({key})" for key in value if before[name].get(key) != value[key]), "")
+        if begun.get(name) != value:
+            key = ""
+            if name == "recipe" and isinstance(begun.get(name), dict):
+                key = next((f" ({key})" for key in value if begun[name].get(key) != value[key]), "")
             raise StoreError(
-                f"{work}: this training was begun with other {name}{known}; give the same, or remove that folder"
+                f"{work}: expected the {name}{key} that this training was begun with, found another; "
+                "give the same as before, or remove that folder"
             )
 
 
-def _card(facts: dict[str, Any]) -> str:
-    """Return the model card: what the encoder was trained on."""
-    front = ["---", "library_name: sentence-transformers", "pipeline_tag: sentence-similarity", "---", ""]
-    history = pd.DataFrame(facts["history"])
+def _model_card(report: dict[str, Any]) -> str:
+    """Return the model card: what the encoder was trained on, its results, and its recipe."""
+    history = pd.DataFrame(report["history"])
     lines = ["| " + " | ".join(history.columns) + " |", "|" + " ---: |" * len(history.columns)]
     for row in history.itertuples(index=False):
         cells = ("" if pd.isna(value) else f"{value:.4f}" if isinstance(value, float) else str(value) for value in row)
         lines.append("| " + " | ".join(cells) + " |")
-    recipe = ", ".join(f"{name} {value}" for name, value in facts["recipe"].items() if value is not None)
-    return "\n".join(
-        [
-            *front,
-            f"# {facts['base']}, fine-tuned on {facts['collection']}",
-            "",
-            f"Trained by haybale on {facts['pairs']:,} pairs of paragraphs of {len(facts['trained_on']):,} judged "
-            "queries;"
-            f" the weights are those after step {facts['step']:,}"
-            + (
-                f", the best for {len(facts['selected_on']):,} other queries among part of the documents."
-                if facts["selected_on"]
-                else ", the last."
-            ),
-            f"Its results on these queries say nothing about other queries; `{TRAINING}` lists their ids.",
-            "",
-            *lines,
-            "",
-            f"Recipe: {recipe}.",
-            "",
-        ]
-    )
+    table = "\n".join(lines)
+    recipe = ", ".join(f"{name} {value}" for name, value in report["recipe"].items() if value is not None)
+    selected = f"selected on {len(report['selected_on']):,} other queries" if report["selected_on"] else "the last one"
+    return f"""---
+library_name: sentence-transformers
+pipeline_tag: sentence-similarity
+---
+
+# {report["base"]}, fine-tuned on {report["collection"]}
+
+Trained by haybale on {report["pairs"]:,} pairs of paragraphs from {len(report["trained_on"]):,} judged queries. The
+weights are those after step {report["step"]:,}, {selected}. Results on all these queries are biased;
+`{TRAINING}` lists their ids.
+
+{table}
+
+Recipe: {recipe}.
+"""

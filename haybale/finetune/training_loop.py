@@ -1,6 +1,6 @@
-"""The training loop: the trainer of sentence-transformers with planned batches, resumable checkpoints, and a selection.
+"""Run the trainer of sentence-transformers with planned batches, resumable checkpoints and checkpoint selection.
 
-This module imports torch, so it is imported when a training begins.
+This module imports torch, so it is imported only when a training begins.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from haybale.progress import track
 from haybale.text_files import read_json
 from haybale.timing import timed
 
-_WEIGHTS, _CLOCK, _STATE = "model.safetensors", "clock.json", "trainer_state.json"  # a checkpoint; the state is last
+_WEIGHTS, _CLOCK, _STATE = "model.safetensors", "clock.json", "trainer_state.json"  # the state is written last
 _BEFORE = "before.json"  # the measures before the first step
-_CACHED_FROM, _MINI_BATCH = 129, 32  # pairs of a batch from which it is encoded in parts, and pairs of a part
+_CACHED_FROM, _MINI_BATCH = 129, 32  # batches of 129 pairs or more are encoded in parts of 32
 _CHOICE = "choice"  # the measure that selects a checkpoint
 
 
 class Trained(NamedTuple):
-    """What a training did; the trainee has the selected weights."""
+    """The report of a training; the trainee has the selected weights."""
 
     history: pd.DataFrame
-    seconds: float  # of steps
-    step: int  # after which the weights were taken
+    seconds: float  # of the steps, without evaluations
+    step: int  # of the selected checkpoint
 
 
 def run_training(
@@ -63,17 +63,19 @@ def run_training(
     Parameters
     ----------
     trainee : Trainee
+        The model to train.
     pairs : pa.Table
         Columns ``anchor``, ``positive`` and, optionally, ``negative…``.
     plan : list of list of int
         The rows of ``pairs`` in each batch.
     selection : Selection, optional
-        Measures each checkpoint; the best one's weights are taken. None: those after the last step.
+        Evaluates each checkpoint to select the best. None: the last one is taken.
     work : Path
         The folder of checkpoints.
     n_evaluations : int
-        Divides the number of batches.
+        The number of checkpoints, a divisor of the number of batches.
     random_state : int, optional
+        Seed of the trainer, which draws dropout masks.
     """
     every = len(plan) // n_evaluations
     columns = [name for name in pairs.column_names if name in ("anchor", "positive") or name.startswith("negative")]
@@ -117,10 +119,11 @@ def _arguments(
     *,
     select: bool,
 ) -> SentenceTransformerTrainingArguments:
-    """Return the trainer's settings: a checkpoint after each ``every`` steps, measured in order to ``select`` one."""
+    """Return the trainer's settings: a checkpoint every ``every`` steps, which is evaluated if ``select``."""
     recipe = trainee.recipe
-    measured: dict[str, Any] = {"eval_strategy": "steps", "eval_steps": every, "load_best_model_at_end": True}
-    measured |= {"metric_for_best_model": f"eval_{_CHOICE}", "greater_is_better": True}
+    evaluation: dict[str, Any] = {"eval_strategy": "steps", "eval_steps": every, "load_best_model_at_end": True}
+    evaluation |= {"metric_for_best_model": f"eval_{_CHOICE}", "greater_is_better": True}
+    sides = {column: "query" if column == "anchor" else "document" for column in columns}
     return SentenceTransformerTrainingArguments(
         output_dir=str(work),
         max_steps=len(plan),
@@ -134,27 +137,23 @@ def _arguments(
         use_cpu=trainee.device == "cpu",
         dataloader_pin_memory=trainee.device != "cpu",
         batch_sampler=_planned_sampler(plan),
-        router_mapping=dict(zip(columns, map(_side, columns), strict=True)) if trainee.routed else {},
+        router_mapping=sides if trainee.has_two_towers else {},
         prompts=trainee.prompts(columns),
         save_strategy="steps",
         save_steps=every,
         save_total_limit=2,
         logging_strategy="steps",
-        # A divisor of the steps between checkpoints, so that resuming loses no logged loss.
+        # It must divide the number of steps between checkpoints, so that resuming loses no logged loss.
         logging_steps=next(steps for steps in range(max(1, every // 20), every + 1) if every % steps == 0),
         disable_tqdm=True,
         report_to="none",
         seed=random_state or 0,
-        **(measured if select else {}),
+        **(evaluation if select else {}),
     )
 
 
-def _side(column: str) -> str:
-    return "query" if column == "anchor" else "document"
-
-
 def _planned_sampler(plan: list[list[int]]) -> type[DefaultBatchSampler]:
-    """Return a class of samplers that yield the planned batches; the trainer makes the object itself."""
+    """Return a sampler class that yields the planned batches; the trainer creates the instance."""
 
     class Planned(DefaultBatchSampler):
         def __iter__(self) -> Iterator[list[int]]:
@@ -167,12 +166,12 @@ def _planned_sampler(plan: list[list[int]]) -> type[DefaultBatchSampler]:
 
 
 class _Progress(TrainerCallback):
-    """Shows a progress bar with the last loss, and counts the seconds of steps, without those of checkpoints."""
+    """Show a progress bar with the last loss, and sum the seconds of the steps, without those of checkpoints."""
 
     def __init__(self, n_steps: int, every: int) -> None:
         self.n_steps, self.every = n_steps, every
         self.loss, self.seconds = "", 0.0
-        self.since = time.perf_counter()  # the beginning of the first step after a checkpoint
+        self.since = time.perf_counter()  # the start of the first step after a checkpoint
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.bar = track(range(state.global_step, self.n_steps + 1), "training", status=lambda: self.loss)
@@ -196,7 +195,7 @@ class _Progress(TrainerCallback):
 
 
 class _Trainer(SentenceTransformerTrainer):
-    """Writes checkpoints of the weights alone, whatever the model is made of, and no model card."""
+    """A trainer whose checkpoints hold only the weights, for models of any modules, and no model card."""
 
     progress: _Progress
 
@@ -214,7 +213,7 @@ class _Trainer(SentenceTransformerTrainer):
 
 
 class _SelectionEvaluator(BaseEvaluator):
-    """Measures a checkpoint by the queries that were set aside; the second measure decides ties of the first."""
+    """Evaluate a checkpoint on the held-out queries; ties of the first measure are broken by the second."""
 
     def __init__(self, selection: Selection, trainee: Trainee) -> None:
         super().__init__()
@@ -223,24 +222,24 @@ class _SelectionEvaluator(BaseEvaluator):
     def __call__(self, *_: Any, **__: Any) -> dict[str, float]:
         with timed("measure"), warnings.catch_warnings():
             warnings.simplefilter("ignore", TruncationWarning)
-            found = self.selection.measured(self.trainee.encoder)
+            found = self.selection.evaluate(self.trainee.encoder)
             return found | {_CHOICE: found[MEASURES[0]] + found[MEASURES[1]] / 1000}
 
 
 def _loss(model: Any, recipe: Recipe) -> Any:
-    """Return the loss of a batch; a large batch is encoded in parts, with the same gradients.
+    """Return the loss. Large batches are encoded in parts (GradCache), with the same gradients.
 
     Gao et al., "Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup", 2021.
     """
-    how: Any = {"scale": recipe.scale, "similarity_fct": cos_sim if recipe.similarity == "cosine" else dot_score}
+    settings: Any = {"scale": recipe.scale, "similarity_fct": cos_sim if recipe.similarity == "cosine" else dot_score}
     if recipe.mini_batch_size is None and recipe.batch_size < _CACHED_FROM:
-        return losses.MultipleNegativesRankingLoss(model, **how)
+        return losses.MultipleNegativesRankingLoss(model, **settings)
     size = recipe.mini_batch_size or _MINI_BATCH
-    return losses.CachedMultipleNegativesRankingLoss(model, mini_batch_size=size, **how)
+    return losses.CachedMultipleNegativesRankingLoss(model, mini_batch_size=size, **settings)
 
 
 def _last_checkpoint(work: Path) -> Path | None:
-    """Return the last whole checkpoint; those whose last file is missing or damaged are removed."""
+    """Return the last complete checkpoint, and remove later ones whose last file is missing or damaged."""
     for folder in sorted(work.glob("checkpoint-*"), key=lambda path: -int(path.name.rpartition("-")[2])):
         try:
             read_json(folder / _STATE)
@@ -251,7 +250,7 @@ def _last_checkpoint(work: Path) -> Path | None:
 
 
 def _history(log: list[dict[str, Any]], before: dict[str, Any], sizes: Any, every: int) -> pd.DataFrame:
-    """Return a row a measurement, with the mean loss since the one before."""
+    """Return one row for each evaluation, with the mean loss since the previous one."""
     rows = [{"step": 0, "pairs": 0, "loss": None} | {name: before[name] for name in MEASURES if name in before}]
     for step in range(every, len(sizes) + 1, every):
         found = [row["loss"] for row in log if "loss" in row and step - every < row["step"] <= step]

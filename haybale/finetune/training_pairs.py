@@ -1,15 +1,15 @@
-"""Pairs of paragraphs to train an encoder on, from judgements: of passages, or of documents as collections are."""
+"""Make pairs of paragraphs for training an encoder, from judgements of documents or of passages."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from scipy import sparse
 
 from haybale.collections.collection import take_strings
 from haybale.collections.queries import QueriesLike
@@ -36,7 +36,7 @@ PAIRING = {
     "n_pairs": COUNT_OR_NONE,
 }
 _CONSTRAINTS = PAIRING | {"random_state": RANDOM_STATE}
-_DEPTH = 50  # hits of a paragraph that its hard negatives are drawn from
+_DEPTH = 50  # the number of hits of a paragraph that its hard negatives are drawn from
 
 
 def training_pairs(
@@ -54,52 +54,54 @@ def training_pairs(
     n_pairs: int | None = None,
     random_state: int | None = 0,
 ) -> pa.Table:
-    """Paragraphs of query documents with passages that they shall be near to, and with others that they shall not.
+    """Make training pairs: a paragraph of a query with a passage that should be close to it, and ones that should not.
 
-    Althammer et al., "PARM", ECIR 2022, section 3.3. Labels of passages are taken as they are. Of a document that is
-    judged relevant to a query nobody knows which passages made it so: each paragraph of the query goes with those that
-    BM25 finds the best match for it.
+    Althammer et al., "PARM", ECIR 2022, section 3.3. Passages that are judged relevant are used as they are. If
+    documents are judged, the relevant passages in them are unknown, so each paragraph of the query is paired with the
+    passages that match it best.
 
-    Never is a negative of a document that is relevant to the query, or to another query that was taken from the same
-    document, nor of that document.
+    A negative never comes from the document that the query was taken from, nor from a document that is relevant to any
+    query taken from that document.
 
     Parameters
     ----------
     engine : Engine
+        The engine with the passages.
     queries, qrels : optional
-        Judged queries, as a ranker's ``fit`` takes them. ``qrels`` may have ``passage_id`` in place of ``doc_id``:
-        labels of passages, of all paragraphs of the query.
+        Judged queries, as in a ranker's ``fit``. If ``qrels`` has a column ``passage_id`` instead of ``doc_id``, the
+        judged passages are paired with all paragraphs of the query.
     per_paragraph : int or None, default 20
-        Passages of each relevant document that go with each paragraph of a query; None: all.
+        The number of passages of each relevant document that are paired with a paragraph; None: all.
     per_document : int, optional
-        Of these, the best matches of each relevant document; default: all.
+        The number of these pairs to keep for each relevant document, best matches first; default: all.
     match : {"bm25", "vectors"}, default "bm25"
-        What measures a match of a paragraph and a passage: BM25, or the cosine in the engine's space.
+        The score that matches a paragraph with passages: BM25, or the cosine of the engine's vectors.
     marker : str, optional
-        Where paragraphs of a query have this text, as one that cites has ``"[?CITATION?]"``, only these are taken.
+        A text such as ``"[?CITATION?]"``. If paragraphs of a query contain it, only those are used.
     negatives : {"none", "random", "bm25", "vectors"}, default "random"
-        A passage of a random document, or of the first 50 that BM25 or the engine's space (that of the encoder to be
-        trained, if the engine has it) finds for the paragraph. Where hits are too few, random ones fill up.
+        Where negatives are drawn from: random documents, or the first 50 hits of the paragraph by BM25 or by the
+        engine's vectors. Random passages replace missing hits.
     n_negatives : int, default 1
-        Of each pair.
+        The number of negatives of each pair.
     skip : int, default 0
-        Hits that are passed over, since the very first are often relevant though nobody judged them.
+        The number of first hits that are not used as negatives, since they are often relevant but not judged.
     n_pairs : int, optional
-        At most so many: of each query document as many as of any other, as far as it has them.
+        The largest number of pairs, drawn evenly from the query documents; default: all.
     random_state : int, default 0
+        Seed of the sampled pairs and negatives.
 
     Returns
     -------
     pa.Table
-        ``anchor``, ``positive`` and, as there are, ``negative`` or ``negative_1`` … are texts; ``query_id``; ``group``,
-        the number of the query document; ``documents``, of the positive and the negatives; ``forbidden``, the documents
-        that are no negative of this row, in a batch as well.
+        The texts ``anchor``, ``positive`` and ``negative`` (or ``negative_1``, ``negative_2``, …); ``query_id``;
+        ``group``, the number of the query document; ``documents``, those of the positive and the negatives; and
+        ``forbidden``, the documents that must not provide negatives for this row, also within a batch.
 
     Raises
     ------
     InputError
-        No judged pair; no query with a relevant document besides its own; a query without a paragraph; no document left
-        for negatives.
+        No query has a relevant document other than its own; a query has no paragraph; nothing matches; or no document
+        is left for negatives.
     """
     parameters = {name: value for name, value in locals().items() if name in _CONSTRAINTS}
     check_parameters("training_pairs", parameters, _CONSTRAINTS)
@@ -108,7 +110,7 @@ def training_pairs(
     with timed("match paragraphs"):
         pairs = _matched(engine, judged, per_paragraph, per_document, match, marker)
     if not len(pairs):
-        raise InputError("no paragraph of a query has a term in common with a passage of its relevant documents")
+        raise InputError(f"no paragraph matches a passage of a relevant document by match={match!r}; try another match")
     if n_pairs is not None:
         pairs = pairs[_evenly(judged.groups[pairs["query"]], n_pairs, rng)]
     names = [] if negatives == "none" else [f"negative_{i}" for i in range(1, n_negatives + 1)]
@@ -117,7 +119,7 @@ def training_pairs(
     texts, passages = engine.collection.passages.texts, engine.collection.passages
     anchors = judged.training.batch.queries.paragraphs
     doc_ids = np.array(engine.collection.doc_ids.to_pylist(), dtype=object)
-    of_row = doc_ids[passages.doc_of[np.column_stack([pairs["passage"], drawn])]]
+    documents = doc_ids[passages.doc_of[np.column_stack([pairs["passage"], drawn])]]
     forbidden = [sorted(doc_ids[list(each)]) for each in judged.forbidden]
     columns: dict[str, Any] = {
         "anchor": take_strings(anchors, pairs["paragraph"]),
@@ -125,7 +127,7 @@ def training_pairs(
         **{name: take_strings(texts, drawn[:, i]) for i, name in enumerate(names)},
         "query_id": [judged.training.batch.ids[query] for query in pairs["query"]],
         "group": judged.groups[pairs["query"]],
-        "documents": of_row.tolist(),
+        "documents": documents.tolist(),
         "forbidden": [forbidden[query] for query in pairs["query"]],
     }
     if len(names) == 1:
@@ -137,65 +139,56 @@ def training_pairs(
 
 
 _PAIR = np.dtype([("query", np.int64), ("paragraph", np.int64), ("passage", np.int64)])
-Pairs = np.ndarray[Any, np.dtype[np.void]]  # of _PAIR: rows of the judged queries, and numbers of what goes together
+Pairs = np.ndarray[Any, np.dtype[np.void]]  # structured arrays of _PAIR; queries are rows of the judged queries
 
 
 @dataclass(frozen=True)
 class Judged:
-    """Judged queries by number."""
+    """Judged queries, with documents and passages as numbers."""
 
     training: Training
-    groups: Ints  # (n,) queries of one document have one number
-    relevant: list[Ints]  # the relevant documents of each query, but for its own
-    passages: list[Ints] | None  # the relevant passages, where these were judged
-    forbidden: list[set[int]]  # the documents whose passages are no negative
+    groups: Ints  # (n,) the number of the document that each query was taken from
+    relevant: list[Ints]  # the relevant documents of each query, without its own document
+    passages: list[Ints] | None  # the relevant passages of each query, if passages were judged
+    forbidden: list[set[int]]  # the documents that must not provide negatives for each query
 
     @classmethod
     def of(cls, engine: Engine, queries: QueriesLike | None, qrels: Frame | None) -> Judged:
+        """Read judged queries; raise :class:`InputError` if there is nothing to train on."""
         collection, passages = engine.collection, None
         if qrels is not None and "passage_id" in column_names(qrels):
             labels = to_pandas(qrels, ["query_id", "passage_id", "relevance"], "qrels")
             check_filled(labels, "qrels")
             labels = labels[labels["relevance"] > 0].drop_duplicates(["query_id", "passage_id"])
             numbers = collection.passage_numbers(labels["passage_id"])
-            of = collection.passages.doc_of[numbers]
-            labels = pd.DataFrame(
-                {
-                    "query_id": labels["query_id"].to_numpy(),
-                    "doc_id": np.array(take_strings(collection.doc_ids, of), dtype=object),
-                    "relevance": 1,
-                    "passage": numbers,
-                }
-            )
-            qrels = labels.drop(columns="passage").drop_duplicates()
-            passages = labels.groupby("query_id", sort=False)["passage"].agg(list).to_dict()
+            doc_ids = np.array(take_strings(collection.doc_ids, collection.passages.doc_of[numbers]), dtype=object)
+            qrels = labels[["query_id"]].assign(doc_id=doc_ids, relevance=1).drop_duplicates()
+            passages = labels.assign(passage=numbers).groupby("query_id", sort=False)["passage"].agg(list).to_dict()
         training = Training.of(engine, queries, qrels)
-        asked = training.batch.queries
-        if empty := [training.batch.ids[row] for row in np.flatnonzero(np.diff(asked.offsets) == 0)]:
-            raise InputError(f"query {empty[0]!r} has no paragraph ({len(empty)} have none)")
-        known = [collection.document_numbers(found) for found in training.relevant]
-        if not any(map(len, known)):
-            raise InputError("no query has a relevant document: there is nothing to train on")
-        relevant = [found[found != own] for found, own in zip(known, asked.own, strict=True)]
+        judged = training.batch.queries
+        if empty := [training.batch.ids[row] for row in np.flatnonzero(np.diff(judged.offsets) == 0)]:
+            raise InputError(f"query {empty[0]!r} has no paragraph ({len(empty)} queries have none); remove them")
+        all_relevant = [collection.document_numbers(ids) for ids in training.relevant]
+        relevant = [numbers[numbers != own] for numbers, own in zip(all_relevant, judged.own, strict=True)]
         if not any(map(len, relevant)):
-            raise InputError("every query has only its own document relevant: there is nothing to train on")
-        groups = asked.groups
+            raise InputError(
+                f"training needs a query with a relevant document besides its own, but none of {len(judged)} has one"
+            )
+        groups = judged.groups
         of_group: dict[int, set[int]] = {}
-        for group, found, own in zip(groups.tolist(), known, asked.own.tolist(), strict=True):
-            of_group.setdefault(group, set()).update(found.tolist(), [own] if own >= 0 else [])
+        for group, numbers, own in zip(groups.tolist(), all_relevant, judged.own.tolist(), strict=True):
+            of_group.setdefault(group, set()).update(numbers.tolist(), [own] if own >= 0 else [])
         forbidden = [of_group[group] for group in groups.tolist()]
-        judged = (
-            None
-            if passages is None
-            else [np.array(passages.get(query, []), dtype=np.int64) for query in training.batch.ids]
-        )
-        return cls(training, groups, relevant, judged, forbidden)
+        relevant_passages = None
+        if passages is not None:
+            relevant_passages = [np.array(passages.get(query, []), dtype=np.int64) for query in training.batch.ids]
+        return cls(training, groups, relevant, relevant_passages, forbidden)
 
 
 def _matched(
     engine: Engine, judged: Judged, per_paragraph: int | None, per_document: int | None, match: str, marker: str | None
 ) -> Pairs:
-    """Paragraphs with the passages of relevant documents, the best matches of each first."""
+    """Return the pairs of paragraphs and passages, for each relevant document in descending order of the match."""
     batch, offsets = judged.training.batch, engine.collection.passages.doc_offsets
     found: list[tuple[int, int, int]] = []
     for query in track(range(len(batch)), "matching paragraphs"):
@@ -207,12 +200,14 @@ def _matched(
         if judged.passages is not None:
             found += [(query, first + i, int(each)) for each in judged.passages[query] for i in paragraphs.tolist()]
             continue
-        asked: Any = [batch.paragraphs[query][i] for i in paragraphs.tolist()] if match == "bm25" else None
-        if len(judged.relevant[query]):
-            asked = engine.bm25().analysed(asked) if match == "bm25" else batch.paragraph_vectors[query][paragraphs]
+        if not len(judged.relevant[query]):
+            continue
+        texts = [batch.paragraphs[query][i] for i in paragraphs.tolist()]
+        is_bm25 = match == "bm25"
+        inputs: Any = engine.bm25().analysed(texts) if is_bm25 else batch.paragraph_vectors[query][paragraphs]
+        index = engine.bm25() if is_bm25 else engine.passages
         for document in judged.relevant[query].tolist():
-            index = engine.bm25() if match == "bm25" else engine.passages
-            scores: Floats = np.asarray(to_numpy(index.similarities(asked, document)))
+            scores: Floats = np.asarray(to_numpy(index.similarities(inputs, document)))
             best = np.argsort(-scores, axis=1, kind="stable")[:, :per_paragraph]
             rows = np.repeat(np.arange(len(paragraphs)), best.shape[1])
             columns = best.ravel()
@@ -226,7 +221,7 @@ def _matched(
 
 
 def _evenly(groups: Ints, n: int, rng: np.random.Generator) -> Ints:
-    """Rows, ``n`` at most, drawn from the groups in turn."""
+    """Draw at most ``n`` rows from the groups in turn, and return them in ascending order."""
     order = rng.permutation(len(groups))
     turn = pd.Series(order).groupby(groups[order]).cumcount().to_numpy()
     return np.sort(order[np.argsort(turn, kind="stable")][:n])
@@ -235,61 +230,57 @@ def _evenly(groups: Ints, n: int, rng: np.random.Generator) -> Ints:
 def _negatives(
     engine: Engine, judged: Judged, pairs: Pairs, n: int, kind: str, skip: int, rng: np.random.Generator
 ) -> Ints:
-    """(pairs, n) passages."""
+    """Draw the negatives of each pair: passage numbers (pairs, n)."""
     passages, batch = engine.collection.passages, judged.training.batch
-    full = np.flatnonzero(np.diff(passages.doc_offsets) > 0)
+    not_empty = np.flatnonzero(np.diff(passages.doc_offsets) > 0)
     drawn = np.empty((len(pairs), n), dtype=np.int64)
     if not n:
         return drawn
     texts = passages.texts
-    hard = _hits(engine, judged, pairs, kind, skip) if kind in ("bm25", "vectors") else {}
-    open_to = {}
+    hard = _hard_negatives(engine, judged, pairs, kind, skip) if kind in ("bm25", "vectors") else {}
+    allowed = {}
     for query in np.unique(pairs["query"]).tolist():
-        open_to[query] = np.setdiff1d(full, list(judged.forbidden[query]))
-        if not len(open_to[query]):
+        allowed[query] = np.setdiff1d(not_empty, list(judged.forbidden[query]))
+        if not len(allowed[query]):
             raise InputError(
-                f"query {batch.ids[query]!r}: every document is relevant or its own; there is none for negatives"
+                f"query {batch.ids[query]!r}: no document is left for negatives, all are relevant or its own; "
+                "use negatives='none'"
             )
     for row, (query, paragraph, positive) in enumerate(track(pairs.tolist(), "drawing negatives", len(pairs))):
-        alike = {texts[positive].as_py(), batch.queries.paragraphs[paragraph].as_py()}
-        near = hard.get(paragraph, np.empty(0, dtype=np.int64))
-        chosen = [each for each in rng.permutation(near).tolist() if texts[each].as_py() not in alike][:n]
-        for _ in range(100 * n):  # a collection may be full of one text
+        excluded = {texts[positive].as_py(), batch.queries.paragraphs[paragraph].as_py()}
+        hits = hard.get(paragraph, np.empty(0, dtype=np.int64))
+        chosen = [each for each in rng.permutation(hits).tolist() if texts[each].as_py() not in excluded][:n]
+        for _ in range(100 * n):  # bounded, since all passages may have an excluded text
             if len(chosen) == n:
                 break
-            document = int(rng.choice(open_to[query]))
+            document = int(rng.choice(allowed[query]))
             other = int(rng.integers(*passages.doc_offsets[document : document + 2]))
-            if other not in chosen and texts[other].as_py() not in alike:
+            if other not in chosen and texts[other].as_py() not in excluded:
                 chosen.append(other)
         if len(chosen) < n:
-            raise InputError(f"query {batch.ids[query]!r}: found {len(chosen)} of {n} different negatives")
+            raise InputError(f"query {batch.ids[query]!r} needs {n} different negatives, but has {len(chosen)}")
         drawn[row] = chosen
     return drawn
 
 
-def _hits(engine: Engine, judged: Judged, pairs: Pairs, kind: str, skip: int) -> dict[int, Ints]:
-    """The passages that each paragraph finds, without those of forbidden documents."""
+def _hard_negatives(engine: Engine, judged: Judged, pairs: Pairs, kind: str, skip: int) -> dict[int, Ints]:
+    """Return the first hits of each paragraph, without passages of forbidden documents."""
     passages, batch = engine.collection.passages, judged.training.batch
-    asked, first = np.unique(pairs["paragraph"], return_index=True)
+    paragraphs, first = np.unique(pairs["paragraph"], return_index=True)
     queries = pairs["query"][first]
     lengths = np.diff(passages.doc_offsets)
-    hidden = max(int(lengths[list(judged.forbidden[query])].sum()) for query in np.unique(queries).tolist())
-    k = min(passages.doc_offsets[-1], skip + _DEPTH + hidden)
+    n_forbidden = max(int(lengths[list(judged.forbidden[query])].sum()) for query in np.unique(queries).tolist())
+    k = min(passages.doc_offsets[-1], skip + _DEPTH + n_forbidden)
     if kind == "bm25":
-        found = engine.bm25().search(take_strings(batch.queries.paragraphs, asked), int(k)).passages
+        found = engine.bm25().search(take_strings(batch.queries.paragraphs, paragraphs), int(k)).passages
     else:
         offsets = batch.queries.offsets - batch.queries.offsets[0]
-        vectors = _stacked([batch.paragraph_vectors[q][p - offsets[q]] for q, p in zip(queries, asked, strict=True)])
+        rows = [batch.paragraph_vectors[q][p - offsets[q]] for q, p in zip(queries, paragraphs, strict=True)]
+        vectors: Any = sparse.vstack(rows, format="csr") if sparse.issparse(rows[0]) else np.stack(rows)
         found = engine.passages.search(vectors, int(k)).to_numpy().passages
     hits = {}
-    for paragraph, query, row in zip(asked.tolist(), queries.tolist(), found, strict=True):
-        there = row[row >= 0]
-        allowed = there[~np.isin(passages.doc_of[there], list(judged.forbidden[query]))]
-        hits[paragraph] = allowed[skip : skip + _DEPTH]
+    for paragraph, query, row in zip(paragraphs.tolist(), queries.tolist(), found, strict=True):
+        row = row[row >= 0]
+        row = row[~np.isin(passages.doc_of[row], list(judged.forbidden[query]))]
+        hits[paragraph] = row[skip : skip + _DEPTH]
     return hits
-
-
-def _stacked(rows: Sequence[Any]) -> Any:
-    from scipy import sparse
-
-    return sparse.vstack(rows, format="csr") if sparse.issparse(rows[0]) else np.stack(rows)

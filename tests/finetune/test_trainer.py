@@ -207,7 +207,7 @@ def test_the_best_checkpoint_is_the_one_that_is_saved(engine: Engine, bert: str,
     training = Training.of(engine)
     part = Training(training.batch.take(numbers), [training.relevant[row] for row in numbers])
     encoder = SentenceTransformerEncoder(str(tmp_path / "out"), device="cpu")
-    found = Selection(part, 20_000, 0).measured(encoder)
+    found = Selection(part, 20_000, 0).evaluate(encoder)
     assert found["nDCG@10"] == pytest.approx(history["nDCG@10"].loc[best], abs=1e-6)
     assert encoder.model.max_seq_length == 64
     thin = Selection(part, 30, 0)

@@ -1,1 +1,1 @@
-"""Encoders' networks, which need torch to be imported."""
+"""Networks of encoders. Importing them imports torch."""

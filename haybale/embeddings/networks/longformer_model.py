@@ -1,7 +1,7 @@
-"""The layers of a Longformer over one row of tokens: all texts of a batch end to end, without padding.
+"""Compute a Longformer over the concatenated tokens of a batch, without padding.
 
-Beltagy, Peters and Cohan, "Longformer: The Long-Document Transformer", 2020. The numbers are those of transformers'
-LongformerModel; its padding and chunking are not needed for them.
+Beltagy, Peters and Cohan, "Longformer: The Long-Document Transformer", 2020. The hidden states equal those of
+transformers' LongformerModel, which pads texts and splits them into chunks.
 """
 
 # torch's annotations are partial, and may be absent.
@@ -18,14 +18,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, linear, scaled_dot_product_attention
 
-Group = tuple[slice, int]  # the tokens of neighbours, all of so many tokens
-State = dict[str, Tensor]  # by the names that transformers' LongformerModel gives its weights
+Group = tuple[slice, int]  # the tokens of consecutive texts of equal length, and that length
+State = dict[str, Tensor]  # weights under the names of transformers' LongformerModel
 
-# Queries of one block of attention. Small blocks waste fewer masked keys, large ones have less overhead.
-# The CPU's is measured, CUDA's is not yet.
+# The number of query tokens in a block of attention. Small blocks compute fewer masked keys, large blocks have less
+# overhead. The number for the CPU is measured, that for CUDA is not.
 BLOCK = {"cpu": 128, "cuda": 512}
 
-_LINEAR = {  # ours: those of the standard model that ours has side by side, relative to a layer
+_LINEAR = {  # our layers: the layers of the standard model that they concatenate
     "qkv": ("attention.self.query", "attention.self.key", "attention.self.value"),
     "out": ("attention.output.dense",),
     "up": ("intermediate.dense",),
@@ -35,7 +35,7 @@ _NORM = {"norm_attention": "attention.output.LayerNorm", "norm_output": "output.
 
 
 class PackedLongformer(nn.Module):
-    """Compute the hidden states of a LongformerModel, whose ``config`` and ``state`` are given."""
+    """A LongformerModel with the given ``config`` and weights ``state`` that needs no padding."""
 
     word_embeddings: nn.Parameter  # (vocabulary, d)
     position_embeddings: nn.Parameter  # (positions, d)
@@ -53,11 +53,11 @@ class PackedLongformer(nn.Module):
         )
 
     def forward(self, ids: Tensor, positions: Tensor, lengths: Sequence[int]) -> Tensor:
-        """Return hidden states (tokens, d) of texts laid end to end; ``ids`` and ``positions`` are (tokens,) int64.
+        """Return the hidden states (tokens, d) of concatenated texts; ``ids`` and ``positions`` are (tokens,) int64.
 
-        Equal ``lengths`` that are neighbours go through attention together.
+        Attention is computed together for consecutive texts of equal length.
         """
-        # The rows are added in the order of the standard model; of the token types there is only the first.
+        # Added in the order of the standard model; only the first token type is used.
         x = self.word_embeddings[ids] + self.position_embeddings[positions] + self.token_type_embeddings[0]
         x = self.norm(x)
         groups, start = [], 0
@@ -70,7 +70,7 @@ class PackedLongformer(nn.Module):
     def standard_state(self) -> State:
         """Return the weights under the names of transformers' LongformerModel.
 
-        The projections of tokens with global attention are copies of the others, with which their training begins.
+        The projections for global attention are copies of those for local attention, as when their training starts.
         """
         state = {
             f"embeddings.{name}.weight": getattr(self, name).detach()
@@ -92,7 +92,7 @@ class PackedLongformer(nn.Module):
 
 
 class PackedLayer(nn.Module):
-    """One layer; ``prefix`` is its place in the standard state, ``window`` the two-sided attention window."""
+    """One layer; ``prefix`` is its prefix in the standard state, ``window`` the two-sided attention window."""
 
     qkv: PackedLinear
     out: PackedLinear
@@ -115,10 +115,10 @@ class PackedLayer(nn.Module):
         """Map (tokens, d) to (tokens, d); ``groups`` cover the tokens in order."""
         y = self.out(self._attended(x, groups))
         y = self.norm_attention(y.add_(x))
-        return self.norm_output(self.down(self.up(y, gelu_behind=True)).add_(y))
+        return self.norm_output(self.down(self.up(y, with_gelu=True)).add_(y))
 
     def _attended(self, x: Tensor, groups: Sequence[Group]) -> Tensor:
-        """Return the context vectors of attention, (tokens, d)."""
+        """Return the context vectors of the attention, (tokens, d)."""
         qkv = self.qkv(x).unflatten(-1, (3, self.heads, -1))  # (tokens, 3, heads, head_dim)
         pieces = []
         for tokens, length in groups:
@@ -130,9 +130,9 @@ class PackedLayer(nn.Module):
 class PackedLinear(nn.Module):
     """Compute ``x @ weight.T + bias``, optionally followed by erf-GELU; ``weight`` (out, in), ``bias`` (out,).
 
-    PyTorch multiplies float32 through MKL, which repacks the weights at each call and leaves GELU a pass of its own;
-    oneDNN with prepacked weights is 5 to 50 % faster (more for fewer tokens) and equal to 1e-5. Its operators have no
-    public name; where they are missing, the plain way is taken. The packed copy doubles the memory of the layer.
+    PyTorch multiplies float32 matrices with MKL, which repacks the weights in each call and needs a second pass for
+    GELU. oneDNN with prepacked weights is 5 to 50 % faster (more for fewer tokens) and equal to 1e-5. Its operators
+    have no public name; where they are missing, PyTorch's own are used. The packed copy doubles the layer's memory.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor) -> None:
@@ -140,21 +140,21 @@ class PackedLinear(nn.Module):
         self.weight = nn.Parameter(weight.detach())
         self.bias = nn.Parameter(bias.detach())
         self._packed: Tensor | None = None
-        self._packed_at = 0  # the version of the weight that is packed
+        self._packed_version = 0  # the version of the weight that was packed
 
-    def forward(self, x: Tensor, gelu_behind: bool = False) -> Tensor:
+    def forward(self, x: Tensor, with_gelu: bool = False) -> Tensor:
         """Map (tokens, in) to (tokens, out)."""
-        # oneDNN's operators know no gradient.
+        # oneDNN's operators have no gradient.
         if x.dtype == torch.float32 and x.device.type == "cpu" and not torch.is_grad_enabled() and _has_onednn():
-            # Inference tensors have no version: they cannot be trained.
+            # Inference tensors have no version, since they cannot be trained.
             version = 0 if self.weight.is_inference() else self.weight._version
-            if self._packed is None or self._packed_at != version:  # trained since
-                self._packed_at = version
+            if self._packed is None or self._packed_version != version:  # the weight was trained since
+                self._packed_version = version
                 self._packed = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach())
-            attribute, algorithm = ("gelu", "none") if gelu_behind else ("none", "")
+            attribute, algorithm = ("gelu", "none") if with_gelu else ("none", "")
             return torch.ops.mkldnn._linear_pointwise(x, self._packed, self.bias, attribute, [], algorithm)
         y = linear(x, self.weight, self.bias)
-        return gelu(y) if gelu_behind else y
+        return gelu(y) if with_gelu else y
 
 
 @cache
@@ -176,14 +176,14 @@ def _norm_state(norm: nn.LayerNorm, name: str) -> State:
 
 
 def window_attention(q: Tensor, k: Tensor, v: Tensor, reach: int) -> Tensor:
-    """Compute exact sliding-window attention in dense blocks of queries, each with the keys its window can reach.
+    """Compute exact sliding-window attention in dense blocks of queries, each with the keys within its window.
 
     ``q``, ``k``, ``v`` are (n, heads, L, head_dim) each; token i attends to the tokens j with |i - j| <= ``reach``.
     """
     length = q.shape[2]
     if length <= reach + 1:
         return scaled_dot_product_attention(q, k, v)
-    # Blocks of about equal size rather than a small last one.
+    # Blocks of about equal size avoid a small last block.
     count = -(-length // BLOCK.get(q.device.type, BLOCK["cuda"]))
     blocks = []
     for start, stop in pairwise([length * i // count for i in range(count + 1)]):
@@ -194,10 +194,10 @@ def window_attention(q: Tensor, k: Tensor, v: Tensor, reach: int) -> Tensor:
     return torch.cat(blocks, 2)
 
 
-@lru_cache(maxsize=64)  # the layers of a model and the blocks of a text share theirs
+@lru_cache(maxsize=64)  # the layers of a model and the blocks of a text share their masks
 def _band(queries: int, keys: int, offset: int, reach: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return (queries, keys): 0 where query i, at the position of key i + offset, sees the key, else -inf."""
-    with torch.inference_mode(False):  # what is kept may be needed for a gradient later
+    """Return the mask (queries, keys): 0 where |i + ``offset`` - j| <= ``reach``, else -inf."""
+    with torch.inference_mode(False):  # a cached mask may be used for a gradient later
         position = torch.arange(queries, device=device)[:, None] + offset
-        seen = (position - torch.arange(keys, device=device)).abs() <= reach
-        return torch.zeros(seen.shape, dtype=dtype, device=device).masked_fill_(~seen, -torch.inf)
+        in_reach = (position - torch.arange(keys, device=device)).abs() <= reach
+        return torch.zeros(in_reach.shape, dtype=dtype, device=device).masked_fill_(~in_reach, -torch.inf)

@@ -1,1 +1,1 @@
-"""Commands of this slice, one a file."""
+"""Commands of this slice, one in each file."""
