@@ -1,4 +1,4 @@
-"""Everything on cuda:1 while cuda:0 is the current device: what runs must run where its arrays are."""
+"""Computations on cuda:1 while cuda:0 is the current device: they must run where their arrays are."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RELEVANT = [[str(i % 20)] for i in range(M)]
 @pytest.fixture(autouse=True)
 def double() -> Iterator[Any]:
     if HAS_CUDA:
-        pytest.skip("a CUDA device is here, and CuPy itself")
+        pytest.skip("needs the double of CuPy, but CuPy and a CUDA device are present")
     with installed(devices=2) as double:
         yield double
         assert double.cuda.runtime.getDevice() == 0
@@ -64,10 +64,8 @@ def test_aggregation_and_parm(name: str) -> None:
     np.testing.assert_allclose(to_numpy(found[2]), expected[2], rtol=1e-5, atol=1e-5)
     for given in ([queries[:3], queries[3:]], [to_device(queries[:3], SECOND), to_device(queries[3:], SECOND)]):
         ranker = ParagraphSearch(index, name, n_hits=10)
-        run, theirs = (
-            ranker.rank(["a", "b"], given),
-            ParagraphSearch(here, name, n_hits=10).rank(["a", "b"], [queries[:3], queries[3:]]),
-        )
+        run = ranker.rank(["a", "b"], given)
+        theirs = ParagraphSearch(here, name, n_hits=10).rank(["a", "b"], [queries[:3], queries[3:]])
         assert [doc for doc, _ in run["a"]] == [doc for doc, _ in theirs["a"]]
         best = run["a"][0]
         assert ranker.explain(given[0], best[0]).score == pytest.approx(best[1], rel=1e-5)

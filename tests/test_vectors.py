@@ -1,4 +1,4 @@
-"""Vectors are checked and converted where they are, dense and sparse."""
+"""Dense and sparse vectors are checked and converted on their device."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from haybale.errors import VectorError
 from haybale.vectors import array_namespace, check_like, check_vectors, moved, row_tiles, squared_lengths
 
 
-def test_vectors_are_checked_where_they_are(cupy: Any) -> None:
+def test_vectors_are_checked_on_their_device(cupy: Any) -> None:
     there = cupy.ones((3, 2), dtype=np.float32)
     assert check_vectors(there, "queries", dim=2) is there
     assert check_vectors(cupy.ones((3, 2)), "queries").dtype == np.float32
-    with pytest.raises(VectorError, match="queries: row 1 has NaN or infinity"):
+    with pytest.raises(VectorError, match="queries: row 1"):
         check_vectors(cupy.asarray([[1.0, 1.0], [np.nan, 1.0]]), "queries")
     with pytest.raises(VectorError, match="width 3, found 2"):
         check_vectors(there, "queries", dim=3)
     rows = sparse.identity(2, format="csr", dtype=np.float32)
     found = check_like(to_device(rows, device_of(there)), "queries", rows)
     assert found.toarray().tolist() == [[1, 0], [0, 1]]
-    with pytest.raises(VectorError, match="expected a dense matrix, as the passages are, found a sparse one"):
+    with pytest.raises(VectorError, match=r"queries: .* dense .* sparse"):
         check_like(to_device(rows, device_of(there)), "queries", there)
     assert array_namespace(there) is cupy
     assert array_namespace(np.ones(2)) is array_namespace([1, 2]) is np
 
 
 def test_float16_vectors_are_checked_in_float32(cupy: Any) -> None:
-    large = np.full((2, 600), 60000, dtype=np.float16)  # whose squares float16 does not hold
+    large = np.full((2, 600), 60000, dtype=np.float16)  # their squares exceed float16
     for array in (large, cupy.asarray(large)):
         assert check_vectors(array, "passages", dtype="float16") is array
     np.testing.assert_allclose(squared_lengths(large), 600 * large[0, 0].astype(np.float32) ** 2, rtol=1e-6)
-    with pytest.raises(VectorError, match="row 1 has NaN or infinity, or a value beyond 65504"):
+    with pytest.raises(VectorError, match=r"row 1 .* 65504"):
         check_vectors(np.array([[1.0], [7e4]], dtype=np.float32), "passages", dtype="float16")
 
 
-def test_conversion_goes_by_tiles(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vectors_are_converted_in_tiles(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vectors, "_TILE", 6)
     rows = np.random.default_rng(5).normal(size=(8, 3)).astype(np.float32)
     assert row_tiles(rows) == [(0, 2), (2, 4), (4, 6), (6, 8)]

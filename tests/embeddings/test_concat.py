@@ -1,4 +1,4 @@
-"""Several embedding spaces side by side: cosines by the members' own vectors."""
+"""ConcatEncoder against the cosines of its members' own vectors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TEXTS = ["dogs bark at cats, dogs at doors", "cats meow", "a dog and a cat", "th
 
 
 class Asymmetric:
-    """Encodes queries differently, and not to length 1."""
+    """An encoder that encodes queries differently from passages, and not to length 1."""
 
     dim = 2
 
@@ -44,11 +44,11 @@ def test_sparse_spaces_stay_sparse() -> None:
     assert sparse.issparse(rows)
     products = [(m.encode(TEXTS) @ m.encode(TEXTS).T).toarray() for m in members]
     np.testing.assert_allclose((rows @ rows.T).toarray(), (products[0] + products[1]) / 2, atol=1e-6)
-    with pytest.raises(VectorError, match="encoder 1 is dense and encoder 0 sparse"):
+    with pytest.raises(VectorError, match=r"encoder 1 .* encoder 0"):
         ConcatEncoder([members[0], LSAEncoder(2).fit(TEXTS)]).encode(TEXTS[:1])
 
 
-def test_queries_are_encoded_as_queries() -> None:
+def test_members_encode_queries_in_their_own_way() -> None:
     lsa = LSAEncoder(2).fit(TEXTS)
     encoder = ConcatEncoder([Asymmetric(), lsa])
     half = np.sqrt(0.5)
@@ -57,12 +57,12 @@ def test_queries_are_encoded_as_queries() -> None:
     np.testing.assert_array_equal(encode_queries(lsa, ["dogs"]), lsa.encode(["dogs"]))
 
 
-def test_concatenations_that_make_no_sense() -> None:
+def test_bad_concatenations() -> None:
     lsa = LSAEncoder(2).fit(TEXTS)
-    with pytest.raises(InputError, match="at least one encoder"):
+    with pytest.raises(InputError, match="encoders"):
         ConcatEncoder([])
     for weights in ([1], [1, 0], [1, -1], [1, np.inf]):
-        with pytest.raises(InputError, match="expected 2 positive weights"):
+        with pytest.raises(InputError, match="2 positive weights"):
             ConcatEncoder([lsa, lsa], weights)
-    with pytest.raises(InputError, match="encoder 1, Asymmetric, does not describe itself"):
+    with pytest.raises(InputError, match="encoder 1, Asymmetric"):
         ConcatEncoder([lsa, Asymmetric()]).describe()

@@ -1,4 +1,4 @@
-"""Counts of terms: those of each text, of runs of texts, of an Arrow column."""
+"""Counts of terms: those of texts, of documents of consecutive texts, and of an Arrow column."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SOME = st.lists(st.sampled_from(PARTS), max_size=8).map(" ".join)
 
 @settings(max_examples=50, deadline=None)
 @given(texts=st.lists(SOME, max_size=12), cuts=st.lists(st.integers(0, 12), max_size=5))
-def test_counts_of_runs_are_those_of_the_joined_texts(texts: list[str], cuts: list[int]) -> None:
+def test_merged_counts_are_those_of_joined_texts(texts: list[str], cuts: list[int]) -> None:
     offsets = np.array(sorted([0, len(texts), *(min(cut, len(texts)) for cut in cuts)]))
     analyzer = Analyzer("english")
     counts = TermCounts.of(texts, analyzer)
@@ -36,10 +36,10 @@ def test_counts_of_runs_are_those_of_the_joined_texts(texts: list[str], cuts: li
     assert [{names[i]: row[i] for i in np.flatnonzero(row)} for row in counts.matrix.toarray()] == words
 
 
-def test_an_arrow_column_is_counted_as_its_texts(toy: Collection) -> None:
+def test_an_arrow_column_has_the_counts_of_its_texts(toy: Collection) -> None:
     column, analyzer = toy.passages.texts, Analyzer("english")
     one, other = (TermCounts.of(texts, analyzer) for texts in (column, iter(column.to_pylist())))
     np.testing.assert_array_equal(one.matrix.toarray(), other.matrix.toarray())
     for wrong in ([], [1, 15], [0, 3], [0, 9, 8, 15]):
-        with pytest.raises(InputError, match="offsets must rise from 0 to the number of texts, 15"):
+        with pytest.raises(InputError, match=r"offsets .* 15"):
             one.merged(np.array(wrong))

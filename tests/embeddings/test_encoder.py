@@ -1,4 +1,4 @@
-"""The contract of encoders, encoders written as texts, and encoders made from what was saved."""
+"""The contract of encoders, encoder texts, and encoders loaded from engines, stores and folders."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from support.encoders import HashEncoder
 
-import haybale.embeddings
 from haybale import Engine
 from haybale.collections import Collection
 from haybale.embeddings import (
     EmbeddingStore,
     Encoder,
+    LongformerEncoder,
     LSAEncoder,
     SentenceTransformerEncoder,
     TfidfEncoder,
@@ -38,7 +38,7 @@ from haybale.errors import (
 
 @pytest.fixture
 def letters() -> Iterator[type[Encoder]]:
-    """An encoder of another package, registered during a test."""
+    """An encoder of another package, which is registered during one test."""
 
     class Letters(Encoder):
         """Count some letters."""
@@ -57,8 +57,8 @@ def letters() -> Iterator[type[Encoder]]:
     del ENCODERS._known["letters"]
 
 
-def test_an_encoder_is_one_class(letters: type[Encoder], toy: Collection, tmp_path: Path) -> None:
-    """It can be written as a text, is recorded by an engine and a store, and made again from what they say."""
+def test_a_registered_encoder_works_everywhere(letters: type[Encoder], toy: Collection, tmp_path: Path) -> None:
+    """It can be written as an encoder text, and engines and stores can load it by their records."""
     assert "letters" in ENCODERS
     engine = Engine.build(toy, tmp_path / "engine", encoder="letters(which=xyz)").prepare()
     again = Engine.open(tmp_path / "engine")
@@ -70,14 +70,14 @@ def test_an_encoder_is_one_class(letters: type[Encoder], toy: Collection, tmp_pa
     assert EmbeddingStore(tmp_path / "store").encoder().which == "tea"
 
 
-def test_a_class_says_what_it_lacks() -> None:
-    with pytest.raises(TypeError, match=r"the encoder Half \('half'\) does not define encode"):
+def test_bad_classes_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"Half .* encode"):
         type("Half", (Encoder,), {"name": "half"})
-    with pytest.raises(InputError, match=r"the encoder 'lsa' exists already: .*LSAEncoder; choose another name"):
+    with pytest.raises(InputError, match=r"'lsa' .*LSAEncoder"):
         type("Other", (LSAEncoder,), {"name": "lsa"})
 
 
-def test_texts_of_encoders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_encoder_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert parse_encoder(" lsa( 7, language=german )", language="english", device="cpu").get_params() == (
         LSAEncoder(7, language="german").get_params()
@@ -101,24 +101,24 @@ def test_texts_of_encoders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert encoder_text("saved") == str(tmp_path / "saved")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "manifest.json").write_text('{"class": "Pickle"}')
-    for text, error, message in [
-        ("", InputError, "found an empty text"),
-        ("lsb(3)", UnknownNameError, "unknown encoder 'lsb'; known: .*lsa"),
-        ("lsa(pooling=cls)", UnknownNameError, "unknown parameter of lsa 'pooling'"),
-        ("lsa(1,n_components=2)", InputError, "multiple values"),
+    for text, error, named in [
+        ("", InputError, "found ''"),
+        ("lsb(3)", UnknownNameError, "'lsb'.*lsa"),
+        ("lsa(pooling=cls)", UnknownNameError, "lsa 'pooling'"),
+        ("lsa(1,n_components=2)", InputError, "n_components"),
         ("lsa(min_df=2.5)", InputError, "'min_df' parameter of LSAEncoder"),
-        ("lsa(3", InputError, r"encoder 'lsa\(3' cannot be read"),
-        ("longformer", InputError, "missing a required argument: 'model'"),
-        ("other", FileFormatError, "expected a saved encoder, found class 'Pickle'"),
+        ("lsa(3", InputError, r"'lsa\(3'"),
+        ("longformer", InputError, "'model'"),
+        ("other", FileFormatError, "'Pickle'"),
     ]:
-        with pytest.raises(error, match=message):
+        with pytest.raises(error, match=named):
             parse_encoder(text)
-    with pytest.raises(InputError, match="cannot load an encoder of class 'HashEncoder' by its description"):
+    with pytest.raises(InputError, match="'HashEncoder'"):
         rebuild(HashEncoder().describe(), "the store")
 
 
 @pytest.mark.filterwarnings("default")
-def test_neural_encoders_by_name_and_back(toy: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_neural_encoders_are_loaded_by_name(toy: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("sentence_transformers")
     from support.longformers import save_longformer
 
@@ -128,13 +128,13 @@ def test_neural_encoders_by_name_and_back(toy: Collection, tmp_path: Path, monke
     done = embed(toy, encoder, tmp_path / "s", rows_per_chunk=4)
     assert done.counts["texts"] == 15
     assert "tokens/s" in done.rates
-    with pytest.warns(TruncationWarning, match=r"^15 of 15 passages are longer than the encoder reads") as caught:
+    with pytest.warns(TruncationWarning, match=r"^15 of 15 passages .*max_length") as caught:
         embed(toy, parse_encoder(f"longformer('{folder}',max_length=4)"), tmp_path / "cut", rows_per_chunk=4)
     assert len([w for w in caught if issubclass(w.category, TruncationWarning)]) == 1
     store = EmbeddingStore(tmp_path / "s")
-    back = store.encoder()
-    assert isinstance(back, haybale.embeddings.LongformerEncoder)
-    np.testing.assert_array_equal(back.encode(["a cat"]), encoder.encode(["a cat"]))
+    loaded = store.encoder()
+    assert isinstance(loaded, LongformerEncoder)
+    np.testing.assert_array_equal(loaded.encode(["a cat"]), encoder.encode(["a cat"]))
     plain = parse_encoder(f"sentence-transformers:{folder}", passage_prompt="law: ")
     assert isinstance(plain, SentenceTransformerEncoder)
     with warnings.catch_warnings():
@@ -145,7 +145,7 @@ def test_neural_encoders_by_name_and_back(toy: Collection, tmp_path: Path, monke
     again = EmbeddingStore(tmp_path / "t").encoder()
     np.testing.assert_allclose(again.encode(["a cat"]), plain.encode(["a cat"]), atol=1e-6)
     save_longformer(folder, std=0.2, attention_window=8)  # other weights under the same name
-    with pytest.raises(StoreError, match="is not the one it was"):
+    with pytest.raises(StoreError, match=str(folder)):
         store.encoder()
 
 
@@ -158,5 +158,5 @@ assert not {"torch", "transformers"} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", code], check=True)
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(MissingExtraError, match=r'torch is not installed; pip install "haybale\[neural\]"'):
+    with pytest.raises(MissingExtraError, match=r'torch .* "haybale\[neural\]"'):
         parse_encoder("longformer:anything")

@@ -1,4 +1,4 @@
-"""A store whose shards are tasks holds what one writer would have written."""
+"""A store that is written in shards by tasks holds the same as a store of one writer."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def same(one: Path, other: Path) -> None:
+def assert_equal_stores(one: Path, other: Path) -> None:
     a, b = EmbeddingStore(one), EmbeddingStore(other)
     np.testing.assert_array_equal(a.vectors(), b.vectors())
     assert a.passage_ids.equals(b.passage_ids)
@@ -43,14 +43,14 @@ pytestmark = pytest.mark.filterwarnings(f"ignore:.*{EMPTY}")
 
 
 @pytest.mark.parametrize("backend", ["threading", "loky"])
-def test_shards_together_are_the_store_of_one_writer(folder: Path, tmp_path: Path, backend: str) -> None:
+def test_shards_equal_the_store_of_one_writer(folder: Path, tmp_path: Path, backend: str) -> None:
     embed(folder, HashEncoder(), tmp_path / "whole", rows_per_chunk=7)
-    with joblib.parallel_config(backend=backend, n_jobs=2), pytest.warns(UserWarning, match=EMPTY) as said:
+    with joblib.parallel_config(backend=backend, n_jobs=2), pytest.warns(UserWarning, match=EMPTY) as caught:
         done = embed_shards(folder, HashEncoder(), tmp_path / "shards", 3, rows_per_chunk=7)
-    assert backend == "threading" or len(said) == 1  # of three shards, once
+    assert backend == "threading" or len(caught) == 1  # all three shards give the same warning
     assert (done.passages, done.kept) == (60, 0)
-    same(tmp_path / "shards", tmp_path / "whole")
-    again = embed_shards(folder, HashEncoder(), tmp_path / "shards", rows_per_chunk=7)  # as many as there are
+    assert_equal_stores(tmp_path / "shards", tmp_path / "whole")
+    again = embed_shards(folder, HashEncoder(), tmp_path / "shards", rows_per_chunk=7)  # uses the three shards
     assert (again.passages, again.kept) == (0, 60)
 
 
@@ -60,7 +60,7 @@ def test_an_encoder_is_fitted_once_and_kept(folder: Path, tmp_path: Path, monkey
     real = LSAEncoder.fit
     monkeypatch.setattr(LSAEncoder, "fit", lambda self, texts: fits.append(1) or real(self, texts))
     embed_shards(folder, LSAEncoder(4), tmp_path / "shards", 2, rows_per_chunk=7, n_jobs=2)
-    same(tmp_path / "shards", tmp_path / "whole")
+    assert_equal_stores(tmp_path / "shards", tmp_path / "whole")
     query = ["the law on salt"]
     stores = [EmbeddingStore(tmp_path / name) for name in ("shards", "whole")]
     np.testing.assert_array_equal(*(store.encoder().encode(query) for store in stores))
@@ -68,11 +68,11 @@ def test_an_encoder_is_fitted_once_and_kept(folder: Path, tmp_path: Path, monkey
     chunk.unlink()
     assert embed_shards(folder, LSAEncoder(4), tmp_path / "shards", rows_per_chunk=7).passages == 7
     assert len(fits) == 1
-    with pytest.raises(StoreError, match="begun with the encoder n_components 4, now it is 5"):
+    with pytest.raises(StoreError, match=r"n_components 4, .* 5"):
         embed_shards(folder, LSAEncoder(5), tmp_path / "shards", rows_per_chunk=7)
     with (folder / "collection.tsv").open("a") as file:
         file.write("d90\tone more\n")
-    with pytest.raises(StoreError, match="the input has changed"):
+    with pytest.raises(StoreError, match=r"60 passages .* found 61"):
         embed_shards(folder, LSAEncoder(4), tmp_path / "shards", rows_per_chunk=7)
     assert not (tmp_path / "shards" / ".fitting").exists()
 
@@ -90,10 +90,8 @@ def test_a_worker_makes_its_encoder_once(folder: Path, tmp_path: Path) -> None:
     assert made == ["x", "y"]
 
 
-def test_a_task_waits_for_one_that_was_given_up_but_goes_on(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A worker that lost its connection, or its driver, writes its shard to the end."""
+def test_a_task_waits_for_another_writer(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that lost its connection or its driver still finishes its shard."""
     files = StoreFiles(tmp_path / "shards" / "shard-1-of-2")
     begun = threading.Event()
 
@@ -110,15 +108,15 @@ def test_a_task_waits_for_one_that_was_given_up_but_goes_on(
         other = pool.submit(write)
         begun.wait()
         monkeypatch.setattr(shards, "PATIENCE", 0.1)
-        with pytest.raises(StoreError, match=r"shard-1-of-2: process \d+ on .* is writing this store"):
+        with pytest.raises(StoreError, match=r"shard-1-of-2: process \d+"):
             call()
         monkeypatch.setattr(shards, "PATIENCE", 20.0)
         assert call().passages == 32
         other.result()
 
 
-def test_a_source_that_cannot_be_read_leaves_nothing_open(tmp_path: Path) -> None:
-    """No complaint of a writer that is closed too late: warnings are errors here."""
+def test_an_unreadable_source_leaves_no_file_open(tmp_path: Path) -> None:
+    """The garbage collector would warn about an open file, and warnings are errors here."""
     (tmp_path / "collection.tsv").write_text("d0\ttext\nno tab\n")
     with pytest.raises(FileFormatError, match=r"collection\.tsv, line 2"):
         embed_shards(tmp_path, HashEncoder(), tmp_path / "out", 2)
@@ -128,14 +126,14 @@ def test_a_source_that_cannot_be_read_leaves_nothing_open(tmp_path: Path) -> Non
 def test_errors(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="'n_shards' parameter of embed_shards"):
         embed_shards(folder, HashEncoder(), tmp_path / "shards", 0)
-    with pytest.raises(InputError, match="leave nothing for shard 2 of 2"):
+    with pytest.raises(InputError, match="shard 2 of 2"):
         embed_shards(folder, HashEncoder(), tmp_path / "few", 2)
     embed_shards(folder, HashEncoder(), tmp_path / "shards", 2, rows_per_chunk=7)
-    with pytest.raises(StoreError, match="begun with 2 shards, now it is 3"):
+    with pytest.raises(StoreError, match=r"2 shards.* n_shards=3"):
         embed_shards(folder, HashEncoder(), tmp_path / "shards", 3, rows_per_chunk=7)
     embed(folder, HashEncoder(), tmp_path / "whole")
-    with pytest.raises(OutputExistsError, match="holds a store without shards"):
+    with pytest.raises(OutputExistsError, match="whole"):
         embed_shards(folder, HashEncoder(), tmp_path / "whole", 2)
-    with pytest.raises(InputError, match="makes sparse vectors, which a store does not hold"):
+    with pytest.raises(InputError, match="TfidfEncoder"):
         embed_shards(folder, "tfidf", tmp_path / "sparse", 2)
     assert not (tmp_path / "sparse").exists()

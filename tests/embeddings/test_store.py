@@ -1,4 +1,4 @@
-"""The store: what is read is what was computed, what is damaged or does not fit is refused."""
+"""The embedding store returns what was computed, and refuses damaged or mismatched data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from haybale.errors import FileFormatError, InputError, OutputExistsError, Store
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A collection in GerDaLIR's layout; one document's passages do not stand side by side."""
+    """A collection in GerDaLIR's layout, in which the passages of document d0 are not consecutive."""
     folder = tmp_path / "laws"
     (folder / "queries").mkdir(parents=True)
     (folder / "qrels").mkdir()
@@ -39,7 +39,7 @@ def collection(folder: Path) -> Collection:
 
 @pytest.fixture
 def store(folder: Path, tmp_path: Path) -> Path:
-    with pytest.warns(UserWarning, match="1 passages of only whitespace were left out"):
+    with pytest.warns(UserWarning, match="1 passages of only whitespace"):
         embed(folder, HashEncoder(), tmp_path / "store", rows_per_chunk=8)
     return tmp_path / "store"
 
@@ -53,7 +53,7 @@ def test_rows_are_the_passages_vectors(store: Path, collection: Collection) -> N
     expected = HashEncoder().encode(collection.passages.texts.to_pylist())
     np.testing.assert_array_equal(opened.vectors_of(collection), expected)
     np.testing.assert_array_equal(opened.rows(np.array([100, 0, 17])), opened.vectors()[[100, 0, 17]])
-    with pytest.raises(InputError, match="rows lie between 0 and 100"):
+    with pytest.raises(InputError, match="0 and 100, found 101"):
         opened.rows(np.array([101]))
     manifest = json.loads((store / "manifest.json").read_text())
     assert manifest["encoder"] == HashEncoder().describe()
@@ -71,16 +71,16 @@ def test_float16_halves_the_store(tmp_path: Path, collection: Collection) -> Non
     assert (tmp_path / "half" / "vectors.zarr" / "c.0.0").stat().st_size == 8 * 8 * 2 + 4  # and a checksum
 
 
-def test_a_lost_and_a_damaged_chunk_are_named_and_computed_anew(store: Path, folder: Path) -> None:
+def test_lost_and_damaged_chunks_are_named_and_computed_again(store: Path, folder: Path) -> None:
     before, encoder = tree(store), HashEncoder()
     done = embed(folder, encoder, store, rows_per_chunk=8)
-    assert (done.passages, done.kept, encoder.calls) == (0, 101, 0)  # whole: nothing is
+    assert (done.passages, done.kept, encoder.calls) == (0, 101, 0)  # no chunk is missing
     chunk = store / "vectors.zarr" / "c.3.0"
     for damage in (b"", chunk.read_bytes()[:100], bytes([1]) + chunk.read_bytes()[1:], None):
         chunk.unlink() if damage is None else chunk.write_bytes(damage)
         opened = EmbeddingStore(store)
-        assert len(opened.rows(np.array([0, 99]))) == 2  # of other chunks
-        with pytest.raises(StoreError, match=r"c\.3\.0: chunk 3 of 13 is damaged .* run the embed command again"):
+        assert len(opened.rows(np.array([0, 99]))) == 2  # from other chunks
+        with pytest.raises(StoreError, match=r"c\.3\.0: chunk 3 of 13 .* embed"):
             opened.vectors()
         encoder = HashEncoder()
         assert embed(folder, encoder, store, rows_per_chunk=8).passages == 8
@@ -89,29 +89,29 @@ def test_a_lost_and_a_damaged_chunk_are_named_and_computed_anew(store: Path, fol
 
 
 @pytest.mark.filterwarnings("ignore:.*1 passages of only whitespace")
-@pytest.mark.parametrize("whole", [True, False])
-def test_a_chunk_is_of_its_store_and_its_place(store: Path, folder: Path, tmp_path: Path, whole: bool) -> None:
-    """Chunks that are exchanged, or another store's, each with a sound checksum, and even with their digests."""
+@pytest.mark.parametrize("with_digest", [True, False])
+def test_exchanged_chunks_are_detected(store: Path, folder: Path, tmp_path: Path, with_digest: bool) -> None:
+    """Chunks from another place or another store have valid checksums, and are detected even with their digests."""
     other, expected = tmp_path / "other", EmbeddingStore(store).vectors()
     embed(folder, HashEncoder("other"), other, rows_per_chunk=8)
     for here, there in (("1", store / "vectors.zarr" / "c.2.0"), ("3", other / "vectors.zarr" / "c.3.0")):
         (store / "vectors.zarr" / f"c.{here}.0").write_bytes(there.read_bytes())
-        if whole:
+        if with_digest:
             digest = (store if here == "1" else other) / "digests" / ("2" if here == "1" else "3")
             (store / "digests" / here).write_bytes(digest.read_bytes())
     for number in (1, 3):
-        with pytest.raises(StoreError, match=f"chunk {number} of 13 is damaged .another chunk, or another store's"):
+        with pytest.raises(StoreError, match=f"chunk {number} of 13 .*digest"):
             EmbeddingStore(store).read(number)
     embed(folder, HashEncoder(), store, rows_per_chunk=8)
     np.testing.assert_array_equal(EmbeddingStore(store).vectors(), expected)
 
 
-def test_damaged_and_lost_passages_are_written_anew(store: Path, folder: Path) -> None:
+def test_damaged_and_lost_passages_are_written_again(store: Path, folder: Path) -> None:
     before, path = tree(store), store / "passages.parquet"
     middle = len(before[path.name]) // 3
     for damage in (b"", before[path.name][:500], before[path.name][:middle] + b"xx" + before[path.name][middle + 2 :]):
         path.write_bytes(damage)
-        with pytest.raises(StoreError, match=r"passages\.parquet: damaged .* remove it and run the embed"):
+        with pytest.raises(StoreError, match=r"passages\.parquet"):
             EmbeddingStore(store).texts()
         path.unlink()
         with pytest.raises(StoreError, match=r"passages\.parquet is missing"):
@@ -123,36 +123,34 @@ def test_damaged_and_lost_passages_are_written_anew(store: Path, folder: Path) -
 
 def test_other_settings_and_other_input_are_refused(store: Path, folder: Path) -> None:
     before = tree(store)
-    for encoder, how, message in [
-        (HashEncoder("x"), {}, r"begun with encoder salt '', now it is 'x'"),
-        (HashEncoder(), {"dtype": "float16"}, "begun with dtype 'float32', now it is 'float16'"),
-        (HashEncoder(), {"rows_per_chunk": 9}, "begun with rows_per_chunk 8, now it is 9"),
-        (HashEncoder(), {"chunking": Chunking(2)}, "the input has changed since"),
+    for encoder, settings, named in [
+        (HashEncoder("x"), {}, "encoder salt '', .* 'x'"),
+        (HashEncoder(), {"dtype": "float16"}, "dtype 'float32', .* 'float16'"),
+        (HashEncoder(), {"rows_per_chunk": 9}, "rows_per_chunk 8, .* 9"),
+        (HashEncoder(), {"chunking": Chunking(2)}, "input .* 101 passages"),
     ]:
-        with pytest.raises(StoreError, match=message):
-            embed(folder, encoder, store, **{"rows_per_chunk": 8, **how})
+        with pytest.raises(StoreError, match=named):
+            embed(folder, encoder, store, **{"rows_per_chunk": 8, **settings})
     (folder / "collection.tsv").write_text("d0\tone passage\n")
     for _ in range(2):
-        with pytest.raises(StoreError, match=r"the input has changed since .*101 passages, now 1 "):
+        with pytest.raises(StoreError, match=r"input .* 101 passages .* found 1 "):
             embed(folder, HashEncoder(), store, rows_per_chunk=8)
         assert tree(store) == before
         (store / "passages.parquet").unlink(missing_ok=True)
-        before.pop("passages.parquet", None)  # not written from another input
+        before.pop("passages.parquet", None)  # the other input must not write it
 
 
-def test_what_is_no_store(tmp_path: Path, store: Path, folder: Path) -> None:
-    with pytest.raises(InputError, match="expected a store of embeddings"):
+def test_folders_without_a_finished_store(tmp_path: Path, store: Path, folder: Path) -> None:
+    with pytest.raises(InputError, match=r"store of embeddings.* manifest\.json"):
         EmbeddingStore(tmp_path / "nothing")
-    with pytest.raises(OutputExistsError, match=r"holds other files \(collection\.tsv\)"):
+    with pytest.raises(OutputExistsError, match=r"collection\.tsv"):
         embed(folder, HashEncoder(), folder)
     for content in ("{", "{}", '{"format": "haybale embeddings", "version": 9}'):
         (store / "manifest.json").write_text(content)
-        with pytest.raises(
-            InputError, match=r"manifest\.json.*: expected (JSON|the manifest of a store of embeddings)"
-        ):
+        with pytest.raises(InputError, match=r"manifest\.json"):
             EmbeddingStore(store)
     os.rename(store / "manifest.json", store / "building.json")
-    with pytest.raises(StoreError, match="not finished; run the same embed command again"):
+    with pytest.raises(StoreError, match="embed"):
         EmbeddingStore(store)
 
 
@@ -168,32 +166,32 @@ class Times(HashEncoder):
 def test_bad_settings_and_bad_vectors(tmp_path: Path, collection: Collection) -> None:
     bad: list[tuple[HashEncoder, dict[str, Any], str]] = [
         (HashEncoder(), {"dtype": "int8"}, "'dtype' parameter of embed"),
-        (HashEncoder(), {"shard": (3, 2)}, "i from 1 to n, found 3/2"),
+        (HashEncoder(), {"shard": (3, 2)}, "shard .* 3/2"),
         (HashEncoder(), {"rows_per_chunk": 0}, "'rows_per_chunk' parameter of embed"),
         (Times(np.eye(8) * np.nan), {}, r"Times\.encode: row 0 has NaN"),
-        (Times(np.ones((8, 16))), {}, r"Times\.encode: expected vectors of width 8, found 16"),
-        (Times(np.eye(8) * 1e9), {"dtype": "float16"}, "values beyond float16"),
+        (Times(np.ones((8, 16))), {}, r"Times\.encode: .* width 8, found 16"),
+        (Times(np.eye(8) * 1e9), {"dtype": "float16"}, "float16"),
     ]
-    for number, (encoder, how, message) in enumerate(bad):
-        with pytest.raises((InputError, VectorError), match=message):
-            embed(collection, encoder, tmp_path / str(number), **how)
+    for number, (encoder, settings, named) in enumerate(bad):
+        with pytest.raises((InputError, VectorError), match=named):
+            embed(collection, encoder, tmp_path / str(number), **settings)
 
 
 def test_shards_that_do_not_belong_together(collection: Collection, tmp_path: Path) -> None:
     embed(collection, HashEncoder(), tmp_path / "s", rows_per_chunk=8, shard=(1, 2))
-    with pytest.raises(StoreError, match=r"expected 2 shards, found \[1\]"):
+    with pytest.raises(StoreError, match=r"found \[\[1, 2\]\]"):
         EmbeddingStore(tmp_path / "s")
     embed(collection, HashEncoder("x"), tmp_path / "s", rows_per_chunk=8, shard=(2, 2))
-    with pytest.raises(StoreError, match="shards 1 and 2 do not belong together: encoder"):
+    with pytest.raises(StoreError, match="shard 2 has encoder"):
         EmbeddingStore(tmp_path / "s")
-    with pytest.raises(OutputExistsError, match=r"holds other files \(shard-1-of-2\)"):
+    with pytest.raises(OutputExistsError, match="shard-1-of-2"):
         embed(collection, HashEncoder(), tmp_path / "s")
     embed(collection, HashEncoder(), tmp_path / "whole")
-    with pytest.raises(OutputExistsError, match="holds a store without shards"):
+    with pytest.raises(OutputExistsError, match="whole"):
         embed(collection, HashEncoder(), tmp_path / "whole", shard=(1, 2))
 
 
-def test_dask_reads_it_as_it_is(store: Path, collection: Collection, tmp_path: Path) -> None:
+def test_dask_reads_the_store(store: Path, collection: Collection, tmp_path: Path) -> None:
     array = pytest.importorskip("dask.array")
     for i in (1, 2):
         embed(collection, HashEncoder(), tmp_path / "s", rows_per_chunk=8, shard=(i, 2))
@@ -211,22 +209,22 @@ def test_dask_reads_it_as_it_is(store: Path, collection: Collection, tmp_path: P
 def test_any_fsspec_address(collection: Collection, store: Path) -> None:
     url, memory = "memory://bucket/store", fsspec.filesystem("memory")
     memory.pipe_file("/bucket/store/.lock", b'{"process": 7, "host": "far"}')
-    with pytest.raises(StoreError, match=r"process 7 on far is writing this store; if it no longer runs, remove"):
+    with pytest.raises(StoreError, match=r"process 7 on far .*\.lock"):
         embed(collection, HashEncoder(), url, rows_per_chunk=8)
     memory.rm("/bucket/store/.lock")
     embed(collection, HashEncoder(), url, rows_per_chunk=8)
     opened = EmbeddingStore(url)
     np.testing.assert_array_equal(opened.vectors_of(collection), EmbeddingStore(store).vectors_of(collection))
     memory.rm("/bucket/store/vectors.zarr/c.5.0")
-    with pytest.raises(StoreError, match="chunk 5 of 13 is damaged"):
+    with pytest.raises(StoreError, match="chunk 5 of 13"):
         opened.vectors()
     assert embed(collection, HashEncoder(), url, rows_per_chunk=8).passages == 8
     np.testing.assert_array_equal(EmbeddingStore(url).vectors(), opened.vectors())
-    with pytest.raises(InputError, match="Protocol not known"):
+    with pytest.raises(InputError, match="nowhere://x"):
         EmbeddingStore("nowhere://x")
 
 
-def test_pieces_are_stored_and_mapped(collection: Collection, tmp_path: Path) -> None:
+def test_pieces_are_embedded(collection: Collection, tmp_path: Path) -> None:
     embed(collection, HashEncoder(), tmp_path / "s", chunking=Chunking(3, 2))
     opened = EmbeddingStore(tmp_path / "s")
     pieces = cut(collection, Chunking(**opened.manifest["input"]["chunking"]))
@@ -237,7 +235,7 @@ def test_pieces_are_stored_and_mapped(collection: Collection, tmp_path: Path) ->
         opened.vectors_of(collection)
 
 
-def test_what_a_store_declares_is_checked_before_anything_is_allocated(store: Path) -> None:
+def test_declared_sizes_are_checked_before_memory_is_allocated(store: Path) -> None:
     names = "manifest.json", "vectors.zarr/zarr.json"
     whole, array = (json.loads((store / name).read_text()) for name in names)
     for name, value in [("shard", [1, 10**13]), ("input", 3), ("encoder", None), ("rows_per_chunk", 10**13)]:
@@ -255,6 +253,6 @@ def test_what_a_store_declares_is_checked_before_anything_is_allocated(store: Pa
 
 @pytest.mark.filterwarnings("ignore:collection")
 def test_a_shard_without_passages_leaves_no_folder(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="leave nothing for shard 9 of 9"):
+    with pytest.raises(InputError, match="shard 9 of 9"):
         embed(folder, HashEncoder(), tmp_path / "new", rows_per_chunk=100, shard=(9, 9))
     assert not (tmp_path / "new" / "shard-9-of-9").exists()

@@ -1,4 +1,4 @@
-"""TF-IDF and LSA against scikit-learn's vectorisers and exact SVD; counted texts; files; bad input."""
+"""TF-IDF and LSA against scikit-learn's vectorisers and exact SVD; counted texts; saved encoders; bad input."""
 
 from __future__ import annotations
 
@@ -57,18 +57,18 @@ def test_rows_are_scikit_learns(texts: list[str], sublinear_tf: bool, min_df: in
 
 
 def test_lsa_is_tfidf_and_svd() -> None:
-    """The obvious way: scikit-learn's vectoriser and exact SVD, compared through cosines (signs are free)."""
+    """Against scikit-learn's vectoriser and exact SVD, by cosines, since the signs of components are arbitrary."""
     texts = ENGLISH[:6]
     vectorizer = TfidfVectorizer(analyzer=Analyzer("english").terms, min_df=2, sublinear_tf=True)
     expected = TruncatedSVD(3, algorithm="arpack", random_state=0).fit_transform(vectorizer.fit_transform(texts))
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
     vectors = LSAEncoder(3, min_df=2, n_iter=7).fit(texts).encode(texts)
     np.testing.assert_allclose(vectors @ vectors.T, expected @ expected.T, atol=1e-5)
-    assert LSAEncoder(500).fit(texts).encode(texts).shape[1] <= len(texts)  # cut to what the texts allow
+    assert LSAEncoder(500).fit(texts).encode(texts).shape[1] <= len(texts)
 
 
 def test_a_row_depends_on_its_text_alone(pydocs: Collection) -> None:
-    """Bit for bit, so that what a store holds does not depend on the order it was made in."""
+    """Bit for bit, so that a store does not depend on the order in which it was written."""
     texts = pydocs.passages.texts[:1500].to_pylist()
     for encoder in (TfidfEncoder(char_ngrams=(3, 4), min_df=3).fit(texts), LSAEncoder(70).fit(texts)):
         together = encoder.encode(texts)
@@ -76,7 +76,7 @@ def test_a_row_depends_on_its_text_alone(pydocs: Collection) -> None:
             np.testing.assert_array_equal(dense(together[chosen]), dense(encoder.encode([texts[i] for i in chosen])))
 
 
-def test_nothing_known_is_the_zero_row() -> None:
+def test_a_text_without_known_terms_has_the_zero_row() -> None:
     for make in BOTH:
         encoder = make().fit(ENGLISH)
         assert isinstance(encoder, Encoder)
@@ -84,30 +84,35 @@ def test_nothing_known_is_the_zero_row() -> None:
         assert encoder.encode([]).shape == (0, encoder.dim)
 
 
-def test_settings_that_make_no_encoder() -> None:
-    bad: list[tuple[dict[str, Any], str]] = [
+@pytest.mark.parametrize("encoder", [TfidfEncoder, LSAEncoder])
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
         ({"language": "klingon"}, "klingon"),
-        ({"sublinear_tf": 2}, "'sublinear_tf' parameter"),
-        ({"char_ngrams": (4, 3)}, "1 <= least <= greatest, found"),
-        ({"char_ngrams": (3,)}, "two sizes"),
-        ({"min_df": 99}, "no term occurs in 99 or more of the 7 texts"),
-    ]
-    for settings, message in bad:
-        for encoder in (TfidfEncoder(**settings), LSAEncoder(**settings)):
-            with pytest.raises((InputError, UnknownNameError), match=message):
-                encoder.fit(ENGLISH)
+        ({"sublinear_tf": 2}, "'sublinear_tf'"),
+        ({"char_ngrams": (4, 3)}, r"char_ngrams .*\(4, 3\)"),
+        ({"char_ngrams": (3,)}, "char_ngrams"),
+        ({"min_df": 99}, "min_df=99 of the 7 texts"),
+    ],
+)
+def test_bad_settings_are_refused(encoder: Any, settings: dict[str, Any], named: str) -> None:
+    with pytest.raises((InputError, UnknownNameError), match=named):
+        encoder(**settings).fit(ENGLISH)
+
+
+@pytest.mark.parametrize("name", ["n_components", "max_fit_texts", "n_iter", "random_state"])
+def test_bad_settings_of_lsa_are_refused(name: str) -> None:
+    with pytest.raises(InputError, match=f"'{name}' parameter of LSAEncoder"):
+        LSAEncoder(**{name: -1}).fit(ENGLISH)
 
 
 @pytest.mark.parametrize("make", BOTH)
 def test_bad_texts_are_refused(make: Any) -> None:
-    for texts, message in (([], "no texts"), ("one text", "single string"), (["a", 3], "text 1 is no string but int")):
-        with pytest.raises(InputError, match=message):
+    for texts, named in (([], "texts"), ("one text", "'one text'"), (["a", 3], "text 1 .*int")):
+        with pytest.raises(InputError, match=named):
             make().fit(texts)
-    with pytest.raises(InputError, match="text 1 of 2 is empty"):
+    with pytest.raises(InputError, match="text 1 of 2"):
         make().fit(ENGLISH).encode(["a", " "])
-    for name in ("n_components", "max_fit_texts", "n_iter", "random_state"):
-        with pytest.raises(InputError, match=f"'{name}' parameter of LSAEncoder"):
-            LSAEncoder(**{name: -1}).fit(ENGLISH)
 
 
 def test_lsa_fits_on_a_sample() -> None:
@@ -116,34 +121,35 @@ def test_lsa_fits_on_a_sample() -> None:
     assert part["fitted"] != LSAEncoder(4).fit(texts).describe()["fitted"]
     assert part == LSAEncoder(4, max_fit_texts=9).fit(iter(texts)).describe()
     counts = np.zeros(20)
-    for seed in range(2000):  # every text is as likely as any other
+    for seed in range(2000):  # every text has the same probability
         sample = lsa._sampled([str(i) for i in range(20)], 5, seed)
         counts[[int(text) for text in set(sample)]] += 1
     np.testing.assert_allclose(counts / 2000, 0.25, atol=0.05)
 
 
 @pytest.mark.parametrize("sublinear_tf", [True, False])
-def test_counts_are_weighed_as_their_texts(pydocs: Collection, sublinear_tf: bool) -> None:
-    """Bit for bit: fitted on passages or documents; counts of other texts, with another vocabulary, encoded."""
+def test_counts_give_the_vectors_of_their_texts(pydocs: Collection, sublinear_tf: bool) -> None:
+    """Bit for bit, fitted on passages or documents, and for counts with another vocabulary."""
     offsets = pydocs.passages.doc_offsets[:151]
     texts, documents = pydocs.passages.texts[: int(offsets[-1])].to_pylist(), pydocs.document_texts()[:150]
     queries = pydocs.queries.texts(np.arange(20))
-    counts, asked = (TermCounts.of(of, Analyzer("english")) for of in (texts, queries))
-    for own, own_texts in ((counts, texts), (counts.merged(offsets), documents)):
-        expected = TfidfEncoder(sublinear_tf=sublinear_tf).fit(own_texts)
-        found = TfidfEncoder(sublinear_tf=sublinear_tf).fit_counts(own)
+    counts, query_counts = (TermCounts.of(of, Analyzer("english")) for of in (texts, queries))
+    cases = [(counts, texts), (counts.merged(offsets), documents), (query_counts, queries)]
+    for fit_counts, fit_texts in cases[:2]:
+        expected = TfidfEncoder(sublinear_tf=sublinear_tf).fit(fit_texts)
+        found = TfidfEncoder(sublinear_tf=sublinear_tf).fit_counts(fit_counts)
         assert found.describe() == expected.describe()
-        for these, of_texts in ((counts, texts), (counts.merged(offsets), documents), (asked, queries)):
+        for these, of_texts in cases:
             left, right = found.tfidf_rows(these), expected.encode(of_texts)
             for part in ("data", "indices", "indptr"):
                 np.testing.assert_array_equal(getattr(left, part), getattr(right, part))
     for other in (TfidfEncoder(char_ngrams=(3, 3)), TfidfEncoder(language="german")):
-        with pytest.raises(InputError, match="counted by another analyzer"):
+        with pytest.raises(InputError, match="analyzer"):
             other.fit_counts(counts)
 
 
-def test_encoders_of_before(tmp_path: Path) -> None:
-    """Their manifests say whether words are counted, and name the analyzer whose language was guessed."""
+def test_encoders_of_earlier_versions_are_loaded(tmp_path: Path) -> None:
+    """Their manifests have a parameter ``words``, and the analyzer of the detected language."""
     known = TfidfEncoder(language="german").fit(GERMAN)
     known.save(tmp_path / "saved")
     path = tmp_path / "saved" / "manifest.json"
@@ -153,7 +159,7 @@ def test_encoders_of_before(tmp_path: Path) -> None:
         manifest["parameters"] = parameters | {"words": True, "char_ngrams": None} | more
         path.write_text(json.dumps(with_checksum(manifest)))
         if more:
-            with pytest.raises(FileFormatError, match="are read no more"):
+            with pytest.raises(FileFormatError, match="words="):
                 TfidfEncoder.load(tmp_path / "saved")
     loaded = TfidfEncoder.load(tmp_path / "saved")
     np.testing.assert_array_equal(*(dense(model.encode(["der Häuser Straßen"])) for model in (loaded, known)))
@@ -163,7 +169,7 @@ def test_encoders_of_before(tmp_path: Path) -> None:
 def test_a_function_as_analyzer(make: Any, tmp_path: Path) -> None:
     encoder = make(analyzer=str.split, min_df=1).fit(ENGLISH)
     assert "Dog" in encoder.vocabulary_
-    with pytest.raises(InputError, match="a function cannot be saved"):
+    with pytest.raises(InputError, match="function"):
         encoder.save(tmp_path / "function")
     assert not (tmp_path / "function").exists()
 
@@ -179,7 +185,7 @@ def test_a_saved_encoder_encodes_bit_for_bit(encoder: Any, tmp_path: Path) -> No
     assert loaded.describe() == encoder.describe()
     assert json.loads(json.dumps(loaded.describe()))["width"] == loaded.dim == rows[0].shape[1]
     assert loaded.get_params() == encoder.get_params()
-    with pytest.raises(OutputExistsError, match="exists and is not empty"):
+    with pytest.raises(OutputExistsError, match="saved"):
         encoder.save(tmp_path / "saved")
 
 
@@ -187,25 +193,25 @@ def _flipped(content: bytes) -> bytes:
     return content[:-1] + bytes([content[-1] ^ 1])
 
 
-def _odd(content: bytes) -> bytes:
+def _other_parameters(content: bytes) -> bytes:
     return json.dumps(with_checksum(json.loads(content) | {"parameters": {"n_dogs": 3}})).encode()
 
 
 @pytest.mark.parametrize(
-    ("name", "damage", "message"),
+    ("name", "damage", "named"),
     [
-        ("manifest.json", None, "saved encoder"),
-        ("manifest.json", lambda _: b"{", "expected JSON"),
-        ("manifest.json", lambda _: b"[]", "expected format 'haybale encoder', found None"),
-        ("manifest.json", lambda c: c.replace(b"TfidfEncoder", b"LSAEncoder"), "expected class 'TfidfEncoder', found"),
-        ("manifest.json", _odd, "parameters: .*n_dogs"),
-        ("vocabulary.parquet", None, "vocabulary.parquet: not found"),
-        ("tensors.safetensors", _flipped, "the SHA-256 differs"),
+        ("manifest.json", None, "saved"),
+        ("manifest.json", lambda _: b"{", r"manifest\.json.*JSON"),
+        ("manifest.json", lambda _: b"[]", r"manifest\.json.*'haybale encoder'"),
+        ("manifest.json", lambda c: c.replace(b"TfidfEncoder", b"LSAEncoder"), "class 'TfidfEncoder'"),
+        ("manifest.json", _other_parameters, r"manifest\.json.*n_dogs"),
+        ("vocabulary.parquet", None, r"vocabulary\.parquet"),
+        ("tensors.safetensors", _flipped, r"tensors\.safetensors.*SHA-256"),
     ],
 )
-def test_a_damaged_encoder_is_refused(name: str, damage: Any, message: str, tmp_path: Path) -> None:
+def test_a_damaged_encoder_is_refused(name: str, damage: Any, named: str, tmp_path: Path) -> None:
     TfidfEncoder().fit(ENGLISH).save(tmp_path / "saved")
     path = tmp_path / "saved" / name
     path.unlink() if damage is None else path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(FileFormatError, match=message):
+    with pytest.raises(FileFormatError, match=named):
         TfidfEncoder.load(tmp_path / "saved")

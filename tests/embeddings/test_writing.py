@@ -1,4 +1,4 @@
-"""Embedding under what befalls long jobs: a writer that is killed, a second one, a full disk; fitted encoders."""
+"""Writing a store when the writer is killed, another process writes, or the disk is full; fitted encoders."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from haybale.errors import InputError, StoreError
 
 N_CHUNKS, ROWS = 250, 4
 
-# Forks a writer for every line it reads, the seconds that it takes for a chunk; prints its process id, then its status.
+# For each line read, which holds the seconds for a chunk, forks a writer; prints its process id, then its exit status.
 NURSERY = """
 import os, sys
 from support.encoders import HashEncoder
@@ -74,8 +74,8 @@ def nursery(request: pytest.FixtureRequest, folder: Path, tmp_path: Path) -> Ite
 
 
 @pytest.mark.parametrize(("nursery", "kills"), [("embeddings", 25), ("interactions", 6)], indirect=["nursery"])
-def test_killed_over_and_over(request: Any, folder: Path, tmp_path: Path, nursery: Nursery, kills: int) -> None:
-    """Killed at random moments; the store at the end is that of an undisturbed run."""
+def test_killed_repeatedly(request: Any, folder: Path, tmp_path: Path, nursery: Nursery, kills: int) -> None:
+    """A store whose writers are killed at random moments ends equal to that of an undisturbed run."""
     whole, store, log, opens = tmp_path / "whole", tmp_path / "store", tmp_path / "log", EmbeddingStore
     if "interactions" in request.node.name:
         write(whole, 0, tmp_path / "undisturbed")
@@ -90,16 +90,16 @@ def test_killed_over_and_over(request: Any, folder: Path, tmp_path: Path, nurser
         pid = int(nursery.answer())
         time.sleep(rng.uniform(0, longest))
         if killed < kills:
-            with contextlib.suppress(ProcessLookupError):  # it was done before us
+            with contextlib.suppress(ProcessLookupError):  # it has ended already
                 os.kill(pid, signal.SIGKILL)
         status = int(nursery.answer())
         if status == 0:
             break
         assert status == -signal.SIGKILL
         killed += 1
-        longest += 0.01  # going over what is there takes longer each time
+        longest += 0.01  # checking the existing chunks takes longer each time
         with pytest.raises((StoreError, ValueError)):
-            opens(store)  # never taken for a whole one
+            opens(store)  # it is not finished
     assert killed >= 0.8 * kills
     assert tree(store) == tree(whole)
     computed = log.read_text().splitlines()
@@ -113,40 +113,34 @@ def test_a_second_writer_is_refused(folder: Path, tmp_path: Path, nursery: Nurse
     pid = int(nursery.answer())
     while not list(store.glob("digests/0")):
         time.sleep(0.01)
-    with pytest.raises(StoreError, match=rf"process {pid} on .* is writing this store"):
+    with pytest.raises(StoreError, match=f"process {pid} on "):
         embed(folder, HashEncoder(), store, rows_per_chunk=ROWS)
     os.kill(pid, signal.SIGKILL)
     assert int(nursery.answer()) == -signal.SIGKILL
-    assert embed(folder, HashEncoder(), store, rows_per_chunk=ROWS).kept > 0  # the dead hold no lock
+    assert embed(folder, HashEncoder(), store, rows_per_chunk=ROWS).kept > 0  # the lock was released
     assert not (store / ".lock").exists()
 
 
 def test_a_full_disk(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The system's error at the 40th chunk."""
+    """The disk is full at chunk 40, or already when the lock is taken."""
     write, store = VectorChunks.write, tmp_path / "s"
 
-    def fails(self: VectorChunks, number: int, rows: np.ndarray) -> None:
+    def fails(self: Any, number: int, rows: Any) -> None:
         if number == 40:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         write(self, number, rows)
 
     monkeypatch.setattr(VectorChunks, "write", fails)
-    with pytest.raises(StoreError, match="No space left on device; what is written is kept, run it again"):
+    with pytest.raises(StoreError, match="No space left on device"):
         embed(folder, HashEncoder(), store, rows_per_chunk=ROWS)
     assert not list(store.rglob("*.partial"))
     assert not (store / "manifest.json").exists()
     monkeypatch.undo()
     done = embed(folder, HashEncoder(), store, rows_per_chunk=ROWS)
     assert (done.kept, done.passages) == (40 * ROWS, N_CHUNKS * ROWS - 1 - 40 * ROWS)
-
-
-def test_no_room_for_the_lock(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr("haybale.embeddings.store_files._flock", full)
-    with pytest.raises(StoreError, match="s: No space left on device; what is written is kept"):
-        embed(folder, HashEncoder(), tmp_path / "s")
+    monkeypatch.setattr("haybale.embeddings.store_files._flock", lambda *_: fails(None, 40, None))
+    with pytest.raises(StoreError, match="No space left on device"):
+        embed(folder, HashEncoder(), tmp_path / "other")
 
 
 def test_lsa_is_fitted_once_and_kept(toy: Collection, tmp_path: Path) -> None:
@@ -158,16 +152,16 @@ def test_lsa_is_fitted_once_and_kept(toy: Collection, tmp_path: Path) -> None:
     np.testing.assert_array_equal(store.encoder().encode(["barking dogs"]), fitted.encode(["barking dogs"]))
     before = tree(tmp_path / "s")
     (tmp_path / "s" / "vectors.zarr" / "c.2.0").unlink()
-    embed(toy, LSAEncoder(4, min_df=1), tmp_path / "s", rows_per_chunk=4)  # not fitted anew: loaded
+    embed(toy, LSAEncoder(4, min_df=1), tmp_path / "s", rows_per_chunk=4)  # loads the fitted encoder
     embed(toy, fitted, tmp_path / "s", rows_per_chunk=4)
     assert tree(tmp_path / "s") == before
-    with pytest.raises(StoreError, match="begun with the encoder n_components 4, now it is 3"):
+    with pytest.raises(StoreError, match=r"n_components 4, .* 3"):
         embed(toy, LSAEncoder(3, min_df=1), tmp_path / "s", rows_per_chunk=4)
-    with pytest.raises(StoreError, match="begun with encoder fitted"):
+    with pytest.raises(StoreError, match="encoder fitted"):
         embed(toy, LSAEncoder(4, min_df=1).fit(texts[:9]), tmp_path / "s", rows_per_chunk=4)
 
 
-def test_an_encoder_whose_saving_was_cut_off(toy: Collection, tmp_path: Path) -> None:
+def test_saving_the_encoder_was_interrupted(toy: Collection, tmp_path: Path) -> None:
     store = tmp_path / "s"
     (store / ".encoder.123").mkdir(parents=True)
     (store / "encoder").mkdir()
@@ -185,8 +179,8 @@ def test_a_remote_store_keeps_its_encoder(toy: Collection) -> None:
     assert embed(toy, LSAEncoder(4, min_df=1), address).kept == 15
 
 
-def test_what_no_store_takes(toy: Collection, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="TfidfEncoder makes sparse vectors, which a store does not hold"):
+def test_bad_encoders_are_refused(toy: Collection, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="TfidfEncoder"):
         embed(toy, TfidfEncoder(min_df=1), tmp_path / "s")
-    with pytest.raises(InputError, match="shards need one fitted encoder"):
+    with pytest.raises(InputError, match=r"shards .* LSAEncoder"):
         embed(toy, LSAEncoder(4, min_df=1), tmp_path / "s", rows_per_chunk=2, shard=(1, 2))

@@ -1,4 +1,4 @@
-"""A Longformer trained through its own layers: gradients are those of transformers' own, and what is saved is one."""
+"""Training a Longformer through its own layers: gradients equal those of transformers, and the result is loadable."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from sentence_transformers import SentenceTransformer
 from support.longformers import WORDS, save_longformer, texts
 
 from haybale import CollectionBuilder, Engine, LongformerEncoder, train_encoder
+from haybale.embeddings.networks.longformer_model import _LINEAR, _NORM
 from haybale.errors import InputError
 from haybale.finetune.trainable_longformer import packed_model
 
@@ -29,19 +30,17 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 def test_gradients_are_those_of_transformers(saved: Path, pooling: str) -> None:
-    """Of texts within the window and beyond it, after the same texts were encoded."""
+    """For texts within and beyond the window, after the same texts were encoded."""
     from transformers import AutoTokenizer, LongformerModel
 
     given = texts([3, 5, 12, 12, 40, 90])
     encoder = LongformerEncoder(saved, pooling=pooling, device="cpu")
-    encoder.encode(given)  # which keeps weights and masks that know no gradient
+    encoder.encode(given)  # caches packed weights and masks, which have no gradient
     direction = torch.from_numpy(np.random.default_rng(0).normal(size=(len(given), encoder.dim))).float()
     model = packed_model(encoder)
     found = model(model.preprocess(given))["sentence_embedding"]
     (found * direction).sum().backward()
-    ours: dict[str, Any] = {}
-    for name, parameter in encoder.model.named_parameters():
-        ours[name] = parameter.grad
+    ours: dict[str, Any] = {name: parameter.grad for name, parameter in encoder.model.named_parameters()}
 
     standard = LongformerModel.from_pretrained(saved).eval()
     fast, multiple = AutoTokenizer.from_pretrained(saved), int(np.lcm.reduce(standard.config.attention_window))
@@ -61,20 +60,13 @@ def test_gradients_are_those_of_transformers(saved: Path, pooling: str) -> None:
 
     for name in ("word_embeddings", "position_embeddings", "token_type_embeddings"):
         close(ours.pop(name), f"embeddings.{name}.weight")
-    parts = {
-        "qkv": ("attention.self.query", "attention.self.key", "attention.self.value"),
-        "out": ("attention.output.dense",),
-        "up": ("intermediate.dense",),
-        "down": ("output.dense",),
-        "norm_attention": ("attention.output.LayerNorm",),
-        "norm_output": ("output.LayerNorm",),
-    }
+    parts = _LINEAR | {name: (source,) for name, source in _NORM.items()}
     for kind in ("weight", "bias"):
         close(ours.pop(f"norm.{kind}"), f"embeddings.LayerNorm.{kind}")
         for layer in range(3):
             for name, sources in parts.items():
                 mine = ours.pop(f"layers.{layer}.{name}.{kind}")
-                if (name, kind) == ("qkv", "bias"):  # that of the keys has none: softmax does not see it
+                if (name, kind) == ("qkv", "bias"):  # softmax ignores the bias of the keys, so its gradient is zero
                     mine, sources = torch.cat([mine[:32], mine[64:]]), (sources[0], sources[2])
                     theirs.pop(f"encoder.layer.{layer}.attention.self.key.bias")
                 close(mine, *(f"encoder.layer.{layer}.{source}.{kind}" for source in sources))
@@ -83,7 +75,7 @@ def test_gradients_are_those_of_transformers(saved: Path, pooling: str) -> None:
 
 
 def engine_of(n: int = 24) -> Engine:
-    """Queries of one word, which documents answer in another."""
+    """A collection in which each query and its relevant document have one rare word each, which differ."""
     builder = CollectionBuilder("words", language="english")
     for i in range(n):
         builder.add_document(f"d{i}", [f"{WORDS[2 * i]} common"])
@@ -92,10 +84,10 @@ def engine_of(n: int = 24) -> Engine:
     return Engine(builder.build())
 
 
-def test_a_trained_longformer_is_one(tmp_path: Path) -> None:
+def test_a_trained_longformer_can_be_loaded(tmp_path: Path) -> None:
     engine, saved = engine_of(), save_longformer(tmp_path / "saved", attention_window=[4, 4, 4])
-    how: dict[str, Any] = {"epochs": 30, "learning_rate": 3e-3, "frozen_layers": 0, "evaluations": 2, "device": "cpu"}
-    done = train_encoder(engine, str(saved), tmp_path / "out", match="bm25", held_out=0, **how)
+    settings: dict[str, Any] = {"epochs": 30, "learning_rate": 3e-3, "frozen_layers": 0, "evaluations": 2}
+    done = train_encoder(engine, str(saved), tmp_path / "out", match="bm25", held_out=0, device="cpu", **settings)
     assert done.history["loss"].iloc[-1] < 0.5 * done.history["loss"].iloc[1]
     encoder = LongformerEncoder(tmp_path / "out", device="cpu")
     queries, passages = engine.collection.queries.paragraphs.to_pylist(), engine.collection.passages.texts.to_pylist()
@@ -105,13 +97,13 @@ def test_a_trained_longformer_is_one(tmp_path: Path) -> None:
     assert ((before.encode(queries) @ before.encode(passages).T).argmax(1) == np.arange(24)).mean() < 0.3
     plain = SentenceTransformer(str(tmp_path / "out"), device="cpu")
     np.testing.assert_allclose(plain.encode(passages), encoder.encode(passages), atol=1e-5)
-    long = texts([20, 70])  # beyond the window
+    long = texts([20, 70])  # longer than the window
     np.testing.assert_allclose(plain.encode(long), encoder.encode(long), atol=1e-5)
-    with pytest.raises(InputError, match="a Longformer is trained as one tower"):
+    with pytest.raises(InputError, match="towers=1"):
         train_encoder(engine, str(saved), tmp_path / "two", towers=2, device="cpu")
 
 
-def test_weights_that_change_are_packed_anew(saved: Path) -> None:
+def test_changed_weights_are_packed_again(saved: Path) -> None:
     encoder = LongformerEncoder(saved, device="cpu")
     before = encoder.encode(["w1 w2"])
     with torch.no_grad():

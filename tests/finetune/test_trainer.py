@@ -1,4 +1,4 @@
-"""Tiny encoders trained: the loss by NumPy, what is learned, kept, resumed, chosen, left out and refused."""
+"""Training tiny encoders: loss, learning, resuming, checkpoint selection, held-out queries and errors."""
 
 from __future__ import annotations
 
@@ -52,22 +52,17 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> str:
     return save_bi_encoder(tmp_path_factory.mktemp("bert"))
 
 
-def weights(folder: Path | str) -> dict[str, np.ndarray]:
-    return {
-        path.as_posix(): value for path in Path(folder).rglob("*.safetensors") for value in [digest(load_file(path))]
-    }
-
-
-def digest(tensors: dict[str, np.ndarray]) -> np.ndarray:
-    return np.concatenate([tensors[name].ravel() for name in sorted(tensors)])
+def weights(folder: Path) -> np.ndarray:
+    tensors = [load_file(path) for path in sorted(folder.rglob("*.safetensors"))]
+    return np.concatenate([each[name].ravel() for each in tensors for name in sorted(each)])
 
 
 @pytest.mark.parametrize(("similarity", "scale"), [("cosine", 20.0), ("dot", 1.0)])
 @pytest.mark.parametrize("mini_batch_size", [None, 3])
-def test_the_loss_is_that_of_numpy(
+def test_the_loss_equals_numpy(
     engine: Engine, bert: str, similarity: str, scale: float, mini_batch_size: int | None
 ) -> None:
-    """And one by parts has the same gradients."""
+    """The loss in parts has the same gradients."""
     model = SentenceTransformer(bert, device="cpu")
     rows = training_pairs(engine).to_pylist()[:8]
     recipe = Recipe().changed(similarity=similarity, scale=scale, mini_batch_size=mini_batch_size)
@@ -89,8 +84,8 @@ def test_the_loss_is_that_of_numpy(
         np.testing.assert_allclose(found, plain, atol=1e-4 * max(1e-3, np.abs(plain).max()))
 
 
-def test_what_is_learned_by_heart_is_found(tmp_path: Path) -> None:
-    """64 pairs of texts that have nothing in common, labelled as passages."""
+def test_memorised_pairs_are_found(tmp_path: Path) -> None:
+    """64 pairs of texts without a common word, judged as passages."""
     words = ["".join(each) for each in itertools.product("bcdf", "aeiou", "lmnprst")]
     builder = CollectionBuilder("pairs", language="english")
     for i in range(64):
@@ -101,19 +96,20 @@ def test_what_is_learned_by_heart_is_found(tmp_path: Path) -> None:
     labels = pd.DataFrame({"query_id": [f"q{i}" for i in range(64)], "passage_id": passages.ids.to_pylist()})
     size = {"num_hidden_layers": 2, "hidden_size": 32, "initializer_range": 0.1}
     bert = save_bi_encoder(tmp_path / "bert", words, **size)
-    how: dict[str, Any] = {"held_out": 0, "batch_size": 64, "epochs": 40, "learning_rate": 0.01, "frozen_layers": 0}
-    done = train_encoder(engine, bert, tmp_path / "out", None, labels.assign(relevance=1), device="cpu", **how)
+    settings: dict[str, Any] = {"batch_size": 64, "epochs": 40, "learning_rate": 0.01, "frozen_layers": 0}
+    qrels = labels.assign(relevance=1)
+    done = train_encoder(engine, bert, tmp_path / "out", None, qrels, held_out=0, device="cpu", **settings)
     assert (done.n_pairs, done.step) == (64, 40)
     assert done.history["loss"].iloc[-1] < 0.3 < 3 < done.history["loss"].iloc[1]
 
-    def right(folder: Path | str) -> float:
-        model = SentenceTransformer(str(folder), device="cpu")  # plain sentence-transformers reads it
-        near = model.encode(queries, normalize_embeddings=True)
-        near = near @ model.encode(passages.texts.to_pylist(), normalize_embeddings=True).T
-        return float((near.argmax(axis=1) == np.arange(64)).mean())
+    def accuracy(folder: Path | str) -> float:
+        model = SentenceTransformer(str(folder), device="cpu")
+        cosines = model.encode(queries, normalize_embeddings=True)
+        cosines = cosines @ model.encode(passages.texts.to_pylist(), normalize_embeddings=True).T
+        return float((cosines.argmax(axis=1) == np.arange(64)).mean())
 
-    assert right(bert) < 0.2
-    assert right(tmp_path / "out") > 0.95
+    assert accuracy(bert) < 0.2
+    assert accuracy(tmp_path / "out") > 0.95
 
 
 KILLED = """
@@ -129,7 +125,7 @@ train_encoder(Engine(topic_collection()), sys.argv[1], sys.argv[2], epochs=3, **
 
 @pytest.fixture
 def one_thread() -> Iterator[None]:
-    """More add numbers in another order from one process to the next."""
+    """With several threads, the order of floating-point sums differs from process to process."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -137,7 +133,7 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_killed_it_goes_on_and_ends_with_the_same_weights(engine: Engine, bert: str, tmp_path: Path) -> None:
+def test_a_killed_training_resumes_and_gives_the_same_weights(engine: Engine, bert: str, tmp_path: Path) -> None:
     out, work = tmp_path / "out", tmp_path / "out.training"
     root = Path(__file__).parents[2]
     process = subprocess.Popen([sys.executable, "-c", KILLED, bert, str(out)], cwd=root, stderr=subprocess.DEVNULL)
@@ -146,63 +142,56 @@ def test_killed_it_goes_on_and_ends_with_the_same_weights(engine: Engine, bert: 
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
     assert not out.exists()
-    how: dict[str, Any] = SMALL | {"evaluations": 9, "epochs": 3}
-    with pytest.raises(StoreError, match="was begun with other recipe"):
-        train_encoder(engine, bert, out, **how | {"epochs": 2})
-    with pytest.raises(StoreError, match="was begun with other"):
-        train_encoder(engine, bert, out, **how, random_state=1)
-    (work / "checkpoint-9999").mkdir()  # which was being written
-    resumed = train_encoder(engine, bert, out, **how)
-    whole = train_encoder(engine, bert, tmp_path / "whole", **how)
+    settings: dict[str, Any] = SMALL | {"evaluations": 9, "epochs": 3}
+    with pytest.raises(StoreError, match=r"recipe \(epochs\)"):
+        train_encoder(engine, bert, out, **settings | {"epochs": 2})
+    with pytest.raises(StoreError, match=str(work)):
+        train_encoder(engine, bert, out, **settings, random_state=1)
+    (work / "checkpoint-9999").mkdir()  # incomplete
+    resumed = train_encoder(engine, bert, out, **settings)
+    whole = train_encoder(engine, bert, tmp_path / "whole", **settings)
     pd.testing.assert_frame_equal(resumed.history, whole.history)
     assert resumed.step == whole.step
     assert not work.exists()
-    for found, expected in zip(weights(out).values(), weights(tmp_path / "whole").values(), strict=True):
-        np.testing.assert_allclose(found, expected, atol=1e-3)
+    np.testing.assert_allclose(weights(out), weights(tmp_path / "whole"), atol=1e-3)
     with pytest.raises(OutputExistsError):
-        train_encoder(engine, bert, out, **how)
+        train_encoder(engine, bert, out, **settings)
 
 
-def test_queries_are_learned_from_set_aside_or_left_out(engine: Engine, bert: str, tmp_path: Path) -> None:
+def test_folds_and_held_out_queries(engine: Engine, bert: str, tmp_path: Path) -> None:
     collection = engine.collection
-    train = collection.split("train").queries
-    seen, left = [], []
+    train_ids = collection.queries.ids.take(collection.split("train").queries).to_pylist()
+    left_out = []
     for fold in range(2):
         out = tmp_path / str(fold)
         done = train_encoder(engine, bert, out, fold=(fold, 2), **SMALL | {"evaluations": 1})
-        facts = json.loads((out / "training.json").read_text())
-        assert not set(facts["trained_on"]) & set(facts["selected_on"])
-        assert len(facts["selected_on"]) >= 3  # a tenth of some 30 groups
-        seen.append({*facts["trained_on"], *facts["selected_on"]})
-        left.append({query for query in collection.queries.ids.take(train).to_pylist() if query not in seen[-1]})
-        assert trained_queries(SentenceTransformerEncoder(str(out), device="cpu")) == seen[-1]
-        assert facts["pairs"] == done.n_pairs
+        report = json.loads((out / "training.json").read_text())
+        assert not set(report["trained_on"]) & set(report["selected_on"])
+        assert len(report["selected_on"]) >= 3  # a tenth of about 30 groups
+        seen = {*report["trained_on"], *report["selected_on"]}
+        left_out.append(set(train_ids) - seen)
+        assert trained_queries(SentenceTransformerEncoder(str(out), device="cpu")) == seen
+        assert report["pairs"] == done.n_pairs
         card = (out / "README.md").read_text()
         assert f"{done.n_pairs:,} pairs" in card
         assert f"after step {done.step}" in card
-    judged = {
-        q
-        for q, relevant in zip(
-            collection.queries.ids.take(train).to_pylist(), collection.relevant_ids("train"), strict=True
-        )
-        if relevant
-    }
-    assert set.union(*left) >= judged
-    assert sum(map(len, left)) == len(train) + len(set(collection.queries.ids.take(train).to_pylist()) - judged)
+    judged = {query for query, ids in zip(train_ids, collection.relevant_ids("train"), strict=True) if ids}
+    assert set.union(*left_out) >= judged
+    assert sum(map(len, left_out)) == len(train_ids) + len(set(train_ids) - judged)
     own = dict(zip(collection.queries.ids.to_pylist(), collection.queries.own.tolist(), strict=True))
-    for part in left:  # queries of one document are in one fold
-        for query in part:
-            assert all(other in part for other, of in own.items() if of == own[query] >= 0 and other in judged)
+    for fold_ids in left_out:  # queries of one document are in one fold
+        for query in fold_ids:
+            assert all(other in fold_ids for other, of in own.items() if of == own[query] >= 0 and other in judged)
 
 
-def test_the_best_checkpoint_is_the_one_that_is_saved(engine: Engine, bert: str, tmp_path: Path) -> None:
-    how: dict[str, Any] = SMALL | {"evaluations": 5, "epochs": 4, "learning_rate": 0.02}
-    done = train_encoder(engine, bert, tmp_path / "out", **how)
+def test_the_best_checkpoint_is_saved(engine: Engine, bert: str, tmp_path: Path) -> None:
+    settings: dict[str, Any] = SMALL | {"evaluations": 5, "epochs": 4, "learning_rate": 0.02}
+    done = train_encoder(engine, bert, tmp_path / "out", **settings)
     history = done.history.iloc[1:]
     best = (history["Recall@100"] + history["nDCG@10"] / 1000).idxmax()
     assert done.step == history["step"].loc[best]
-    facts = json.loads((tmp_path / "out" / "training.json").read_text())
-    rows = engine.collection.query_numbers(sorted(facts["selected_on"]))
+    report = json.loads((tmp_path / "out" / "training.json").read_text())
+    rows = engine.collection.query_numbers(sorted(report["selected_on"]))
     numbers = [list(engine.collection.split("train").queries).index(row) for row in rows]
     training = Training.of(engine)
     part = Training(training.batch.take(numbers), [training.relevant[row] for row in numbers])
@@ -210,39 +199,36 @@ def test_the_best_checkpoint_is_the_one_that_is_saved(engine: Engine, bert: str,
     found = Selection(part, 20_000, 0).evaluate(encoder)
     assert found["nDCG@10"] == pytest.approx(history["nDCG@10"].loc[best], abs=1e-6)
     assert encoder.model.max_seq_length == 64
-    thin = Selection(part, 30, 0)
-    assert thin.collection.n_documents < engine.collection.n_documents
-    assert {doc for ids in part.relevant for doc in ids} <= set(thin.collection.doc_ids.to_pylist())
+    sample = Selection(part, 30, 0)
+    assert sample.collection.n_documents < engine.collection.n_documents
+    assert {doc for ids in part.relevant for doc in ids} <= set(sample.collection.doc_ids.to_pylist())
 
 
-def test_layers_that_are_frozen_stay_and_adapters_are_merged(engine: Engine, tmp_path: Path) -> None:
+def test_frozen_layers_are_not_trained_and_adapters_are_merged(engine: Engine, tmp_path: Path) -> None:
     bert = save_bi_encoder(tmp_path / "bert", num_hidden_layers=2)
     before = load_file(Path(bert) / "model.safetensors")
     train_encoder(engine, bert, tmp_path / "frozen", **SMALL | {"frozen_layers": 1})
-    for name in ("lora", "again"):  # adapters begin with the same weights
+    for name in ("lora", "again"):  # adapters have the same initial weights
         train_encoder(engine, bert, tmp_path / name, **SMALL | {"lora_rank": 2})
-    np.testing.assert_array_equal(
-        *(digest(load_file(tmp_path / name / "model.safetensors")) for name in ("lora", "again"))
-    )
+    np.testing.assert_array_equal(weights(tmp_path / "lora"), weights(tmp_path / "again"))
     frozen, adapted = (load_file(tmp_path / name / "model.safetensors") for name in ("frozen", "lora"))
     assert before.keys() == frozen.keys() == adapted.keys()
-    moved = {name for name in before if not np.array_equal(before[name], frozen[name])}
-    assert moved
-    assert all(name.startswith("encoder.layer.1.") for name in moved)
+    trained = {name for name in before if not np.array_equal(before[name], frozen[name])}
+    assert trained
+    assert all(name.startswith("encoder.layer.1.") for name in trained)
     changed = {name for name in before if not np.array_equal(before[name], adapted[name])}
     assert {name.rpartition(".")[2] for name in changed} == {"weight"}
     assert not any("embeddings" in name or "Norm" in name for name in changed)
-    for name in changed:  # of rank 2
+    for name in changed:  # the difference has rank 2
         values = np.linalg.svd(adapted[name] - before[name], compute_uv=False)
         assert values[2:].max(initial=0) < 1e-5 < values[0]
-    again = SentenceTransformer(str(tmp_path / "lora"), device="cpu")
-    assert again.encode(["abc"]).shape == (1, 16)
-    with pytest.raises(InputError, match="has 2 layers, all 2 would stay"):
+    assert SentenceTransformer(str(tmp_path / "lora"), device="cpu").encode(["abc"]).shape == (1, 16)
+    with pytest.raises(InputError, match=r"frozen_layers .* found 2"):
         train_encoder(engine, bert, tmp_path / "none", **SMALL | {"frozen_layers": 2})
 
 
 def test_the_recipe_of_the_paper(engine: Engine, bert: str, tmp_path: Path) -> None:
-    """Two towers read [CLS]; each learns, and engines know which is for what."""
+    """Two towers with [CLS] pooling are trained, and engines use the right one for queries and passages."""
     parm = RECIPES["parm"]
     assert (parm.batch_size, parm.epochs, parm.learning_rate, parm.per_paragraph) == (22, 40, 2e-5, 20)
     assert (parm.towers, parm.pooling, parm.similarity) == (2, "cls", "dot")
@@ -255,41 +241,41 @@ def test_the_recipe_of_the_paper(engine: Engine, bert: str, tmp_path: Path) -> N
     assert not np.allclose(passage, query, atol=1e-6)
     first = torch.nn.functional.normalize(start.encode(text, output_value="token_embeddings")[0][0], dim=0).numpy()
     for found in (passage, query):
-        assert 0 < np.abs(found - first).max() < 0.1  # a little off from what both were
+        assert 0 < np.abs(found - first).max() < 0.1  # close to the common initial vector
     plain = SentenceTransformer(str(tmp_path / "out"), device="cpu")
     np.testing.assert_allclose(plain.encode_query(text, normalize_embeddings=True), query, atol=1e-6)
     assert trained_queries(Engine(engine.collection, encoder=encoder).encoder)
 
 
-def test_what_is_refused(engine: Engine, bert: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_input_is_refused(engine: Engine, bert: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "out"
     engine.encoder.save(tmp_path / "tfidf")
-    for how, message in (
-        ({"encoder": "tfidf"}, "cannot be trained; give a neural one"),
-        ({"encoder": str(tmp_path / "tfidf")}, "cannot be trained; give a neural one"),
-        ({"recipe": "huge"}, "unknown recipe 'huge'; known: small, gpu, parm"),
-        ({"speed": 3}, "unknown parameter of a recipe 'speed'"),
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    for settings, named in (
+        ({"encoder": "tfidf"}, "'tfidf'"),
+        ({"encoder": str(tmp_path / "tfidf")}, str(tmp_path)),
+        ({"recipe": "huge"}, "'huge'.* small, gpu, parm"),
+        ({"speed": 3}, "recipe 'speed'"),
         ({"epochs": 0}, "'epochs' parameter of Recipe"),
-        ({"pairs": training_pairs(engine).drop_columns("group")}, "'group' is missing"),
+        ({"pairs": training_pairs(engine).drop_columns("group")}, "'group'"),
     ):
-        monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-        with pytest.raises(InputError, match=message):
-            train_encoder(engine, **{"encoder": bert, "out": out} | SMALL | how)
+        with pytest.raises(InputError, match=named):
+            train_encoder(engine, **{"encoder": bert, "out": out} | SMALL | settings)
     one = CollectionBuilder("one", language="english")
     one.add_document("a", ["dogs bark"])
     one.add_document("b", ["cats bark"])
     one.add_query("q", ["dogs"], split="train")
     one.add_judgement("train", "q", "a")
     alone = Engine(one.build(), encoder="lsa(n_components=1)")
-    with pytest.raises(InputError, match="expected pairs of at least two query documents"):
+    with pytest.raises(InputError, match="pairs"):
         train_encoder(alone, bert, out, match="bm25", **SMALL)
     assert not out.exists()
     assert not list(tmp_path.glob("*.training"))
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(MissingExtraError, match=r'pip install "haybale\[train\]"'):
+    with pytest.raises(MissingExtraError, match=r"haybale\[train\]"):
         train_encoder(engine, bert, out, **SMALL)
 
 
-def test_a_plan_is_the_whole_training(engine: Engine) -> None:
+def test_the_plan_depends_on_the_random_state(engine: Engine) -> None:
     pairs = training_pairs(engine)
     assert plan_batches(pairs, 8, 2, 3) == plan_batches(pairs, 8, 2, 3) != plan_batches(pairs, 8, 2, 4)

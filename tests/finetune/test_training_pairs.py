@@ -1,4 +1,4 @@
-"""Pairs from judgements against slow loops; and that what is relevant is a negative nowhere, in a batch neither."""
+"""Training pairs against slow loops; relevant documents never provide negatives, neither in a row nor in a batch."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def own_of(collection: Collection, query: str) -> str | None:
 
 @pytest.mark.parametrize("match", ["bm25", "vectors"])
 @pytest.mark.parametrize(("per_paragraph", "per_document"), [(1, None), (2, 3), (None, 2)])
-def test_paragraphs_go_with_their_best_passages(
+def test_paragraphs_are_paired_with_their_best_passages(
     engine: Engine, match: str, per_paragraph: int | None, per_document: int | None
 ) -> None:
-    how: dict[str, Any] = {"per_paragraph": per_paragraph, "per_document": per_document, "match": match}
-    table = training_pairs(engine, negatives="none", **how)
+    settings: dict[str, Any] = {"per_paragraph": per_paragraph, "per_document": per_document, "match": match}
+    table = training_pairs(engine, negatives="none", **settings)
     found: dict[str, list[tuple[str, str]]] = {}
     for row in table.to_pylist():
         found.setdefault(row["query_id"], []).append((row["anchor"], row["positive"]))
@@ -59,8 +59,8 @@ def test_paragraphs_go_with_their_best_passages(
                     known = dict(zip(hits.passages[0].tolist(), hits.scores[0].tolist(), strict=True))
                     values = {row: known.get(row, 0.0) for row in rows}
                 else:
-                    near = (engine.encoder.encode([paragraph]) @ engine.passages.vectors.T).toarray()[0]
-                    values = {row: float(near[row]) for row in rows}
+                    cosines = (engine.encoder.encode([paragraph]) @ engine.passages.vectors.T).toarray()[0]
+                    values = {row: float(cosines[row]) for row in rows}
                 best = sorted(rows, key=lambda row, values=values: -values[row])[:per_paragraph]
                 scored += [(values[row], i, row) for row in best if values[row] > 0]
             scored.sort(key=lambda each: -each[0])
@@ -73,7 +73,7 @@ WORDS = [f"w{i}" for i in range(12)]
 
 @st.composite
 def collections(draw: Any) -> Collection:
-    """A few documents and queries of few words, some of which come from one document, some judged their own."""
+    """A small collection in which queries may share their own document, or be judged relevant to it."""
     text = st.lists(st.sampled_from(WORDS), min_size=1, max_size=5).map(" ".join)
     builder = CollectionBuilder("drawn", language="english")
     documents = [f"d{i}" for i in range(draw(st.integers(3, 7)))]
@@ -97,16 +97,16 @@ def collections(draw: Any) -> Collection:
     batch_size=st.integers(2, 6),
     seed=st.integers(0, 3),
 )
-def test_what_is_relevant_is_a_negative_nowhere(
+def test_relevant_documents_never_provide_negatives(
     collection: Collection, negatives: str, n_negatives: int, skip: int, n_pairs: int | None, batch_size: int, seed: int
 ) -> None:
     engine = Engine(collection, encoder=TfidfEncoder(min_df=1), language="english")
-    how: dict[str, Any] = {"negatives": negatives, "n_negatives": n_negatives, "skip": skip, "n_pairs": n_pairs}
+    options: dict[str, Any] = {"negatives": negatives, "n_negatives": n_negatives, "skip": skip, "n_pairs": n_pairs}
     try:
-        table = training_pairs(engine, **how, random_state=seed)
+        table = training_pairs(engine, **options, random_state=seed)
     except InputError:
         reject()
-    assert table.equals(training_pairs(engine, **how, random_state=seed))
+    assert table.equals(training_pairs(engine, **options, random_state=seed))
     own = {query: own_of(collection, query) for query in collection.queries.ids.to_pylist()}
     same = {query: {other for other in own if other == query or own[other] == own[query] is not None} for query in own}
     forbidden = {
@@ -155,19 +155,18 @@ def test_hard_negatives_are_first_hits(engine: Engine) -> None:
     assert not other.equals(table)
 
 
-def test_each_query_document_has_its_share(engine: Engine) -> None:
+def test_pairs_and_batches_are_even_over_query_documents(engine: Engine) -> None:
     whole, some = training_pairs(engine), training_pairs(engine, n_pairs=90)
     counts = [pd.Series(table.column("group").to_numpy()).value_counts() for table in (whole, some)]
     assert len(some) == 90
-    least = counts[1].min()
-    assert all(counts[1][group] in (least, least + 1, counts[0][group]) for group in counts[1].index)
-    spread = plan_batches(whole, 8, 3)
-    rows = [row for batch in spread for row in batch]
-    assert max(np.bincount(rows)) <= 3  # once an epoch
+    smallest = counts[1].min()
+    assert all(counts[1][group] in (smallest, smallest + 1, counts[0][group]) for group in counts[1].index)
+    rows = [row for batch in plan_batches(whole, 8, 3) for row in batch]
+    assert max(np.bincount(rows)) <= 3  # at most once in each epoch
     assert len(rows) > 2 * len(whole)
     halves = np.array_split(np.array([whole.column("group")[row].as_py() for row in rows[: len(rows) // 3]]), 2)
-    group = int(counts[0].index[0])  # the largest
-    early, late = ((half == group).sum() for half in halves)
+    largest = int(counts[0].index[0])
+    early, late = ((half == largest).sum() for half in halves)
     assert abs(int(early) - int(late)) <= 2
 
 
@@ -180,8 +179,8 @@ def test_marked_paragraphs_and_labels_of_passages(engine: Engine) -> None:
         assert (word in row["anchor"]) == marked
     ids = collection.passages.ids.to_pylist()[:3]
     labels = pd.DataFrame({"query_id": ["train1", "train1", "dev0"], "passage_id": ids})
-    asked = collection.queries.take(collection.query_numbers(["train1", "dev0"]))
-    table = training_pairs(engine, asked, labels.assign(relevance=1))
+    queries = collection.queries.take(collection.query_numbers(["train1", "dev0"]))
+    table = training_pairs(engine, queries, labels.assign(relevance=1))
     texts = collection.passages.texts.to_pylist()[:3]
     pairs = {(row["query_id"], row["anchor"], row["positive"]) for row in table.to_pylist()}
     expected = {
@@ -194,32 +193,27 @@ def test_marked_paragraphs_and_labels_of_passages(engine: Engine) -> None:
         assert set(row["forbidden"]).isdisjoint(row["documents"][1:])
 
 
-def refused(message: str, collection: Collection, **how: Any) -> None:
-    with pytest.raises(InputError, match=message):
-        training_pairs(Engine(collection, encoder=TfidfEncoder(min_df=1), language="english"), **how)
-
-
-def collection_of(own: str | None, relevant: dict[str, int], text: str = "dogs bark") -> Collection:
+def small_engine(own: str | None, relevant: dict[str, int]) -> Engine:
     builder = CollectionBuilder("two", language="english")
     builder.add_document("a", ["dogs bark", "dogs sleep"])
     builder.add_document("b", ["cats sleep"])
-    builder.add_query("q", [text], own=own, split="train")
+    builder.add_query("q", ["dogs bark"], own=own, split="train")
     for doc, grade in relevant.items():
         builder.add_judgement("train", "q", doc, grade)
-    return builder.build()
+    return Engine(builder.build(), encoder=TfidfEncoder(min_df=1), language="english")
 
 
-def test_what_is_refused(engine: Engine) -> None:
-    refused("no query has a relevant document", collection_of(None, {"a": 0}))
-    refused("only its own document", collection_of("a", {"a": 1}))
-    refused("'q': every document is relevant or its own", collection_of("b", {"a": 1}))
-    refused("no paragraph of a query has a term in common", collection_of(None, {"b": 1}))
-    assert len(training_pairs(Engine(collection_of("b", {"a": 1}), language="english"), negatives="none")) == 2
-    for how, message in (
-        ({"negatives": "hard"}, "negatives"),
-        ({"per_paragraph": 0}, "per_paragraph"),
-        ({"n_pairs": -1}, "n_pairs"),
-        ({"queries": "nothing"}, "unknown split"),
+def test_bad_judgements_and_settings_are_refused(engine: Engine) -> None:
+    for own, relevant, named in (
+        (None, {"a": 0}, "none of 1"),
+        ("a", {"a": 1}, "none of 1"),
+        ("b", {"a": 1}, "'q'"),
+        (None, {"b": 1}, "match='bm25'"),
     ):
-        with pytest.raises(InputError, match=message):
-            training_pairs(engine, **how)
+        with pytest.raises(InputError, match=named):
+            training_pairs(small_engine(own, relevant))
+    assert len(training_pairs(small_engine("b", {"a": 1}), negatives="none")) == 2
+    settings: dict[str, Any] = {"negatives": "hard", "per_paragraph": 0, "n_pairs": -1, "queries": "nothing"}
+    for name, value in settings.items():
+        with pytest.raises(InputError, match="split" if name == "queries" else name):
+            training_pairs(engine, **{name: value})
