@@ -247,16 +247,21 @@ def _negatives(
                 "use negatives='none'"
             )
     for row, (query, paragraph, positive) in enumerate(track(pairs.tolist(), "drawing negatives", len(pairs))):
-        excluded = {texts[positive].as_py(), batch.queries.paragraphs[paragraph].as_py()}
-        hits = hard.get(paragraph, np.empty(0, dtype=np.int64))
-        chosen = [each for each in rng.permutation(hits).tolist() if texts[each].as_py() not in excluded][:n]
-        for _ in range(100 * n):  # bounded, since all passages may have an excluded text
+        used = {texts[positive].as_py(), batch.queries.paragraphs[paragraph].as_py()}
+        hits = rng.permutation(hard.get(paragraph, np.empty(0, dtype=np.int64))).tolist()
+        chosen: list[int] = []
+        for attempt in range(len(hits) + 100 * n):  # bounded, since few passages may have texts of their own
             if len(chosen) == n:
                 break
-            document = int(rng.choice(allowed[query]))
-            other = int(rng.integers(*passages.doc_offsets[document : document + 2]))
-            if other not in chosen and texts[other].as_py() not in excluded:
+            if attempt < len(hits):
+                other = hits[attempt]
+            else:
+                document = int(rng.choice(allowed[query]))
+                other = int(rng.integers(*passages.doc_offsets[document : document + 2]))
+            text = texts[other].as_py()
+            if text not in used:
                 chosen.append(other)
+                used.add(text)
         if len(chosen) < n:
             raise InputError(f"query {batch.ids[query]!r} needs {n} different negatives, but has {len(chosen)}")
         drawn[row] = chosen
