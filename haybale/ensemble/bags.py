@@ -20,35 +20,20 @@ STRATEGIES = ("queries", "rows", "regions")
 _MAX_SHARE = 1.5  # the largest cell of `regions`, relative to an even share of the queries
 
 
-def draw_bags(
-    rows: CandidateRows,
-    strategy: str,
-    n_bags: int,
-    overlap: float,
-    rows_per_bag: int | None,
-    random_state: int | None,
-    queries: Matrix,
-    groups: Ints,
-) -> list[Ints]:
-    """Return the bags of :func:`make_bags`, each cut to ``rows_per_bag`` rows; warn of bags without a relevant row."""
-    first, *others = map(np.random.default_rng, np.random.SeedSequence(random_state).spawn(n_bags + 1))
-    bags = make_bags(rows, strategy, n_bags, overlap, first, queries, groups)
-    if empty := sum(not rows.label[bag].any() for bag in bags):
-        message = f"{empty} of {n_bags} bags have no relevant row and predict about 0; use fewer bags or more queries"
-        warnings.warn(message, stacklevel=4)
-    return [thinned(rows, bag, rows_per_bag, rng) for bag, rng in zip(bags, others, strict=True)]
-
-
 def make_bags(
     rows: CandidateRows,
     strategy: str,
     n_bags: int,
     overlap: float,
-    rng: np.random.Generator,
+    random_state: int | None,
     queries: Matrix | None = None,
     groups: Ints | None = None,
+    rows_per_bag: int | None = None,
 ) -> list[Ints]:
     """Return the row numbers of each bag, ascending; with the strategy ``rows``, some are repeated.
+
+    Raises :class:`InputError` for fewer queries (or rows, or groups) than bags and for an overlap above n_bags - 1, and
+    warns of bags without a relevant row.
 
     Parameters
     ----------
@@ -65,11 +50,14 @@ def make_bags(
         cell.
     n_bags, overlap : int, float
         As in the module's documentation.
-    rng : numpy.random.Generator
+    random_state : int or None
+        Seed.
     queries : (m, d), optional
         Query vectors, for ``"regions"``.
     groups : (m,) int, optional
         Group of each query; the strategy ``"queries"`` then divides whole groups.
+    rows_per_bag : int, optional
+        Maximum size of a bag; see :func:`thinned`.
     """
     if overlap > n_bags - 1:
         raise InputError(f"overlap must be at most n_bags - 1 = {n_bags - 1}, found {overlap}")
@@ -81,19 +69,25 @@ def make_bags(
         kind = "rows" if strategy == "rows" else "queries" if n == len(distinct) else "groups of queries"
         raise InputError(f"n_bags={n_bags} needs at least {n_bags} {kind}, found {n}")
     size = max(1, round(n * (1 + overlap) / n_bags))
+    rng, *of_bags = map(np.random.default_rng, np.random.SeedSequence(random_state).spawn(n_bags + 1))
     if strategy == "rows":
-        return [np.sort(rng.integers(n, size=size)) for _ in range(n_bags)]
-    if strategy == "regions":
-        assert queries is not None
-        members = _regions(queries[distinct], n_bags, overlap, rng)
+        bags = [np.sort(rng.integers(n, size=size)) for _ in range(n_bags)]
     else:
-        members = []
-        for part in np.array_split(rng.permutation(n), n_bags):
-            others = np.setdiff1d(np.arange(n), part)
-            extra = rng.choice(others, size=max(0, min(n, size) - len(part)), replace=False)
-            members.append(np.flatnonzero(np.isin(group, np.concatenate((part, extra)))))
-    ends = np.append(starts[1:], len(rows))
-    return [np.concatenate([np.arange(starts[q], ends[q]) for q in chosen]) for chosen in members]
+        if strategy == "regions":
+            assert queries is not None
+            members = _regions(queries[distinct], n_bags, overlap, rng)
+        else:
+            members = []
+            for part in np.array_split(rng.permutation(n), n_bags):
+                others = np.setdiff1d(np.arange(n), part)
+                extra = rng.choice(others, size=max(0, min(n, size) - len(part)), replace=False)
+                members.append(np.flatnonzero(np.isin(group, np.concatenate((part, extra)))))
+        ends = np.append(starts[1:], len(rows))
+        bags = [np.concatenate([np.arange(starts[q], ends[q]) for q in chosen]) for chosen in members]
+    if empty := sum(not rows.label[bag].any() for bag in bags):
+        message = f"{empty} of {n_bags} bags have no relevant row and predict about 0; use fewer bags or more queries"
+        warnings.warn(message, stacklevel=4)
+    return [thinned(rows, bag, rows_per_bag, each) for bag, each in zip(bags, of_bags, strict=True)]
 
 
 def _regions(vectors: Matrix, n_bags: int, overlap: float, rng: np.random.Generator) -> list[Ints]:

@@ -16,7 +16,7 @@ device, the tiles are computed by array operations.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -83,14 +83,15 @@ class Points:
 
     def precise(self) -> Points:
         """Return the points in float64."""
-        with self.device.current():
-            return Points(*(None if part is None else part.astype(np.float64) for part in (self.dense, self.sparse)))
+        return self._map(lambda part: part.astype(np.float64))
 
     def to(self, device: Device) -> Points:
         """Return the points on a device, without a copy if they are already on it."""
-        if device == self.device:
-            return self
-        return Points(*(None if part is None else to_device(part, device) for part in (self.dense, self.sparse)))
+        return self if device == self.device else self._map(lambda part: to_device(part, device))
+
+    def _map(self, function: Callable[[Any], Any]) -> Points:
+        with self.device.current():
+            return Points(*(None if part is None else function(part) for part in (self.dense, self.sparse)))
 
     @cached_property
     def norms(self) -> Any:
@@ -106,10 +107,8 @@ class Points:
 
     def take(self, rows: Any) -> Points:
         """Return the rows with the given numbers (an array of either library) or in a slice."""
-        if not isinstance(rows, slice):
-            rows = to_device(rows, self.device)
-        with self.device.current():
-            return Points(*(None if part is None else part[rows] for part in (self.dense, self.sparse)))
+        rows = rows if isinstance(rows, slice) else to_device(rows, self.device)
+        return self._map(lambda part: part[rows])
 
     @cached_property
     def _columns(self) -> Any:

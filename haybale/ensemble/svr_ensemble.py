@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from haybale.device import device_of, to_device, to_numpy
 from haybale.ensemble.bagging import solve_bags
-from haybale.ensemble.bags import STRATEGIES, draw_bags, out_of_bag_weights, seen_by
+from haybale.ensemble.bags import STRATEGIES, make_bags, out_of_bag_weights, seen_by
 from haybale.ensemble.expansion import BagWeights
 from haybale.ensemble.kernel import Pairs, Points
 from haybale.ensemble.model_files import load_model, save_model
@@ -293,8 +293,8 @@ class SVREnsemble:
                 found = f"{given.min()}..{given.max()}"
                 raise InputError(f"candidate rows: {name} numbers must lie in 0..{size - 1}, found {found}")
         problem, used_q, used_p = self._problem(index, vectors, rows, features)
-        sizes = self.n_bags, self.overlap, self.rows_per_bag
-        bags = draw_bags(rows, self.strategy, *sizes, self.random_state, vectors, groups)
+        sizes = self.n_bags, self.overlap, self.random_state
+        bags = make_bags(rows, self.strategy, *sizes, vectors, groups, self.rows_per_bag)
         duals = solve_bags(problem, bags, find_solver(self.solver), self.n_jobs, self.memory_budget)
         self.support_, support_q, support_p = Support.of(problem, bags, duals)
         self.support_.check_precision(problem, duals)

@@ -19,14 +19,6 @@ from haybale.errors import DeviceError
 KINDS = ["dense", "sparse", "both"]
 
 
-def test_the_kernel_is_a_product() -> None:
-    rng = np.random.default_rng(0)
-    q, p = rng.normal(size=(9, 4)).astype(np.float32), rng.normal(size=(9, 4)).astype(np.float32)
-    both = np.concatenate([q, p], axis=1)
-    np.testing.assert_allclose(gram(Points(both)), gram(Points(q)) * gram(Points(p)), atol=1e-6)
-    np.testing.assert_allclose(kernel_tile(Points(both), Points(both)), rbf(both, both), atol=5e-6)
-
-
 @settings(max_examples=20, deadline=None)
 @given(n=st.integers(1, 90), tile=st.sampled_from([7, 32, 1024]), seed=st.integers(0, 99), kind=st.sampled_from(KINDS))
 def test_a_gram_matrix_is_exact_and_symmetric_for_all_tile_sizes(n: int, tile: int, seed: int, kind: str) -> None:

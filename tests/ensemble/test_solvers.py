@@ -1,22 +1,105 @@
-"""Solvers by name, and problems that are rejected."""
+"""The table of solvers, and cuML, for which a double follows its documentation."""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.svm import SVR
 from support.problems import moved, problem
 
+from haybale.device import device_of, to_device, to_numpy
 from haybale.ensemble import SOLVERS
+from haybale.ensemble import cuml as module
+from haybale.ensemble.cuml import cuml_takes, solve_cuml
 from haybale.ensemble.solvers import find_solver
-from haybale.errors import InputError, UnknownNameError
+from haybale.errors import InputError, MissingExtraError, UnknownNameError
 
 
-def test_the_sklearn_solver_accepts_vectors_on_the_device(cupy: Any) -> None:
-    posed = problem(0, 30)
-    np.testing.assert_array_equal(SOLVERS["sklearn"](moved(posed)).coef, SOLVERS["sklearn"](posed).coef)
+class _CumlSVR:
+    """The part of cuml.svm.SVR that haybale uses: float32 arrays, and a kernel matrix in Fortran order."""
+
+    where = "cpu"
+
+    def __init__(self, *, kernel, gamma, C, epsilon, tol, max_iter, output_type) -> None:
+        assert (kernel, gamma) == ("precomputed", 1.0)
+        assert output_type == ("numpy" if self.where == "cpu" else "cupy")
+        self._model = SVR(kernel=kernel, gamma=gamma, C=C, epsilon=epsilon, tol=tol, max_iter=max_iter)
+
+    def fit(self, x, y, sample_weight=None):
+        assert x.dtype == y.dtype == sample_weight.dtype == np.float32
+        assert x.flags.f_contiguous
+        devices = {device_of(array) for array in (x, y, sample_weight)}
+        assert [device.kind for device in devices] == [self.where]
+        device = devices.pop()
+        x, y, sample_weight = (to_numpy(array) for array in (x, y, sample_weight))
+        self._model.fit(x.astype(np.float64), y, sample_weight=sample_weight)
+        self.support_ = to_device(self._model.support_.astype(np.int32), device)
+        self.dual_coef_ = to_device(self._model.dual_coef_.astype(np.float32), device)
+        self.intercept_ = to_device(self._model.intercept_.astype(np.float32), device)
+        self.n_iter_ = np.array([7])
+        return self
+
+
+@pytest.fixture
+def cuml(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    package, svm = ModuleType("cuml"), ModuleType("cuml.svm")
+    package.svm, svm.SVR = svm, _CumlSVR  # type: ignore[attr-defined]
+    package.__version__ = "26.10.00"  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "cuml", package)
+    monkeypatch.setitem(sys.modules, "cuml.svm", svm)
+    return package
+
+
+@pytest.mark.parametrize("features", [False, True])
+def test_on_the_host_and_on_a_device(
+    cuml: ModuleType, cupy_double: Any, monkeypatch: pytest.MonkeyPatch, features: bool
+) -> None:
+    """The kernel matrix, labels and weights are on the device of the vectors; the result is a NumPy array."""
+    posed = problem(0, 40, features)
+    expected, kernel = SOLVERS["sklearn"](posed), posed.gram()
+    found = solve_cuml(posed)
+    assert found.n_iter == 7
+    np.testing.assert_allclose(
+        kernel @ found.coef + found.intercept, kernel @ expected.coef + expected.intercept, atol=1e-4
+    )
+    monkeypatch.setattr(_CumlSVR, "where", "cuda")
+    for solver in ("cuml", "auto"):
+        there = SOLVERS[solver](moved(posed))
+        assert there.n_iter == 7
+        np.testing.assert_allclose(there.coef, found.coef, atol=1e-3)
+
+
+def test_cuml_is_not_used_beyond_its_limits(
+    cuml: ModuleType, cupy_double: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    posed = problem(0, 40)
+    for name, limit in (("_INDEXABLE", 40 * 40 - 1), ("_OLDEST", (27, 0))):
+        with monkeypatch.context() as patch:
+            assert cuml_takes(posed)
+            patch.setattr(module, name, limit)
+            assert not cuml_takes(posed)
+            there = SOLVERS["auto"](moved(posed))
+            assert there.n_working_sets > 0
+    monkeypatch.setattr(module, "_INDEXABLE", 40 * 40 - 1)
+    with pytest.raises(InputError, match=r"46,340 rows .* 40 rows"):
+        solve_cuml(posed)
+    with pytest.raises(InputError, match="40 rows"):
+        solve_cuml(problem(0, 40, memory_budget=6000))
+
+
+def test_a_missing_or_old_cuml_is_reported(cuml: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    cuml.__version__ = "25.12.00"  # type: ignore[attr-defined]
+    with pytest.raises(InputError, match=r"26\.02 .* 25\.12\.00"):
+        solve_cuml(problem(0, 10))
+    monkeypatch.setitem(sys.modules, "cuml", None)
+    with pytest.raises(MissingExtraError, match=r"haybale\[gpu\]"):
+        solve_cuml(problem(0, 10))
+    assert not cuml_takes(problem(0, 10))
 
 
 def test_bad_problems_and_solvers_are_rejected() -> None:

@@ -1,4 +1,4 @@
-"""Sparse vectors in the aggregations and in the ensemble, compared with dense copies of them."""
+"""The ensemble on sparse vectors, compared with dense copies of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from support.worlds import world
 
 from haybale.ensemble import SVREnsemble, pair_features
 from haybale.errors import InputError, VectorError
-from haybale.retrieval import PassageIndex, Vectors, rank_documents
+from haybale.retrieval import PassageIndex
 from haybale.vectors import normalized_sparse
 
 
@@ -23,18 +23,6 @@ def sparse_world(seed: int = 0):
     ids = {"doc_ids": index.doc_ids}
     both = PassageIndex(passages, index.doc_offsets, **ids), PassageIndex(passages.toarray(), index.doc_offsets, **ids)
     return both, (queries, queries.toarray()), relevant
-
-
-@pytest.mark.parametrize("name", ["maxp", "vrrf"])
-def test_aggregations(name: str) -> None:
-    indexes, queries, _ = sparse_world()
-    hits, offsets = indexes[0].search(queries[0], 15), np.array([0, 3, 3, 10, 40])
-    found = [
-        rank_documents(index, hits, list("abcd"), name, offsets, vectors=Vectors(index.vectors, vectors)).to_frame()
-        for index, vectors in zip(indexes, queries, strict=True)
-    ]
-    np.testing.assert_allclose(found[0].score, found[1].score, rtol=1e-5, atol=1e-7)
-    assert set(found[0].query_id) == {"a", "c", "d"}
 
 
 @pytest.mark.parametrize(

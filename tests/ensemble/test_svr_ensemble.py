@@ -14,8 +14,8 @@ from support.problems import rbf
 from support.worlds import candidates_with_features, features, world
 
 from haybale import PassageIndex
-from haybale.ensemble import CandidateRows, SVREnsemble, candidate_rows, expansion
-from haybale.ensemble.bags import draw_bags
+from haybale.ensemble import CandidateRows, SVREnsemble, candidate_rows
+from haybale.ensemble.bags import make_bags
 from haybale.errors import InputError
 from haybale.retrieval import Hits
 
@@ -40,51 +40,16 @@ def test_one_bag_predicts_like_sklearns_svr(gamma, standardize: bool) -> None:
     np.testing.assert_allclose(scores[rows.query, rows.passage], expected, atol=2e-4)
 
 
-def test_mean_and_votes_are_computed_from_the_bags(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compare with predictions computed bag by bag and row by row, for several tile sizes."""
+def test_votes_and_the_padding_of_candidates() -> None:
     index, queries, relevant = world(1)
     ensemble = SVREnsemble(5, k=12, gamma=(2.0, 1.0), threshold=0.3, min_votes=2).fit(index, queries, relevant)
-    support = ensemble.support_
     passages = index.search(queries, 20).passages
     passages[3, 15:] = -1
-    predictions = np.zeros((5, *passages.shape))
-    # Undo the scaling of the support vectors.
-    halves = zip(
-        (support.queries, support.passages), (ensemble.spaces_.query[0], ensemble.spaces_.passage[0]), strict=True
-    )
-    plain_q, plain_p = (half.dense / scaling.factor + scaling.shift for half, scaling in halves)
-    queries_of_rows, passages_of_rows = plain_q[support.query], plain_p[support.passage]
-    for bag in range(5):
-        part = slice(support.offsets[bag], support.offsets[bag + 1])
-        for i, query in enumerate(queries):
-            kq = np.exp(-2.0 * np.sum((query - queries_of_rows[part]) ** 2, axis=1))
-            for j, passage in enumerate(index.vectors[passages[i]]):
-                kp = np.exp(-np.sum((passage - passages_of_rows[part]) ** 2, axis=1))
-                predictions[bag, i, j] = support.coef[part] @ (kq * kp) + support.intercept[bag]
-    real = passages >= 0
-    for batch, tile, memory in ((1024, 2048, 2**28), (7, 16, 2000)):
-        monkeypatch.setattr(expansion, "_PASSAGES", batch)
-        monkeypatch.setattr(expansion, "_SUPPORT", tile)
-        monkeypatch.setattr(expansion, "_MEMORY", memory)
-        scores = ensemble.score_candidates(queries, passages)
-        np.testing.assert_allclose(scores[real], predictions.mean(axis=0)[real], atol=1e-5)
-        assert np.isneginf(scores[~real]).all()
-        clear = real & (np.abs(predictions - 0.3) > 1e-4).all(axis=0)
-        votes = ensemble.votes(queries, passages)
-        np.testing.assert_array_equal(votes[clear], (predictions > 0.3).sum(axis=0)[clear])
-        assert not votes[~real].any()
-        np.testing.assert_array_equal(ensemble.relevant(queries, passages), votes >= 2)
-
-
-def test_a_score_does_not_depend_on_the_other_pairs_of_the_call() -> None:
-    index, queries, relevant = world()
-    ensemble = SVREnsemble(3, k=10).fit(index, queries, relevant)
-    assert ensemble.support_.expansion.is_small
-    passages = np.arange(1, 61).reshape(20, 3)
-    together = ensemble.score_candidates(queries[:20], passages)
-    for i in range(20):
-        alone = ensemble.score_candidates(queries[i : i + 1], passages[i : i + 1, ::-1])
-        np.testing.assert_allclose(alone[0, ::-1], together[i], rtol=0, atol=1e-7)
+    votes, scores = ensemble.votes(queries, passages), ensemble.score_candidates(queries, passages)
+    np.testing.assert_array_equal(np.isneginf(scores), passages < 0)
+    assert not votes[passages < 0].any()
+    assert len(np.unique(votes)) > 2
+    np.testing.assert_array_equal(ensemble.relevant(queries, passages), votes >= 2)
 
 
 def test_models_and_scores_do_not_depend_on_the_thread() -> None:
@@ -157,32 +122,50 @@ def test_the_injected_protocol_does_not_rank() -> None:
 
 
 def test_bad_input_is_rejected() -> None:
-    index, queries, relevant = world()
-    broken = queries.copy()
-    broken[2, 1] = np.nan
-    few = {"candidates": index.search(queries[:3], 5)}
+    index, queries, relevant, candidates, features = candidates_with_features()
+    broken, wrong = queries.copy(), features.copy()
+    broken[2, 1], wrong[3, 2, 1] = np.nan, np.nan
+    few, twice = index.search(queries[:3], 5), np.arange(40) % 2
+    eta = {"eta": 1.0}
     for vectors, labels, settings, given, message in (
         (queries[:, :3], relevant, {}, {}, "query_vectors: .* 6, found 3"),
         (broken, relevant, {}, {}, "row 2 has NaN"),
         (queries, relevant[1:], {}, {}, "relevant .* 40 .* 39"),
         (queries, [["zz"], *relevant[1:]], {}, {}, "'zz'"),
         (queries, [[] for _ in queries], {}, {}, "'relevant'"),
-        (queries, relevant, {}, few, "candidates .* 40 .* 3"),
+        (queries, relevant, {}, {"candidates": few}, "candidates .* 40 .* 3"),
         (queries, relevant, {}, {"query_ids": ["q"]}, "query_ids .* 40 .* 1"),
+        (queries, relevant, {}, {"groups": twice[1:]}, r"groups .*\(40,\), found \(39,\)"),
+        (queries, relevant, {"n_bags": 3}, {"groups": twice}, "n_bags=3 .* groups of queries, found 2"),
         (queries, relevant, {"n_bags": 50}, {}, "n_bags=50 .* queries, found 40"),
         (queries, relevant, {"n_bags": 0}, {}, "'n_bags'"),
         (queries, relevant, {"overlap": 2.5}, {}, "overlap .* 2.5"),
         (queries, relevant, {"gamma": (1.0, -1.0)}, {}, "'gamma'"),
         (queries, relevant, {"threshold": np.inf}, {}, "'threshold'"),
         (queries, relevant, {"solver": "libsvm"}, {}, "'libsvm'"),
+        (queries, relevant, eta, {"candidates": candidates}, "eta=1.0 .* features"),
+        (queries, relevant, eta, {"features": features}, "candidates"),
+        (
+            queries,
+            relevant,
+            eta,
+            {"candidates": candidates, "features": features[:, :3]},
+            r"\(40, 12\), .* \(40, 3, 2\)",
+        ),
+        (queries, relevant, eta, {"candidates": candidates, "features": wrong}, "query 3, candidate 2"),
     ):
         with pytest.raises(InputError, match=message):
             SVREnsemble(**({"n_bags": 2, "k": 5} | settings)).fit(index, vectors, labels, **given)
-    fitted = SVREnsemble(2, k=5).fit(index, queries, relevant)
+    rows = candidate_rows("end-to-end", candidates, relevant, index, queries)
+    with pytest.raises(InputError, match=r"eta=1.0 .* features"):
+        SVREnsemble(2, eta=1.0).fit_rows(index, queries, rows)
+    fitted = SVREnsemble(2, k=5, eta=1.0).fit(index, queries, relevant, candidates=candidates, features=features)
     with pytest.raises(InputError, match=r"passages .* 1 .* 2"):
         fitted.score_candidates(queries[:1], np.zeros((2, 3), dtype=int))
-    with pytest.raises(InputError):
-        fitted.rank(queries[:2], ["q"])
+    with pytest.raises(InputError, match="features"):
+        fitted.rank(queries, [str(i) for i in range(40)])
+    with pytest.raises(InputError, match=r"2 features .* 1$"):
+        fitted.score_candidates(queries, candidates.passages, features[:, :, :1])
 
 
 def test_out_of_bag_scores_that_do_not_exist_are_rejected(tmp_path: Path) -> None:
@@ -194,6 +177,9 @@ def test_out_of_bag_scores_that_do_not_exist_are_rejected(tmp_path: Path) -> Non
     for wrong in ([1, 40], [0.5, 1], [1]):
         with pytest.raises(InputError, match=r"query_numbers .* 2 integers from -1 to 39"):
             one.out_of_bag_scores(np.array(wrong), queries[:2], passages)
+    grouped = SVREnsemble(2, k=5, overlap=0, strategy="rows").fit(index, queries, relevant, groups=np.zeros(40))
+    with pytest.raises(InputError, match="1 of 1 queries"):
+        grouped.out_of_bag_scores(np.array([4]), queries[[4]], [[3]])
     one.save(tmp_path / "model")
     with pytest.raises(InputError, match="'seen_'"):
         SVREnsemble.load(tmp_path / "model", index).out_of_bag_scores(np.array([1, 2]), queries[:2], passages)
@@ -214,8 +200,8 @@ def test_fit_rows_on_the_rows_of_fit_gives_the_same_model() -> None:
 
 
 def bags_of(ensemble: SVREnsemble, rows: CandidateRows, vectors: np.ndarray, groups: np.ndarray) -> list[np.ndarray]:
-    sizes = ensemble.n_bags, ensemble.overlap, ensemble.rows_per_bag
-    return draw_bags(rows, ensemble.strategy, *sizes, ensemble.random_state, vectors, groups)
+    sizes = ensemble.n_bags, ensemble.overlap, ensemble.random_state
+    return make_bags(rows, ensemble.strategy, *sizes, vectors, groups)
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -305,17 +291,6 @@ def by_bag(ensemble: SVREnsemble, queries: np.ndarray, passages: np.ndarray, fea
     return ensemble.support_.bags(pairs).reshape(*passages.shape, -1)
 
 
-def test_groups_are_checked() -> None:
-    index, queries, relevant = world()
-    with pytest.raises(InputError, match=r"groups .*\(40,\), found \(39,\)"):
-        SVREnsemble(2, k=5).fit(index, queries, relevant, groups=np.zeros(39, dtype=int))
-    with pytest.raises(InputError, match=r"n_bags=3 .* groups of queries, found 2"):
-        SVREnsemble(3, k=5).fit(index, queries, relevant, groups=np.arange(40) % 2)
-    one = SVREnsemble(2, k=5, overlap=0, strategy="rows").fit(index, queries, relevant, groups=np.zeros(40))
-    with pytest.raises(InputError, match="1 of 1 queries"):
-        one.out_of_bag_scores(np.array([4]), queries[[4]], [[3]])
-
-
 @pytest.mark.parametrize("noise", [0.0, 1e-14])
 def test_a_feature_without_variance_in_training_is_not_magnified(noise: float) -> None:
     """For example, the score of similar queries, if no two training queries are similar."""
@@ -325,25 +300,3 @@ def test_a_feature_without_variance_in_training_is_not_magnified(noise: float) -
     expected = ensemble.score_candidates(queries, candidates.passages, features)
     features[..., 1] = 1
     np.testing.assert_allclose(ensemble.score_candidates(queries, candidates.passages, features), expected, atol=1e-5)
-
-
-def test_features_are_checked() -> None:
-    index, queries, relevant, candidates, features = candidates_with_features()
-    broken = features.copy()
-    broken[3, 2, 1] = np.nan
-    ensemble, rows = SVREnsemble(2, eta=1.0), candidate_rows("end-to-end", candidates, relevant, index, queries)
-    for given, message in (
-        ({"candidates": candidates}, "eta=1.0 .* features"),
-        ({"features": features}, "candidates"),
-        ({"candidates": candidates, "features": features[:, :3]}, r"features .* \(40, 12\), .* \(40, 3, 2\)"),
-        ({"candidates": candidates, "features": broken}, "query 3, candidate 2"),
-    ):
-        with pytest.raises(InputError, match=message):
-            ensemble.fit(index, queries, relevant, **given)
-    with pytest.raises(InputError, match=r"eta=1.0 .* features"):
-        ensemble.fit_rows(index, queries, rows)
-    ensemble.fit(index, queries, relevant, candidates=candidates, features=features)
-    with pytest.raises(InputError, match="features"):
-        ensemble.rank(queries, [str(i) for i in range(40)])
-    with pytest.raises(InputError, match=r"2 features .* 1$"):
-        ensemble.score_candidates(queries, candidates.passages, features[:, :, :1])
