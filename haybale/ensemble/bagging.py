@@ -41,11 +41,11 @@ def solve_bags(
     memory_budget : float, optional
         Bytes for all bags solved at the same time; on a cluster, for each task. Default: half of the memory.
     """
-    shared, alone = shares_memory(), dask_client() is None
+    shared, local = shares_memory(), dask_client() is None
     if memory_budget is None:
-        memory_budget = problem.device.half_of_memory() if alone else memory_per_task(n_jobs)
+        memory_budget = problem.device.half_of_memory() if local else memory_per_task(n_jobs)
     groups, jobs, budget = _group_bags(problem, bags, memory_budget), count_jobs(n_jobs), memory_budget
-    if alone:  # all tasks share the memory of one machine
+    if local:  # all tasks share the memory of one machine
         each = [problem.gram_bytes(bag) for bag in bags]
         if not shared:  # a process holds the matrices of its group, and as much again for the bag that it solves
             each = [problem.gram_bytes(np.concatenate([bags[i] for i in g])) * min(2, len(g)) for g in groups]
