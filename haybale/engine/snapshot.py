@@ -85,8 +85,8 @@ class Snapshot(Documents):
         self.all_documents = reduce(Collection.extended, (segment.texts.whole for segment in segments))
         self._kept: Ints | None = None  # numbers of the documents that are not removed; None for all
         if self.removed:
-            gone = self.all_documents.document_numbers(self.removed)
-            self._kept = np.setdiff1d(np.arange(self.all_documents.n_documents), gone)
+            numbers = self.all_documents.document_numbers(self.removed)
+            self._kept = np.setdiff1d(np.arange(self.all_documents.n_documents), numbers)
             if not np.diff(self.all_documents.passages.doc_offsets)[self._kept].any():
                 n = len(self.removed)
                 raise InputError(f"an engine needs a document with a passage: {n} removals leave none; remove fewer")

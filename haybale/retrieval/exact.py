@@ -49,13 +49,13 @@ class ExactSearch:
         excluded = to_device(excluded, self.device)
         rows = xp.flatnonzero(queries.any(axis=1))
         while len(rows):
-            found, rough, exact, bound = self._propose(queries[rows], depth)
+            found, proposed, exact, bound = self._propose(queries[rows], depth)
             exact = xp.where(self._doc_of[found] == excluded[rows][:, None], np.float32(-np.inf), exact)
             passages[rows], scores[rows] = select(exact, k, found)
             if depth == n:
                 break
             # A passage that was not proposed scores at most the worst proposal plus twice the error bound.
-            rows = rows[scores[rows, -1] <= rough.min(axis=1) + 2 * bound]
+            rows = rows[scores[rows, -1] <= proposed.min(axis=1) + 2 * bound]
             depth = min(n, 2 * depth)
         return passages, scores
 
@@ -66,9 +66,9 @@ class ExactSearch:
         lengths = xp.sqrt((queries.astype(np.float64) ** 2).sum(axis=1))
         # Each product may lose up to 2^-126 by underflow.
         bound = backend.error(width) * lengths * self._max_length + width * 2.0**-126
-        found, rough = backend.propose(queries, self.vectors, depth)
+        found, proposed = backend.propose(queries, self.vectors, depth)
         exact = self._inner_products(queries, found)
-        if backend.is_checked and bool((xp.abs(rough - exact) > 2 * bound[:, None]).any()):
+        if backend.is_checked and bool((xp.abs(proposed - exact) > 2 * bound[:, None]).any()):
             self.backend = tiles_on(self.device)
             warnings.warn(
                 f"index backend {backend.name!r} returned scores outside its error bound, so {self.backend.name!r} is "
@@ -77,7 +77,7 @@ class ExactSearch:
                 stacklevel=2,
             )
             return self._propose(queries, depth)
-        return found, rough, exact, bound
+        return found, proposed, exact, bound
 
     def _inner_products(self, queries: Any, found: Any) -> Any:
         """Return the inner products with the candidates, (m, c), summed in float64 and rounded to float32."""

@@ -125,19 +125,19 @@ def _find_top(values: Any, k: int, found: Any) -> int:  # pragma: no cover - com
         line = values[row * groups : (row + 1) * groups]
         for group in range(groups):
             tops[group] = max(tops[group], line[group])
-    least = _kth_highest(tops.copy(), k)
+    threshold = _kth_highest(tops.copy(), k)
     for group in range(groups):
-        if tops[group] >= least:
+        if tops[group] >= threshold:
             for number in range(group, _GROUP * groups, groups):
                 found[n] = number  # overwritten by the next number if its value is too low
-                n += values[number] >= least
+                n += values[number] >= threshold
     for number in range(_GROUP * groups, len(values)):
         found[n] = number
-        n += values[number] >= least
-    least, kept = _kth_highest(values[found[:n]], k), 0
+        n += values[number] >= threshold
+    threshold, kept = _kth_highest(values[found[:n]], k), 0
     for number in found[:n]:
         found[kept] = number
-        kept += values[number] >= least
+        kept += values[number] >= threshold
     return kept
 
 

@@ -243,10 +243,10 @@ class Run:
     def top(self, k: int) -> Run:
         """Return the first ``k`` documents of every query."""
         check_parameters("Run", {"k": k}, {"k": FROM_0})
-        stay = self._ranks <= k
-        if stay.all():
+        kept = self._ranks <= k
+        if kept.all():
             return self
-        return Run(self.query_ids, self._rows[stay], self._documents[stay], self._doc_ids, self._scores[stay])
+        return Run(self.query_ids, self._rows[kept], self._documents[kept], self._doc_ids, self._scores[kept])
 
     def take(self, query_ids: Sequence[str]) -> Run:
         """Return the run of some distinct queries, in the given order; raise InputError for an unknown query."""
@@ -323,8 +323,8 @@ def _order_by_score(scores: Scores, rows: Ints, n_queries: int, k: int) -> Ints:
     for start, end in pairwise(np.searchsorted(rows, np.arange(n_queries + 1)).tolist()):
         falling = -scores[start:end]
         if 0 < k < end - start:
-            stay = np.flatnonzero(falling <= np.partition(falling, k - 1)[k - 1])
-            parts.append(start + stay[np.argsort(falling[stay])])
+            kept = np.flatnonzero(falling <= np.partition(falling, k - 1)[k - 1])
+            parts.append(start + kept[np.argsort(falling[kept])])
         else:
             parts.append(start + np.argsort(falling))
     return np.concatenate(parts)
@@ -343,7 +343,7 @@ def _strictly_falling(scores: Scores, rows: Ints, offsets: Ints) -> Scores:
     infinity = int(np.float32(np.inf).view(np.int32))
     # Each number must be below the one before it. Adding the rank turns this into a running minimum.
     place = np.arange(len(rows)) - offsets[rows]
-    apart = rows << 34  # makes the minimum start anew at each query
+    apart = rows << 34  # restarts the minimum at each query
     falling = np.minimum.accumulate(number + place - apart) + apart - place
     # Leave room for the scores that follow, so that replaced scores are finite.
     last = offsets[rows + 1] - 1

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from scipy import sparse
 from support.encoders import HashEncoder
 from support.index_oracle import oracle
 
 from haybale.collections import Collection
-from haybale.device import Device
+from haybale.device import Device, to_device
 from haybale.embeddings import EmbeddingStore, embed
 from haybale.embeddings import store as store_module
 from haybale.errors import DeviceError, InputError, UnknownNameError, VectorError
@@ -23,9 +24,9 @@ from haybale.retrieval.backends import tiles
 BACKENDS = ["faiss", "numpy"]
 
 
-def case(data: st.DataObject, seed: int, most: int) -> tuple[Any, ...]:
+def case(data: st.DataObject, seed: int, max_passages: int) -> tuple[Any, ...]:
     """Draw passages, queries, offsets, excluded documents and k. Few distinct vectors make ties frequent."""
-    n, m, d = data.draw(st.integers(1, most)), data.draw(st.integers(1, 5)), data.draw(st.integers(1, 9))
+    n, m, d = data.draw(st.integers(1, max_passages)), data.draw(st.integers(1, 5)), data.draw(st.integers(1, 9))
     rng = np.random.default_rng(seed)
     distinct = rng.normal(size=(data.draw(st.integers(1, n)), d)).astype(np.float32)
     passages = distinct[rng.integers(len(distinct), size=n)]
@@ -99,21 +100,26 @@ def test_ties_beyond_the_first_proposal(cupy: Any) -> None:
         assert PassageIndex(passages, **where).search(passages[:1], 3).passages.tolist() == [[500, 501, 502]]
 
 
-def test_device_of_an_index(cupy: Any) -> None:
-    host = np.eye(3, dtype=np.float32)
-    vectors = cupy.asarray(host)
-    index = PassageIndex(vectors, backend="cupy")
-    assert index.vectors is vectors
-    assert index.device == Device("cuda", 0)
-    assert repr(index) == "PassageIndex: 3 × 3 float32, 3 documents, on cuda:0, backend cupy: cupy"
-    assert PassageIndex(host).vectors is host
+@pytest.mark.parametrize(("kind", "backend"), [("float32", "cupy"), ("float32 sparse", "auto")])
+def test_device_of_an_index(cupy: Any, kind: str, backend: str) -> None:
+    host: Any = np.eye(3, dtype=np.float32)
+    if kind == "float32 sparse":
+        host = sparse.csr_matrix(host)
+    vectors = to_device(host, Device("cuda"))
+    index = PassageIndex(vectors, backend=backend)
+    for matrix, made in ((vectors, index), (host, PassageIndex(host))):  # dense vectors are not copied
+        assert made.is_sparse or made.vectors is matrix
+    description = f"{kind}, 3 documents, on cuda:0, backend {backend}: {'cupyx' if index.is_sparse else 'cupy'}"
+    assert repr(index) == f"PassageIndex: 3 × 3 {description}"
     assert PassageIndex(vectors, device="cpu").device.is_cpu
-    assert isinstance(PassageIndex(host, device="auto").vectors, cupy.ndarray)
+    assert not PassageIndex(host, device="auto").device.is_cpu
+    assert PassageIndex(host).search(host, 1).passages.tolist() == index.search(host, 1).passages.tolist()
     for search in (PassageIndex(host).search, PassageIndex(host).similarities):
         with pytest.raises(DeviceError, match=r"queries.*cuda:0"):
             search(vectors, 1)
-    with pytest.raises(VectorError, match="queries: row 1"):
-        index.search(cupy.asarray([[1, 1, 1], [1, np.nan, 1]]), 1)
+    for wrong in ([[1, 1, 1], [1, np.nan, 1]], np.eye(2)):
+        with pytest.raises(VectorError, match="queries"):
+            index.search(cupy.asarray(wrong), 1)
 
 
 def test_batches_are_halved_when_memory_is_exhausted(cupy_double: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from haybale.device import Device, to_device
-from haybale.errors import DeviceError, InputError, VectorError
+from haybale.errors import InputError
 from haybale.retrieval import PassageIndex
 from haybale.retrieval.sparse_search import add_products
 from haybale.vectors import check_sparse
@@ -101,20 +101,6 @@ def test_invalid_matrices_are_rejected() -> None:
     ]:
         with pytest.raises(InputError, match=named):
             call()
-
-
-def test_device_of_a_sparse_index(cupy: Any) -> None:
-    rows = sparse.identity(3, format="csr", dtype=np.float32)
-    moved = to_device(rows, Device("cuda"))
-    index = PassageIndex(moved)
-    assert index.is_sparse
-    assert repr(index) == "PassageIndex: 3 × 3 float32 sparse, 3 documents, on cuda:0, backend auto: cupyx"
-    assert PassageIndex(moved, device="cpu").backend_used == "inverted index"
-    assert PassageIndex(rows).search(rows, 1).passages.tolist() == index.search(rows, 1).passages.tolist()
-    with pytest.raises(DeviceError, match=r"queries.*cuda:0"):
-        PassageIndex(rows).search(moved, 1)
-    with pytest.raises(VectorError, match="expected a sparse"):
-        index.search(cupy.asarray(np.eye(3)), 1)
 
 
 @settings(max_examples=30, deadline=None)

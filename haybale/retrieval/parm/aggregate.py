@@ -213,18 +213,18 @@ def blocks(task: Task, queries: slice) -> Iterator[tuple[Block, Scored]]:
     found = int(lengths.max(initial=0)) * width  # maximum number of hits of a query
     groups = [slice(0, len(lengths))]
     if kind == "products":
-        most = _queries_per_table(found, n_passages, budget / 2 / _PRODUCT)
-        sizes = np.maximum(_PRODUCT * np.minimum(n_passages, lengths * width), budget / 2 / most)
+        max_queries = _queries_per_table(found, n_passages, budget / 2 / _PRODUCT)
+        sizes = np.maximum(_PRODUCT * np.minimum(n_passages, lengths * width), budget / 2 / max_queries)
         groups = list(slices(sizes, budget / 2))
-    most, room = _queries_per_table(found, task.n_documents, budget / 4 / _CELL), budget / 2
+    max_queries, block_budget = _queries_per_table(found, task.n_documents, budget / 4 / _CELL), budget / 2
     if kind not in (None, "products"):  # the kernel has a table of all passages, and is faster with many queries
-        most = min(most, max(1, budget / 4 / _CELL / n_passages))
+        max_queries = min(max_queries, max(1, budget / 4 / _CELL / n_passages))
     elif device.is_cpu:
-        room = min(_BLOCK, room)
+        block_budget = min(_BLOCK, block_budget)
     for group in groups:
         start, stop = queries.start + group.start, queries.start + group.stop
         products = make_products(task, start, stop) if kind == "products" else None
-        for part in slices(np.maximum(_HIT * lengths[group] * width, room / most), room):
+        for part in slices(np.maximum(_HIT * lengths[group] * width, block_budget / max_queries), block_budget):
             first, last = start + part.start, start + part.stop
             if task.offsets[first] < task.offsets[last]:
                 block = make_block(task, first, last, products)

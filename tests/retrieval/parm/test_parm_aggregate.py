@@ -270,13 +270,14 @@ def test_scores_on_a_device_equal_those_of_numpy(data: st.DataObject, name: str,
     np.testing.assert_allclose(score, expected[2], rtol=0, atol=tolerance)
 
 
-def larger(seed: int = 0, n: int = 30, d: int = 3, width: int = 6) -> Case:
+def larger() -> Case:
     """Return documents of five passages, and query documents of none to six paragraphs."""
-    rng = np.random.default_rng(seed)
-    passages, paragraphs = (rng.normal(size=(size, d)).astype(np.float32) for size in (n, 14))
-    index = PassageIndex(passages, np.arange(0, n + 1, 5))
-    hits = index.search(paragraphs, width)
-    return Case(hits, index.doc_of, np.array([0, 3, 3, 9, 10, 14]), Vectors(passages, paragraphs))
+    rng = np.random.default_rng(0)
+    passages, paragraphs = (rng.normal(size=(n, 3)).astype(np.float32) for n in (30, 14))
+    index = PassageIndex(passages, np.arange(0, 31, 5))
+    return Case(
+        index.search(paragraphs, 6), index.doc_of, np.array([0, 3, 3, 9, 10, 14]), Vectors(passages, paragraphs)
+    )
 
 
 @pytest.mark.parametrize("name", ["vrrf", "vmin"])
