@@ -21,7 +21,7 @@ EXTERNAL = (RELATIONS.index("external"), RELATIONS.index("external_i"))
 
 
 class Mask(NamedTuple):
-    """The links between documents that are hidden from a query: links of the document that it was taken from.
+    """A mask of links between documents, which hides links of the document that a query was taken from.
 
     The links of a training query's document reveal its relevant documents, and a new document has no links yet.
     """

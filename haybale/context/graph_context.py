@@ -142,16 +142,16 @@ class GraphContext(BestPassage, OutOfFold, Reranker):
         return int(vectors.passages.shape[1])
 
     @property
-    def _context_type(self) -> type[PathSurroundings] | type[EdgeSurroundings]:
+    def _surroundings_type(self) -> type[PathSurroundings] | type[EdgeSurroundings]:
         return PathSurroundings if self.setting == "paths" else EdgeSurroundings
 
     def _surroundings(self, engine: Engine) -> PathSurroundings | EdgeSurroundings:
-        return self._context_type(engine, hidden_links(self, engine), context_only=self.kind == "lim")
+        return self._surroundings_type(engine, hidden_links(self, engine), context_only=self.kind == "lim")
 
     def _new_network(self, dim: int) -> Any:
         from haybale.context.networks.attention import ContextNetwork
 
-        shape = dim, len(self._context_type.relations), self._context_type.n_layers, self.heads, self.dropout
+        shape = dim, len(self._surroundings_type.relations), self._surroundings_type.n_layers, self.heads, self.dropout
         return ContextNetwork(*shape, blind=self.context_query == "type").to(self.device or "cpu")
 
     def _training_batches(
@@ -292,5 +292,5 @@ class GraphContext(BestPassage, OutOfFold, Reranker):
     @property
     def fit_report_(self) -> dict[str, Any]:
         unused = self.kind == "lim" and self.setting == "paths"  # no passage attends to itself
-        relations = self._context_type.relations[:-1] if unused else self._context_type.relations
+        relations = self._surroundings_type.relations[:-1] if unused else self._surroundings_type.relations
         return {"training queries": len(self.query_ids_)} | self.networks_.report(relations)

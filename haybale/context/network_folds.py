@@ -43,7 +43,7 @@ class NetworkFolds(dict[int, Any]):
     Parameters
     ----------
     new_network : callable
-        ``new_network()`` returns an new_network network.
+        ``new_network()`` returns an untrained network.
     ranker : Ranker
         The ranker whose parameters control the training.
     batches : callable, optional
@@ -92,7 +92,7 @@ class NetworkFolds(dict[int, Any]):
         return {"loss": self.loss} | share | {f"w of {name}": w for name, w in zip(relations, weights, strict=False)}
 
     def save(self, folder: Path) -> dict[str, Any]:
-        """Train the networks that are missing, write all, and return the values that :meth:`load` needs besides."""
+        """Write the networks of all folds, training those that are missing; return the other values for :meth:`load`."""
         tensors = {
             f"{fold}.{name}": np.ascontiguousarray(tensor.detach().cpu().numpy())
             for fold in _FOLDS

@@ -154,27 +154,27 @@ class BERTPLI:
         torch = import_optional("torch", "neural")
         self.settings_, self.padding_ = interactions.settings, interactions.padding
         chosen, labels = self._labelled(interactions, relevant)
-        kept = interactions.take(chosen)
+        data = interactions.take(chosen)
         self.mean_ = self.scale_ = None
         if self.variant == "masked":
-            values = kept.values.astype(np.float32)
+            values = data.values.astype(np.float32)
             self.mean_, deviation = values.mean(axis=0), values.std(axis=0)
             self.scale_ = np.where(deviation > 1e-8, 1 / np.maximum(deviation, 1e-8), 1.0).astype(np.float32)
-        groups = kept.blocks.groupby("query_id", sort=False).indices.values()
-        levels = kept.blocks["level"].to_numpy()
+        groups = data.blocks.groupby("query_id", sort=False).indices.values()
+        levels = data.blocks["level"].to_numpy()
         start = self._first_stage_fit(levels, labels, list(groups)) if self.residual else np.zeros(2)
         rng = np.random.default_rng(self.random_state)
         first = int(rng.integers(2**31)) if self.random_state is None else self.random_state
         self._networks, self.losses_, self.held_out_losses_ = [], [], []
         with torch.random.fork_rng(devices=[]):
             for seed in range(first, first + self.n_seeds):
-                network, losses, chosen_by = self._trained(kept, labels, list(groups), seed, start)
+                network, losses, chosen_by = self._trained(data, labels, list(groups), seed, start)
                 self._networks.append(network)
                 self.losses_.append(losses)
                 self.held_out_losses_.append(chosen_by)
-        self.n_blocks_, self.n_relevant_ = len(kept), int(labels.sum())
-        self.n_queries_ = kept.blocks["query_id"].nunique()
-        self.threshold_ = 0.0 if self.loss == "binary" else best_threshold(self.score(kept), labels)
+        self.n_blocks_, self.n_relevant_ = len(data), int(labels.sum())
+        self.n_queries_ = data.blocks["query_id"].nunique()
+        self.threshold_ = 0.0 if self.loss == "binary" else best_threshold(self.score(data), labels)
         return self
 
     def _labelled(
@@ -389,7 +389,7 @@ class BERTPLI:
         differing = [key for key in ("pairs", "n", "m", "select") if interactions.settings[key] != self.settings_[key]]
         if differing:
             names = ", ".join(differing)
-            raise InputError(f"expected interactions made like those of the training, found another {names}")
+            raise InputError(f"expected interactions with the settings of the training, found a different {names}")
         torch, n = import_optional("torch", "neural"), len(interactions)
         width = int(interactions.blocks["rows"].max()) if self.variant == "masked" else self.settings_["n"]
         for network in self._networks:

@@ -195,9 +195,9 @@ class Reading:
             winner = _most_frequent(table.argmax(axis=1), table.shape[1])
             paragraphs.append(pairs[:: table.shape[1], 0])
             passages.append(pairs[:, 1].reshape(rows, -1)[np.arange(rows), winner])
-        whose, won = (np.concatenate(each).astype(np.int32) for each in (paragraphs, passages))
+        of_rows, winners = (np.concatenate(each).astype(np.int32) for each in (paragraphs, passages))
         blocks = self.blocks.iloc[numbers].reset_index(drop=True)
-        return Interactions(blocks, np.concatenate(values), whose, won, self.padding, self.settings)
+        return Interactions(blocks, np.concatenate(values), of_rows, winners, self.padding, self.settings)
 
     @cached_property
     def padding(self) -> Floats:

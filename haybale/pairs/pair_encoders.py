@@ -338,8 +338,8 @@ def _special_tokens(tokenizer: Any, name: str) -> _SpecialTokens:
     if not getattr(tokenizer, "is_fast", False):
         raise InputError(f"the tokenizer of {name!r} must be a fast one; choose another model")
     found = tokenizer(_PROBE, _PROBE)
-    whose = np.array([-1 if side is None else side for side in found.sequence_ids()])
-    first, second = np.flatnonzero(whose == 0), np.flatnonzero(whose == 1)
+    side = np.array([-1 if each is None else each for each in found.sequence_ids()])
+    first, second = np.flatnonzero(side == 0), np.flatnonzero(side == 1)
     ids = found["input_ids"]
     tokens = [ids[: first[0]], ids[first[-1] + 1 : second[0]], ids[second[-1] + 1 :]]
     if not tokens[1] or tokenizer.pad_token_id is None:

@@ -160,7 +160,7 @@ class PLI(OutOfFold, Reranker):
             self.network_ = self._network().fit(found, relevant)
         self.query_ids_, self.fold_of_ = batch.ids, batch.folds(folds, self.random_state)
         self._known = [_Known(found), *stored]
-        self._learned_from = found, relevant
+        self._training_data = found, relevant
 
     def _network(self) -> BERTPLI:
         return BERTPLI(**{name: getattr(self, name) for name in _NETWORK_PARAMETERS}, device=self.device)
@@ -168,7 +168,7 @@ class PLI(OutOfFold, Reranker):
     @cached_property
     def fold_networks_(self) -> list[BERTPLI | None]:
         """The networks trained without each fold, on first use; None if the other folds cannot train one."""
-        found, relevant = self._learned_from
+        found, relevant = self._training_data
         networks: list[BERTPLI | None] = []
         for fold in range(self.fold_of_.max() + 1):
             inside = set(np.array(self.query_ids_)[self.fold_of_ == fold])
@@ -177,7 +177,7 @@ class PLI(OutOfFold, Reranker):
                 networks.append(self._network().fit(found, outside))
             except InputError:
                 networks.append(None)
-        del self._learned_from
+        del self._training_data
         return networks
 
     def rescore(self, batch: QueryBatch, rows: Ints, documents: Ints, scores: Any, out_of_fold: bool) -> Any:

@@ -104,9 +104,11 @@ def test_a_layer_over_tokens_computes_equation_1_of_the_paper(heads: int) -> Non
     values = rng.normal(size=(n, t, DIM)).astype(np.float32)
     there = np.arange(t) < np.array([4, 1, 3, 2, 4])[:, None]
     edges = rng.integers([n, n - 1, 3], size=(9, 3))
-    given = torch.from_numpy(values)
-    made, messages = layer(given, given, *torch.from_numpy(edges).T, torch.from_numpy(there))
-    assert torch.allclose(torch.zeros_like(made).index_add(0, torch.from_numpy(edges[:, 1]), messages), made, atol=1e-6)
+    nodes = torch.from_numpy(values)
+    found, messages = layer(nodes, nodes, *torch.from_numpy(edges).T, torch.from_numpy(there))
+    assert torch.allclose(
+        torch.zeros_like(found).index_add(0, torch.from_numpy(edges[:, 1]), messages), found, atol=1e-6
+    )
     (q, k, v, o), w, width = projections(layer), layer.weight.detach().numpy(), DIM // heads
     for i in range(n):
         mine, expected = [(s, r) for s, target, r in edges.tolist() if target == i], np.zeros((t, DIM))
@@ -119,7 +121,7 @@ def test_a_layer_over_tokens_computes_equation_1_of_the_paper(heads: int) -> Non
                 alpha = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
                 heard[:, part] = alpha @ (tokens @ v[r])[:, part]
             expected += share * heard @ o[r]
-        np.testing.assert_allclose(made[i].detach().numpy(), expected, atol=1e-4)
+        np.testing.assert_allclose(found[i].detach().numpy(), expected, atol=1e-4)
 
 
 def test_max_sim() -> None:

@@ -37,8 +37,8 @@ def test_the_first_documents_are_reranked_by_their_best_pairs(
     how = {"n_documents": 5, "n_pairs": 4, "top": 3, "device": "cpu"}
     ranker = CrossEncoder(parse(within), model, aggregation=aggregation, **how)
     numbers = topics.split("dev").queries[:4]
-    asked = topics.queries.take(numbers)
-    run, first = ranker.fit(engine).rank(asked), parse(within).fit(engine).rank(asked)
+    queries = topics.queries.take(numbers)
+    run, first = ranker.fit(engine).rank(queries), parse(within).fit(engine).rank(queries)
     loaded = SentenceCrossEncoder(model, device="cpu")
     index, passages = engine.passages, topics.passages.texts.to_pylist()
     for row, query in enumerate(run.query_ids):

@@ -87,9 +87,9 @@ def test_a_model_does_not_score_the_queries_that_it_was_trained_on(
     assert ranker.needs_training
     assert ranker.encoder_queries == {f"train{i}" for i in range(6, 12)}
     assert ranker.learned_from() == {f"train{i}" for i in range(12)}
-    asked = topics.queries.take(topics.query_numbers(["train1", "train2", "train40"]))
+    queries = topics.queries.take(topics.query_numbers(["train1", "train2", "train40"]))
     found, first, second = (
-        each.out_of_fold(asked) if each is ranker else each.rank(asked)
+        each.out_of_fold(queries) if each is ranker else each.rank(queries)
         for each in (ranker, *(CrossEncoder(BM25(), name, **small).fit(engine) for name in (whole, half)))
     )
     assert found["train1"] == second["train1"] != first["train1"]

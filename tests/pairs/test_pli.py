@@ -46,12 +46,14 @@ def test_scores_are_those_of_networks_over_the_interactions(engine: Engine, rank
     relevant = dict(zip(train.ids.to_pylist(), topics.relevant_ids("train"), strict=True))
     pairs = VectorPairs(LSAEncoder(128, language="english").fit(topics.passages.texts))
     first = ranker.rankers_[0]
-    learned, asked = (Reading(engine, each, first.rank(each), pairs, k=6, select="best").all() for each in (train, dev))
+    learned, of_dev = (
+        Reading(engine, each, first.rank(each), pairs, k=6, select="best").all() for each in (train, dev)
+    )
     inside = [query for query, fold in zip(relevant, ranker.fold_of_, strict=True) if fold == 3]
     outside = {query: documents for query, documents in relevant.items() if query not in inside}
     unseen = ranker.out_of_fold("train")
     for run, before, found, ids, judged in (
-        (ranker.rank("dev"), first.rank("dev"), asked, dev.ids.to_pylist(), relevant),
+        (ranker.rank("dev"), first.rank("dev"), of_dev, dev.ids.to_pylist(), relevant),
         (unseen, first.rank("train"), learned, inside, outside),
     ):
         network = BERTPLI(**{name: SMALL[name] for name in ("hidden", "epochs", "n_seeds", "learning_rate")})
