@@ -92,7 +92,7 @@ class NetworkFolds(dict[int, Any]):
         return {"loss": self.loss} | share | {f"w of {name}": w for name, w in zip(relations, weights, strict=False)}
 
     def save(self, folder: Path) -> dict[str, Any]:
-        """Write the networks of all folds, training those that are missing; return the other values for :meth:`load`."""
+        """Write the networks of all folds, training missing ones; return the other values for :meth:`load`."""
         tensors = {
             f"{fold}.{name}": np.ascontiguousarray(tensor.detach().cpu().numpy())
             for fold in _FOLDS
