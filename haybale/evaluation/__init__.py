@@ -1,4 +1,4 @@
-"""From runs and judgements to measures, significance tests and tables."""
+"""Evaluate and compare runs: measures, significance tests, tables and tuning."""
 
 from haybale.evaluation.comparison import Outcome, compare, default_rankers
 from haybale.evaluation.measures import MEASURES, averages, evaluate

@@ -1,4 +1,4 @@
-"""Compare rankers on one split: runs, one table, seconds of each stage; write all of it to a folder."""
+"""Compare rankers on one split, and write the runs, the table and the time of each stage to a folder."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Rankers = str | Sequence[Ranker | str] | Mapping[str, Ranker | str]
 
 
 def default_rankers() -> list[Ranker]:
-    """Return the rankers that are compared by default."""
+    """Return the default rankers of :func:`compare`."""
     return [BM25(), BM25("document"), KNN(), KNN("document"), PARM(), SVR(), Learned()]
 
 
@@ -43,17 +43,17 @@ class Outcome:
 
     collection: Collection
     split: str
-    rankers: dict[str, Ranker]  # fitted, by their names in the table
+    rankers: dict[str, Ranker]  # the fitted rankers by their names in the table
     runs: dict[str, Run]
     results: Results
-    seconds: dict[str, float]  # by stage, without the stages inside it
-    facts: dict[str, Any]  # shape of the vectors, and the fit reports of the rankers
+    seconds: dict[str, float]  # of each stage, without nested stages
+    facts: dict[str, Any]  # the shape of the vectors and the fit reports of the rankers
     settings: dict[str, Any]  # of the engine
-    source: str | None = None  # the path or name that opens the collection again, if it is known
+    source: str | None = None  # the path or name of the collection, if known
     layout: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything except the runs, for JSON, with today's date in UTC."""
+        """Return plain values for JSON: everything except the runs, and today's date in UTC."""
         return {
             "date": f"{datetime.now(UTC):%Y-%m-%d}",
             "collection": {
@@ -73,12 +73,15 @@ class Outcome:
         }
 
     def settings_dict(self) -> dict[str, Any]:
-        """Return the split, the baseline, the engine's settings, and every ranker with its parameters, for JSON."""
+        """Return plain values for JSON: the split, the baseline, the settings of the engine and the rankers."""
         rankers = {name: ranker.to_dict() for name, ranker in self.rankers.items()}
         return {"split": self.split, "baseline": self.results.baseline, **self.settings, "rankers": rankers}
 
     def write(self, folder: Path | str) -> None:
-        """Write ``runs/<ranker>.trec``, ``table.md``, ``results.json`` and ``settings.json``, all of them or none."""
+        """Write ``runs/<ranker>.trec``, ``table.md``, ``results.json`` and ``settings.json`` to a new folder.
+
+        The folder appears only when it is complete. Raises :class:`~haybale.OutputExistsError` if it is not empty.
+        """
         with whole_folder(Path(folder)) as aside:
             (aside / "runs").mkdir()
             for name, run in self.runs.items():
@@ -107,34 +110,34 @@ def compare(
     measures: Sequence[str] = MEASURES,
     report: Callable[[str, float], None] | None = None,
 ) -> Outcome:
-    """Rank a split's queries with several rankers, and compare each with the baseline.
+    """Rank the queries of a split with several rankers, and compare each ranker with a baseline.
 
-    The judgements of the split are not read before the rankings are made. Rankers share vectors, hits and runs;
-    equal rankers are fitted once.
+    Rankers share vectors, hits and runs, and equal rankers are fitted once. Rankings do not depend on the judgements of
+    the split.
 
     Parameters
     ----------
     engine : Engine, Collection or str
-        An engine, or a collection (or what :func:`~haybale.open_collection` takes) to make an engine of in memory.
-    rankers : sequence or mapping of Ranker or str, optional
-        Specifications such as ``"rrf(bm25,knn)"``, or rankers, fitted or not; a mapping also names them. The default is
+        An engine. For a collection (or an argument of :func:`~haybale.open_collection`), an engine is made in memory.
+    rankers : str, or sequence or mapping of Ranker or str, optional
+        Ranker texts such as ``"rrf(bm25,knn)"``, or rankers, fitted or not. A mapping also names them. Default:
         :func:`default_rankers`.
     split : str, default "dev"
         The split whose queries are ranked.
     train : str, default "train"
         The split that rankers are fitted on.
     baseline : Ranker or str, default "bm25"
-        It is ranked even if ``rankers`` do not contain it.
+        The baseline, which is ranked even if ``rankers`` lack it.
     measures : sequence of str
-        See :func:`~haybale.evaluate`.
+        Names of measures as for :func:`~haybale.evaluate`.
     report : callable, optional
         Called with ``(stage, seconds)`` at the end of each stage.
 
     Raises
     ------
     InputError
-        Before any work, for unknown names, a ranker that would be or was trained on queries of the split that it is
-        measured on, and a ranker without a split to train on.
+        Before any work: for unknown names, for a ranker that was or would be trained on queries of the evaluated split,
+        and for a ranker without a split to train on.
     """
     check_parameters("compare", locals(), _RANGES)
     named = _named(default_rankers() if rankers is None else rankers)
@@ -144,13 +147,13 @@ def compare(
     files: dict[str, str] = {}
     for name in named:
         if (other := files.setdefault(file_name(name).casefold(), name)) != name:
-            raise InputError(f"rankers {other!r} and {name!r} would be written to one file; give them other names")
+            raise InputError(f"rankers {other!r} and {name!r} cannot be written to the same file; rename one of them")
     with record_timings(report) as stages:
         engine = engine if isinstance(engine, Engine) else Engine(engine)
         part = engine.collection.split(split)
         _check_training(engine, named, split, train)
         qrels = engine.collection.qrels_frame(split)
-        evaluate(Run.joined([]), qrels, measures)  # raises before the work if the judgements cannot be used
+        evaluate(Run.joined([]), qrels, measures)  # raises for unusable judgements before any work
         training = Training.of(engine, train) if train in engine.collection.splits else Training.of(engine)
         batch = QueryBatch(engine, engine.collection.queries.take(part.queries))
         fitted = {
@@ -169,8 +172,8 @@ def compare(
 def _named(rankers: Rankers) -> dict[str, Ranker]:
     if isinstance(rankers, Mapping):
         return {name: from_spec(ranker) for name, ranker in rankers.items()}
-    given = parse_all(rankers) if isinstance(rankers, str) else rankers
-    return {each if isinstance(each, str) else str(from_spec(each)): from_spec(each) for each in given}
+    listed = parse_all(rankers) if isinstance(rankers, str) else rankers
+    return {each if isinstance(each, str) else str(from_spec(each)): from_spec(each) for each in listed}
 
 
 def _is_fitted_on(ranker: Ranker, engine: Engine) -> bool:
@@ -178,32 +181,37 @@ def _is_fitted_on(ranker: Ranker, engine: Engine) -> bool:
 
 
 def _check_training(engine: Engine, rankers: Mapping[str, Ranker], split: str, train: str) -> None:
-    asked = set(take_strings(engine.collection.queries.ids, engine.collection.split(split).queries))
+    evaluated = set(take_strings(engine.collection.queries.ids, engine.collection.split(split).queries))
     for name, ranker in rankers.items():
         ranker.check_params()
         if _is_fitted_on(ranker, engine):
-            seen = asked & ranker.learned_from()
+            seen = evaluated & ranker.learned_from()
             if seen:
-                raise InputError(f"{name} was trained on {len(seen)} queries of {split!r}, where it would be evaluated")
+                raise InputError(
+                    f"{name} cannot be evaluated on {split!r}: it was trained on {len(seen)} queries of it; "
+                    "choose another split"
+                )
         elif ranker.needs_training and train == split:
-            raise InputError(f"{name} would be trained and evaluated on the same split, {split!r}")
+            raise InputError(
+                f"{name} cannot be trained and evaluated on the same split, {split!r}; choose another split"
+            )
         elif ranker.needs_training and train not in engine.collection.splits:
             raise InputError(
                 f"{name} needs a split to learn from: {engine.collection.name} has no split {train!r}, only "
-                f"{', '.join(engine.collection.splits)}; leave {name} out"
+                f"{', '.join(engine.collection.splits)}; choose one of them as train, or omit {name}"
             )
 
 
 def _all_of(rankers: Mapping[str, Ranker]) -> dict[str, Ranker]:
-    """Return the rankers and those inside them, by name."""
-    found: dict[str, Ranker] = {}
+    """Return the rankers and their nested rankers, by name."""
+    named: dict[str, Ranker] = {}
     for name, ranker in rankers.items():
-        found |= _all_of({str(inner): inner for inner in ranker.rankers_}) | {name: ranker}
-    return found
+        named |= _all_of({str(inner): inner for inner in ranker.rankers_}) | {name: ranker}
+    return named
 
 
 def file_name(ranker: str) -> str:
-    """Turn a ranker's name into a file name; a long name keeps its beginning and gets a checksum.
+    """Return the file name of a ranker's run; a long name is cut and gets a checksum.
 
     >>> file_name("rrf(bm25,svr)"), file_name("cross-encoder(bm25,model='a/model')")
     ('rrf-bm25-svr', 'cross-encoder-bm25-model-a-model')
@@ -213,10 +221,10 @@ def file_name(ranker: str) -> str:
 
 
 def environment() -> dict[str, str]:
-    """Return the machine and the versions that the numbers depend on."""
-    found = {"python": platform.python_version()}
-    found["machine"] = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
+    """Return the machine and the package versions on which results depend."""
+    facts = {"python": platform.python_version()}
+    facts["machine"] = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
     for package in ("haybale", "numpy", "scipy", "scikit-learn", "pandas", "faiss-cpu", "ir_measures"):
         with suppress(PackageNotFoundError):
-            found[package] = version(package)
-    return found
+            facts[package] = version(package)
+    return facts

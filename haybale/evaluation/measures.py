@@ -1,4 +1,4 @@
-"""Evaluate runs with the measures of ir_measures and haybale's own, per query and on average."""
+"""Evaluate runs with measures of ir_measures and of haybale, per query and on average."""
 
 from __future__ import annotations
 
@@ -22,30 +22,31 @@ MEASURES = ("MRR@10", "nDCG@10", "nDCG@20", "Recall@100", "Recall@1000", "MAP")
 
 
 def evaluate(run: Run, qrels: FrameT, measures: Sequence[str] = MEASURES) -> FrameT:
-    """Compute measures of every judged query; their mean over the queries is the measure of the run.
+    """Compute measures for each judged query; the measure of the run is their mean.
 
-    Queries with at least one relevant document count, with 0 where the run has no document for them. Queries without
-    a relevant document are left out. Documents count in the order of the run, also those with equal scores.
+    Queries with a relevant document are evaluated; a measure is 0 if the run has no document for the query. Queries
+    without a relevant document are omitted. Documents with equal scores count in the order of the run.
 
     Parameters
     ----------
     run : Run
+        The run to evaluate.
     qrels : frame of pandas or cuDF, or table of pyarrow
-        Columns ``query_id``, ``doc_id`` and ``relevance``. Grades are whole numbers; above 0 is relevant. If a pair is
-        judged twice, the last grade counts.
+        Judgements with columns ``query_id``, ``doc_id`` and ``relevance``. Grades are whole numbers; above 0 is
+        relevant. If a pair is judged twice, the last grade counts.
     measures : sequence of str, default :data:`MEASURES`
-        Names of ir_measures, with or without a cut-off (``P@5``, ``nDCG@10``, ``MAP``), or haybale's own with one
+        Names of ir_measures, with or without a cut-off (``P@5``, ``nDCG@10``, ``MAP``), or of haybale, with a cut-off
         (``PRES@100``).
 
     Returns
     -------
     frame of the library of ``qrels``, (n_queries, n_measures) float64
-        Queries in the order of ``qrels``: the index ``query_id`` in pandas, the first column in other libraries.
+        A row for each query, in the order of ``qrels``. ``query_id`` is the index in pandas, else the first column.
 
     Raises
     ------
     InputError
-        For an unknown measure, a frame that holds no judgements, and judgements without a relevant document.
+        For an unknown measure, invalid judgements, and judgements without a relevant document.
 
     Examples
     --------
@@ -63,26 +64,26 @@ def evaluate(run: Run, qrels: FrameT, measures: Sequence[str] = MEASURES) -> Fra
     judged = judgements(qrels).drop_duplicates(["query_id", "doc_id"], keep="last")
     queries = judged.loc[judged["relevance"] > 0, "query_id"].unique()
     if not len(queries):
-        raise InputError("qrels hold no relevant document: nothing can be measured")
+        raise InputError("qrels must have a 'relevance' above 0, found none")
     grades: dict[str, dict[str, int]] = {query: {} for query in queries}
-    counted = judged[judged["query_id"].isin(queries)]
-    for query, document, grade in counted[["query_id", "doc_id", "relevance"]].itertuples(index=False):
+    evaluated = judged[judged["query_id"].isin(queries)]
+    for query, document, grade in evaluated[["query_id", "doc_id", "relevance"]].itertuples(index=False):
         grades[query][document] = int(grade)
-    # ir_measures computes RR in Python, so it gets no more of the run than RR looks at.
+    # ir_measures computes RR in Python, which is slow, so it only gets documents above the cut-off.
     reciprocal = {kind for kind in kinds if kind.NAME == "RR" and "cutoff" in kind.params}
     depth = max((int(kind["cutoff"]) for kind in reciprocal), default=1)
-    by: dict[tuple[str, Any], float] = {}
+    values: dict[tuple[str, Any], float] = {}
     for some, part in ((reciprocal, run.top(depth)), (set(kinds) - reciprocal, run)):
-        for found in import_optional("ir_measures").iter_calc(some, grades, _ranked(part, grades)) if some else ():
-            by[found.query_id, found.measure] = found.value
-    values = [[by.get((query, kind), 0.0) for kind in kinds] for query in queries]
-    return like(pd.DataFrame(values, pd.Index(queries, name="query_id"), list(measures)), qrels)
+        for each in import_optional("ir_measures").iter_calc(some, grades, _ranks(part, grades)) if some else ():
+            values[each.query_id, each.measure] = each.value
+    rows = [[values.get((query, kind), 0.0) for kind in kinds] for query in queries]
+    return like(pd.DataFrame(rows, pd.Index(queries, name="query_id"), list(measures)), qrels)
 
 
-def _ranked(run: Run, queries: dict[str, Any]) -> dict[str, dict[str, float]]:
-    """Return ``{query: {document: -rank}}`` of the queries that count.
+def _ranks(run: Run, queries: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """Return ``{query: {document: -rank}}`` of the evaluated queries.
 
-    trec_eval orders equal scores in its own way (by falling document id). Negative ranks are never equal.
+    Negative ranks replace the scores, because trec_eval sorts documents of equal scores by descending id.
     """
     rows, ranks, documents, _ = run.flat()
     ids, scores = documents.to_pylist(), (-ranks.astype(float)).tolist()
@@ -92,9 +93,9 @@ def _ranked(run: Run, queries: dict[str, Any]) -> dict[str, dict[str, float]]:
 
 
 def values_by_query(table: Frame) -> pd.DataFrame:
-    """Return a frame of :func:`evaluate`, of any library, as pandas with the index ``query_id``."""
-    found = to_pandas(table)
-    return found.set_index("query_id") if "query_id" in found.columns else found
+    """Convert a frame of :func:`evaluate` from any library to pandas, with the index ``query_id``."""
+    frame = to_pandas(table)
+    return frame.set_index("query_id") if "query_id" in frame.columns else frame
 
 
 def averages(table: Frame) -> dict[str, float]:
@@ -104,7 +105,7 @@ def averages(table: Frame) -> dict[str, float]:
 
 
 def parse_measures(names: Sequence[str]) -> list[Any]:
-    """Return the measures of these names as ir_measures' objects; an unknown name raises."""
+    """Return ir_measures' objects for names of measures; InputError for an unknown name."""
     check_parameters("evaluate", {"measures": names}, {"measures": SEQUENCE})
     return [_parse(str(name)) for name in names]
 
@@ -118,5 +119,5 @@ def _parse(name: str) -> Any:
         define = import_optional("ir_measures").define_byquery
         return define(lambda judged, ranked: measure(judged, ranked, n), name, support_cutoff=False)
     if base not in known or (at and not cutoff.isdecimal()):
-        raise InputError(f"unknown measure {name!r}; known: {', '.join(MEASURES)} and those of ir_measures")
+        raise InputError(f"unknown measure {name!r}; give a measure of ir_measures, such as {', '.join(MEASURES)}")
     return known[base] @ int(cutoff) if at else known[base]

@@ -1,4 +1,4 @@
-"""Measures of passages inside the relevant documents, as CLEF-IP defines them: MAP(D) and PREC(D).
+"""Evaluate rankings of passages within relevant documents by MAP(D) and PREC(D) of CLEF-IP.
 
 Piroi, Lupu & Hanbury, "Overview of CLEF-IP 2013 Lab", CLEF 2013.
 """
@@ -18,19 +18,28 @@ from haybale.retrieval import Run
 
 
 def rank_passages(ranker: Ranker, queries: QueriesLike, *, k: int = 1000) -> Run:
-    """Return the run of the k best passages of each query, in place of documents.
+    """Rank passages instead of documents.
 
     Parameters
     ----------
     ranker : Ranker
-        Fitted, and one that retrieves passages: BM25 or KNN over passages, or a ranker of passages in context.
-    queries : as :meth:`Ranker.rank` takes them
+        A fitted ranker that retrieves passages: BM25 or KNN over passages, or a ranker of passages in context.
+    queries : mapping, sequence, frame, str or Path
+        Queries in any form that :meth:`Ranker.rank` takes.
     k : int, default 1000
+        Largest number of passages for each query.
+
+    Raises
+    ------
+    InputError
+        If the ranker does not retrieve passages.
+    NotFittedError
+        If the ranker has not been fitted.
     """
     ranker.check_fitted()
     hits = getattr(ranker, "passage_hits", None)
     if hits is None or getattr(ranker, "unit", "passage") != "passage":
-        raise InputError(f"{ranker} ranks documents, not passages")
+        raise InputError(f"{ranker} ranks documents, not passages; use a ranker of passages, such as bm25 or knn")
     batch = QueryBatch(ranker.engine_, queries_from(ranker.engine_.collection, queries))
     rows, _, passages, scores = hits(batch, k).flat()
     return Run.from_numbers(batch.ids, batch.engine.collection.passages.ids, rows, passages, scores, k)
@@ -39,73 +48,84 @@ def rank_passages(ranker: Ranker, queries: QueriesLike, *, k: int = 1000) -> Run
 def evaluate_passages(run: Run, qrels: Frame, collection: Collection) -> pd.DataFrame:
     """Compute MAP(D) and PREC(D) of every query with a relevant passage.
 
-    In each document with a relevant passage, they are the average precision of the returned passages, and the share of
-    these that is relevant; both are 0 where no passage is returned. A query has the mean over its documents.
+    In each document with a relevant passage, MAP(D) is the average precision and PREC(D) the precision of the passages
+    that the run has; both are 0 if it has none. The value of a query is the mean over these documents.
 
     Parameters
     ----------
     run : Run
-        Of passages, by passage ids.
+        A run of passages, with passage ids in place of document ids.
     qrels : frame
-        Columns ``query_id``, ``passage_id`` and ``relevance``; above 0 is relevant.
+        Judgements with columns ``query_id``, ``passage_id`` and ``relevance``; above 0 is relevant.
     collection : Collection
         The collection of the passages.
 
     Returns
     -------
-    (n_queries, 2) DataFrame, index ``query_id``
+    DataFrame, (n_queries, 2) float64
+        Index ``query_id``.
+
+    Raises
+    ------
+    InputError
+        For unknown passages, and if no passage is relevant.
     """
     frame = to_pandas(qrels, ["query_id", "passage_id", "relevance"], "qrels")
     check_filled(frame, "qrels")
     frame = frame[numbers(frame, "relevance", "qrels") > 0].astype({"query_id": str, "passage_id": str})
-    wanted = frame.drop_duplicates(["query_id", "passage_id"])[["query_id", "passage_id"]]
-    if wanted.empty:
-        raise InputError("qrels hold no relevant passage: nothing can be measured")
+    relevant = frame.drop_duplicates(["query_id", "passage_id"])[["query_id", "passage_id"]]
+    if relevant.empty:
+        raise InputError("qrels must have a 'relevance' above 0, found none")
     rows, _, ids, _ = run.flat()
     found = pd.DataFrame({"query_id": np.asarray(run.query_ids, dtype=object)[rows], "passage_id": ids.to_pylist()})
-    wanted, found = (
+    relevant, found = (
         each.assign(document=collection.passages.doc_of[collection.passage_numbers(each["passage_id"])])
-        for each in (wanted, found)
+        for each in (relevant, found)
     )
     document = ["query_id", "document"]
-    found = found.merge(wanted[document].drop_duplicates(), on=document)
-    judged = found.merge(wanted, on=["query_id", "passage_id"], how="left", indicator=True)
+    found = found.merge(relevant[document].drop_duplicates(), on=document)
+    judged = found.merge(relevant, on=["query_id", "passage_id"], how="left", indicator=True)
     found["is_relevant"] = (judged["_merge"] == "both").to_numpy()
     inside = found.groupby(document)["is_relevant"]
     found["precision"] = inside.cumsum() / (inside.cumcount() + 1) * found["is_relevant"]
     table = found.groupby(document).agg(precision=("precision", "sum"), share=("is_relevant", "mean"))
-    n_relevant = wanted.groupby(document, sort=False).size()
+    n_relevant = relevant.groupby(document, sort=False).size()
     table = table.reindex(n_relevant.index, fill_value=0.0)
     values = pd.DataFrame({"MAP(D)": table["precision"] / n_relevant, "PREC(D)": table["share"]})
     return values.groupby(level="query_id", sort=False).mean()
 
 
 def section_qrels(collection: Collection, qrels: Frame) -> pd.DataFrame:
-    """Turn judgements of sections into judgements of passages.
+    """Convert judgements of sections to judgements of passages.
 
-    A passage gets the highest grade of the judged sections that it stands in.
+    A passage gets the highest grade of the judged sections that contain it.
 
     Parameters
     ----------
     collection : Collection
-        With sections.
+        A collection with sections.
     qrels : frame
-        Columns ``query_id``, ``section_id`` and ``relevance``.
+        Judgements with columns ``query_id``, ``section_id`` and ``relevance``.
 
     Returns
     -------
     DataFrame
         Columns ``query_id``, ``passage_id`` and ``relevance``.
+
+    Raises
+    ------
+    InputError
+        If the collection has no sections, or for an unknown section.
     """
     frame = to_pandas(qrels, ["query_id", "section_id", "relevance"], "qrels")
     check_filled(frame, "qrels")
     passages, sections = collection.passages, collection.sections
     if sections is None or passages.sections is None:
-        raise InputError(f"collection {collection.name!r} has no sections that could be judged")
+        raise InputError(f"collection {collection.name!r} has no sections; add sections to its documents")
     roots = [np.flatnonzero(part < 0) for part in np.split(sections.parents, sections.doc_offsets[1:-1])]
-    inside: dict[int, list[int]] = {}  # the passages of each section, also those of the sections below it
+    inside: dict[int, list[int]] = {}  # the passages of each section and its subsections
     for passage, (section, document) in enumerate(zip(passages.sections.tolist(), passages.doc_of, strict=True)):
-        if section < 0 and len(roots[document]) == 1:  # a passage without a section stands in its document's only root
+        if section < 0 and len(roots[document]) == 1:  # without a section: in the document's only root
             section = int(sections.doc_offsets[document] + roots[document][0])
         above: list[int] = []
         while section >= 0 and section not in above:

@@ -1,4 +1,4 @@
-"""Mean recall against the cut-off, figure 2 of the PARM paper; ``haybale.drawing`` draws the frame.
+"""Mean recall at rising cut-offs, as in figure 2 of the PARM paper; ``haybale.drawing`` draws the curves.
 
 Althammer et al., "PARM: A Paragraph Aggregation Retrieval Model for Dense Document-to-Document Retrieval",
 ECIR 2022, section 5.2.
@@ -21,20 +21,26 @@ CUTOFFS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 
 def recall_curves(runs: Mapping[str, Run], qrels: Frame, cutoffs: Sequence[int] | None = None) -> pd.DataFrame:
-    """Return the mean recall at cut-offs, over the queries that :func:`evaluate` counts.
+    """Return the mean recall at cut-offs, over the queries that :func:`evaluate` evaluates.
 
     Parameters
     ----------
     runs : mapping of str to Run
+        Runs by name.
     qrels : frame
-        As for :func:`evaluate`.
+        Judgements as for :func:`evaluate`.
     cutoffs : sequence of int, optional
-        Numbers from 1 on. The default is 1, 2, 5, 10 … 1000, up to the length of the longest ranking.
+        Numbers from 1. Default: 1, 2, 5, 10 … 1000, up to the length of the longest ranking.
 
     Returns
     -------
     DataFrame, (n_cutoffs, n_runs) float64
-        Index ``cutoff``, rising, and a column for each run.
+        A column for each run, and the ascending index ``cutoff``.
+
+    Raises
+    ------
+    InputError
+        If there is no run or no relevant document, or for a cut-off below 1.
 
     Examples
     --------
@@ -44,17 +50,17 @@ def recall_curves(runs: Mapping[str, Run], qrels: Frame, cutoffs: Sequence[int] 
     {1: 0.0, 2: 0.5}
     """
     if not runs:
-        raise InputError("recall curves: no run was given")
+        raise InputError(f"runs must have at least one run, found {runs!r}")
     ranked = {name: run.to_frame()[["query_id", "doc_id", "rank"]] for name, run in runs.items()}
     if cutoffs is None:
         deepest = max(frame["rank"].to_numpy().max(initial=1) for frame in ranked.values())
         cutoffs = [cutoff for cutoff in CUTOFFS if cutoff <= deepest]
     if not len(cutoffs) or min(cutoffs) < 1:
-        raise InputError(f"recall curves: cut-offs must be 1 or more; found {list(cutoffs)}")
+        raise InputError(f"cutoffs must be 1 or more, found {list(cutoffs)}")
     judged, at = judgements(qrels), np.unique(whole_numbers(cutoffs, "cutoffs"))
     pairs = judged.loc[judged["relevance"] > 0, ["query_id", "doc_id"]].drop_duplicates(ignore_index=True)
     if pairs.empty:
-        raise InputError("qrels hold no relevant document: nothing can be measured")
+        raise InputError("qrels must have a 'relevance' above 0, found none")
     curves = pd.DataFrame(index=pd.Index(at, name="cutoff"))
     for name, frame in ranked.items():
         rank = pairs.merge(frame, how="left", on=["query_id", "doc_id"])["rank"].astype(float)  # NaN: not in the run

@@ -1,4 +1,4 @@
-"""Test the differences between rankers query by query: two significance tests and an effect size.
+"""Test whether rankers differ: two significance tests over the queries and an effect size.
 
 Cohen, "Statistical Power Analysis for the Behavioral Sciences", 2nd edition, 1988, chapter 2 (d of paired
 differences); Smucker, Allan & Carterette, "A Comparison of Statistical Significance Tests for Information Retrieval
@@ -14,18 +14,18 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from haybale.errors import InputError
+from haybale.errors import InputError, UnknownNameError
 from haybale.evaluation.measures import averages, values_by_query
 from haybale.frames import Frame
 from haybale.parameters import COUNT, check_parameters
 
-_ROUNDS = 10_000  # of the randomisation test; its smallest possible p is 1 / (rounds + 1)
-_CHUNK = 500  # rounds drawn at once
+_ROUNDS = 10_000  # of the randomisation test, so that p is at least 1 / 10,001
+_CHUNK = 500  # rounds computed at once
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A ranker against a baseline on one measure; ``p_*`` are two-sided and Bonferroni-corrected."""
+    """The comparison of a ranker with a baseline on one measure; p-values are two-sided and Bonferroni-corrected."""
 
     difference: float  # mean over queries, ranker minus baseline
     p_t: float  # paired t-test
@@ -34,13 +34,13 @@ class Comparison:
 
     @property
     def p(self) -> float:
-        """Return the larger p of the two tests."""
+        """The larger p-value of the two tests."""
         return max(self.p_t, self.p_randomization)
 
 
 @dataclass(frozen=True)
 class Results:
-    """The values of each ranker (a frame of :func:`evaluate`) and the comparisons with the baseline."""
+    """Frames of :func:`evaluate` by ranker, and their comparisons with the baseline."""
 
     values: dict[str, pd.DataFrame]
     baseline: str
@@ -71,12 +71,17 @@ def results(values: dict[str, Frame], baseline: str) -> Results:
     Parameters
     ----------
     values : dict of str to frame
-        Frames of :func:`evaluate`, of pandas or cuDF, or tables of pyarrow, by ranker.
+        Results of :func:`evaluate` by ranker: frames of pandas or cuDF, or tables of pyarrow.
     baseline : str
-        The name of one of them. The Bonferroni factor is the number of the other rankers, for each measure by itself.
+        The ranker that the others are compared with. The Bonferroni factor is the number of other rankers.
+
+    Raises
+    ------
+    InputError
+        If ``values`` lack the baseline.
     """
     if baseline not in values:
-        raise InputError(f"the baseline {baseline!r} is not among the rankers: {', '.join(values)}")
+        raise UnknownNameError("baseline", baseline, values)
     tables = {name: values_by_query(table) for name, table in values.items()}
     others = [name for name in tables if name != baseline]
 
@@ -89,13 +94,19 @@ def results(values: dict[str, Frame], baseline: str) -> Results:
 
 
 def paired_tests(values: NDArray[np.float64], baseline: NDArray[np.float64], *, n_comparisons: int = 1) -> Comparison:
-    """Compare two rankers' values query by query; p is 1 if they agree on every query.
+    """Compare the values of two rankers on the same queries.
 
     Parameters
     ----------
     values, baseline : (n_queries,) float64
+        Values of one measure. If they are equal, p is 1.
     n_comparisons : int, default 1
-        The number of comparisons with this baseline; p is multiplied by it (Bonferroni).
+        Number of comparisons with this baseline, the Bonferroni factor of p.
+
+    Raises
+    ------
+    InputError
+        If the shapes differ.
 
     Examples
     --------
@@ -113,11 +124,11 @@ def paired_tests(values: NDArray[np.float64], baseline: NDArray[np.float64], *, 
 
 
 def t_test(differences: NDArray[np.float64]) -> tuple[float, float | None]:
-    """Return the two-sided p of the paired t-test, and Cohen's d, mean / standard deviation of a sample (ddof 1).
+    """Return the two-sided p of the paired t-test, and Cohen's d: the mean over the sample standard deviation (ddof 1).
 
-    By convention, 0.2 is a small, 0.5 a medium and 0.8 a large effect. If all differences are 0, p is 1 and d is 0.
-    If they are equal otherwise, or there is only one query, d is None, which JSON can hold. The code of the PARM paper
-    divides by the standard deviation of a population, which gives d · √(n / (n - 1)).
+    By convention, 0.2 is a small, 0.5 a medium and 0.8 a large effect. If all differences are 0, p is 1 and d is 0. If
+    they all have another value, or if there is only one query, d is None. The code of the PARM paper divides by the
+    population standard deviation instead, which gives d · √(n / (n - 1)).
 
     >>> t_test(np.array([0.0, 0.25, 0.5]))[1]
     1.0
@@ -133,16 +144,17 @@ def t_test(differences: NDArray[np.float64]) -> tuple[float, float | None]:
 
 
 def randomization_test(differences: NDArray[np.float64]) -> float:
-    """Return the two-sided p: the share of random sign flips with a mean at least as far from 0, the observed included.
+    """Return the two-sided p of the sign-flip randomisation test.
 
-    ``scipy.stats.permutation_test`` computes the same in twenty times the time.
+    It is the share of sign patterns, the observed one included, whose mean is at least as far from 0 as the observed
+    mean. ``scipy.stats.permutation_test`` computes the same, but takes twenty times as long.
     """
     rng = np.random.default_rng(0)
-    moving = differences[differences != 0]  # a difference of 0 has no sign to flip
-    total, as_far = moving.sum(), 1
+    nonzero = differences[differences != 0]
+    total, n_extreme = nonzero.sum(), 1
     for _ in range(_ROUNDS // _CHUNK):
-        positive = rng.integers(2, size=(_CHUNK, len(moving)), dtype=np.int8)
-        sums = 2 * (positive.astype(np.float64) @ moving) - total
-        # Sums of the same terms in another order may differ from the observed one in the last bits.
-        as_far += int((np.abs(sums) >= abs(total) - 1e-9).sum())
-    return as_far / (_ROUNDS + 1)
+        positive = rng.integers(2, size=(_CHUNK, len(nonzero)), dtype=np.int8)
+        sums = 2 * (positive.astype(np.float64) @ nonzero) - total
+        # The tolerance covers rounding: equal sums may be computed in another order.
+        n_extreme += int((np.abs(sums) >= abs(total) - 1e-9).sum())
+    return n_extreme / (_ROUNDS + 1)

@@ -1,4 +1,4 @@
-"""The results table: a row for each ranker, a column for each measure, marks for significant differences."""
+"""The table of results: a row for each ranker, a column for each measure, and marks for significant differences."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from haybale.drawing import clean
 from haybale.evaluation.measures import averages
 from haybale.evaluation.significance import Results
 
-DETAILED = ("MRR@10", "nDCG@10")  # measures with additional columns for p-value and effect size
+DETAILED = ("MRR@10", "nDCG@10")  # measures with columns for the p-value and the effect size
 
 
 class Cell(NamedTuple):
-    """The content of a column for a ranker; ``value`` is the sort key."""
+    """A cell of the table; ``value`` is its sort key."""
 
     text: str
     value: float | None
@@ -25,20 +25,20 @@ class Cell(NamedTuple):
     best: bool = False
 
     def shown(self, begin: str, end: str) -> str:
-        """Return the text with its marks, between ``begin`` and ``end`` if it is the best of its column."""
+        """Return the text with its marks, enclosed in ``begin`` and ``end`` if it is the best of its column."""
         return f"{begin}{self.text}{self.marks}{end}" if self.best else f"{self.text}{self.marks}"
 
 
 def columns_of(results: Results) -> list[tuple[str, str]]:
-    """Return ``(title, measure)`` of each column: the measures, then p and d of the :data:`DETAILED` ones."""
-    measured = [measure for measure in DETAILED if measure in results.measures and results.comparisons]
-    both = [(f"{kind} {measure}", measure) for measure in measured for kind in ("p (t)", "d")]
-    return [*((measure, measure) for measure in results.measures), *both]
+    """Return ``(title, measure)`` of each column: the measures, then p and d of those in :data:`DETAILED`."""
+    detailed = [measure for measure in DETAILED if measure in results.measures and results.comparisons]
+    details = [(f"{kind} {measure}", measure) for measure in detailed for kind in ("p (t)", "d")]
+    return [*((measure, measure) for measure in results.measures), *details]
 
 
 def legend(results: Results) -> str:
-    """Explain the marks and the columns in one line."""
-    n, measured = len(results.comparisons), [measure for measure in DETAILED if measure in results.measures]
+    """Return a line that explains the marks and the columns."""
+    n, detailed = len(results.comparisons), [measure for measure in DETAILED if measure in results.measures]
     if not n:
         return f"{results.n_queries} queries."
     meaning = (
@@ -46,14 +46,14 @@ def legend(results: Results) -> str:
         f"and the randomisation test, Bonferroni-corrected for {n} comparison{'' if n == 1 else 's'}."
     )
     details = (
-        f" p (t) is the corrected t-test's on {' and '.join(measured)}; d is Cohen's effect size there, the "
+        f" p (t) is the corrected t-test's on {' and '.join(detailed)}; d is Cohen's effect size there, the "
         "mean difference over the standard deviation of the differences (– where they are all the same)."
     )
-    return meaning + details * bool(measured)
+    return meaning + details * bool(detailed)
 
 
 def markdown(results: Results) -> str:
-    """Return the table in Markdown with its legend; the best of each measure is bold."""
+    """Return the table with its legend in Markdown; the best value of each measure is bold."""
     columns = columns_of(results)
     lines = [f"| ranker | {' | '.join(title for title, _ in columns)} |", "| --- |" + " ---: |" * len(columns)]
     for name in results.values:
@@ -62,8 +62,8 @@ def markdown(results: Results) -> str:
 
 
 def print_table(console: Console, results: Results, title: str) -> None:
-    """Print the table; on a narrow terminal, its columns are split into several tables."""
-    unbounded = console.options.update(width=1000)  # else the measure is cut to the console's own width
+    """Print the table; on a narrow terminal, split its columns into several tables."""
+    unbounded = console.options.update(width=1000)  # otherwise the measured width is at most the console's
     parts: list[list[tuple[str, str]]] = [[]]
     for column in columns_of(results):
         table = _table(results, [*parts[-1], column], "")
@@ -85,21 +85,21 @@ def _table(results: Results, columns: Sequence[tuple[str, str]], title: str) -> 
 
 
 def cells(results: Results, ranker: str, columns: Sequence[tuple[str, str]]) -> list[Cell]:
-    """Return a ranker's cells: averages with significance marks, then p and d."""
+    """Return the cells of a ranker: averages with significance marks, then p and d."""
     means = {name: averages(values) for name, values in results.values.items()}
-    found = []
+    row = []
     for title, measure in columns:
         compared = results.comparisons.get(ranker, {}).get(measure)
         if title == measure:
             value = means[ranker][measure]
             p = 1.0 if compared is None else compared.p
             marks = "‡" if p < 0.01 else "†" if p < 0.05 else ""
-            found.append(Cell(f"{value:.4f}", value, marks, value == max(other[measure] for other in means.values())))
+            row.append(Cell(f"{value:.4f}", value, marks, value == max(other[measure] for other in means.values())))
         elif compared is None:
-            found.append(Cell("", None))
+            row.append(Cell("", None))
         elif title.startswith("p "):
-            found.append(Cell("<0.0001" if compared.p_t < 0.0001 else f"{compared.p_t:.4f}", compared.p_t))
+            row.append(Cell("<0.0001" if compared.p_t < 0.0001 else f"{compared.p_t:.4f}", compared.p_t))
         else:
             d = compared.effect_size
-            found.append(Cell("–" if d is None else f"{d:z.2f}", d))
-    return found
+            row.append(Cell("–" if d is None else f"{d:z.2f}", d))
+    return row

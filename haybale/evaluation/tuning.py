@@ -1,10 +1,10 @@
-"""Choose BM25's k1, b and k3 on judged queries, for a baseline that is as strong as its parameters allow.
+"""Tune BM25's k1, b and k3 on judged queries.
 
-Texts and queries are analysed once. A setting only computes new weights from the term counts (another k3 not even
-that) and ranks. Less than half of the grid is tried; docs/findings.md compares this with the whole grid.
+Texts and queries are analysed once. A new k1 or b only needs new weights for the term counts, and a new k3 not even
+these. Less than half of the grid is tried; docs/findings.md compares this with the whole grid.
 
-With few queries, the best mean is often chance. So settings are compared by the gain over the defaults minus the
-standard error of that gain, and cross-validation estimates the gain on queries that were not used for the choice.
+With few queries, the setting with the best mean is often the best by chance. So settings are compared by their gain
+over the defaults minus its standard error, and cross-validation estimates the gain on held-out queries.
 """
 
 from __future__ import annotations
@@ -59,41 +59,41 @@ _RANGES = {
 
 
 class TuningWarning(UserWarning):
-    """A setting was chosen that is not significantly better than the defaults; the message has the numbers."""
+    """The chosen setting is not significantly better than the defaults; the message has the numbers."""
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """The chosen setting, and the mean of the measure at every setting that was tried."""
+    """The chosen setting, and the mean of the measure for every setting that was tried."""
 
     unit: str  # "passage" or "document"
     split: str
     measure: str
     language: str
-    n_queries: int  # queries with a relevant document that were ranked
-    k1: float  # of the chosen setting
+    n_queries: int  # number of ranked queries, which all have a relevant document
+    k1: float  # of the chosen setting, as are b, k3 and value
     b: float
     k3: float | None
     value: float
-    default: float  # the value at the ranker's defaults
-    grid: list[tuple[float, float, float | None, float]]  # (k1, b, k3, value), rising; None is the largest k3
-    gain: float | None = None  # cross-validated gain over the defaults; None: too few queries for folds
+    default: float  # the value with the ranker's defaults
+    grid: list[tuple[float, float, float | None, float]]  # (k1, b, k3, value), ascending; None is the largest k3
+    gain: float | None = None  # cross-validated gain over the defaults; None with too few queries for folds
     interval: tuple[float, float] | None = None  # 95 % confidence interval of that gain
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON; the grid as records."""
+        """Return plain values for JSON, with the grid as records."""
         grid = [dict(zip(("k1", "b", "k3", "value"), row, strict=True)) for row in self.grid]
         default = dict(zip(("default_k1", "default_b", "default_k3"), DEFAULT, strict=True))
         return asdict(self) | default | {"grid": grid}
 
     @property
     def best(self) -> tuple[float, float, float | None, float]:
-        """Return k1, b, k3 and value of the largest mean in the grid, whether significant or not."""
+        """The k1, b, k3 and value with the largest mean of the grid, significant or not."""
         return max(self.grid, key=lambda row: row[3])
 
     @property
     def options(self) -> str:
-        """Return the options for ``haybale compare``.
+        """The options that set the chosen values in other commands.
 
         >>> Tuned("document", "dev", "nDCG@10", "english", 9, 0.9, 0.3, None, 0.5, 0.4, []).options
         '--set bm25-doc.k1=0.9 --set bm25-doc.b=0.3 --set bm25-doc.k3=none'
@@ -115,12 +115,12 @@ def tune_bm25(
     n_queries: int | None = None,
     random_state: int = 0,
 ) -> Tuned:
-    """Choose BM25's parameters from a grid by the queries of a split.
+    """Choose BM25's parameters from a grid on the judged queries of a split.
 
-    The setting with the largest mean gain over the defaults, minus the standard error of the gain, is chosen. So with
-    many queries the best mean wins, and with few queries the defaults or something close. The same choice is
-    cross-validated in five folds (queries of one document are in one fold). If its gain on held-out queries is not
-    above 0, the defaults are kept; if it is not significant, a :class:`TuningWarning` is given.
+    The chosen setting has the largest mean gain over the defaults minus the standard error of the gain. With many
+    queries this is the setting with the best mean, and with few queries one close to the defaults. Cross-validation in
+    five folds (queries of one document share a fold) estimates the gain on held-out queries. If it is not above 0, the
+    defaults are kept; if it is not significant, a :class:`TuningWarning` is given.
 
     The search starts with every second ``k1``, every second ``b`` and every ``k3``. Then it tries the neighbours of the
     best two settings (the next ``k1``, ``b`` or both, and any ``k3``), until these have no untried neighbour.
@@ -128,20 +128,22 @@ def tune_bm25(
     Parameters
     ----------
     collection : Collection
+        The collection whose documents are ranked.
     unit : {"passage", "document"}, default "passage"
-        Whether documents rank by their best passage (ranker ``bm25``) or as whole documents (``bm25-doc``).
+        Whether documents score by their best passage (ranker ``bm25``) or as a whole (``bm25-doc``).
     split : str, default "dev"
+        The split with the queries and judgements.
     k1, b, k3 : sequence of float
-        The grid. ``k3`` may contain None, which counts as larger than any number. Among equal settings the defaults
-        win, then the smaller k1, b and k3. Defaults outside the grid are not chosen.
+        The grid. ``k3`` may contain None, which counts as larger than any number. Of equal settings the defaults are
+        chosen, then the smaller k1, b and k3. Defaults outside the grid are not chosen.
     measure : str, default "nDCG@10"
-        Any measure that :func:`~haybale.evaluation.evaluate` knows.
+        Any measure of :func:`~haybale.evaluation.evaluate`.
     language : str, optional
-        The default is the language of the collection, else it is guessed.
+        Language of the texts. Default: the language of the collection, or else a guess.
     n_queries : int, optional
-        Draw this number of queries with a relevant document; the default is all.
+        Number of queries to sample from those with a relevant document. Default: all.
     random_state : int, default 0
-        Seed of the drawn queries and of the folds.
+        Seed of the sample and of the folds.
 
     Raises
     ------
@@ -151,14 +153,14 @@ def tune_bm25(
     """
     check_parameters("tune_bm25", locals(), _RANGES)
     if not len(k1) or not len(b) or not len(k3):
-        raise InputError("the grid needs at least one k1, one b and one k3")
+        raise InputError(f"the grid needs at least one k1, b and k3, found k1={k1!r}, b={b!r} and k3={k3!r}")
     for each in itertools.product(k1, b, k3):
         check_parameters("tune_bm25", dict(zip(("k1", "b", "k3"), each, strict=True)), BM25_RANGES)
     parse_measures([measure])
     part = collection.split(split)
     judged = part.queries[np.isin(part.queries, part.relevant()[0])]
     if not len(judged):
-        raise InputError(f"split {split!r} has no query with a relevant document: nothing can be tuned")
+        raise InputError(f"split {split!r} has no query with a relevant document; choose another split")
     if n_queries is not None and n_queries < len(judged):
         judged = np.sort(np.random.default_rng(random_state).choice(judged, size=n_queries, replace=False))
     index = BM25Index.from_collection(collection, unit, language=language)
@@ -179,14 +181,16 @@ def tune_bm25(
         error = stats.sem(held_out) * stats.t.ppf(0.975, len(held_out) - 1)
         interval = gain - float(error), gain + float(error)
     if chosen != DEFAULT and (interval is None or interval[0] <= 0):
-        by = "too few for folds"
+        estimate = "unknown, as there are too few for folds"
         if interval is not None:
-            by = f"by folds {gain:+.4f}, 95 % {interval[0]:+.4f} to {interval[1]:+.4f}"
+            estimate = f"{gain:+.4f} by cross-validation, 95 % interval {interval[0]:+.4f} to {interval[1]:+.4f}"
         setting = f"k1 {chosen[0]:g}, b {chosen[1]:g}, k3 {shown(chosen[2])}"
-        message = (
-            f"BM25 over {unit}s: {len(judged)} queries do not tell {setting} from the defaults (gain in {measure} {by})"
+        warnings.warn(
+            f"BM25 over {unit}s: on {len(judged)} queries, {setting} is not significantly better than the defaults "
+            f"(gain in {measure} {estimate}); use more queries",
+            TuningWarning,
+            stacklevel=2,
         )
-        warnings.warn(message, TuningWarning, stacklevel=2)
     means = {each: float(values.mean()) for each, values in trials.values.items()}
     grid = [(*each, means[each]) for each in sorted(tried, key=_order)]
     about = unit, split, measure, index.analyzer.language, len(judged)
@@ -194,7 +198,7 @@ def tune_bm25(
 
 
 class _Trials:
-    """The measure of each judged query at every setting that was tried."""
+    """The measure of each judged query for every setting that was tried."""
 
     def __init__(self, collection: Collection, split: str, judged: Ints, measure: str, index: BM25Index) -> None:
         self.doc_ids, self.measure, self.index = collection.doc_ids, measure, index
@@ -205,17 +209,17 @@ class _Trials:
         self.values: dict[Setting, NDArray[np.float64]] = {}  # (n_judged,) each
 
     def best_two(self, settings: Iterable[Setting]) -> list[Setting]:
-        """Try settings; return the two with the largest means of all that were tried."""
+        """Try settings, and return the two with the largest means of all that were tried."""
         for setting in track([each for each in settings if each not in self.values], "tuning BM25"):
             self.index = self.index.with_parameters(*setting)
-            found = self.index.documents(self.terms, self.depth, exclude=self.own)
-            run = Run.from_numbers(self.ids, self.doc_ids, *found, self.depth)
+            hits = self.index.documents(self.terms, self.depth, exclude=self.own)
+            run = Run.from_numbers(self.ids, self.doc_ids, *hits, self.depth)
             self.values[setting] = evaluate(run, self.qrels, [self.measure])[self.measure].reindex(self.ids).to_numpy()
         return sorted(self.values, key=lambda each: (-self.values[each].mean(), *_order(each)))[:2]
 
 
 def _search_grid(trials: _Trials, xs: list[Any], ys: list[Any], zs: list[Any]) -> None:
-    """Try settings of k1, b and k3 around the best two, until these have no neighbour that was not tried."""
+    """Try settings of k1, b and k3 around the best two, until these have no untried neighbour."""
 
     def neighbours(x: float, y: float, z: float | None) -> list[Setting]:
         i, j = xs.index(x), ys.index(y)
@@ -229,22 +233,22 @@ def _search_grid(trials: _Trials, xs: list[Any], ys: list[Any], zs: list[Any]) -
 
 
 def _largest_gain(gains: NDArray[np.float64]) -> int:
-    """Return the row with the largest mean gain minus its standard error; with one query, minus the gain itself."""
+    """Return the row with the largest mean gain minus standard error; of one query, the error is the gain itself."""
     n = gains.shape[1]
     error = gains.std(axis=1, ddof=1) / math.sqrt(n) if n > 1 else np.abs(gains[:, 0])
     return int(np.argmax(gains.mean(axis=1) - error))
 
 
 def _cross_validated(gains: NDArray[np.float64], groups: Ints, random_state: int) -> NDArray[np.float64] | None:
-    """Return (n,) each query's gain by the setting that the other folds choose; None if there is only one group."""
+    """Return each query's gain (n,) with the setting that the other folds choose; None if there is only one group."""
     names, place = np.unique(groups, return_inverse=True)
     if len(names) < 2:
         return None
     fold = (check_random_state(random_state).permutation(len(names)) % _FOLDS)[place]
-    out = np.empty(len(place))
+    held_out = np.empty(len(place))
     for each in np.unique(fold):
-        out[fold == each] = gains[_largest_gain(gains[:, fold != each])][fold == each]
-    return out
+        held_out[fold == each] = gains[_largest_gain(gains[:, fold != each])][fold == each]
+    return held_out
 
 
 def _order(setting: Setting) -> tuple[float, float, float]:

@@ -1,4 +1,4 @@
-"""Rankers: fitted on an engine, they rank queries, say why, nest, and are kept in folders; one a file."""
+"""Rankers, which are fitted on an engine, rank queries, explain scores, nest and are saved; one in each file."""
 
 from haybale.lazy import attach_stub
 

@@ -25,12 +25,12 @@ class BM25(Ranker):
     unit : {"passage", "document"}, default "passage"
         Whether a document scores by its best passage or as a whole.
     k1 : float, default 1.2
-        Term-frequency saturation: the larger, the more a repeated term adds. At least 0.
+        Term-frequency saturation, at least 0. The larger it is, the more a repeated term adds.
     b : float, default 0.75
         Length normalisation, from 0 (none) to 1 (full).
     k3 : float, optional
-        Saturation of terms that the query repeats: t occurrences count as (k3 + 1) · t / (k3 + t), so with 0 as one.
-        Default: each occurrence counts, as in Lucene.
+        Saturation of repeated query terms: t occurrences count as (k3 + 1) · t / (k3 + t), so with 0 as one. Default:
+        each occurrence counts, as in Lucene.
     """
 
     name = "bm25"

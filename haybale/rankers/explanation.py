@@ -1,4 +1,4 @@
-"""Explanations of scores: shares that sum to a score, each of which may have an explanation of its own."""
+"""Explanations of scores as sums of shares; a share can have an explanation of its own."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Share:
-    """One thing that a score rests on.
+    """One summand of a score.
 
     Parameters
     ----------
     what : str
-        ``"term dog"``, ``"passage bgb:3"``, ``"query q17, to which it was relevant"``, the name of a ranker …
+        What adds to the score, such as ``"term dog"``, ``"passage bgb:3"`` or the name of a ranker.
     share : float
-        What it adds to the score.
+        How much it adds.
     text : str, optional
-        The text behind it.
+        The text of the passage that ``what`` names.
     of : Explanation, optional
-        The explanation of a ranker within this one.
+        The explanation by the nested ranker that ``what`` names.
     """
 
     what: str
@@ -47,11 +47,11 @@ class Explanation:
     rank : int or None
         From 1; None if the document is not among those that were ranked.
     shares : list of Share
-        The largest first; they sum to ``score``, up to rounding of the last bits.
+        The largest first; they sum to ``score`` up to rounding.
     notes : list of str
-        Further remarks.
+        Remarks that have no share.
     detail : object, optional
-        The ranker's own explanation, if it has more to show: PARM's with a heatmap, the ensemble's with its bags.
+        The ranker's own explanation if it holds more: PARM's with a heatmap, the ensemble's with its bags.
     """
 
     ranker: str
@@ -74,9 +74,9 @@ class Explanation:
                 yield from ((f"{share.what} / {path}", scale * value, text) for path, value, text in inner)
 
     def to_frame(self) -> pd.DataFrame:
-        """Return a row for each passage or judgement that the score rests on: columns ``path``, ``share``, ``text``.
+        """Return a row for each innermost share, with columns ``path``, ``share`` and ``text``.
 
-        The shares of a ranker within are scaled to what that ranker adds, so that all rows sum to this score.
+        The shares of a nested ranker are scaled to what that ranker adds, so that all rows sum to this score.
         """
         import pandas as pd
 
@@ -94,7 +94,7 @@ class Explanation:
         return found | {"rank": self.rank, "shares": shares, "notes": self.notes}
 
     def text(self, top: int = 5, width: int = 100) -> str:
-        """Return lines with the ``top`` shares of every ranker and the first ``width`` characters of their texts."""
+        """Return lines with the ``top`` largest shares of each ranker, and texts cut to ``width`` characters."""
         if self.score is None:
             return f"{self.doc_id}: {self.ranker} does not find it"
         head = f"{self.doc_id}: rank {self.rank:,}, {self.ranker} {self.score:.4f}"
@@ -141,5 +141,5 @@ def by_size(shares: Sequence[Share]) -> list[Share]:
 
 
 def passage_note(passages: Passages, passage: int) -> str:
-    """Return a note that names the passage that a score rests on, with the beginning of its text."""
-    return f"by its passage {passages.ids[passage].as_py()}: {shortened(passages.texts[passage].as_py())}"
+    """Return a note with the id and the beginning of the passage that gives a document its score."""
+    return f"best passage {passages.ids[passage].as_py()}: {shortened(passages.texts[passage].as_py())}"

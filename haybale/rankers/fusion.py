@@ -1,4 +1,4 @@
-"""What rankers share that fuse the runs of others."""
+"""The base class of rankers that fuse the runs of others."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from haybale.retrieval import Run
 
 
 class Fusion(Ranker):
-    """The base of rankers that fuse others, each fitted on the same queries and asked for ``depth`` documents."""
+    """The base of rankers that fuse the first ``depth`` documents of others."""
 
     rankers: tuple[Ranker, ...]
     depth: int
 
     def check_params(self) -> None:
-        """Check as every ranker does; the fused rankers must differ."""
+        """Check parameters as every ranker does; there must be rankers, and all different."""
         super().check_params()
-        strangers = [each for each in self.rankers if not isinstance(each, Ranker)]
-        if strangers or not self.nested():
-            found = repr(strangers[0]) if strangers else "none"
-            raise InputError(f"{type(self).__name__} fuses rankers, found {found}")
+        others = [each for each in self.rankers if not isinstance(each, Ranker)]
+        if others or not self.nested():
+            found = repr(others[0]) if others else "none"
+            raise InputError(f"{type(self).__name__} needs rankers to fuse, found {found}")
         [(name, times)] = Counter(map(str, self.nested())).most_common(1)
         if times > 1:
-            raise InputError(f"{type(self).__name__}: {name} is given twice; each ranker is fused once")
+            raise InputError(f"{type(self).__name__} must fuse different rankers, found {name} twice")
 
     @property
     def uses_vectors(self) -> bool:
-        """False: only the rankers within use vectors."""
+        """False: only nested rankers use vectors."""
         return False
 
     def fit_batch(self, training: Training) -> None:
@@ -39,7 +39,7 @@ class Fusion(Ranker):
         super().fit_batch(training)
 
     def _runs(self, batch: QueryBatch, depth: int = 0, *, out_of_fold: bool = False) -> dict[str, Run]:
-        """Return each ranker's run, ``depth`` documents deep if that is more than are fused."""
+        """Return each ranker's run, with at least the documents that are fused."""
         depth = max(depth, self.depth)
         return {
             name: ranker.run_out_of_fold(batch, depth) if out_of_fold else ranker.run(batch, depth)
@@ -48,5 +48,5 @@ class Fusion(Ranker):
 
     @cached_property
     def _named(self) -> dict[str, Ranker]:
-        """The fitted rankers by name; cached, because writing the names can take longer than ranking."""
+        """The fitted rankers by name; cached, because making the names can take longer than ranking."""
         return {str(ranker): ranker for ranker in self.rankers_}

@@ -1,4 +1,4 @@
-"""A ranker on another engine, which has the same documents and another encoder."""
+"""A ranker on another engine with the same documents and another encoder."""
 
 from __future__ import annotations
 
@@ -21,28 +21,29 @@ from haybale.rankers.ranker import Ranker
 from haybale.rankers.training import Training
 from haybale.retrieval import Run
 
-_open: WeakValueDictionary[Path, Engine] = WeakValueDictionary()  # engines in use, each opened once
+_engines: WeakValueDictionary[Path, Engine] = WeakValueDictionary()  # the open engines by folder
 
 
 @dataclass(eq=False, repr=False)
 class InSpace(Ranker):
     """Rank with a ranker on another engine, which has the same documents and another encoder.
 
-    With it, rankers over TF-IDF and over a trained encoder are fused, or are evidence of one ensemble:
-    ``Learned(BM25(), KNN(), InSpace(PARM("vrrf"), "engine-trained"))``. It finds documents that both engines have.
+    It makes it possible to fuse rankers over TF-IDF and over a trained encoder, or to use both as evidence:
+    ``Learned(BM25(), KNN(), InSpace(PARM("vrrf"), "engine-trained"))``. It finds the documents that both engines have.
 
-    An encoder that was trained on judged queries ranks these better than others, so nothing may be learned from that.
-    Out of fold, a training query is ranked by the first engine whose encoder has not seen it. Queries that all encoders
-    have seen are left out of what :class:`~haybale.Learned` and :class:`~haybale.SVR` learn from.
+    An encoder ranks the queries that it was trained on better than others, so nothing may be learned from these
+    rankings. Out of fold, the first engine whose encoder was not trained on a query ranks it. :class:`~haybale.Learned`
+    and :class:`~haybale.SVR` do not learn from queries that all encoders were trained on.
 
     Parameters
     ----------
     ranker : Ranker
         The ranker to fit on the other engine.
     engine : str
-        The folder of the other engine.
+        Folder of the other engine.
     folds : sequence of str, default ()
-        Folders of engines like ``engine``, whose encoders were each trained without one fold of the training queries.
+        Folders of engines like ``engine``, each with an encoder that was trained without one fold of the training
+        queries.
     """
 
     name = "space"
@@ -56,54 +57,54 @@ class InSpace(Ranker):
 
     @property
     def needs_training(self) -> bool:
-        """Whether the ranker does, or encoders were trained fold by fold."""
+        """Whether the nested ranker learns from judged queries, or encoders were trained fold by fold."""
         return self.ranker.needs_training or len(self.folds) > 0
 
     @property
     def uses_vectors(self) -> bool:
-        """False: it uses no vectors of the engine that it is fitted on."""
+        """False: it only uses vectors of other engines."""
         return False
 
     def fit_batch(self, training: Training) -> None:
         self.external_rankers_: list[Ranker] = []
-        for engine in self._engines():
+        for engine in self._open_engines():
             known = set(engine.collection.doc_ids.to_pylist())
             relevant = [[doc_id for doc_id in ids if doc_id in known] for ids in training.relevant]
             self.external_rankers_.append(self.ranker.fitted(Training(training.batch.on_engine(engine), relevant)))
-        self._look()
+        self._find_seen()
 
-    def _look(self) -> None:
-        """Set which queries each encoder has seen."""
-        self.seen_ = [ranker.encoder_queries for ranker in self.external_rankers_]
+    def _find_seen(self) -> None:
+        self.seen_ = [ranker.encoder_queries for ranker in self.external_rankers_]  # queries of each encoder
 
     @property
     def encoder_queries(self) -> frozenset[str]:
-        """The ids of queries that the encoders of all engines were trained on."""
+        """Ids of the queries that the encoders of all engines were trained on."""
         return frozenset.intersection(*self.seen_)
 
     def learned_from(self) -> set[str]:
-        """The ids of the queries that the rankers there, or their encoders, were trained on."""
+        """Return the ids of the queries that the rankers of the other engines, or their encoders, were trained on."""
         return set().union(*(ranker.learned_from() for ranker in self.external_rankers_))
 
     def rank_batch(self, batch: QueryBatch, depth: int) -> Run:
         ranker = self.external_rankers_[0]
-        return _told(batch, ranker.run(batch.on_engine(_limited(ranker.engine_, batch.engine)), depth), depth)
+        run = ranker.run(batch.on_engine(_shared_documents(ranker.engine_, batch.engine)), depth)
+        return _renumbered(batch, run, depth)
 
     def out_of_fold_batch(self, batch: QueryBatch, depth: int) -> Run:
-        """Rank each query on the first engine whose encoder has not seen it."""
+        """Rank each query on the first engine whose encoder was not trained on it."""
         first = first_unseen(batch.ids, self.seen_, f"{self}: every encoder")
         parts = []
         for number in np.unique(first).tolist():
             ranker, part = self.external_rankers_[number], batch.part(np.flatnonzero(first == number))
-            there = part.on_engine(_limited(ranker.engine_, batch.engine))
-            parts.append(_told(part, ranker.run_out_of_fold(there, depth), depth))
+            external = part.on_engine(_shared_documents(ranker.engine_, batch.engine))
+            parts.append(_renumbered(part, ranker.run_out_of_fold(external, depth), depth))
         return Run.joined(parts).take(batch.ids)
 
     def explain_document(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:
         ranker = self.external_rankers_[0]
-        there = batch.on_engine(_limited(ranker.engine_, batch.engine))
-        found = ranker.explained(there, int(there.engine.collection.document_numbers([base.doc_id])[0]))
-        return replace(base, shares=[Share(f"{ranker} in {self.engine}", base.score or 0.0, of=found)])
+        external = batch.on_engine(_shared_documents(ranker.engine_, batch.engine))
+        inner = ranker.explained(external, int(external.engine.collection.document_numbers([base.doc_id])[0]))
+        return replace(base, shares=[Share(f"{ranker} in {self.engine}", base.score or 0.0, of=inner)])
 
     def save_state(self, folder: Path) -> dict[str, Any]:
         for number, ranker in enumerate(self.external_rankers_):
@@ -111,13 +112,20 @@ class InSpace(Ranker):
         return {}
 
     def load_state(self, folder: Path, state: dict[str, Any], engine: Engine) -> None:
-        engines = enumerate(self._engines())
-        self.external_rankers_ = [load(folder / str(number), external) for number, external in engines]
-        self._look()
+        engines = self._open_engines()
+        self.external_rankers_ = [load(folder / str(number), external) for number, external in enumerate(engines)]
+        self._find_seen()
 
-    def _engines(self) -> list[Engine]:
-        """Open the engines that the ranker within is fitted on, each once in a process."""
-        return [_opened(each) for each in (self.engine, *self.folds)]
+    def _open_engines(self) -> list[Engine]:
+        """Open the other engines; a process opens each folder once."""
+        engines = []
+        for folder in (self.engine, *self.folds):
+            path = Path(folder).resolve()
+            engine = _engines.get(path)
+            if engine is None:
+                engine = _engines[path] = Engine.open(path)
+            engines.append(engine)
+        return engines
 
     @property
     def fit_report_(self) -> dict[str, Any]:
@@ -126,29 +134,20 @@ class InSpace(Ranker):
         return {"queries that its encoder was trained on": n_trained} | ranker.fit_report_
 
 
-def _opened(folder: str) -> Engine:
-    """Open the engine of a folder; every caller gets the same object."""
-    path = Path(folder).resolve()
-    engine = _open.get(path)
-    if engine is None:
-        engine = _open[path] = Engine.open(path)
-    return engine
+def _shared_documents(external: Engine, engine: Engine) -> Engine:
+    """Return the external engine, restricted to the documents that the engine has."""
+
+    def restricted() -> Engine:
+        numbers = external.collection.find_documents(engine.collection.doc_ids.to_pylist())
+        is_shared = np.isin(np.arange(external.collection.n_documents), numbers)
+        if not is_shared.any():
+            raise InputError(f"{external!r} has no document of {engine!r}; give an engine of the same documents")
+        return external if is_shared.all() else external.within(is_shared)
+
+    return engine.cached(("documents in another space", external), restricted)
 
 
-def _limited(there: Engine, here: Engine) -> Engine:
-    """Return the other engine, limited to documents that this one has."""
-
-    def made() -> Engine:
-        numbers = there.collection.find_documents(here.collection.doc_ids.to_pylist())
-        found = np.isin(np.arange(there.collection.n_documents), numbers)
-        if not found.any():
-            raise InputError(f"{there!r} has no document of {here!r}")
-        return there if found.all() else there.within(found)
-
-    return here.cached(("documents in another space", there), made)
-
-
-def _told(batch: QueryBatch, run: Run, depth: int) -> Run:
-    """Return a run of the other engine with document numbers of this one."""
+def _renumbered(batch: QueryBatch, run: Run, depth: int) -> Run:
+    """Return a run of another engine with the document numbers of the batch's engine."""
     rows, _, documents = run.numbers_in(batch.engine.collection)
     return Run.from_numbers(batch.ids, batch.engine.collection.doc_ids, rows, documents, run.coded()[-1], depth)

@@ -1,4 +1,4 @@
-"""The pooled documents of judged queries, and what the runs say of each: the examples that fusion learns from."""
+"""The pooled documents of judged queries, with their features and relevance, from which fusion weights are learned."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FEATURES = ("level", "rank", "first")
-_STEPS = 50  # of Newton's method, for the weights that the others are drawn to
-_FIRST = 10  # the cut-off of the nDCG by which the best run is chosen
+_MAX_ITER = 50  # Newton steps for the prior
+_CUTOFF = 10  # of the nDCG that selects the best run
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
 class JudgedPools:
-    """The pools of judged queries, with their features and relevant documents: what weights are learned from."""
+    """The pools of judged queries, with the features and relevance of their documents."""
 
     runs: list[str]  # sorted
     trained: list[str]  # sorted
@@ -53,12 +53,12 @@ class JudgedPools:
         trained: Collection[str] = (),
         unseen: Collection[str] = (),
     ) -> JudgedPools:
-        """Make the pools from what :meth:`~haybale.LearnedFusion.fit` takes."""
+        """Make pools from the arguments of :meth:`~haybale.LearnedFusion.fit`, which documents the errors."""
         known, names, new = set(same_queries(list(runs.values()))), sorted(runs), set(unseen)
         for name in sorted(set(trained) - set(runs)):
             raise UnknownNameError("run", name, names)
         for query in sorted(new - known):
-            raise InputError(f"unseen: unknown query id {query!r}")
+            raise InputError(f"unseen: unknown query id {query!r}; give queries of the runs")
         judged = judgements(qrels)
         judged = judged[judged["relevance"] > 0]
         query_ids = sorted(known.intersection(judged["query_id"]))
@@ -71,7 +71,7 @@ class JudgedPools:
     def take(self, chosen: NDArray[np.bool_]) -> JudgedPools:
         """Return the pools of some queries, given as (m,) bool."""
         rows = chosen[self.pool.query]
-        query_ids = [query for query, there in zip(self.pool.query_ids, chosen, strict=True) if there]
+        query_ids = [query for query, is_chosen in zip(self.pool.query_ids, chosen, strict=True) if is_chosen]
         query, document = (np.cumsum(chosen) - 1)[self.pool.query[rows]], self.pool.document[rows]
         pool = Pool(query_ids, self.pool.doc_ids, query, document, [])
         values = {name: each[chosen] for name, each in self.ndcg.items()}
@@ -85,15 +85,15 @@ class JudgedPools:
         )
 
     @cached_property
-    def alone(self) -> tuple[str, Array]:
-        """The best run, and the weights (f,) of the raw features that it has by itself."""
+    def prior(self) -> tuple[str, Array]:
+        """The best run, and the weights (f,) of the raw features that are learned from this run alone."""
         counts = np.bincount(self.pool.query[self.is_relevant], minlength=len(self.pool.query_ids))
         n = int((counts > 0).sum())
         best = max(self.runs, key=lambda name: self.ndcg[name].mean())
-        own = np.array([name == best for name, _ in feature_list(self.runs, self.trained)])
+        is_best = np.array([name == best for name, _ in feature_list(self.runs, self.trained)])
         target = self.is_relevant / np.maximum(counts, 1)[self.pool.query] / n
-        coef = np.zeros(len(own))
-        coef[own] = conditional_logit(self.pool.query, self.features[own], target, 1 / n, _STEPS)[0]
+        coef = np.zeros(len(is_best))
+        coef[is_best] = conditional_logit(self.pool.query, self.features[is_best], target, 1 / n, _MAX_ITER)[0]
         return best, coef
 
 
@@ -103,7 +103,7 @@ def feature_list(runs: Sequence[str], trained: Collection[str]) -> list[tuple[st
 
 
 def run_features(pool: Pool, runs: Sequence[str], trained: Collection[str]) -> Floats:
-    """Return the features (f, n) of :func:`feature_list`, float32; 0 for documents that a run does not have."""
+    """Return the features (f, n) of :func:`feature_list` as float32; 0 for documents that a run lacks."""
     table = np.zeros((len(feature_list(runs, trained)), len(pool)), dtype=np.float32)
     rows = iter(table)
     for name, listing in zip(runs, pool.listings, strict=True):
@@ -129,23 +129,23 @@ def ndcg(run: Run, query_ids: Sequence[str], judged: pd.DataFrame) -> Array:
 
     Järvelin & Kekäläinen, "Cumulated gain-based evaluation of IR techniques", TOIS 2002.
     """
-    pool = pooled([run], query_ids, _FIRST)
+    pool = pooled([run], query_ids, _CUTOFF)
     [listing] = pool.listings
     found = relevant_rows(pool, judged)[listing.place]
     terms = 1 / np.log2(listing.rank[found] + 1)
     gains = np.bincount(listing.query[found], terms, minlength=len(query_ids))
     counts = judged.groupby("query_id").size().reindex(list(query_ids)).to_numpy()
-    ideal = np.cumsum(1 / np.log2(np.arange(_FIRST) + 2))[np.minimum(counts, _FIRST) - 1]
+    ideal = np.cumsum(1 / np.log2(np.arange(_CUTOFF) + 2))[np.minimum(counts, _CUTOFF) - 1]
     values: Array = gains / ideal
     return values
 
 
 def relevant_rows(pool: Pool, judged: pd.DataFrame) -> NDArray[np.bool_]:
-    """Return whether each document (n,) of the pool is relevant to its query, by ``query_id`` and ``doc_id``."""
+    """Return whether each document (n,) of the pool is judged relevant to its query."""
     import pandas as pd
 
     row = pd.Index(pool.query_ids).get_indexer(pd.Index(judged["query_id"]))
-    wanted, table = pa.array(judged["doc_id"], type=pa.large_string()), pool.doc_ids.cast(pa.large_string())
-    document = pc.fill_null(pc.index_in(wanted, value_set=table), -1).to_numpy()
-    there = (row >= 0) & (document >= 0)
-    return np.isin(pool.query * len(table) + pool.document, (row * len(table) + document)[there])
+    judged_ids, pool_ids = pa.array(judged["doc_id"], type=pa.large_string()), pool.doc_ids.cast(pa.large_string())
+    document = pc.fill_null(pc.index_in(judged_ids, value_set=pool_ids), -1).to_numpy()
+    in_pool = (row >= 0) & (document >= 0)
+    return np.isin(pool.query * len(pool_ids) + pool.document, (row * len(pool_ids) + document)[in_pool])

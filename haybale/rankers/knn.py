@@ -1,4 +1,4 @@
-"""Exact nearest neighbours as a ranker: of passages, whole documents, or first passages."""
+"""Exact nearest-neighbour search as a ranker, over passages, whole documents or first passages."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from haybale.rankers.query_batch import QueryBatch
 from haybale.rankers.ranker import Ranker
 from haybale.retrieval import Hits, PassageIndex, Run
 
-_HITS = 1000  # as PARM has them by default
-_A_DOCUMENT = 3  # of the first passages
+_HITS = 1000  # PARM's default n_hits
+_PASSAGES_PER_DOCUMENT = 3  # hits that are expected to suffice for each document
 
 
 @dataclass(eq=False, repr=False)
 class KNN(Ranker):
-    """Rank documents by the inner product of their vectors with the query's, exact over the whole collection.
+    """Rank documents by the inner product of their vectors with the query's, with exact search.
 
     Parameters
     ----------
     unit : {"passage", "document", "first passage"}, default "passage"
-        A document ranks by its nearest passage (MaxP), by its whole text as one vector, or by its first passage
-        (FirstP).
+        Whether a document scores by its nearest passage (MaxP), by one vector of its whole text, or by its first
+        passage (FirstP).
     """
 
     name = "knn"
@@ -49,9 +49,9 @@ class KNN(Ranker):
 
     def rank_batch(self, batch: QueryBatch, depth: int) -> Run:
         index, ids = self._index(batch.engine), batch.engine.collection.doc_ids
-        _ = batch.vectors
-        # For queries of one paragraph PARM searches the same passages; with enough of them, their hits are reused.
-        enough = self.unit == "passage" and _A_DOCUMENT * depth <= min(_HITS, len(index))
+        _ = batch.vectors  # encoded here, so that the search is timed without it
+        # PARM searches the same passages for queries of one paragraph: its hits are reused if there are enough.
+        enough = self.unit == "passage" and _PASSAGES_PER_DOCUMENT * depth <= min(_HITS, len(index))
         hits = batch.single_hits(index, _HITS) if enough else None
         with batch.timed(f"search kNN ({self.unit}s)"):
             rows, documents, scores = index.documents(batch.vectors, depth, exclude=batch.own, hits=hits)

@@ -1,4 +1,4 @@
-"""Rankers fused by weights that were learned on judged queries."""
+"""Fusion of rankers with weights learned on judged queries."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ from haybale.rankers.svr import SVR
 from haybale.rankers.training import Training
 from haybale.retrieval import Run
 from haybale.retrieval.fusion import completed
-from haybale.retrieval.hits import Ints
 from haybale.timing import timed
 
 if TYPE_CHECKING:
@@ -40,49 +39,51 @@ if TYPE_CHECKING:
 
 _FOLDS = 5
 _SHARES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)  # candidates of unseen_share
-_MIN_UNSEEN = 10  # with fewer unseen queries, cross-validation says nothing about them
+_MIN_UNSEEN = 10  # with fewer unseen queries, cross-validation cannot estimate how they are ranked
 _EXPECTED = "queries expected to be new"  # a key of the fit report
 
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A value of ``unseen_share`` with its cross-validated nDCG@10 and the weights learned with it."""
+    """A value of ``unseen_share`` with its cross-validated nDCG@10 and the weights that it gives."""
 
     share: float
-    known: float  # nDCG@10 of the training queries that are not new
-    new: float  # nDCG@10 of the new ones
+    known: float  # nDCG@10 of the training queries that are not unseen
+    new: float  # nDCG@10 of the unseen training queries
     fusion: LearnedFusion  # learned on all training queries
     folds: list[LearnedFusion | None]  # learned on the queries outside each fold
 
     def expected(self, new: float) -> float:
-        """Return the nDCG@10 to expect of queries of which a share ``new`` is new."""
+        """Return the expected nDCG@10 over queries of which a share ``new`` is unseen."""
         return (1 - new) * self.known + new * self.new
 
 
 class Learned(OutOfFold, Fusion):
-    """Score documents by a weighted sum of features of each ranker, with weights learned on judged queries.
+    """Rank by a weighted sum of features of each ranker, with weights learned on judged queries.
 
-    :class:`~haybale.LearnedFusion` has the formulas. The weights are learned from rankings of the training queries out
-    of fold. This ranker ranks them out of fold too, with the weights that the other folds of training queries gave.
+    :class:`~haybale.LearnedFusion` has the formulas. The weights are learned from out-of-fold rankings of the training
+    queries. Out of fold, this ranker ranks a training query with weights learned on the other folds.
 
     Parameters
     ----------
     *rankers : Ranker
-        The rankers to fuse. Default: the combination that was best on the dev splits of four collections, namely BM25
-        and nearest neighbours over passages and over documents, PARM with RRF and VRRF, similar queries, and the SVR
-        ensemble.
+        The rankers to fuse. Default: BM25 and nearest neighbours over passages and over documents, PARM with RRF and
+        VRRF, similar queries, and the SVR ensemble, which was the best combination on the dev splits of four
+        collections.
     depth : int, default 100
-        Documents of each ranker that are fused. Documents beyond them follow, by the best rank that any ranker gives.
+        Documents of each ranker that are fused. Other documents follow below, ordered by their best rank.
     unseen_share : "auto" or float, default "auto"
-        The share of the loss for unseen queries, see :class:`~haybale.LearnedFusion`. "auto" takes, of 0, 0.2, … 1, the
-        share with the smallest worst-case loss of nDCG@10 (minimax regret), estimated by cross-validation. Two losses
-        count: over all training queries, against the best of these shares; and over unseen ones, against the best
-        ranker that learns nothing. It is 0 where fewer than 10 training queries are unseen, or where all rankers learn.
+        Share of the loss for unseen queries, see :class:`~haybale.LearnedFusion`. "auto" chooses among 0, 0.2, … 1 the
+        share with the smallest worst-case loss of nDCG@10 (minimax regret), estimated by cross-validation. The loss is
+        the larger of two: over all training queries, relative to the best share; and over unseen queries, relative to
+        the best untrained ranker. With fewer than 10 unseen training queries, or without an untrained ranker, "auto"
+        is 0.
     l2, max_iter : optional
         See :class:`~haybale.LearnedFusion`.
     n_queries : int, default 3000
-        Training queries that the weights are learned on, drawn at random where there are more.
+        Largest number of training queries that the weights are learned on; more are sampled at random.
     random_state : int, default 0
+        Seed of the sample and of the folds.
     """
 
     name = "learned"
@@ -117,7 +118,7 @@ class Learned(OutOfFold, Fusion):
         return list(self.rankers or default_rankers())
 
     def implied(self) -> dict[str, tuple[Ranker, ...]]:
-        """Return the rankers that are fused by default, if none were given."""
+        """Return the default rankers if none are given."""
         return {} if self.rankers else {"rankers": default_rankers()}
 
     def fit_batch(self, training: Training) -> None:
@@ -134,7 +135,7 @@ class Learned(OutOfFold, Fusion):
         relevant = [training.relevant[row] for row in rows]
         is_unseen = unseen_queries(training.relevant, training.batch.queries.groups)[rows]
         qrels = pd.DataFrame({"query_id": batch.ids, "doc_id": relevant, "relevance": 1}).explode("doc_id").dropna()
-        unseen = {query_id for query_id, new in zip(batch.ids, is_unseen, strict=True) if new}
+        unseen = set(np.array(batch.ids)[is_unseen].tolist())
         trained = [str(ranker) for ranker in self.rankers_ if ranker.learns_documents]
         self.query_ids_, self.fold_of_ = batch.ids, batch.folds(_FOLDS, self.random_state)
         self.__dict__.pop("fold_fusions_", None)
@@ -143,13 +144,13 @@ class Learned(OutOfFold, Fusion):
         self.new_queries_: NewQueries | None = None
         with batch.timed("learn fusion"):
             judged = JudgedPools.of(runs, qrels, self.depth, trained=trained, unseen=unseen)
-            plain = sorted(set(runs) - set(trained))
-            if self.unseen_share == "auto" and plain and judged.unseen.sum() >= _MIN_UNSEEN:
+            untrained = sorted(set(runs) - set(trained))
+            if self.unseen_share == "auto" and untrained and judged.unseen.sum() >= _MIN_UNSEEN:
                 if trained and not judged.unseen.all():
                     self.new_queries_ = NewQueries.fit(runs, judged.pool.query_ids, judged.unseen, trained)
                 self.candidates_ = self.cross_validated(judged, qrels)
-                of_new = {name: float(judged.ndcg[name][judged.unseen].mean()) for name in plain}
-                self._choose(of_new, judged.unseen)
+                unseen_ndcg = {name: float(judged.ndcg[name][judged.unseen].mean()) for name in untrained}
+                self._select(unseen_ndcg, judged.unseen)
             else:
                 share = 0.0 if isinstance(self.unseen_share, str) else self.unseen_share
                 self.fusion_, self._judged = self._learned(judged, share), judged
@@ -157,98 +158,95 @@ class Learned(OutOfFold, Fusion):
     def cross_validated(self, judged: JudgedPools, qrels: pd.DataFrame) -> list[Candidate]:
         """Return a candidate for each share, cross-validated on the training queries."""
         folds = [[self._learned(part, share) for share in _SHARES] if part else None for part in self._outside(judged)]
-        inside = self._folds(judged)
-        told = np.array([folds[fold] is not None for fold in inside])
-        found = []
+        fold_of = self.folds_of(judged.pool.query_ids)
+        has_weights = np.array([folds[fold] is not None for fold in fold_of])
+        candidates = []
         for number, share in enumerate(_SHARES):
             scores = np.zeros(len(judged.pool))
             fusions = [None if fold is None else fold[number] for fold in folds]
             for fold, fusion in enumerate(fusions):
-                rows = inside[judged.pool.query] == fold
+                rows = fold_of[judged.pool.query] == fold
                 if fusion is not None:
                     scores[rows] = fusion.scores(judged.features[:, rows])
-            values = ndcg(pool_run(judged.pool, scores), judged.pool.query_ids, qrels) * told
-            known, new = (float(values[of].mean()) if of.any() else 0.0 for of in (~judged.unseen, judged.unseen))
-            found.append(Candidate(share, known, new, self._learned(judged, share), fusions))
-        return found
+            values = ndcg(pool_run(judged.pool, scores), judged.pool.query_ids, qrels) * has_weights
+            known, new = (float(values[rows].mean()) if rows.any() else 0.0 for rows in (~judged.unseen, judged.unseen))
+            candidates.append(Candidate(share, known, new, self._learned(judged, share), fusions))
+        return candidates
 
-    def _choose(self, of_new: dict[str, float], is_new: NDArray[np.bool_]) -> None:
-        """Take the share with the smallest worst-case loss.
+    def _select(self, unseen_ndcg: dict[str, float], is_unseen: NDArray[np.bool_]) -> None:
+        """Use the candidate with the smallest worst-case loss of nDCG@10.
 
-        ``of_new`` is the nDCG@10 over new training queries of the rankers that learn nothing.
+        ``unseen_ndcg`` is the nDCG@10 over unseen training queries of each untrained ranker.
         """
-        best = max(sorted(of_new), key=lambda name: of_new[name])
-        share = float(is_new.mean())
-        most = max(choice.expected(share) for choice in self.candidates_)
-        loss = [max(most - choice.expected(share), of_new[best] - choice.new) for choice in self.candidates_]
+        best = max(sorted(unseen_ndcg), key=lambda name: unseen_ndcg[name])
+        share = float(is_unseen.mean())
+        highest = max(each.expected(share) for each in self.candidates_)
+        loss = [max(highest - each.expected(share), unseen_ndcg[best] - each.new) for each in self.candidates_]
         chosen = self.candidates_[int(np.argmin(loss))]
-        self._take(chosen)
+        self.fusion_, self.fold_fusions_ = chosen.fusion, chosen.folds
         self.selection_report_ = {
             "training queries, nDCG@10 by cross-validation": chosen.expected(share),
-            "best of all shares": most,
-            "new training queries": int(is_new.sum()),
+            "best unseen share, nDCG@10 by cross-validation": highest,
+            "new training queries": int(is_unseen.sum()),
             "new training queries, nDCG@10": chosen.new,
-            "best ranker without training, nDCG@10": of_new[best],
+            "best ranker without training, nDCG@10": unseen_ndcg[best],
             "best ranker without training": best,
         }
 
-    def _take(self, chosen: Candidate) -> None:
-        self.fusion_, self.fold_fusions_ = chosen.fusion, chosen.folds
-
     def adapted(self, queries: QueriesLike) -> Learned:
-        """Return a copy with the weights that suit these queries best; they need no judgements.
+        """Return a copy with weights adapted to the queries to be ranked, which need no judgements.
 
-        :class:`~haybale.rankers.NewQueries` estimates the share of new queries among them. The copy's
-        ``unseen_share`` is the one with the largest cross-validated nDCG@10 for such a share; its ``fit_report_`` has
-        both. With 60 queries the estimate has a root mean square error of .06 to .17 on five collections, the larger
-        the fewer training queries there are.
+        :class:`~haybale.rankers.NewQueries` estimates the share of unseen queries among them. The copy has the
+        ``unseen_share`` with the largest cross-validated nDCG@10 for that estimate, and both are in its
+        ``fit_report_``. On five collections, the root mean square error of the estimate for 60 queries is .06 to .17;
+        it is larger with fewer training queries.
 
         Parameters
         ----------
         queries : mapping, sequence, frame, str or Path
-            As of :meth:`rank`; at least 10.
+            At least 10 queries in any form that :meth:`rank` takes.
 
         Raises
         ------
         InputError
-            Fewer queries; no ranker learns; a given ``unseen_share``; fewer than 10 new training queries, or all are.
+            For fewer queries, and for a ranker that was fitted with a given ``unseen_share``, without a ranker that
+            learns documents, without an untrained ranker, with fewer than 10 unseen training queries, or with only
+            unseen ones.
         """
         self.check_fitted()
         if self.new_queries_ is None:
-            needed = f"a ranker that learns, unseen_share='auto', and {_MIN_UNSEEN} new training queries beside others"
-            raise InputError(f"{self} cannot be adapted: this needs {needed}")
+            raise InputError(
+                f"{self} cannot be adapted; fit it with unseen_share='auto', rankers that learn documents, others that "
+                f"do not, and {_MIN_UNSEEN} or more unseen training queries beside others"
+            )
         parts = [self._runs(batch) for batch in self.batches(queries)]
         runs = {name: Run.joined([part[name] for part in parts]).top(self.depth) for name in self._named}
-        if len(next(iter(runs.values())).query_ids) < _MIN_UNSEEN:
-            raise InputError(f"adapted: expected at least {_MIN_UNSEEN} queries to estimate how many are new")
+        if (n := len(next(iter(runs.values())))) < _MIN_UNSEEN:
+            raise InputError(f"adapted needs at least {_MIN_UNSEEN} queries, found {n}")
         share = self.new_queries_.estimate(runs)
-        found = copy(self)
-        chosen = max(self.candidates_, key=lambda choice: (choice.expected(share), -choice.share))
-        found._take(chosen)
-        found.unseen_share = chosen.share
-        found.selection_report_ = {_EXPECTED: share, "expected nDCG@10": chosen.expected(share)}
-        found.fitted_key = found.key()
-        return found
+        chosen = max(self.candidates_, key=lambda each: (each.expected(share), -each.share))
+        ranker = copy(self)
+        ranker.fusion_, ranker.fold_fusions_ = chosen.fusion, chosen.folds
+        ranker.unseen_share = chosen.share
+        ranker.selection_report_ = {_EXPECTED: share, "expected nDCG@10": chosen.expected(share)}
+        ranker.fitted_key = ranker.key()
+        return ranker
 
     @cached_property
     def fold_fusions_(self) -> list[LearnedFusion | None]:
-        """The weights learned on the queries outside each fold; computed on first use."""
+        """The weights learned on the queries outside each fold, computed on first use."""
         with timed("learn fusion of folds"):
             share = self.fusion_.unseen_share
-            found = [self._learned(part, share) if part else None for part in self._outside(self._judged)]
+            fusions = [self._learned(part, share) if part else None for part in self._outside(self._judged)]
         del self._judged
-        return found
+        return fusions
 
     def _outside(self, judged: JudgedPools) -> Iterator[JudgedPools | None]:
-        """Yield the pools of the queries outside each fold; None if these have nothing to learn from."""
-        inside = self._folds(judged)
+        """Yield the pools of the queries outside each fold, or None if no document in them is relevant."""
+        fold_of = self.folds_of(judged.pool.query_ids)
         for fold in range(self.fold_of_.max() + 1):
-            part = judged.take(inside != fold)
+            part = judged.take(fold_of != fold)
             yield part if part.is_relevant.any() else None
-
-    def _folds(self, judged: JudgedPools) -> Ints:
-        """Return the fold (m,) of each query of the pools."""
-        return self.folds_of(judged.pool.query_ids)
 
     def _learned(self, judged: JudgedPools, share: float) -> LearnedFusion:
         settings = {name: getattr(self, name) for name in ("depth", "l2", "max_iter")}
@@ -260,7 +258,7 @@ class Learned(OutOfFold, Fusion):
             return completed(self.fusion_.fuse(runs), list(runs.values()), depth)
 
     def out_of_fold_batch(self, batch: QueryBatch, depth: int) -> Run:
-        """Rank training queries with the weights of the other folds, other queries with the weights of all."""
+        """Rank training queries with weights of the other folds, and other queries with weights of all queries."""
         runs = self._runs(batch, depth, out_of_fold=True)
         folds = self.folds_of(batch.ids)
         with batch.timed("fuse (learned)"):
@@ -269,7 +267,7 @@ class Learned(OutOfFold, Fusion):
                 ids = np.array(batch.ids)[folds == fold].tolist()
                 fusion = self.fusion_ if fold < 0 else self.fold_fusions_[fold]
                 if fusion is None:
-                    raise InputError(f"{self}: without {ids[0]!r} there are too few queries to learn weights from")
+                    raise InputError(f"{self} needs training queries beside {ids[0]!r}; give more queries")
                 parts.append(fusion.fuse({name: run.take(ids) for name, run in runs.items()}))
             return completed(Run.joined(parts).take(batch.ids), list(runs.values()), depth)
 
@@ -277,24 +275,22 @@ class Learned(OutOfFold, Fusion):
         runs = self._runs(batch)
         if not any(base.doc_id in dict(run[base.query_id]) for run in runs.values()):
             return self._explain_below(batch, document, base)
-        found = {row["run"]: row for row in self.fusion_.explain(runs, batch.ids[0], base.doc_id).to_dict("records")}
-        missing = [name for name in self._named if np.isnan(found[name]["rank"])]
+        rows = {row["run"]: row for row in self.fusion_.explain(runs, batch.ids[0], base.doc_id).to_dict("records")}
+        missing = [name for name in self._named if np.isnan(rows[name]["rank"])]
         shares = []
         for name in [each for each in self._named if each not in missing]:
             inner = self._named[name].explained(batch, document)
-            shares.append(Share(f"{name}, rank {int(found[name]['rank']):,}", found[name]["share"], of=inner))
+            shares.append(Share(f"{name}, rank {int(rows[name]['rank']):,}", rows[name]["share"], of=inner))
         notes = [f"not among the first {self.depth} of {', '.join(missing)}"] if missing else []
         if self.selection_report_:
             share = self.fusion_.unseen_share
             notes.append(f"weights were learned with {share:.0%} of the loss for unseen queries")
         if _EXPECTED in self.selection_report_:
-            notes.append(
-                f"as {self.selection_report_[_EXPECTED]:.0%} of the queries to be ranked were expected to be such"
-            )
+            notes.append(f"an estimated {self.selection_report_[_EXPECTED]:.0%} of the queries to be ranked are unseen")
         return replace(base, shares=by_size(shares), notes=notes)
 
     def _explain_below(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:
-        """Explain a document behind those that are fused: by the ranker that has it highest."""
+        """Explain a document below those that are fused, by the ranker that gives it the best rank."""
         ranks = {}
         for name, run in self._runs(batch, base.rank or 0).items():
             listed = list(dict(run[base.query_id]))
@@ -303,15 +299,20 @@ class Learned(OutOfFold, Fusion):
         best = min(ranks, key=ranks.__getitem__)
         inner = self._named[best].explained(batch, document)
         shares = [Share(f"{best}, rank {ranks[best]:,}", base.score or 0.0, of=inner)]
-        notes = [f"not among the first {self.depth} of any ranker: behind those that are, by its best rank"]
+        notes = [f"ranked by its best rank, below the first {self.depth} documents of every ranker"]
         return replace(base, shares=shares, notes=notes)
 
     def save_state(self, folder: Path) -> dict[str, Any]:
         self.write_folds(folder)
-        facts = {"fusion": self.fusion_.to_dict(), "folds": _plain(self.fold_fusions_), "told": self.selection_report_}
-        choices = [vars(c) | {"fusion": c.fusion.to_dict(), "folds": _plain(c.folds)} for c in self.candidates_]
-        new = None if self.new_queries_ is None else self.new_queries_.to_dict()
-        return facts | {"choices": choices, "new queries": new}
+        return {
+            "fusion": self.fusion_.to_dict(),
+            "folds": _plain(self.fold_fusions_),
+            "told": self.selection_report_,
+            "choices": [
+                vars(each) | {"fusion": each.fusion.to_dict(), "folds": _plain(each.folds)} for each in self.candidates_
+            ],
+            "new queries": None if self.new_queries_ is None else self.new_queries_.to_dict(),
+        }
 
     def load_state(self, folder: Path, state: dict[str, Any], engine: Engine) -> None:
         self.read_folds(folder)

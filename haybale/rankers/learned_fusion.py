@@ -1,8 +1,6 @@
-"""Fusion of runs by weights that were learned on judged queries.
+"""Linear fusion of runs with weights that a conditional logit learns from judged queries.
 
-A document's score is linear in what each run says of it; the weights are those of a conditional logit. Runs are
-compared by what does not depend on the scale of their scores: the place between the lowest and the best score of the
-query, and the rank.
+The features of a document do not depend on the scale of a run's scores: they are min-max normalised scores and ranks.
 """
 
 from __future__ import annotations
@@ -27,59 +25,62 @@ from haybale.vectors import Floats
 if TYPE_CHECKING:
     import pandas as pd
 
-FORMAT, VERSION = "haybale fusion", 3  # 1 had other names, 2 drew all weights to 0
-_FACTS = ("n_queries", "n_unseen", "best", "loss", "n_iter")
+FORMAT, VERSION = "haybale fusion", 3  # version 1 had other names, version 2 a penalty towards 0
+_SAVED = ("n_queries", "n_unseen", "best", "loss", "n_iter")
 
 Array = NDArray[np.float64]
 
 
 @dataclass(eq=False)
 class LearnedFusion:
-    """Fuses runs by a linear score whose weights make the relevant documents of training queries likely.
+    """Fuse runs by a weighted sum of features, with weights learned on judged queries.
 
-    Features of a document, for each run, which is cut to its first ``depth`` documents of a query:
+    Each run contributes its first ``depth`` documents of a query to a pool, with these features:
 
-    - ``level``: the min-max normalised score of the query, (score − lowest) / (best − lowest); 1 where all are equal;
+    - ``level``: the min-max normalised score, (score − lowest) / (best − lowest), or 1 if all scores are equal;
     - ``rank``: 61 / (60 + rank);
     - ``first``: 1 / rank;
-    - ``score``, of a trained run only: the score itself, because its size says how well the query is known.
+    - ``score``, for trained runs only: the raw score, which is larger for queries that resemble training queries.
 
-    A document that a run does not have gets 0 for all of them. The loss of a query is the mean over its relevant
-    documents in the pool of −log softmax(score). To its mean over the n queries ``l2`` / n · |w − w⁰|² is added: w are
-    the weights of standardised features, and w⁰ those of the best run (nDCG@10) by itself, others 0. So few queries
-    change little about the best run, and another run has to earn its weight. (w⁰ minimises the loss + |w⁰|² / n.) The
-    loss is convex: the result depends on nothing but the input, and not on the order of runs or queries.
+    All features of a run are 0 for a document that the run lacks. The loss of a query is the mean of
+    −log softmax(score) over its relevant documents in the pool. The weights minimise the mean loss of the n queries
+    plus ``l2`` / n · |w − w⁰|². Here w are the weights of standardised features, and w⁰ those learned from the best run
+    (by nDCG@10) alone: they minimise the loss + |w⁰|² / n, and are 0 for other runs. So with few queries, the fusion
+    stays close to the best run. The loss is convex, and the result does not depend on the order of runs or queries.
 
-    Runs that were themselves learned from judged queries (*trained* ones) are blind for documents that no training
-    query had relevant, and weights learned from queries that they mostly know let them push those others down. So
-    *unseen* queries, new to every trained run, count for a share of the loss however few they are:
-    (1 − unseen_share) · mean over all queries + unseen_share · mean over the unseen ones. More of it gains where
-    relevant documents are new and loses where they are known. With no unseen query the loss is the mean over all.
+    *Trained* runs, which were learned from judged queries themselves, cannot find documents that were relevant to no
+    training query. *Unseen* queries have only such relevant documents. However few they are, they have a fixed share of
+    the loss: (1 − unseen_share) · mean over all queries + unseen_share · mean over unseen queries. A larger share
+    improves the ranking of unseen queries and worsens that of others. Without unseen queries, the loss is the mean over
+    all queries.
 
     Parameters
     ----------
     depth : int, default 100
-        Documents of each run, and query, that are pooled.
+        Documents of each run that are pooled for a query.
     unseen_share : float, default 0.3
-        Share of the loss that unseen queries have to themselves, 0 to 1.
+        Share of the loss that is reserved for unseen queries, from 0 to 1.
     l2 : float, default 100
-        Penalty on weights away from the best run's, in nats over all queries.
+        Strength of the penalty, in nats summed over all queries. Raise it to stay closer to the best run.
     max_iter : int, default 50
-        Newton steps; a :class:`~sklearn.exceptions.ConvergenceWarning` if they were too few.
+        Largest number of Newton steps; a :class:`~sklearn.exceptions.ConvergenceWarning` is given if they are too few.
 
     Attributes
     ----------
     coef_ : (f,) float64
-        The weights of the features as they are; ``spread_`` are the features' standard deviations over the pools.
+        Weights of the raw features.
+    spread_ : (f,) float64
+        Standard deviations of the features over the pools.
     runs_, trained_ : list of str
-        Names, sorted.
+        Sorted names of the runs, and of the trained runs.
     n_queries_, n_unseen_ : int
-        Training queries that had a relevant document in their pool, and the unseen ones of them.
+        Number of training queries with a relevant document in their pool, and of the unseen ones among them.
     best_ : str
-        The run that the weights are drawn to; ``prior_coef_`` (f,) are the weights of the raw features that it has
-        by itself.
+        Name of the best run.
+    prior_coef_ : (f,) float64
+        w⁰ as weights of the raw features.
     loss_, n_iter_ : float, int
-        The loss with its penalty, and the Newton steps that were taken.
+        The loss with its penalty, and the number of Newton steps.
 
     Examples
     --------
@@ -118,86 +119,88 @@ class LearnedFusion:
         Parameters
         ----------
         runs : mapping of str to Run
-            By name, all about the same queries.
+            Runs of the same queries, by name.
         qrels : frame with query_id, doc_id, relevance
-            Relevant are grades above 0. Queries without one, or with none in the pool, teach nothing.
+            Judgements; grades above 0 are relevant. Queries without a relevant document in the pool are ignored.
         trained : collection of str, default none
-            Names of the runs that were learned from judged queries. In these, training queries must be ranked as new
-            ones are (out of bag or fold, or left out): a run that knows the query itself would be trusted far too much.
+            Names of the runs that were learned from judged queries. They must rank training queries out of fold: a run
+            that was trained on a query itself would get far too much weight.
         unseen : collection of str, default none
-            Ids of the queries that are :func:`~haybale.rankers.unseen_queries` to the trained runs.
+            Ids of the queries that are unseen to the trained runs, see :func:`~haybale.rankers.unseen_queries`.
 
         Raises
         ------
         InputError
-            For runs about different queries, a name or query id that there is not, or where no query has a relevant
-            document in its pool.
+            If the runs rank different queries, a name or query id is unknown, or no query has a relevant document in
+            its pool.
         """
         check_parameters("LearnedFusion", self.get_params(), self._parameter_constraints)
         return self.learn(JudgedPools.of(runs, qrels, self.depth, trained=trained, unseen=unseen))
 
     def learn(self, judged: JudgedPools) -> Self:
-        """:meth:`fit` on pools that were made before, from which several fusions are learned.
-
-        Their ``depth`` is this one's.
-        """
+        """Learn the weights as :meth:`fit` does, from pools of the same ``depth`` that several fusions share."""
         check_parameters("LearnedFusion", self.get_params(), self._parameter_constraints)
         counts = np.bincount(judged.pool.query[judged.is_relevant], minlength=len(judged.pool.query_ids))
-        met = counts > 0
-        if not met.any():
-            raise InputError("no query has a relevant document in its pool; there is nothing to learn from")
-        of_unseen, n = met & judged.unseen, int(met.sum())
-        # The share of each query in the loss; they sum to 1.
-        share = self.unseen_share if of_unseen.any() else 0.0
-        shares = (1 - share) * met / n + share * of_unseen / max(1, of_unseen.sum())
+        has_target = counts > 0
+        if not has_target.any():
+            raise InputError(
+                f"no relevant document is among the first {self.depth} of a run; check qrels or raise depth"
+            )
+        is_unseen, n = has_target & judged.unseen, int(has_target.sum())
+        share = self.unseen_share if is_unseen.any() else 0.0
+        shares = (1 - share) * has_target / n + share * is_unseen / max(1, is_unseen.sum())  # of queries; they sum to 1
         target = (judged.is_relevant / np.maximum(counts, 1)[judged.pool.query]) * shares[judged.pool.query]
-        self.best_, self.prior_coef_ = judged.alone
-        found = conditional_logit(
+        self.best_, self.prior_coef_ = judged.prior
+        self.coef_, self.spread_, self.loss_, self.n_iter_ = conditional_logit(
             judged.pool.query, judged.features, target, self.l2 / n, self.max_iter, self.prior_coef_
         )
-        self.coef_, self.spread_, self.loss_, self.n_iter_ = found
         self.runs_, self.trained_ = judged.runs, judged.trained
-        self.n_queries_, self.n_unseen_ = n, int(of_unseen.sum())
+        self.n_queries_, self.n_unseen_ = n, int(is_unseen.sum())
         return self
 
     def fuse(self, runs: Mapping[str, Run]) -> Run:
-        """All pooled documents by their score, which orders those of one query; its size is no measure.
+        """Rank all pooled documents by their fused score, which is comparable within a query only.
 
-        ``runs`` have the names they had in :meth:`fit` and are about the same queries; others are refused.
+        Raises :class:`~haybale.InputError` unless ``runs`` have the names that they had in :meth:`fit`, and all rank
+        the same queries.
         """
         pool = self._pool(runs, same_queries(list(runs.values())))
         return pool_run(pool, self.scores(run_features(pool, self.runs_, self.trained_)))
 
     def scores(self, features: Floats) -> Array:
-        """(n,) the score of documents by their features (f, n), which are those of :func:`run_features`."""
-        found: Array = self._shares(features).sum(axis=0)
-        return found
+        """Return the scores (n,) of documents with the features (f, n) of :func:`run_features`."""
+        scores: Array = self._shares(features).sum(axis=0)
+        return scores
 
     def explain(self, runs: Mapping[str, Run], query_id: str, doc_id: str) -> pd.DataFrame:
-        """A row a run: ``run``, its ``rank`` and ``score``, and the ``share`` it adds to the document's fused score.
+        """Return a row for each run: ``run``, its ``rank`` and ``score``, and the ``share`` that it adds.
 
-        The shares sum to it. Where a run does not have the document, the share is 0, and the others are missing.
+        The shares sum to the fused score of the document. A run without the document has share 0 and no rank or score.
+        Raises :class:`~haybale.InputError` for a query that the runs lack, and a document that is not in the pool.
         """
         if query_id not in same_queries(list(runs.values())):
-            raise InputError(f"runs: unknown query id {query_id!r}")
+            raise InputError(f"runs: unknown query id {query_id!r}; give a query of the runs")
         pool = self._pool(runs, [query_id])
         places = np.flatnonzero(pool.document == pc.index(pool.doc_ids, doc_id).as_py())
         if not len(places):
-            raise InputError(f"no run has document {doc_id!r} among its first {self.depth} for query {query_id!r}")
+            raise InputError(
+                f"no run has document {doc_id!r} among its first {self.depth} for query {query_id!r}; "
+                "give a document of the fused run"
+            )
         shares = self._shares(run_features(pool, self.runs_, self.trained_)[:, places])[:, 0]
         import pandas as pd
 
         rows = []
         for name, listing, share in zip(self.runs_, pool.listings, shares.tolist(), strict=True):
             at = np.flatnonzero(listing.place == places[0])
-            found = (int(listing.rank[at[0]]), float(listing.score[at[0]])) if len(at) else (np.nan, np.nan)
-            rows.append((name, *found, share))
+            rank, score = (int(listing.rank[at[0]]), float(listing.score[at[0]])) if len(at) else (np.nan, np.nan)
+            rows.append((name, rank, score, share))
         return pd.DataFrame(rows, columns=["run", "rank", "score", "share"])
 
     @property
     def weights_(self) -> pd.DataFrame:
-        """Columns ``run``, ``feature``, ``weight``, ``standardised``, the weight of a standard deviation, and
-        ``prior``, the value that the penalty draws it to.
+        """The weights with columns ``run``, ``feature``, ``weight`` (of the raw feature), ``standardised`` (of the
+        standardised feature) and ``prior`` (its w⁰).
         """
         self._check_fitted()
         import pandas as pd
@@ -213,11 +216,14 @@ class LearnedFusion:
     def _pool(self, runs: Mapping[str, Run], query_ids: Sequence[str]) -> Pool:
         self._check_fitted()
         if set(runs) != set(self.runs_):
-            raise InputError(f"fusion was learned for runs {', '.join(self.runs_)}; found {', '.join(sorted(runs))}")
+            raise InputError(f"the fusion needs runs {', '.join(self.runs_)}, found {', '.join(sorted(runs))}")
         return pooled([runs[name] for name in self.runs_], query_ids, self.depth)
 
     def _shares(self, features: Floats) -> Array:
-        """(n_runs, n) what each run adds; summed feature by feature, so that no document depends on others."""
+        """Return the shares (n_runs, n) of the runs in the scores.
+
+        They are summed feature by feature, so that the bits of a document's score do not depend on other documents.
+        """
         shares = np.zeros((len(self.runs_), features.shape[1]))
         names = [name for name, _ in feature_list(self.runs_, self.trained_)]
         for name, weight, values in zip(names, self.coef_, features, strict=True):
@@ -225,10 +231,7 @@ class LearnedFusion:
         return shares
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON: ``format``, ``version``, the estimator's ``parameters``, names of ``runs`` and
-        ``trained`` ones, ``weights`` (run, feature, weight, spread, towards), ``n_queries``, ``n_unseen``, ``best``,
-        ``loss``, ``n_iter``.
-        """
+        """Return plain values for JSON, which :meth:`from_dict` reads."""
         self._check_fitted()
         numbers = np.stack([self.coef_, self.spread_, self.prior_coef_], axis=1).tolist()
         weights = [
@@ -243,11 +246,11 @@ class LearnedFusion:
             "parameters": {name: np.asarray(value).item() for name, value in self.get_params().items()},
         }
         about |= {"runs": list(self.runs_), "trained": list(self.trained_), "weights": weights}
-        return about | {name: getattr(self, f"{name}_") for name in _FACTS}
+        return about | {name: getattr(self, f"{name}_") for name in _SAVED}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """The fusion of :meth:`to_dict`, which fuses to the same bits; :class:`InputError` says what is wrong."""
+        """Make a fusion from the values of :meth:`to_dict`; :class:`~haybale.InputError` for any others."""
         for name, expected in (("format", FORMAT), ("version", VERSION)):
             found = values.get(name) if isinstance(values, Mapping) else None
             if found != expected:
@@ -256,14 +259,17 @@ class LearnedFusion:
             fusion = cls(**values["parameters"])
             check_parameters("LearnedFusion", fusion.get_params(), cls._parameter_constraints)
             fusion.runs_, fusion.trained_ = sorted(values["runs"]), sorted(values["trained"])
-            fusion.__dict__.update({f"{name}_": values[name] for name in _FACTS})
+            fusion.__dict__.update({f"{name}_": values[name] for name in _SAVED})
             names = [(row["run"], row["feature"]) for row in values["weights"]]
             rows = [(row["weight"], row["spread"], row["towards"]) for row in values["weights"]]
             numbers = np.array(rows, dtype=np.float64)
         except (KeyError, TypeError, ValueError) as error:
-            raise InputError(f"fusion: {type(error).__name__}: {error}") from None
+            message = f"fusion: the values cannot be read ({type(error).__name__}: {error}); give those of to_dict()"
+            raise InputError(message) from None
         known = {fusion.best_, *fusion.trained_} <= set(fusion.runs_)
         if not known or names != feature_list(fusion.runs_, fusion.trained_) or not np.isfinite(numbers).all():
-            raise InputError("fusion: expected a finite weight for each feature of its runs")
+            raise InputError(
+                f"fusion: expected a finite weight for each feature of {fusion.runs_}; give those of to_dict()"
+            )
         fusion.coef_, fusion.spread_, fusion.prior_coef_ = numbers.T.copy()
         return fusion

@@ -1,4 +1,4 @@
-"""Opens rankers that were saved; :meth:`haybale.rankers.Ranker.save` says what their folders hold."""
+"""Load rankers that :meth:`haybale.rankers.Ranker.save` wrote."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ _KINDS = {"engine": str, "fitted": [_FITTED]}
 
 
 def load(folder: str | Path, engine: Engine) -> Ranker:
-    """A ranker that was saved, on the engine that it was fitted on.
+    """Load a saved ranker on the engine that it was fitted on.
 
     Parameters
     ----------
     folder : str or Path
+        The folder that :meth:`Ranker.save <haybale.rankers.Ranker.save>` wrote.
     engine : Engine
-        The same engine, opened anew, and grown or limited since, if need be.
+        The same engine. Documents may have been added or removed since.
 
     Raises
     ------
     FileFormatError
-        Files that are missing, changed, of another kind or version.
+        If files are missing or changed, or have another format or version.
     InputError
-        The ranker was fitted on another engine.
+        If the ranker was fitted on another engine.
     """
     folder = Path(folder)
     head = {"format": FORMAT, "version": VERSION}
@@ -37,21 +38,21 @@ def load(folder: str | Path, engine: Engine) -> Ranker:
     if manifest["engine"] != engine.id:
         raise InputError(
             f"{folder}: this ranker was fitted on another engine ({manifest['engine'][:12]}…) than {engine!r} "
-            f"({engine.id[:12]}…); fit it anew"
+            f"({engine.id[:12]}…); open that engine or fit the ranker again"
         )
-    made: list[Ranker] = []
+    loaded: list[Ranker] = []
     try:
         for number, entry in enumerate(manifest["fitted"]):
             ranker = from_spec(entry["ranker"])
             if entry["within"]:
-                ranker.rankers_ = [made[place] for place in entry["within"]]
+                ranker.rankers_ = [loaded[place] for place in entry["within"]]
             ranker.training_digest = entry["digest"]
-            within = folder / "fitted" / str(number)
-            ranker.load_state(within, entry["facts"], engine)
+            ranker.load_state(folder / "fitted" / str(number), entry["facts"], engine)
             ranker.engine_, ranker.fitted_key = engine, ranker.key()
-            made.append(ranker)
-        return made[-1]
+            loaded.append(ranker)
+        return loaded[-1]
     except FileFormatError:
         raise
     except (KeyError, IndexError, TypeError, OSError, InputError) as error:
-        raise FileFormatError(folder / MANIFEST, None, f"fitted ranker {len(made)}: {error}") from None
+        message = f"fitted ranker {len(loaded)} cannot be loaded ({error}); save the ranker again"
+        raise FileFormatError(folder / MANIFEST, None, message) from None

@@ -1,4 +1,4 @@
-"""How many of some queries are new to rankers that were learned from judged ones, without judgements of theirs."""
+"""Estimate, without judgements, how many queries are unseen to rankers that were trained on judged queries."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from haybale.retrieval import Run
 from haybale.retrieval.fusion import pooled, same_queries
 from haybale.retrieval.hits import Ints
 
-_STEPS, _CLOSE = 1000, 1e-6  # of expectation maximisation at most, and the change at which it ends
+_MAX_ITER, _TOLERANCE = 1000, 1e-6  # of expectation maximisation
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
 class NewQueries:
-    """Estimates the share of queries none of whose relevant documents any training query had.
+    """Estimate the share of queries whose relevant documents were relevant to no training query.
 
-    A logistic regression says of each query how likely it is new, by how sure the trained runs are (the score of their
-    first document) and whether the others agree (1 / the rank they give it). It is right about shares like that of its
-    training queries only; so the share is the one under which its probabilities are most likely, found by expectation
-    maximisation (Saerens, Latinne & Decaestecker, "Adjusting the Outputs of a Classifier to New a Priori
-    Probabilities", Neural Computation 2002).
+    A logistic regression predicts whether a query is unseen from the score that each trained run gives to its first
+    document, and from 1 / the rank of that document in each untrained run. Its probabilities presume the share of
+    unseen queries in training. Expectation maximisation corrects them, and estimates the share with the largest
+    likelihood (Saerens, Latinne & Decaestecker, "Adjusting the Outputs of a Classifier to New a Priori Probabilities",
+    Neural Computation 2002).
 
     Attributes
     ----------
     trained, plain : list of str
-        Names of the runs that were learned from judged queries, and of the others.
+        Names of the runs that were learned from judged queries, and of the untrained runs.
     share : float
-        Of training queries that were new.
+        Share of unseen queries in training.
     weights, intercept : list of float, float
-        Of the features as they are.
+        Of the logistic regression on raw features.
     """
 
     trained: list[str]
@@ -49,15 +49,15 @@ class NewQueries:
     def fit(
         cls, runs: Mapping[str, Run], query_ids: Sequence[str], is_new: NDArray[np.bool_], trained: Collection[str]
     ) -> Self:
-        """Learn from queries (m,) of which this is known; some must be new and some not.
-
-        The trained ``runs`` rank them as if they had not been learned from them.
-        """
+        """Learn from out-of-fold runs of training queries (m,); some queries must be unseen, and some must not."""
         from sklearn.linear_model import LogisticRegression
 
         names = sorted(set(trained)), sorted(set(runs) - set(trained))
         if not names[0] or is_new.all() or not is_new.any():
-            raise InputError("needs a trained run, queries that are new to it and queries that are not")
+            raise InputError(
+                f"NewQueries needs trained runs, unseen queries and others; found {len(names[0])} trained runs and "
+                f"{int(is_new.sum())} unseen of {len(is_new)} queries"
+            )
         features = query_features(runs, query_ids, *names)
         spread = features.std(axis=0)
         scale = np.divide(1, spread, out=np.zeros_like(spread), where=spread > 0)
@@ -67,24 +67,24 @@ class NewQueries:
         return cls(*names, float(is_new.mean()), weights.tolist(), intercept)
 
     def probabilities(self, runs: Mapping[str, Run]) -> Array:
-        """(m,) of being new, were as many new as in training."""
+        """Return the probability (m,) that each query is unseen, given the share of unseen queries in training."""
         features = query_features(runs, same_queries(list(runs.values())), self.trained, self.plain)
-        found: Array = 1 / (1 + np.exp(-(features @ np.array(self.weights) + self.intercept)))
-        return found
+        probability: Array = 1 / (1 + np.exp(-(features @ np.array(self.weights) + self.intercept)))
+        return probability
 
     def estimate(self, runs: Mapping[str, Run]) -> float:
-        """The share of new ones among the queries of ``runs``, which are named as in training."""
+        """Return the estimated share of unseen queries in ``runs``, which are named as in :meth:`fit`."""
         new = self.probabilities(runs)
         share = self.share
-        for _ in range(_STEPS):
+        for _ in range(_MAX_ITER):
             odds = new * share / self.share, (1 - new) * (1 - share) / (1 - self.share)
             before, share = share, float(np.mean(odds[0] / (odds[0] + odds[1])))
-            if abs(share - before) < _CLOSE:
+            if abs(share - before) < _TOLERANCE:
                 break
         return share
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return asdict(self)
 
 
@@ -111,17 +111,17 @@ def unseen_queries(relevant: Sequence[Sequence[str]], groups: Ints | None = None
 def query_features(
     runs: Mapping[str, Run], query_ids: Sequence[str], trained: Sequence[str], plain: Sequence[str]
 ) -> Array:
-    """(m, f): of each trained run the score of its first document, then 1 / the rank of that in each plain run."""
+    """Return features (m, f): each trained run's score of its first document, and 1 / the plain runs' rank of that."""
     pool = pooled([runs[name] for name in (*trained, *plain)], query_ids)
     listings = dict(zip((*trained, *plain), pool.listings, strict=True))
-    found = np.zeros((len(query_ids), len(trained) * (1 + len(plain))))
-    columns = iter(found.T)
+    features = np.zeros((len(query_ids), len(trained) * (1 + len(plain))))
+    columns = iter(features.T)
     for name in trained:
         first = listings[name].rank == 1
         query, document = listings[name].query[first], listings[name].place[first]
         next(columns)[query] = listings[name].score[first]
         for other in plain:
-            closeness = np.zeros(len(pool))
-            closeness[listings[other].place] = 1 / listings[other].rank
-            next(columns)[query] = closeness[document]
-    return found
+            reciprocal_rank = np.zeros(len(pool))
+            reciprocal_rank[listings[other].place] = 1 / listings[other].rank
+            next(columns)[query] = reciprocal_rank[document]
+    return features

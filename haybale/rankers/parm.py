@@ -1,4 +1,4 @@
-"""PARM as a ranker: the paragraphs of a query document retrieve passages, which are aggregated to documents."""
+"""PARM as a ranker: each paragraph of a query retrieves passages, which are aggregated to documents."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class PARM(Ranker):
     aggregation : str, default "vrrf"
         One of :data:`~haybale.retrieval.AGGREGATIONS`.
     over : {"vectors", "bm25"}, default "vectors"
-        What the paragraphs search: the engine's passage vectors, or BM25 (for aggregations without vectors).
+        The index that paragraphs search: the engine's passage vectors, or BM25 for aggregations without vectors.
     n_hits : int, default 1000
         Passages retrieved for each paragraph (N).
     rrf_k : float, default 60
-        The constant added to ranks in RRF and VRRF.
+        Constant added to ranks in RRF and VRRF.
     occurrences : {"all", "best"}, default "all"
         Whether all hits of a document in a paragraph's list count, or only the best.
     k1, b, k3 : float, default 1.2, 0.75 and None
-        Parameters of :class:`BM25`, with ``over="bm25"``.
+        Parameters of :class:`BM25` for ``over="bm25"``.
     """
 
     name = "parm"
@@ -66,14 +66,14 @@ class PARM(Ranker):
     k3: float | None = None
 
     def check_params(self) -> None:
-        """Check as every ranker does, and refuse aggregations of vectors over BM25."""
+        """Check parameters as every ranker does, and refuse aggregations of vectors over BM25."""
         super().check_params()
         if self.over == "bm25" and AGGREGATIONS[self.aggregation].vectors is not None:
             without = ", ".join(name for name, made in AGGREGATIONS.items() if made.vectors is None)
-            raise InputError(f"{self.aggregation!r} needs vectors, which BM25 lacks; without them there are {without}")
+            raise InputError(f"{self.aggregation!r} needs vectors, which BM25 lacks; choose one of {without}")
 
     def answers_to(self, name: str, parameter: str) -> bool:
-        """Whether ``name.parameter`` of ``--set`` means this ranker: ``bm25.k1`` does, where it searches BM25."""
+        """Return whether ``--set name.parameter`` means this ranker: ``bm25.k1`` does if it searches BM25."""
         return name == "bm25" and self.over == "bm25" and parameter in BM25_RANGES
 
     @property
@@ -85,8 +85,8 @@ class PARM(Ranker):
         return engine.passages if self.over == "vectors" else engine.bm25("passage", self.k1, self.b, self.k3)
 
     def _search(self, engine: Engine, depth: int) -> ParagraphSearch:
-        how: dict[str, Any] = {"n_hits": self.n_hits, "rrf_k": self.rrf_k, "occurrences": self.occurrences}
-        return ParagraphSearch(self._index(engine), self.aggregation, k=depth, **how)
+        settings: dict[str, Any] = {"n_hits": self.n_hits, "rrf_k": self.rrf_k, "occurrences": self.occurrences}
+        return ParagraphSearch(self._index(engine), self.aggregation, k=depth, **settings)
 
     def _hits(self, batch: QueryBatch) -> ParagraphHits:
         return batch.paragraph_hits(self._index(batch.engine), self.n_hits)

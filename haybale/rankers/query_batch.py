@@ -1,4 +1,4 @@
-"""Queries on an engine, with their vectors, hits and runs: each is computed once, whichever rankers ask for it."""
+"""Queries on an engine with a cache, so that rankers compute their vectors, hits and runs only once."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from haybale.retrieval.hits import Ints
 from haybale.timing import timed
 from haybale.vectors import Matrix
 
-_DEEP = 100  # documents that fusion will ask for, so training queries are searched as deep at once
+_DEEP = 100  # fusion needs runs of this depth, so training queries are searched at least as deep
 
 T = TypeVar("T")
 
 
 class QueryBatch:
-    """Queries on an engine; rankers that share a batch share its vectors, hits and runs.
+    """Queries on an engine, with a cache of their vectors, hits and runs that rankers share.
 
     Parameters
     ----------
     engine : Engine
     queries : Queries
-        Their own documents are numbers of the engine's documents.
+        The queries; ``own`` holds document numbers of this engine.
     label : str, default ""
-        What stages of work are marked with, such as ``"train"``.
+        Added to the names of timed stages. A batch with a label holds training queries, which are searched deeper.
     """
 
     def __init__(self, engine: Engine, queries: Queries, label: str = "") -> None:
@@ -43,23 +43,23 @@ class QueryBatch:
         self.label = label
         self._cached: dict[Hashable, Any] = {}
         self._runs: dict[Hashable, tuple[int, Run]] = {}
-        self._whole: tuple[QueryBatch, Ints] | None = None  # the batch that this is a part of, and its rows there
+        self._whole: tuple[QueryBatch, Ints] | None = None  # the batch that this one is taken from, and its rows
 
     def __len__(self) -> int:
         return len(self.queries)
 
     def take(self, rows: Ints) -> QueryBatch:
-        """Return some of the queries; vectors and runs of the whole batch are not computed again for them."""
+        """Return a batch of some queries, which reuses the vectors and runs of this batch."""
         part = QueryBatch(self.engine, self.queries.take(rows), self.label)
         part._whole = (self, rows)
         return part
 
     def part(self, rows: Ints) -> QueryBatch:
-        """Return :meth:`take` of the rows; the same rows give the same object, which shares what is computed for it."""
+        """Return :meth:`take` of the rows; equal rows give the same batch, with its cache."""
         return self._once(("rows", rows.tobytes()), lambda: self.take(rows))
 
     def on_engine(self, engine: Engine) -> QueryBatch:
-        """Return the same queries on another engine; an own document has the number of its id there, or -1."""
+        """Return the same queries on another engine; own documents are found there by id, or are -1."""
         if engine is self.engine:
             return self
 
@@ -75,7 +75,7 @@ class QueryBatch:
         return self._once(("engine", engine), moved)
 
     def folds(self, n: int, random_state: int | None) -> Ints:
-        """Return the fold (m,) of each query, at random and whatever their order; a document's queries share a fold."""
+        """Return random folds (m,), independent of the order of the queries; a group's queries share a fold."""
         groups = self.groups_by_id()
         n_groups = len(np.unique(groups))
         fold = np.empty(n_groups, dtype=np.int64)
@@ -83,14 +83,14 @@ class QueryBatch:
         return fold[groups]
 
     def groups_by_id(self) -> Ints:
-        """Return the group (m,) of each query, from 0; groups are numbered by their smallest query id."""
+        """Return the group (m,) of each query; groups are numbered from 0 by their smallest query id."""
         ids, groups = np.array(self.ids), np.unique(self.queries.groups, return_inverse=True)[1]
         order = np.lexsort((ids, groups))
-        firsts = order[np.unique(groups[order], return_index=True)[1]]  # the query with the smallest id of each group
+        firsts = order[np.unique(groups[order], return_index=True)[1]]  # of each group, the query with the smallest id
         return np.unique(ids[firsts][groups], return_inverse=True)[1]
 
     def timed(self, name: str) -> AbstractContextManager[None]:
-        """Time a stage of work, marked with the batch's label."""
+        """Time a stage, whose name gets the batch's label."""
         return timed(f"{name} ({self.label})" if self.label else name)
 
     @cached_property
@@ -110,17 +110,17 @@ class QueryBatch:
 
     @property
     def own(self) -> Ints:
-        """(m,) the document that each query was taken from, -1 for none."""
+        """The number of the document (m,) that each query was taken from, -1 for none."""
         return self.queries.own
 
     @property
     def single(self) -> bool:
-        """Whether every query is one paragraph."""
+        """Whether every query has exactly one paragraph."""
         return len(self.queries.paragraphs) == len(self) and bool((np.diff(self.queries.offsets) == 1).all())
 
     @cached_property
     def vectors(self) -> Matrix:
-        """(m, d) one vector a query, of its whole text."""
+        """The vectors (m, d) of the whole texts of the queries."""
         if self._whole is not None and "vectors" in self._whole[0].__dict__:
             part: Matrix = self._whole[0].vectors[self._whole[1]]
             return part
@@ -130,7 +130,7 @@ class QueryBatch:
 
     @cached_property
     def paragraph_vectors(self) -> list[Matrix]:
-        """(n_paragraphs, d) of each query, one vector a paragraph."""
+        """The vectors (n_paragraphs, d) of the paragraphs of each query."""
         if self._whole is not None and "paragraph_vectors" in self._whole[0].__dict__:
             return [self._whole[0].paragraph_vectors[row] for row in self._whole[1]]
         if self.single:
@@ -142,7 +142,7 @@ class QueryBatch:
         return [flat[start:end] for start, end in pairwise(offsets)]
 
     def paragraph_hits(self, index: PassageIndex | BM25Index, n_hits: int) -> ParagraphHits:
-        """Return the ``n_hits`` best passages of every paragraph of the queries."""
+        """Return the ``n_hits`` best passages of each paragraph of the queries."""
 
         def searched() -> ParagraphHits:
             lexical = isinstance(index, BM25Index)
@@ -154,18 +154,18 @@ class QueryBatch:
         return self._once((index, n_hits), searched)
 
     def single_hits(self, index: PassageIndex, n_hits: int) -> Hits | None:
-        """Return :meth:`paragraph_hits` of queries of one paragraph each, if they are known or will be needed; or None.
+        """Return :meth:`paragraph_hits` of single-paragraph queries if other rankers share them, else None.
 
-        In training they are always needed.
+        They are shared if they are in the cache. Hits of training queries always count as shared.
         """
-        wanted = bool(self.label) or (index, n_hits) in self._cached
-        return self.paragraph_hits(index, n_hits).hits if wanted and self.single else None
+        shared = bool(self.label) or (index, n_hits) in self._cached
+        return self.paragraph_hits(index, n_hits).hits if shared and self.single else None
 
     def cached_run(self, key: Hashable, depth: int, make: Callable[[QueryBatch, int], Run]) -> Run:
-        """Return ``make(batch, depth)``; a run of this key that was made before, if it is deep enough.
+        """Return ``make(batch, depth)``, or the cached run of this key if it is deep enough.
 
-        Equal rankers have equal keys, so they share one cached run. A part of a batch takes its rows of the run of the
-        whole.
+        Equal rankers have equal keys, so they share one cached run. A batch that was taken from another one uses the
+        run of the whole.
         """
         if self._whole is not None:
             known = self._whole[0]._runs.get(key)

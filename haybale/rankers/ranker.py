@@ -1,4 +1,4 @@
-"""The contract of rankers: fitted on an engine, a ranker ranks queries, explains scores, nests, and is saved."""
+"""The base class of rankers, which are fitted on an engine, rank queries, explain scores, nest and are saved."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from haybale.collections.queries import QueriesLike, queries_from
 from haybale.embeddings.lineage import trained_queries
 from haybale.engine import Engine
-from haybale.errors import InputError, NotFittedError
+from haybale.errors import InputError, NotFittedError, UnknownNameError
 from haybale.folders import whole_folder, write_json
 from haybale.frames import Frame
 from haybale.manifest import digest, with_checksum
@@ -34,11 +34,11 @@ _BLOCK = 4096  # queries ranked at once
 
 
 class EmptyRankingWarning(UserWarning):
-    """A ranker finds no document at all for some queries; the message counts them and names the first."""
+    """A ranker finds no document for some queries; the message has their number and the first query id."""
 
 
 class Variant(NamedTuple):
-    """What a name stands for: a class of rankers, with some of its parameters set."""
+    """A class of rankers with some of its parameters set, registered under a name."""
 
     ranker: type[Ranker]
     parameters: dict[str, Any]
@@ -51,34 +51,35 @@ class Ranker(ABC):
     """The base class of all rankers: subclass it to add one.
 
     A ranker is a small object configured by its constructor arguments, like a scikit-learn estimator. ``__init__`` only
-    assigns them; any of them may be rankers (any number: ``*rankers``). Fitting leaves them unchanged and keeps the
-    fitted copies in ``rankers_``. The first n documents of a ranking never depend on its depth.
+    assigns them. Arguments may be rankers; ``*rankers`` takes any number of them. Fitting does not change the
+    arguments: fitted copies of nested rankers are in ``rankers_``. The first n documents of a ranking never depend on
+    its depth.
 
-    A subclass has a ``name``, which registers it for the grammar, the command line and :func:`haybale.load`. It defines
+    A subclass has a ``name``, which registers it for ranker texts, the command line and :func:`haybale.load`. It
+    defines
 
     - :meth:`rank_batch` and :meth:`explain_document`;
-    - :meth:`fit_batch`, if it needs anything before it can rank;
-    - :meth:`out_of_fold_batch`, if it learns from judged queries or holds rankers that do
-      (:class:`~haybale.rankers.OutOfFold` is a mixin for those that learn);
-    - :meth:`save_state` and :meth:`load_state`, if fitting leaves anything to keep.
+    - :meth:`fit_batch`, if it has to prepare anything before it can rank;
+    - :meth:`out_of_fold_batch`, if it or a nested ranker learns from judged queries
+      (:class:`~haybale.rankers.OutOfFold` is a mixin for rankers that learn);
+    - :meth:`save_state` and :meth:`load_state`, if fitting computes anything that must be saved.
 
-    Its module is found through an entry point of the group ``haybale.rankers``.
+    In another package, an entry point of the group ``haybale.rankers`` names the module of the subclass.
 
     Attributes
     ----------
     name : str
-        The name of the class, in saved files and in the grammar.
+        Name of the class in ranker texts and in saved files.
     variants : dict of str to dict
-        Names in the grammar and in tables, each with the parameters that it sets. Default: the name of the class, with
-        none.
+        Names in ranker texts and tables, each with the parameters that it sets. Default: ``name`` without parameters.
     removed_parameters : dict of str to object
-        Parameters of earlier versions, each with its default: a saved ranker that has another value is refused.
+        Parameters of earlier versions with their defaults. A saved ranker with another value is refused.
     engine_ : Engine
         The engine that the ranker was fitted on.
     rankers_ : sequence of Ranker
-        The fitted rankers among the parameters, in their order.
+        Fitted copies of the nested rankers, in the order of the parameters.
     query_ids_ : sequence of str
-        The judged queries that it learned from.
+        Ids of the judged queries that the ranker learned from.
     """
 
     name: ClassVar[str]
@@ -89,18 +90,20 @@ class Ranker(ABC):
     engine_: Engine
     rankers_: Sequence[Ranker] = ()
     query_ids_: Sequence[str] = ()
-    training_digest: str | None = None  # of the judgements that it was fitted on
-    fitted_key: tuple[Any, ...] | None = None  # its key when it was fitted: parameters may have been set since
+    training_digest: str | None = None  # Training.digest of the judgements that it was fitted on
+    fitted_key: tuple[Any, ...] | None = None  # key() at the time of fitting; parameters may have changed since
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Register a ranker under its name and those of its variants; TypeError says what the class lacks."""
+        """Register the ranker under its name and its variants; TypeError if the class lacks a method or a name."""
         super().__init_subclass__(**options)
         missing = undefined_methods(cls)
         if getattr(cls, "needs_training", None) is True and cls.out_of_fold_batch is Ranker.out_of_fold_batch:
             missing.append("out_of_fold_batch")
         if "name" in cls.__dict__:
             if missing:
-                raise TypeError(f"the ranker {cls.__name__} ({cls.name!r}) does not define {', '.join(missing)}")
+                raise TypeError(
+                    f"the ranker {cls.__name__} ({cls.name!r}) must define {', '.join(missing)}; add what is missing"
+                )
             if "variants" not in cls.__dict__:
                 cls.variants = {cls.name: {}}
             for name, parameters in {cls.name: {}, **cls.variants}.items():
@@ -114,74 +117,73 @@ class Ranker(ABC):
     def rank_batch(self, batch: QueryBatch, depth: int) -> Run:
         """Return the first ``depth`` documents of each query of a batch.
 
-        ``batch`` holds the engine and the queries, and caches their vectors, hits and runs: rankers that ask for the
-        same share the work. Documents are ranked by score, then by id (:meth:`haybale.Run.from_numbers` does so). A
-        ranker within is asked by its :meth:`run`.
+        ``batch`` holds the engine and the queries. It caches vectors, hits and runs, so that rankers share the work.
+        Sort documents by score, then by id, as :meth:`haybale.Run.from_numbers` does. Call :meth:`run` of nested
+        rankers.
         """
 
     @abstractmethod
     def explain_document(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:
-        """Return ``base`` with the shares that sum to the document's score.
+        """Return ``base`` with shares that sum to the document's score.
 
         Parameters
         ----------
         batch : QueryBatch
-            One query.
+            A batch of one query.
         document : int
-            A document that the ranker finds for the query: its number in ``batch.engine.collection``.
+            Number, in ``batch.engine.collection``, of a document that the ranker finds for the query.
         base : Explanation
-            The ranker, query, document, score and rank; ``dataclasses.replace(base, shares=…)`` adds the shares.
+            The ranker, query, document, score and rank. Add shares with ``dataclasses.replace(base, shares=…)``.
         """
 
     def fit_batch(self, training: Training) -> None:
-        """Fit the rankers within, and learn from judged queries; the default only fits the rankers within."""
+        """Fit the nested rankers and learn from judged queries; the default only fits the nested rankers."""
         self.rankers_ = [ranker.fitted(training) for ranker in self.nested()]
 
     def out_of_fold_batch(self, batch: QueryBatch, depth: int) -> Run:
-        """Rank queries that it may have been trained on as if it had not seen them.
+        """Rank queries as if the ranker had not been trained on any of them.
 
-        Only rankers for which :attr:`needs_training` holds are asked. A ranker within is asked by its
-        :meth:`run_out_of_fold`.
+        Only called if :attr:`needs_training` is true. Call :meth:`run_out_of_fold` of nested rankers.
         """
-        raise InputError(f"{self} cannot rank the queries that it learned from: it defines no out_of_fold_batch")
+        raise InputError(f"{self} cannot rank training queries out of fold; add out_of_fold_batch to its class")
 
     def save_state(self, folder: Path) -> dict[str, Any]:
-        """Write what was learned into a folder, which exists; return the plain values that belong to it."""
+        """Write what was learned into an existing folder; return plain values for JSON that belong to it."""
         return {}
 
     def load_state(self, folder: Path, state: dict[str, Any], engine: Engine) -> None:  # noqa: B027  (optional)
-        """Read what :meth:`save_state` wrote and returned; the rankers within are in ``rankers_`` already."""
+        """Read what :meth:`save_state` wrote and returned; ``rankers_`` is set already."""
 
     @property
     def needs_training(self) -> bool:
-        """Whether the ranker, or one within it, learns from judged queries."""
+        """Whether the ranker, or a nested one, learns from judged queries."""
         return any(ranker.needs_training for ranker in self.nested())
 
     @property
     def learns_documents(self) -> bool:
-        """Whether the ranker knows documents from the training queries that they were relevant to."""
+        """Whether the ranker, or a nested one, learns which documents were relevant to training queries."""
         return any(ranker.learns_documents for ranker in self.nested())
 
     @property
     def uses_vectors(self) -> bool:
-        """Whether the ranker itself, not only those within it, uses vectors of the engine's encoder."""
+        """Whether the ranker itself uses vectors of the engine's encoder; nested rankers do not count."""
         return True
 
     @property
     def fit_report_(self) -> dict[str, Any]:
-        """What fitting found that belongs into results, such as counts and weights."""
+        """Results of fitting for tables and reports, such as counts and weights, by name."""
         return {}
 
     def implied(self) -> dict[str, tuple[Ranker, ...]]:
-        """The rankers that it makes itself, by the name of the parameter that was left out."""
+        """Return the default rankers that stand in for omitted parameters, by parameter."""
         return {}
 
     def answers_to(self, name: str, parameter: str) -> bool:
-        """Whether ``name.parameter`` of ``--set`` means this ranker, though its own name is another."""
+        """Return whether ``--set name.parameter`` also means this ranker, whose own name is another."""
         return False
 
     def check_params(self) -> None:
-        """Raise :class:`~haybale.InputError` for parameters out of range, here and in the rankers within."""
+        """Raise :class:`~haybale.InputError` if a parameter, here or in a nested ranker, is out of range."""
         check_parameters(type(self).__name__, self.get_params(deep=False), self._parameter_constraints)
         for ranker in self.nested():
             ranker.check_params()
@@ -189,21 +191,23 @@ class Ranker(ABC):
     # What every ranker has.
 
     def fit(self, engine: Engine, queries: QueriesLike | None = None, qrels: Frame | None = None) -> Self:
-        """Fit on an engine; a ranker that learns from judgements learns here.
+        """Fit on an engine; rankers that learn from judged queries are trained.
 
         Parameters
         ----------
         engine : Engine
+            The engine whose documents are ranked.
         queries : str or queries, optional
-            The split to learn from (default ``"train"``), or queries in any form that :meth:`rank` takes.
+            Training queries: the name of a split (default ``"train"``), or queries in any form that :meth:`rank` takes.
         qrels : frame, optional
-            Judgements of these queries (without ``queries``, of the collection's): columns ``query_id``, ``doc_id``,
-            ``relevance``.
+            Judgements with columns ``query_id``, ``doc_id`` and ``relevance``. Required unless ``queries`` is a split;
+            without ``queries``, all queries of the collection that it judges are used.
 
         Raises
         ------
         InputError
-            Parameters out of range, or nothing to learn from for a ranker that learns: before any work.
+            Before any work: for parameters out of range, and for a ranker that learns if no query has a relevant
+            document.
         """
         self.check_params()
         if self.needs_training and qrels is None and queries is None and "train" not in engine.collection.splits:
@@ -214,11 +218,11 @@ class Ranker(ABC):
             )
         training = Training.of(engine, queries, qrels)
         if self.needs_training and not any(training.relevant):
-            raise InputError(f"{self}: no query has a relevant document, so there is nothing to learn")
+            raise InputError(f"{self} needs queries with a relevant document, found none; give other queries or qrels")
         return self.fit_on(training)
 
     def fit_on(self, training: Training) -> Self:
-        """Fit on judged queries, whose searches and fitted rankers are shared with other rankers."""
+        """Fit on judged queries, and share searches and fitted rankers through ``training``."""
         self.check_params()
         self.training_digest = training.digest if self.needs_training else None
         self.fit_batch(training)
@@ -226,9 +230,9 @@ class Ranker(ABC):
         return self
 
     def fitted(self, training: Training) -> Self:
-        """Return a copy fitted on judged queries; the ranker itself, if it was fitted on the same of this engine.
+        """Return a fitted copy, or the ranker itself if it was fitted on the same judgements and engine.
 
-        Equal rankers that are fitted on the same :class:`~haybale.rankers.Training` are fitted once.
+        A :class:`~haybale.rankers.Training` fits equal rankers once.
         """
         known = self.training_digest
         same = known is not None and known == training.digest and self.engine_ is training.batch.engine
@@ -242,8 +246,8 @@ class Ranker(ABC):
     ) -> Run:
         """Return the best documents of each query.
 
-        A query is ranked as it would be alone. With dense vectors only, the last bits of its scores may depend on how
-        many queries are ranked at once.
+        The ranking of a query does not depend on the other queries. Only with dense vectors may the last bits of its
+        scores depend on how many queries are ranked at once.
 
         Parameters
         ----------
@@ -251,16 +255,16 @@ class Ranker(ABC):
             ``{"q1": "a text", "q2": ["its first paragraph", "its second"]}``, or any other form that
             :func:`~haybale.rankers.queries_from` takes.
         depth : int, default 1000
-            Documents of each query.
+            Largest number of documents for each query.
         within : sequence of str or (n_documents,) bool, optional
-            The only documents that may be found, by id or as a mask.
+            Rank only these documents, given by id or as a mask.
 
         Raises
         ------
         InputError
-            An empty text, a query id twice, an unknown document.
+            For an empty text, a repeated query id or an unknown document.
         NotFittedError
-            Before :meth:`fit`.
+            If the ranker has not been fitted.
         """
         self.check_fitted()
         check_parameters("rank", {"depth": depth}, {"depth": COUNT})
@@ -272,32 +276,32 @@ class Ranker(ABC):
     def batches(
         self, queries: QueriesLike, *, within: Sequence[str] | NDArray[np.bool_] | None = None
     ) -> Iterator[QueryBatch]:
-        """Yield the queries of :meth:`rank` in batches of some thousand, for rankings and explanations.
+        """Yield the queries of :meth:`rank` in batches of a few thousand, for :meth:`run` and :meth:`explained`.
 
         ``ranker.explained(batch.take(row), …)`` repeats no search of ``ranker.run(batch, depth)``.
         """
         self.check_fitted()
-        engine, asked = self.engine_, queries_from(self.engine_.collection, queries)
+        engine, parsed = self.engine_, queries_from(self.engine_.collection, queries)
         if within is not None:
             engine = engine.within(within)
-            asked = replace(asked, own=engine.numbers_within(asked.own))
-        starts = range(0, len(asked), _BLOCK)
-        return (QueryBatch(engine, asked.take(np.arange(at, min(at + _BLOCK, len(asked))))) for at in starts)
+            parsed = replace(parsed, own=engine.numbers_within(parsed.own))
+        starts = range(0, len(parsed), _BLOCK)
+        return (QueryBatch(engine, parsed.take(np.arange(at, min(at + _BLOCK, len(parsed))))) for at in starts)
 
     def run(self, batch: QueryBatch, depth: int) -> Run:
-        """Return the ranking of a batch, ``depth`` documents a query; the batch keeps it for whoever asks again."""
+        """Return the first ``depth`` documents of each query of a batch, which caches the run."""
         return batch.cached_run(("run", self.key()), depth, self.rank_batch)
 
     def run_out_of_fold(self, batch: QueryBatch, depth: int) -> Run:
-        """Return the same for queries that the ranker may have been trained on, as if it had not seen them."""
+        """Return the same as :meth:`run`, but rank training queries as if the ranker had not seen them."""
         if not self.needs_training:
             return self.run(batch, depth)
         return batch.cached_run(("out of fold", self.key()), depth, self.out_of_fold_batch)
 
     def out_of_fold(self, queries: QueriesLike = "train", *, depth: int = DEPTH) -> Run:
-        """Rank as :meth:`rank` does, but queries that it was fitted on as if it had not seen them.
+        """Rank like :meth:`rank`, but training queries as if the ranker had not seen them.
 
-        Those are ranked by the bags that did not see them, by their neighbours without themselves, or by folds.
+        Bags or folds that were trained without a query rank it, or its neighbours among the other training queries.
         """
         self.check_fitted()
         check_parameters("out_of_fold", {"depth": depth}, {"depth": COUNT})
@@ -306,16 +310,16 @@ class Ranker(ABC):
         )
 
     def explain(self, query: QueriesLike, doc_id: str) -> Explanation:
-        """Explain a document's score for one query, through the rankers within down to passages and judged queries."""
+        """Explain a document's score for one query, down to the passages and judged queries that nested rankers use."""
         self.check_fitted()
-        asked = queries_from(self.engine_.collection, query)
-        if len(asked) != 1:
-            raise InputError(f"explain takes one query, found {len(asked)}")
+        queries = queries_from(self.engine_.collection, query)
+        if len(queries) != 1:
+            raise InputError(f"explain needs one query, found {len(queries)}")
         document = int(self.engine_.collection.document_numbers([str(doc_id)])[0])
-        return self.explained(QueryBatch(self.engine_, asked), document)
+        return self.explained(QueryBatch(self.engine_, queries), document)
 
     def explained(self, batch: QueryBatch, document: int) -> Explanation:
-        """Explain the score of a document, given by its number, for the one query of a batch."""
+        """Explain the score of a document, given by its number, for the only query of a batch."""
         doc_id = str(batch.engine.collection.doc_ids[document].as_py())
         scores = dict(self.run(batch, DEPTH)[batch.ids[0]])
         rank = list(scores).index(doc_id) + 1 if doc_id in scores else None
@@ -323,13 +327,20 @@ class Ranker(ABC):
         return base if rank is None else self.explain_document(batch, document, base)
 
     def save(self, folder: str | Path) -> None:
-        """Write the fitted ranker, without its engine, to a new folder: whole or not at all.
+        """Write the fitted ranker, without its engine, to a new folder, which appears only when it is complete.
 
-        :func:`haybale.load` opens it, in any process that has the engine. The folder holds JSON, safetensors and
-        Parquet files:
+        :func:`haybale.load` loads it in any process that has the engine. The folder holds JSON, safetensors and Parquet
+        files:
 
             ranker.json        format, version, the ranker as plain values, its engine, SHA-256 of every other file
-            fitted/0/ …        what each ranker learned, the innermost first; rankers that are shared are saved once
+            fitted/0/ …        what each ranker learned, nested rankers first; a shared ranker is saved once
+
+        Raises
+        ------
+        OutputExistsError
+            If the folder exists and is not empty.
+        NotFittedError
+            If the ranker has not been fitted.
         """
         self.check_fitted()
         order = _innermost_first(self)
@@ -350,17 +361,17 @@ class Ranker(ABC):
 
     @property
     def encoder_queries(self) -> frozenset[str]:
-        """The ids of queries that an encoder behind it was trained on, for which it has no unbiased ranking."""
+        """Ids of the queries that an encoder behind the ranker was trained on; its scores for them are biased."""
         own = trained_queries(self.engine_.encoder) if self.uses_vectors else frozenset()
         return own.union(*(ranker.encoder_queries for ranker in self.rankers_))
 
     def learned_from(self) -> set[str]:
-        """Return the ids of the queries that it, a ranker within, or an encoder behind them was trained on."""
+        """Return the ids of the queries that the ranker, a nested one, or an encoder was trained on."""
         own = {*self.query_ids_, *self.encoder_queries}
         return own.union(*(ranker.learned_from() for ranker in self.rankers_))
 
     def check_fitted(self) -> None:
-        """Raise :class:`~haybale.NotFittedError` for a ranker that has no engine yet."""
+        """Raise :class:`~haybale.NotFittedError` if the ranker has not been fitted."""
         if not hasattr(self, "engine_"):
             raise NotFittedError(f"{self} is not fitted: call fit(engine) first")
 
@@ -373,21 +384,19 @@ class Ranker(ABC):
         return {name: found for name, found in inspect.signature(cls.__init__).parameters.items() if name != "self"}
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return parameters by name; with ``deep`` also those of the rankers within, as ``within__parameter``."""
+        """Return the parameters by name; with ``deep`` also those of nested rankers, as ``ranker__parameter``."""
         own = {name: getattr(self, name) for name in self.parameters()}
-        within = {name: value for name, value in own.items() if deep and isinstance(value, Ranker)}
+        nested = {name: value for name, value in own.items() if deep and isinstance(value, Ranker)}
         return own | {
-            f"{name}__{key}": each for name, of in within.items() for key, each in of.get_params(deep).items()
+            f"{name}__{key}": value for name, ranker in nested.items() for key, value in ranker.get_params(deep).items()
         }
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters by name, those of rankers within as ``within__parameter``; unknown ones raise."""
+        """Set parameters by name, those of nested rankers as ``ranker__parameter``; InputError for unknown names."""
         for name, value in params.items():
             outer, _, inner = name.partition("__")
             if outer not in self.parameters():
-                raise InputError(
-                    f"{type(self).__name__} has no parameter {outer!r}; it has {', '.join(self.parameters())}"
-                )
+                raise UnknownNameError(f"parameter of {type(self).__name__}", outer, self.parameters())
             getattr(self, outer).set_params(**{inner: value}) if inner else setattr(self, outer, value)
         return self
 
@@ -398,7 +407,7 @@ class Ranker(ABC):
         return [each for each in listed if isinstance(each, Ranker)]
 
     def clone(self) -> Self:
-        """Return an unfitted copy, with unfitted copies of the rankers within."""
+        """Return an unfitted copy, with unfitted copies of the nested rankers."""
         params = {name: _cloned(value) for name, value in self.get_params(deep=False).items()}
         return type(self)(*params.pop("rankers", ()), **params)
 
@@ -409,10 +418,10 @@ class Ranker(ABC):
         return _comparable(self), self.training_digest
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values: ``ranker``, its name, and every parameter; rankers within likewise, one as a list."""
-        found = {name: _plain(value) for name, value in self.get_params(deep=False).items()}
-        within = {"rankers": [found.pop("ranker")]} if "ranker" in found else {}
-        return {"ranker": self.name} | within | found
+        """Return plain values for JSON: the name as ``ranker``, and every parameter; a nested ranker as ``rankers``."""
+        values = {name: _plain(value) for name, value in self.get_params(deep=False).items()}
+        nested = {"rankers": [values.pop("ranker")]} if "ranker" in values else {}
+        return {"ranker": self.name} | nested | values
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and _comparable(self) == _comparable(other)
@@ -430,8 +439,8 @@ class Ranker(ABC):
         return f"{type(self).__name__}({', '.join(args)})"
 
     def __str__(self) -> str:
-        """Return the ranker in the grammar: the variant that leaves fewest parameters to be given, with these."""
-        found = []
+        """Return the ranker text, with the variant that needs the fewest further parameters."""
+        texts = []
         for name, fixed in self.variants.items():
             expected = {key: parameter.default for key, parameter in self.parameters().items()} | fixed
             parts: list[str] = []
@@ -440,28 +449,28 @@ class Ranker(ABC):
                     parts += map(str, value)
                 elif shown(value) != shown(expected[key]):
                     parts.append(str(value) if key == "ranker" else f"{key}={shown(value)}")
-            found.append((len(parts), name + (f"({','.join(parts)})" if parts else "")))
-        return min(found, key=lambda each: each[0])[1]
+            texts.append((len(parts), name + (f"({','.join(parts)})" if parts else "")))
+        return min(texts, key=lambda each: each[0])[1]
 
 
 def warn_of_empty(run: Run, name: str) -> None:
-    """Warn if a ranker finds no document for some queries."""
+    """Warn if the ranker ``name`` finds no document for some queries."""
     found = np.zeros(len(run), dtype=bool)
     found[run.coded()[0]] = True
     if not found.all():
-        first = run.query_ids[int(np.argmin(found))]
-        message = f"{name} finds no document for {int((~found).sum())} of {len(run)} queries, the first is {first!r}"
+        first, n_empty = run.query_ids[int(np.argmin(found))], int((~found).sum())
+        message = f"{name} finds no document for {n_empty} of {len(run)} queries; check their texts, such as {first!r}"
         warnings.warn(message, EmptyRankingWarning, stacklevel=3)
 
 
 def _innermost_first(ranker: Ranker) -> list[Ranker]:
-    """Return the fitted rankers within, each once, and then the ranker."""
-    within = (each for inner in ranker.rankers_ for each in _innermost_first(inner))
-    return [*{id(each): each for each in within}.values(), ranker]
+    """Return the fitted nested rankers, each once, followed by the ranker."""
+    nested = (each for inner in ranker.rankers_ for each in _innermost_first(inner))
+    return [*{id(each): each for each in nested}.values(), ranker]
 
 
 def shown(value: Any) -> str:
-    """Return a parameter as it is written in the grammar.
+    """Return the value of a parameter as ranker texts write it.
 
     >>> shown((8.0, 2.5)), shown(None), shown("rows")
     ('[8,2.5]', 'none', "'rows'")
@@ -471,7 +480,7 @@ def shown(value: Any) -> str:
     if isinstance(value, str):
         return f'"{value}"' if "'" in value else f"'{value}'"
     if isinstance(value, float):
-        return repr(float(value)).removesuffix(".0")  # all digits, so that parsing gives the same number
+        return repr(float(value)).removesuffix(".0")  # every digit, so that parsing returns the same number
     return str(value).lower() if isinstance(value, bool) or value is None else str(value)
 
 
@@ -484,7 +493,7 @@ def _plain(value: Any) -> Any:
 
 
 def _comparable(value: Any) -> Any:
-    """Return parameters in a form that compares and hashes: rankers by class and parameters, lists as tuples."""
+    """Return a hashable form that equal values share: rankers by class and parameters, lists as tuples."""
     if isinstance(value, Ranker):
         return type(value).__name__, *map(_comparable, value.get_params(deep=False).values())
     return tuple(map(_comparable, value)) if isinstance(value, list | tuple) else value

@@ -1,4 +1,4 @@
-"""What a re-ranker is: it re-orders the first documents of another ranker, and leaves the rest behind them."""
+"""The base class of re-rankers, which re-order the first documents of another ranker."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from haybale.retrieval.hits import Ints
 
 
 class Reranker(Ranker):
-    """The base of rankers whose first parameter is the ``ranker`` that they re-order the first ``n_documents`` of.
+    """The base of rankers that re-order the first ``n_documents`` of ``ranker``, their first parameter.
 
-    Documents beyond these, and those without a passage, which cannot be read, keep their order behind the others.
+    Other documents, and documents without a passage, keep their order below the re-ordered ones.
     """
 
     ranker: Ranker
@@ -29,11 +29,14 @@ class Reranker(Ranker):
     def rescore(
         self, batch: QueryBatch, rows: Ints, documents: Ints, scores: Any, out_of_fold: bool
     ) -> NDArray[np.float64]:
-        """(n,) new scores of candidates, which stand as in the run, with their ``scores`` there."""
+        """Return new scores (n,) of candidates, which are given in the order of the run with their ``scores``."""
 
     @abstractmethod
     def document_shares(self, batch: QueryBatch, document: int, first: Run, inner: Explanation) -> list[Share]:
-        """What the score of a document rests on; ``first`` is all that was read, ``inner`` explains it there."""
+        """Return the shares of a re-scored document.
+
+        ``first`` is the run of all re-scored candidates, and ``inner`` explains the score by the first ranker.
+        """
 
     def rank_batch(self, batch: QueryBatch, depth: int) -> Run:
         return self._reordered(batch, self.rankers_[0].run(batch, max(depth, self.n_documents)), depth, False)
@@ -49,9 +52,9 @@ class Reranker(Ranker):
         scores = np.empty(len(rows))
         if read.any():
             with batch.timed(f"re-order ({self.name})"):
-                given = first.coded()[-1][read]
-                scores[read] = self.rescore(batch, rows[read], documents[read], given, out_of_fold)
-        # What was not read follows in its own order, below everything of its query that was.
+                before = first.coded()[-1][read]
+                scores[read] = self.rescore(batch, rows[read], documents[read], before, out_of_fold)
+        # Documents that were not read follow in their order, below those of the same query that were.
         lowest = np.zeros(len(batch))
         np.minimum.at(lowest, rows[read], scores[read])
         scores[~read] = lowest[rows[~read]] - ranks[~read]
@@ -65,7 +68,7 @@ class Reranker(Ranker):
         first = self.rankers_[0].run(batch, max(self.n_documents, base.rank or 1))
         before = list(dict(first[batch.ids[0]])).index(base.doc_id) + 1
         inner = self.rankers_[0].explained(batch, document)
-        notes = [f"rank {before:,} by {self.rankers_[0]} before"]
+        notes = [f"rank {before:,} by {self.rankers_[0]} before re-ranking"]
         if not self._is_read(batch, np.array([before]), np.array([document])).all():
             return replace(base, shares=[Share("not read", base.score or 0.0, of=inner)], notes=notes)
         shares = self.document_shares(batch, document, first.top(self.n_documents), inner)

@@ -14,7 +14,7 @@ from haybale.retrieval import Run, reciprocal_rank_fusion
 
 
 class RRF(Fusion):
-    """Reciprocal rank fusion: score(d) = Σ 1/(k + rank of d), over the rankers that have d among their first ``depth``.
+    """Reciprocal rank fusion: score(d) = Σ 1/(k + rank of d), over the rankers with d among their first ``depth``.
 
     Cormack et al., "Reciprocal Rank Fusion outperforms Condorcet and individual Rank Learning Methods", SIGIR 2009.
 
@@ -23,7 +23,7 @@ class RRF(Fusion):
     *rankers : Ranker
         The rankers to fuse.
     k : float, default 60
-        Added to each rank: the larger, the less the first ranks count.
+        Constant added to each rank. The larger it is, the less the first ranks stand out.
     depth : int, default 1000
         Documents of each ranker that are fused.
     """

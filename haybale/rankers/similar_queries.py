@@ -1,4 +1,4 @@
-"""Similar training queries as a ranker: k-nearest-neighbour classification, with documents as the categories.
+"""Similar training queries as a ranker: k-nearest-neighbour classification with documents as categories.
 
 Yang & Chute, "An Example-Based Mapping Method for Text Categorization and Retrieval", ACM TOIS 12(3), 1994.
 """
@@ -35,19 +35,21 @@ _IDS = pa.schema([("id", pa.large_string())])
 
 @dataclass(eq=False, repr=False)
 class SimilarQueries(OutOfFold, Ranker):
-    """score(d) = Σ over the k nearest training queries q' with d relevant of cos(q, q')^power.
+    """Rank documents that were relevant to similar training queries.
 
-    It reads no document text, so it finds documents that a text search misses, and only such as were relevant to a
-    training query. Neighbours are exact; a training query with a cosine of 0 or less is no neighbour, and among equal
-    cosines the earlier query comes first. A training query is ranked without itself and the other queries that were
-    taken from the same document.
+    score(d) = Σ cos(q, q')^power, over those of the k nearest training queries q' to which d is relevant.
+
+    The ranker does not use document texts. It finds documents that text searches miss, but only those that were
+    relevant to a training query. The search is exact. A training query with a cosine of 0 or less is no neighbour; of
+    equal cosines, the earlier query comes first. Out of fold, neither a training query itself nor other queries that
+    were taken from the same document are neighbours.
 
     Parameters
     ----------
     k : int, default 50
-        Nearest training queries that count, at most.
+        Largest number of neighbours.
     power : float, default 2.0
-        Exponent of the cosine; 0 counts the neighbours.
+        Exponent of the cosine. The larger it is, the more the nearest queries count; 0 counts the neighbours.
     """
 
     name = "knn-queries"
@@ -66,7 +68,7 @@ class SimilarQueries(OutOfFold, Ranker):
         self.groups_: Ints = batch.queries.groups  # training queries of one document share a number
         self.index_ = PassageIndex(_unit(batch.vectors), passage_ids=batch.ids)
         self.doc_ids_: Strings = collection.doc_ids
-        # (n_queries + 1,) where the relevant documents of each training query begin, and their numbers in doc_ids_
+        # Ragged array: the relevant documents of each training query as numbers in doc_ids_; (n_queries + 1,) offsets.
         self.offsets_: Ints = indptr_from_counts([len(ids) for ids in relevant])
         self.relevant_: Ints = collection.document_numbers([id for ids in relevant for id in ids])
 
@@ -89,12 +91,13 @@ class SimilarQueries(OutOfFold, Ranker):
             return Run.from_numbers(batch.ids, batch.engine.collection.doc_ids, *triples, depth)
 
     def _neighbours(self, vectors: Matrix, itself: Ints) -> tuple[Ints, Ints, NDArray[np.float64]]:
-        """Return flat ``(query row, training query, cosine)``, nearest first for each query.
+        """Return flat arrays of the query row, the training query and the cosine, nearest first for each query.
 
-        ``itself`` (m,) is the training query that each query is, -1 for none; its group is left out.
+        ``itself`` (m,) is the number of each query among the training queries, -1 for others. Training queries of the
+        same group are excluded.
         """
-        # Every training query is a document of the index, so the query itself is an excluded document. The rest of its
-        # group is removed from the hits; the search is deeper by the size of the largest group.
+        # The index searches all training queries, and can exclude only the query itself. The search is therefore
+        # deeper by the size of the largest group, and the rest of the group is removed from the hits.
         more = int(np.bincount(self.groups_).max()) - 1 if (itself >= 0).any() else 0
         hits = self.index_.search(_unit(vectors), min(self.k + more, len(self.index_)), exclude=itself)
         rows, _, neighbours, cosines = hits.flat()
@@ -104,17 +107,16 @@ class SimilarQueries(OutOfFold, Ranker):
         return rows[first], neighbours[first], cosines[first].astype(np.float64)
 
     def _relevance(self, engine: Engine) -> sparse.csr_matrix:
-        """Return the (n_queries, n_documents) matrix with 1 where an engine's document is relevant to a query."""
+        """Return a matrix (n_queries, n_documents) that is 1 where the engine's document is relevant to the query."""
         collection, shape = engine.collection, (len(self.index_), engine.collection.n_documents)
 
         def renumbered() -> tuple[Ints, Ints]:
             numbers = collection.find_documents(self.doc_ids_)[self.relevant_]
-            there = numbers >= 0
-            # The number of kept documents before each offset is its new value.
-            return numbers[there], indptr_from_counts(there.astype(np.int64))[self.offsets_]
+            kept = numbers >= 0
+            return numbers[kept], indptr_from_counts(kept.astype(np.int64))[self.offsets_]
 
         numbers, offsets = self.relevant_, self.offsets_
-        if collection.doc_ids is not self.doc_ids_:  # the engine has grown, shrunk, or is limited
+        if collection.doc_ids is not self.doc_ids_:  # the engine's documents have changed or are limited
             numbers, offsets = engine.cached(("similar queries", self.index_), renumbered)
         return sparse.csr_matrix((np.ones(len(numbers)), numbers, offsets), shape=shape)
 
@@ -130,7 +132,7 @@ class SimilarQueries(OutOfFold, Ranker):
         return replace(base, shares=by_size(shares))
 
     def save_state(self, folder: Path) -> dict[str, Any]:
-        """Write the index of the training queries, the ids of the documents, and the relevant pairs as numbers."""
+        """Write the index of the training queries, the document ids, and the relevant pairs as numbers."""
         self.index_.save(folder / _FOLDER / _INDEX)
         write_table(folder / _FOLDER / _DOCUMENTS, pa.table([self.doc_ids_], schema=_IDS))
         tensors = {"offsets": self.offsets_, "documents": self.relevant_, "groups": self.groups_}
@@ -138,7 +140,7 @@ class SimilarQueries(OutOfFold, Ranker):
         return {}
 
     def load_state(self, folder: Path, state: dict[str, Any], engine: Engine) -> None:
-        folder = folder / _FOLDER  # version 0.2 wrote a manifest there too, which ranker.json makes superfluous
+        folder = folder / _FOLDER  # earlier builds also wrote a manifest there, which ranker.json replaces
         self.index_ = PassageIndex.open(folder / _INDEX)
         self.query_ids_ = self.index_.passage_ids.to_pylist()
         self.doc_ids_ = read_table(folder / _DOCUMENTS, _IDS).column("id")
@@ -149,7 +151,8 @@ class SimilarQueries(OutOfFold, Ranker):
             pairs = sparse.csr_matrix((np.ones(len(self.relevant_)), self.relevant_, self.offsets_), shape=shape)
             pairs.check_format(full_check=True)
         except ValueError as error:
-            raise FileFormatError(folder / _RELEVANT, None, f"not pairs of {shape}: {error}") from None
+            message = f"expected pairs of {shape[0]} queries and {shape[1]} documents, found others ({error})"
+            raise FileFormatError(folder / _RELEVANT, None, message) from None
 
 
 def _unit(vectors: Matrix) -> Matrix:

@@ -34,14 +34,13 @@ from haybale.retrieval.hits import Ints, from_flat
 from haybale.retrieval.run import DEPTH
 from haybale.vectors import Floats
 
-MEMORY_GAMMA = (12.0, 0.5)  # over TF-IDF without evidence: only queries near to a training query are scored
 _SHARED = ["n_bags", "strategy", "C", "epsilon", "tol", "standardize", "gamma", "positive_weight"]
 _SHARED += ["rows_per_bag", "solver", "memory_budget", "n_jobs", "random_state"]
-_SHARE, _ROWS = 0.25, 30_000  # with overlap=None, the largest share of the queries and candidate rows of a bag
+_SHARE, _ROWS = 0.25, 30_000  # with overlap=None, a bag has at most this share of the queries, and these rows
 
 
 def searches(unit: str = "document") -> tuple[Ranker, ...]:
-    """Return the searches that ``SVR()`` takes as evidence."""
+    """Return the default evidence."""
     passages = BM25("passage"), KNN("passage")
     if unit == "passage":
         return passages
@@ -51,46 +50,47 @@ def searches(unit: str = "document") -> tuple[Ranker, ...]:
 PUBLISHED: dict[str, Any] = {"unit": "passage", "candidates": (KNN("passage"),), "evidence": (), "n_train": 50}
 PUBLISHED |= {"n_candidates": 50, "strategy": "rows", "gamma": "scale", "standardize": True, "positive_weight": 1.0}
 PUBLISHED |= {"n_bags": 35, "overlap": 0.6}
-MEMORY: dict[str, Any] = {"evidence": (), "candidates": searches(), "gamma": MEMORY_GAMMA}
+# With this gamma, chosen for TF-IDF, only queries similar to a training query get a score.
+MEMORY: dict[str, Any] = {"evidence": (), "candidates": searches(), "gamma": (12.0, 0.5)}
 
 
 @dataclass(eq=False, repr=False)
 class SVR(OutOfFold, Ranker):
-    """Rank by bags of support vector regressors over [query ; text] and over features of searches.
+    """Rank by bagged support vector regressors over pairs of a query and a text, with evidence of other rankers.
 
-    The kernel of two pairs is Kq · Kp + η · Ks. Kq and Kp are RBF kernels over the queries and over the texts, which
-    remember which documents answer such queries. Ks is a linear kernel over the evidence (scores and ranks of
-    searches), which carries over to documents that no query was judged for.
-    Bönisch & Mehler, "Finding Needles in Emb(a)dding Haystacks: Legal Document Retrieval via Bagging and SVR
-    Ensembles", LIRAI 2024, use the first term. :class:`~haybale.SVREnsemble` is the model, and
-    :func:`~haybale.ensemble.pair_features` computes the evidence.
+    The kernel of two pairs is Kq · Kp + η · Ks. Kq and Kp are RBF kernels over queries and over texts; they learn which
+    documents answered similar queries. Ks is a linear kernel over the evidence, the scores and ranks that other rankers
+    give a pair; it generalises to documents without judgements. Bönisch & Mehler, "Finding Needles in Emb(a)dding
+    Haystacks: Legal Document Retrieval via Bagging and SVR Ensembles", LIRAI 2024, use the first term.
+    :class:`~haybale.SVREnsemble` is the model, and :func:`~haybale.ensemble.pair_features` computes the evidence.
 
     Parameters
     ----------
     evidence : sequence of Ranker, optional
-        The searches. Default: BM25 and KNN over passages and documents, PARM by RRF and VRRF, and similar queries; with
-        ``unit="passage"``, BM25 and KNN over passages. With none, ``()``, the kernel is Kq · Kp.
+        The rankers whose scores and ranks are evidence. Default: BM25 and KNN over passages and documents, PARM with
+        RRF and VRRF, and similar queries; with ``unit="passage"``, BM25 and KNN over passages. With ``()``, the kernel
+        is Kq · Kp.
     candidates : "evidence", sequence of Ranker or None, default "evidence"
-        The rankers whose first documents (or passages) are ranked: the evidence, or others. None: all documents are
-        ranked, as by a first stage; training still uses the candidates of the evidence.
+        The rankers that retrieve the documents (or passages) to score. None scores all documents, as a first stage;
+        training still uses the candidates of the evidence.
     unit : {"document", "passage"}, default "document"
-        Whether a candidate is a document, as one vector, or a passage (a document scores by its best passage). Passages
-        come from BM25 and KNN over passages only.
+        Whether a candidate is a document, as one vector, or a passage (a document scores by its best passage). With
+        passages, only BM25 and KNN over passages are possible as evidence and candidates.
     n_train : int, default 10
         Candidates of a training query from each ranker.
     n_candidates : int, default 100
-        Candidates of a query to rank from each ranker, and depth of the evidence.
+        Candidates from each ranker when ranking, and the depth of the evidence.
     gamma : "scale", float or pair, default (1, 1)
         γ of Kq and of Kp.
     eta : float, default 1
         η, the weight of the evidence.
     n_bags : int, default 24
-        Number of bags. There are fewer if there are fewer training queries (or documents that they were taken from).
-        There are more, of 30,000 candidate rows each, if a bag would hold over 60,000 and neither ``overlap`` nor
-        ``rows_per_bag`` is given.
+        Number of bags; at most one for each training query or, for queries taken from documents, each document. If
+        neither ``overlap`` nor ``rows_per_bag`` is given, and bags would hold more than 60,000 candidate rows, there
+        are more bags of 30,000 rows.
     overlap : float, optional
-        A bag holds (1 + overlap)/n_bags of the queries. Default: a quarter of them, or about 30,000 candidate rows if
-        that is less.
+        A bag holds (1 + overlap)/n_bags of the queries. Default: a quarter of the queries, or about 30,000 candidate
+        rows if that is less.
     strategy, C, epsilon, tol, standardize, positive_weight, rows_per_bag : optional
     solver, memory_budget, n_jobs, random_state : optional
         See :class:`~haybale.SVREnsemble`.
@@ -131,82 +131,85 @@ class SVR(OutOfFold, Ranker):
     random_state: int | None = 0
 
     def check_params(self) -> None:
-        """Check as every ranker does; passages must come from rankers that retrieve passages."""
+        """Check parameters as every ranker does; passages must come from rankers that retrieve passages."""
         super().check_params()
         for name, given in (("evidence", self.evidence), ("candidates", self.candidates)):
-            known = given is None or (name == "candidates" and isinstance(given, str) and given == "evidence")
-            if not known and not (isinstance(given, list | tuple) and all(isinstance(each, Ranker) for each in given)):
+            default = given is None or (name == "candidates" and isinstance(given, str) and given == "evidence")
+            if not default and not (
+                isinstance(given, list | tuple) and all(isinstance(each, Ranker) for each in given)
+            ):
                 raise InputError(f"{name}: expected rankers, found {given!r}")
         if not self._sources():
-            raise InputError("candidates: without evidence, name the rankers whose documents are ranked")
+            raise InputError(f"candidates={self.candidates!r} needs a ranker to retrieve candidates, found none")
         if self.candidates is None and self.unit == "passage":
-            raise InputError("candidates: all documents are ranked as documents, not by passages")
-        within = self.nested() if self.unit == "passage" else []
-        strangers = [each for each in within if not (isinstance(each, BM25 | KNN) and each.unit == "passage")]
-        if strangers:
-            raise InputError(f"passages are retrieved by BM25 or KNN over passages, found {strangers[0]}")
+            raise InputError("candidates=None needs unit='document', found 'passage'")
+        nested = self.nested() if self.unit == "passage" else []
+        others = [each for each in nested if not (isinstance(each, BM25 | KNN) and each.unit == "passage")]
+        if others:
+            raise InputError(f"unit='passage' needs BM25 or KNN over passages, found {others[0]}")
 
     def implied(self) -> dict[str, tuple[Ranker, ...]]:
-        """Return the default evidence, if none was given."""
+        """Return the default evidence if none is given."""
         return {"evidence": searches(self.unit)} if self.evidence is None else {}
 
     def _evidence(self) -> Sequence[Ranker]:
         return searches(self.unit) if self.evidence is None else self.evidence
 
     def _sources(self) -> Sequence[Ranker]:
-        """Return the rankers whose first documents are candidates."""
-        chosen = self.candidates
-        if chosen is None:
+        """Return the rankers that retrieve candidates."""
+        if self.candidates is None:
             return self._evidence() or searches(self.unit)
-        return self._evidence() if isinstance(chosen, str) else chosen
+        return self._evidence() if isinstance(self.candidates, str) else self.candidates
 
     def fit_batch(self, training: Training) -> None:
         batch = training.batch
         judged = np.flatnonzero(list(map(bool, training.relevant)))
         units = len(np.unique(batch.queries.groups[judged])) if self.strategy == "queries" else len(training)
         if len(training) < 2:
-            raise InputError(f"{self} learns from at least 2 judged queries, found {len(training)}")
+            raise InputError(f"{self} needs at least 2 judged queries, found {len(training)}")
         settings = {name: getattr(self, name) for name in _SHARED}
-        if self.strategy != "rows" and units < self.n_bags:  # warned of before any work
-            settings["n_bags"] = max(2, units)
-            message = f"{self}: {units} training queries for {self.n_bags} bags; {settings['n_bags']} bags are trained"
+        if self.strategy != "rows" and units < self.n_bags:
+            n_bags = settings["n_bags"] = max(2, units)
+            message = (
+                f"{self}: {units} training queries for n_bags={self.n_bags}, only {n_bags} bags are trained; add more"
+            )
             warnings.warn(message, stacklevel=2)
         self.rankers_ = [ranker.fitted(training) for ranker in (*self._evidence(), *self._sources())]
         rows, relevant = self.learnable_rows(training), training.relevant
         if len(rows) < len(training):
             batch, relevant = batch.take(rows), [relevant[row] for row in rows]
         self.query_ids_ = batch.ids
-        if self.candidates is None:  # what is learned is the same as with the sources as candidates
-            twin = self.clone().set_params(candidates="evidence" if self._evidence() else self._sources())
-            self.ensemble_: SVREnsemble = twin.fitted(training).ensemble_
+        if self.candidates is None:  # share the ensemble with an equal ranker that has candidates
+            equal = self.clone().set_params(candidates="evidence" if self._evidence() else self._sources())
+            self.ensemble_: SVREnsemble = equal.fitted(training).ensemble_
             return
         index, vectors = self._index(batch.engine), batch.vectors
-        known: dict[str, Any] = {"exclude": batch.own, "query_ids": batch.ids, "groups": batch.queries.groups}
+        columns: dict[str, Any] = {"exclude": batch.own, "query_ids": batch.ids, "groups": batch.queries.groups}
         evidence, sources = self._hits(batch, out_of_fold=True)
         candidates = pool(*(hits.top(self.n_train) for hits in sources))
         n_bags, n_rows = settings["n_bags"], int((candidates.passages >= 0).sum())
         if self.overlap is None and self.rows_per_bag is None and n_rows > 2 * _ROWS * n_bags:  # too large for memory
             n_bags = settings["n_bags"] = -(-n_rows // _ROWS)
         share = min(_SHARE, _ROWS / max(1, n_rows)) if self.overlap is None else (1 + self.overlap) / n_bags
-        settings["overlap"] = max(0.0, min(share, 1 - 2 / n_bags) * n_bags - 1)  # of two bags, no overlap
+        settings["overlap"] = max(0.0, min(share, 1 - 2 / n_bags) * n_bags - 1)  # two bags do not overlap
         if evidence and self.eta:
             settings["eta"] = self.eta
-            known["features"] = self._features(candidates, evidence)
+            columns["features"] = self._features(candidates, evidence)
         with batch.timed(f"fit {self}"):
             ensemble = SVREnsemble(**settings)
-            self.ensemble_ = ensemble.fit(index, vectors, relevant, candidates=candidates, **known)
+            self.ensemble_ = ensemble.fit(index, vectors, relevant, candidates=candidates, **columns)
 
     def _index(self, engine: Engine) -> PassageIndex:
         return engine.documents if self.unit == "document" else engine.passages
 
     def _hits(self, batch: QueryBatch, *, out_of_fold: bool) -> tuple[list[Hits], list[Hits]]:
-        """Return the first ``n_candidates`` hits of each ranker of the evidence, and of each source of candidates."""
+        """Return the first ``n_candidates`` hits of each ranker of the evidence, and of each one of the candidates."""
         index = self._index(batch.engine)
-        found: dict[Ranker, Hits] = {}
+        hits_of: dict[Ranker, Hits] = {}
         for ranker in dict.fromkeys(self.rankers_):
             if self.unit == "passage":
                 with batch.timed("search candidates"):
-                    found[ranker] = ranker.passage_hits(batch, self.n_candidates)  # type: ignore[attr-defined]
+                    hits_of[ranker] = ranker.passage_hits(batch, self.n_candidates)  # type: ignore[attr-defined]
                 continue
             run = (
                 ranker.run_out_of_fold(batch, self.n_candidates)
@@ -214,32 +217,32 @@ class SVR(OutOfFold, Ranker):
                 else ranker.run(batch, self.n_candidates)
             )
             rows, _, documents = run.numbers_in(batch.engine.collection)
-            there = np.diff(index.doc_offsets)[documents] > 0
-            scores = run.coded()[-1][there].astype(np.float32)
-            found[ranker] = from_flat(len(batch), rows[there], index.doc_offsets[documents[there]], scores)
-        hits, n = [found[ranker] for ranker in self.rankers_], len(self._evidence())
+            has_vector = np.diff(index.doc_offsets)[documents] > 0
+            rows, documents, scores = rows[has_vector], documents[has_vector], run.coded()[-1][has_vector]
+            hits_of[ranker] = from_flat(len(batch), rows, index.doc_offsets[documents], scores.astype(np.float32))
+        hits, n = [hits_of[ranker] for ranker in self.rankers_], len(self._evidence())
         return hits[:n], hits[n:]
 
     def _features(self, candidates: Hits, evidence: list[Hits]) -> Floats:
         return pair_features(candidates, evidence, [each.learns_documents for each in self._evidence()])
 
     def _feature_names(self) -> list[tuple[str, str]]:
-        searches = self._evidence()
-        return feature_names(list(map(str, searches)), [each.learns_documents for each in searches])
+        evidence = self._evidence()
+        return feature_names(list(map(str, evidence)), [each.learns_documents for each in evidence])
 
     def _scored(self, batch: QueryBatch, depth: int, numbers: Ints | None = None) -> tuple[Hits, Floats | None]:
-        """Return candidates with their scores, and their features if there is evidence.
+        """Return scored candidates, and their features if there is evidence.
 
-        ``numbers`` (m,) is the row of each query among the training queries, or -1; with it, scores are out of bag.
+        With ``numbers`` (m,), the row of each query among the training queries or -1, scores are out of bag.
         """
         ensemble, vectors, out_of_fold = self._on(batch.engine), to_numpy(batch.vectors), numbers is not None
         evidence, parts = self._hits(batch, out_of_fold=out_of_fold)
         if self.candidates is None:
             with batch.timed(f"search {self}"):
-                # Evidence may move candidates down: with so many more of them, the first n do not depend on the depth.
-                deep = depth + sum(part.passages.shape[1] for part in parts)
-                asked: dict[str, Any] = {"exclude": batch.own, "query_numbers": numbers, "intercept": False}
-                parts = [*parts, ensemble.search(vectors, deep, **asked)]
+                # Evidence can move hits of this search down. By these extra hits, the first n do not depend on depth.
+                k = depth + sum(part.passages.shape[1] for part in parts)
+                settings: dict[str, Any] = {"exclude": batch.own, "query_numbers": numbers, "intercept": False}
+                parts = [*parts, ensemble.search(vectors, k, **settings)]
         candidates = pool(*parts)
         features = None
         if ensemble.features_ is not None:
@@ -247,23 +250,23 @@ class SVR(OutOfFold, Ranker):
         scores, known = np.empty_like(candidates.scores), np.full(len(batch), -1) if numbers is None else numbers
         with batch.timed(f"score {self}"):
             for rows in filter(len, (np.flatnonzero(known < 0), np.flatnonzero(known >= 0))):
-                given = vectors[rows], candidates.passages[rows], None if features is None else features[rows]
+                pairs = vectors[rows], candidates.passages[rows], None if features is None else features[rows]
                 if known[rows[0]] < 0:
-                    scores[rows] = ensemble.score_candidates(*given, intercept=False)
+                    scores[rows] = ensemble.score_candidates(*pairs, intercept=False)
                 else:
-                    scores[rows] = ensemble.out_of_bag_scores(known[rows], *given, intercept=False)
+                    scores[rows] = ensemble.out_of_bag_scores(known[rows], *pairs, intercept=False)
         return Hits(candidates.passages, scores), features
 
     def rank_batch(self, batch: QueryBatch, depth: int) -> Run:
         return rank_documents(self._index(batch.engine), self._scored(batch, depth)[0], batch.ids, k=depth)
 
     def out_of_fold_batch(self, batch: QueryBatch, depth: int) -> Run:
-        """Score training queries by the bags that saw neither them nor their document, other queries by all bags."""
+        """Score training queries by bags without queries of the same document, and other queries by all bags."""
         scored, _ = self._scored(batch, depth, self.rows_of(batch.ids))
         return rank_documents(self._index(batch.engine), scored, batch.ids, k=depth)
 
     def _on(self, engine: Engine) -> SVREnsemble:
-        """Return the ensemble on an engine: the one that it was fitted on, which may have grown or be limited now."""
+        """Return the ensemble on an engine whose documents may have changed since fitting."""
         return self.ensemble_.on(self._index(engine))
 
     def explain_document(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:
@@ -276,20 +279,20 @@ class SVR(OutOfFold, Ranker):
         passage_id = str(index.passage_ids[int(passages[best])].as_py())
         found = ensemble.explain(vectors, passage_id, features=values, top=20)
         shares = []
-        of_search: dict[str, float] = {}
+        evidence: dict[str, float] = {}
         if values is not None:
             for (name, _), share in zip(self._feature_names(), found.features.tolist(), strict=True):
-                of_search[name] = of_search.get(name, 0.0) + share
-        for ranker in self.rankers_[: len(of_search)]:
+                evidence[name] = evidence.get(name, 0.0) + share
+        for ranker in self.rankers_[: len(evidence)]:
             inner = ranker.explained(batch, document)
             rank = "not found" if inner.rank is None else f"rank {inner.rank:,}"
-            shares.append(Share(f"{ranker}, {rank}", of_search[str(ranker)], of=inner if inner.rank else None))
+            shares.append(Share(f"{ranker}, {rank}", evidence[str(ranker)], of=inner if inner.rank else None))
         for pair in found.pairs:
-            taught = "relevant" if pair.label > 0 else "not relevant"
-            shares.append(Share(f"training query {pair.query_id} → {pair.passage_id}, {taught}", pair.share))
+            label = "relevant" if pair.label > 0 else "not relevant"
+            shares.append(Share(f"training query {pair.query_id} → {pair.passage_id}, {label}", pair.share))
         if found.n_others:
             shares.append(Share(f"{found.n_others:,} other training pairs", found.others))
-        notes = [f"{len(found.votes)} of {len(found.bags)} bags vote for it"]
+        notes = [f"{len(found.votes)} of {len(found.bags)} bags vote for this candidate"]
         return replace(base, shares=by_size(shares), notes=notes, detail=found)
 
     def save_state(self, folder: Path) -> dict[str, Any]:
@@ -308,17 +311,17 @@ class SVR(OutOfFold, Ranker):
     @property
     def fit_report_(self) -> dict[str, Any]:
         ensemble = self.ensemble_
-        found = {
+        report = {
             "training queries": len(self.query_ids_),
             "candidate rows": ensemble.n_rows_,
             "bags": ensemble.n_bags,
-            "rows a bag is trained on (mean)": float(np.mean(ensemble.bag_sizes_)),
+            "mean rows of a bag": float(np.mean(ensemble.bag_sizes_)),
             "support rows": len(ensemble.support_.coef),
             "gamma": list(ensemble.gamma_),
         }
         if ensemble.support_.feature_weights is None:
-            return found
+            return report
         names = self._feature_names()
         weights = ensemble.support_.feature_weights.mean(axis=0) * np.sqrt(self.eta / len(names))  # of a z-score
         named = (f"{name} {kind}" for name, kind in names)
-        return found | {"weights": dict(zip(named, weights.tolist(), strict=True))}
+        return report | {"weights": dict(zip(named, weights.tolist(), strict=True))}

@@ -1,4 +1,4 @@
-"""Judged queries: what rankers are fitted on."""
+"""The judged queries that rankers are fitted on."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ T = TypeVar("T")
 
 
 class Training:
-    """Judged queries that rankers are fitted on; equal rankers are fitted once.
+    """Judged queries, with a cache of the rankers that are fitted on them.
 
     Parameters
     ----------
     batch : QueryBatch
-        The queries, on the engine that rankers are fitted on.
+        The queries on the engine that rankers are fitted on.
     relevant : list of list of str
         The ids of each query's relevant documents.
     """
@@ -41,45 +41,51 @@ class Training:
 
     @classmethod
     def of(cls, engine: Engine, queries: QueriesLike | None = None, qrels: Frame | None = None) -> Training:
-        """Return the judged queries of a split, or others with their qrels; by default ``"train"``, if there is one."""
+        """Return the judged queries of a split (default ``"train"``, if there is one), or other queries with qrels.
+
+        Raises :class:`~haybale.InputError` for queries without judgements, judgements of unknown queries or documents,
+        and different grades for the same query and document.
+        """
         collection = engine.collection
         if qrels is None:
             if queries is None and "train" not in collection.splits:
                 return cls(_batch(engine, collection.queries.take([])), [])
             if queries is not None and not isinstance(queries, str):
-                raise InputError("queries to learn from need their judgements: give qrels, or the name of a split")
+                raise InputError("queries can only be learned from with judgements; give qrels=…, or name a split")
             split = queries or "train"
             queries_of_split = collection.queries.take(collection.split(split).queries)
             return cls(_batch(engine, queries_of_split), collection.relevant_ids(split))
-        asked = collection.queries if queries is None else queries_from(collection, queries)
+        parsed = collection.queries if queries is None else queries_from(collection, queries)
         judged = judgements(qrels).drop_duplicates()
         twice = judged[judged.duplicated(["query_id", "doc_id"])]
         judged = judged[judged["relevance"] > 0]
-        ids = asked.ids.to_pylist()
+        ids = parsed.ids.to_pylist()
         unknown = judged["query_id"][~judged["query_id"].isin(ids)]
         if len(unknown):
-            raise InputError(f"qrels: unknown query id {told_apart(unknown.iloc[0], ids)}")
+            raise InputError(
+                f"qrels: unknown query id {told_apart(unknown.iloc[0], ids)}; add the query or remove its judgements"
+            )
         collection.document_numbers(judged["doc_id"].unique())
         if len(twice):
             pair = f"query {twice['query_id'].iloc[0]!r} and document {twice['doc_id'].iloc[0]!r}"
-            raise InputError(f"qrels: {pair} are judged twice, with different grades")
+            raise InputError(f"qrels must have one grade for {pair}, found several")
         documents = judged.groupby("query_id")["doc_id"].agg(list)
         relevant: list[list[str]] = [documents.get(query, []) for query in ids]
-        if queries is None:  # all queries of the collection that are judged
-            rows = np.flatnonzero([len(found) > 0 for found in relevant])
-            return cls(_batch(engine, asked.take(rows)), [relevant[row] for row in rows])
-        return cls(_batch(engine, asked), relevant)
+        if queries is None:  # all judged queries of the collection
+            rows = np.flatnonzero([len(ids) > 0 for ids in relevant])
+            return cls(_batch(engine, parsed.take(rows)), [relevant[row] for row in rows])
+        return cls(_batch(engine, parsed), relevant)
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the query ids and their relevant documents: what was learned from."""
-        known = hashlib.sha256()
+        """SHA-256 of the query ids and their relevant documents."""
+        sha256 = hashlib.sha256()
         for query, documents in zip(self.batch.ids, self.relevant, strict=True):
-            known.update("\0".join([query, *documents, "\n"]).encode())
-        return known.hexdigest()
+            sha256.update("\0".join([query, *documents, "\n"]).encode())
+        return sha256.hexdigest()
 
     def cached_fit(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return what ``make`` fits, or what was fitted before under this key: equal rankers are fitted once."""
+        """Return what ``make`` returned when it was first called for this key."""
         if key not in self._fitted:
             self._fitted[key] = make()
         found: T = self._fitted[key]

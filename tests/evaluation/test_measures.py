@@ -1,4 +1,4 @@
-"""Measures against loops and ir_measures; tests of significance against SciPy's; the table; recall curves."""
+"""Measures against loops and ir_measures, significance tests against SciPy, the table, and recall curves."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TWO = Run.from_frame(pd.DataFrame({"query_id": "q", "doc_id": ["a", "b"], "score
 QRELS = pd.DataFrame({"query_id": ["q", "q"], "doc_id": ["b", "a"], "relevance": [2, 1]})
 
 
-def by_hand(ranked: list[str], grades: dict[str, int]) -> dict[str, float]:
+def oracle(ranked: list[str], grades: dict[str, int]) -> dict[str, float]:
     relevant = {doc for doc, grade in grades.items() if grade > 0}
     gains = [grades.get(doc, 0) for doc in ranked]
 
@@ -61,21 +61,18 @@ documents = st.sampled_from([f"d{i}" for i in range(30)])
     scores=st.dictionaries(documents, st.sampled_from([0.0, 0.5, 1.0]), max_size=30),
     grades=st.dictionaries(documents, st.integers(0, 2), min_size=1).filter(lambda g: any(g.values())),
 )
-def test_measures_are_the_ones_by_hand(scores: dict[str, float], grades: dict[str, int]) -> None:
-    """Scores tie often: the run's own order must be the one that is measured."""
+def test_measures_are_the_oracles(scores: dict[str, float], grades: dict[str, int]) -> None:
+    """Many scores are equal, so the order of the run must be the one that is evaluated."""
     qrels = pd.DataFrame([("q", d, g) for d, g in grades.items()], columns=["query_id", "doc_id", "relevance"])
     run = Run.from_numbers(["q"], list(scores), [0] * len(scores), range(len(scores)), list(scores.values()))
     found = evaluate(run, qrels).loc["q"].to_dict()
-    assert found == pytest.approx(by_hand([doc for doc, _ in run["q"]], grades))
+    assert found == pytest.approx(oracle([doc for doc, _ in run["q"]], grades))
 
 
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 999))
-def test_values_are_those_of_ir_measures_to_the_bit(seed: int) -> None:
-    """Of a plain call with all that there is: ours leaves out what cannot change a value.
-
-    Of a pair that is judged twice the last grade counts, for every measure; ir_measures' own providers differ there.
-    """
+def test_values_are_bitwise_those_of_ir_measures(seed: int) -> None:
+    """Compare with one call on the whole input, where the last grade of each pair is kept."""
     rng = np.random.default_rng(seed)
     lists = {f"q{i}": [f"d{j}" for j in rng.permutation(40)[: rng.integers(1, 40)]] for i in range(9)}
     rows = [(query, doc, float(rng.integers(3))) for query, docs in lists.items() for doc in docs]
@@ -95,24 +92,23 @@ def test_values_are_those_of_ir_measures_to_the_bit(seed: int) -> None:
 
 
 def test_grades_are_whole_numbers_of_any_type() -> None:
-    """A column that lost a value in between comes as floats."""
     for kind in (float, "Int64", object, "Float32"):
         pd.testing.assert_frame_equal(evaluate(TWO, QRELS.astype({"relevance": kind})), evaluate(TWO, QRELS))
-    for grades, message in [
-        ([1, 0.5], r"row 1, column relevance: expected a whole number, found 0\.5"),
-        ([np.inf, 1], "row 0, column relevance: expected a whole number, found inf"),
-        (["yes", "no"], "column relevance: expected numbers"),
-        ([0, 0], "no relevant document"),
+    for grades, named in [
+        ([1, 0.5], r"row 1, column relevance.* 0\.5"),
+        ([np.inf, 1], "row 0, column relevance.* inf"),
+        (["yes", "no"], "relevance"),
+        ([0, 0], "'relevance'"),
     ]:
-        with pytest.raises(InputError, match=f"qrels.* {message}"):
+        with pytest.raises(InputError, match=f"qrels.* {named}"):
             evaluate(TWO, QRELS.assign(relevance=grades))
     for name in ("Beauty@10", "nDCG@ten"):
-        with pytest.raises(InputError, match=f"unknown measure '{name}'"):
+        with pytest.raises(InputError, match=f"'{name}'"):
             evaluate(TWO, QRELS, [name])
 
 
-def test_which_queries_count() -> None:
-    """Unanswered ones as zero, unjudged ones not at all; two names of one measure have the same values."""
+def test_which_queries_are_evaluated() -> None:
+    """A query that the run lacks has 0, and one without judgements is omitted; equal measures have equal values."""
     qrels = pd.DataFrame({"query_id": ["a", "b", "c"], "doc_id": ["x", "x", "x"], "relevance": [1, 1, 0]})
     run = Run.from_frame(pd.DataFrame({"query_id": ["a", "c", "z"], "doc_id": "x", "score": 1.0}))
     table = evaluate(run, qrels, ["MRR@10", "P@5", "MAP", "RR@10", "AP"])
@@ -123,7 +119,7 @@ def test_which_queries_count() -> None:
 
 @given(seed=st.integers(0, 1000), n=st.integers(2, 60))
 def test_t_test_and_effect_size_are_scipys(seed: int, n: int) -> None:
-    """d is t over √n; that of the PARM paper's code, with the deviation of a population, times √((n - 1) / n)."""
+    """d is t / √n, which is √((n - 1) / n) times the d with a population standard deviation."""
     rng = np.random.default_rng(seed)
     a, b = rng.random(n), rng.random(n)
     expected, found = stats.ttest_rel(a, b), paired_tests(a, b)
@@ -135,7 +131,7 @@ def test_t_test_and_effect_size_are_scipys(seed: int, n: int) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_randomization_test_is_near_the_exact_one(seed: int) -> None:
-    """Ten queries have 1 024 sign patterns: SciPy counts them all; 10 000 random ones come within 0.02."""
+    """SciPy counts all 1,024 sign patterns of ten queries; the share of 10,000 random ones is within 0.02."""
     differences = np.random.default_rng(seed).normal(0.3, 1, size=10)
     exact = stats.permutation_test(
         (differences, np.zeros(10)), lambda a, b: np.mean(a - b), permutation_type="samples", n_resamples=np.inf
@@ -143,10 +139,10 @@ def test_randomization_test_is_near_the_exact_one(seed: int) -> None:
     assert paired_tests(differences, np.zeros(10)).p_randomization == pytest.approx(exact, abs=0.02)
 
 
-def test_edges_of_significance() -> None:
+def test_significance_of_special_differences() -> None:
     same = np.array([0.2, 0.7, 0.7, 0.1])
     assert paired_tests(same, same) == Comparison(0, 1, 1, 0)
-    for constant in (np.full(4, 0.1), same + 0.1 - same, same - 0.1 - same):  # the last two but for their last bits
+    for constant in (np.full(4, 0.1), same + 0.1 - same, same - 0.1 - same):  # the last two up to rounding
         found = paired_tests(constant, np.zeros(4))
         assert found.effect_size is None
         assert found.p_t < 1e-9
@@ -155,11 +151,11 @@ def test_edges_of_significance() -> None:
     assert (one.p_t, one.effect_size) == (1, None)
     better = same + np.array([0.1, 0.2, 0.15, 0.1])
     assert paired_tests(better, same, n_comparisons=2).p_t == pytest.approx(2 * paired_tests(better, same).p_t)
-    with pytest.raises(InputError, match="same queries"):
+    with pytest.raises(InputError, match=r"\(4,\) and \(2,\)"):
         paired_tests(same, same[:2])
 
 
-def test_results_are_json_whatever_the_differences() -> None:
+def test_results_are_json_for_all_differences() -> None:
     queries = pd.Index(["a", "b", "c"], name="query_id")
     base = np.array([0.25, 0.5, 0.5])
     values = {"bm25": base, "same": base, "shifted": base + 0.25, "other": base[::-1]}
@@ -187,15 +183,15 @@ def test_the_table() -> None:
     assert f"**{values['better']['MRR@10'].mean():.4f}‡**" in lines[3]
     assert f"| <0.0001 | {table.comparisons['better']['MRR@10'].effect_size:.2f} |" in lines[3]
     assert "‡" not in lines[2] + lines[4]
-    assert "Bonferroni-corrected for 2 comparisons. p (t) is the corrected t-test's on MRR@10 and nDCG@10" in lines[-1]
+    assert all(named in lines[-1] for named in ("40 queries", "Bonferroni", "2 comparisons", "MRR@10 and nDCG@10"))
     for width, tables in ((160, 1), (80, 2), (60, 3)):
         console = Console(width=width, record=True, file=io.StringIO())
         print_table(console, table, "forty queries")
         printed = console.export_text()
         assert printed.count("┃ ranker") == tables
-        assert "…" not in printed  # nothing is cut off
+        assert "…" not in printed  # no cell is cut
         assert all(measure in printed for measure in MEASURES)
-    with pytest.raises(InputError, match="baseline 'knn' is not among the rankers: bm25"):
+    with pytest.raises(InputError, match=r"baseline 'knn'.* bm25"):
         results(values, "knn")
 
 
@@ -207,7 +203,7 @@ def test_a_table_of_one_ranker() -> None:
 
 
 def ranked_run(*ranked: tuple[str, str]) -> Run:
-    """A run with these pairs, the first of each query first."""
+    """Return a run with these pairs of a query and a document, in order."""
     rows = [(query, doc, -float(place)) for place, (query, doc) in enumerate(ranked)]
     return Run.from_frame(pd.DataFrame(rows, columns=["query_id", "doc_id", "score"]))
 
@@ -236,18 +232,18 @@ def test_recall_curves_are_ir_measures_recall(one: Run, other: Run, qrels: pd.Da
         np.testing.assert_allclose(frame[name].to_numpy(), expected, atol=1e-12)
 
 
-def test_default_cutoffs_go_as_far_as_the_deepest_run() -> None:
+def test_default_cutoffs_end_at_the_deepest_run() -> None:
     qrels = qrels_of(("a", "x30", 1), ("b", "x0", 1))
     shallow, deep = (ranked_run(*(("a", f"x{i}") for i in range(n))) for n in (3, 49))
     assert recall_curves({"s": shallow}, qrels).index.tolist() == [1, 2]
     assert recall_curves({"s": shallow, "d": deep}, qrels).index.tolist() == [1, 2, 5, 10, 20]
     assert recall_curves({"e": Run.from_numbers(["a"], [], [], [], [])}, qrels)["e"].to_dict() == {1: 0.0}
     assert recall_curves({"d": deep}, qrels, [50])["d"].to_dict() == {50: 0.5}  # b is not in the run: 0
-    for those, judged, cutoffs, message in [
-        ({}, qrels, None, "no run"),
-        ({"d": deep}, qrels, [], "cut-offs must be 1 or more"),
-        ({"d": deep}, qrels, [0, 5], "cut-offs must be 1 or more"),
-        ({"d": deep}, qrels_of(("a", "x", 0)), None, "no relevant document"),
+    for given_runs, judged, cutoffs, named in [
+        ({}, qrels, None, "runs"),
+        ({"d": deep}, qrels, [], r"cutoffs.* \[\]"),
+        ({"d": deep}, qrels, [0, 5], r"cutoffs.* \[0, 5\]"),
+        ({"d": deep}, qrels_of(("a", "x", 0)), None, "'relevance'"),
     ]:
-        with pytest.raises(InputError, match=message):
-            recall_curves(those, judged, cutoffs)
+        with pytest.raises(InputError, match=named):
+            recall_curves(given_runs, judged, cutoffs)

@@ -1,4 +1,4 @@
-"""BM25's parameters by a grid: every value against a comparison, ties, draws, refusals."""
+"""Tuning of BM25: values against comparisons, the search of the grid, ties, cross-validation, samples, errors."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def words() -> Collection:
 
 
 @pytest.mark.parametrize(("unit", "ranker"), [("passage", "bm25"), ("document", "bm25-doc")])
-def test_every_value_is_that_of_a_comparison(words: Collection, unit: str, ranker: str) -> None:
+def test_values_are_those_of_comparisons(words: Collection, unit: str, ranker: str) -> None:
     tuned = tune_bm25(words, unit, k1=(2.0, 0.6), b=(0.9, 0.3), k3=(None, 1), measure="MRR@10")
     pairs = [(0.6, 0.3), (0.6, 0.9), (2.0, 0.3), (2.0, 0.9)]
     k1, b, k3, _ = max(tuned.grid, key=lambda row: row[3])
     near = {(*pair, k3) for pair in pairs} | {(k1, b, 1), (k1, b, None)}
-    assert {row[:3] for row in tuned.grid} >= near | {(2.0, 0.3, 1), (2.0, 0.3, None)}  # where it begins
+    assert {row[:3] for row in tuned.grid} >= near | {(2.0, 0.3, 1), (2.0, 0.3, None)}  # where the search starts
     assert tuned.grid == sorted(tuned.grid, key=lambda row: (row[:2], row[2] is None))
     for k1, b, k3, value in [*tuned.grid, (1.2, 0.75, None, tuned.default)]:
         found = compare(words, {ranker: BM25(unit, k1=k1, b=b, k3=k3)}, baseline=ranker).results
@@ -46,7 +46,7 @@ def test_every_value_is_that_of_a_comparison(words: Collection, unit: str, ranke
     assert json.loads(json.dumps(tuned.to_dict()))["language"] == "english"
 
 
-def test_the_best_two_have_no_neighbour_that_was_not_tried(words: Collection) -> None:
+def test_the_best_two_have_no_untried_neighbour(words: Collection) -> None:
     xs, ys, zs = (0.1, 0.6, 1.2, 3.0, 6.0, 12.0), (0.1, 0.3, 0.5, 0.75, 0.9, 1.0), (0.0, 8.0)
     tuned = tune_bm25(words, k1=xs, b=ys, k3=zs, measure="MRR@10")
     tried = {row[:3] for row in tuned.grid}
@@ -56,12 +56,12 @@ def test_the_best_two_have_no_neighbour_that_was_not_tried(words: Collection) ->
     assert len(tried) < len(xs) * len(ys) * len(zs)
 
 
-def beside(values: tuple[float, ...], of: float) -> list[float]:
-    at = values.index(of)
-    return [each for number, each in enumerate(values) if abs(number - at) <= 1]
+def beside(values: tuple[float, ...], value: float) -> tuple[float, ...]:
+    place = values.index(value)
+    return values[max(0, place - 1) : place + 2]
 
 
-def test_among_equals_the_smaller_wins(toy: Collection) -> None:
+def test_of_equal_settings_the_smallest_is_chosen(toy: Collection) -> None:
     tuned = tune_bm25(toy, "document", k1=(3, 2), b=(0.9, 0.5))
     assert {value for *_, value in tuned.grid} == {1.0}
     assert (tuned.k1, tuned.b, tuned.k3, tuned.default) == (2.0, 0.5, 0.0, 1.0)
@@ -69,7 +69,7 @@ def test_among_equals_the_smaller_wins(toy: Collection) -> None:
 
 
 def planted(often: bool) -> Collection:
-    """Queries of whose two words one stands there nine times: documents of that one are relevant, or of the other."""
+    """Return queries with one word nine times and another word once; documents with either word are relevant."""
     builder = CollectionBuilder("planted", language="english")
     for each in range(8):
         builder.add_document(f"rare{each}", [f"rare{each}x filler filler"])
@@ -92,35 +92,32 @@ def test_a_planted_k3_is_found(often: bool, k3: float) -> None:
     assert tried == ({0.0: 0.5, 9.0: 1.0, None: 1.0} if often else {0.0: 1.0, 9.0: 0.25, None: 0.25})
 
 
-def test_few_queries_do_not_leave_the_defaults(words: Collection) -> None:
-    """Where the best mean is chance the defaults stay; where something else is chosen, what it gains is told."""
+def test_few_queries_give_the_defaults_or_a_warning(words: Collection) -> None:
     how: dict[str, Any] = {"measure": "MRR@10", "n_queries": 10}
-    kept = [tune_bm25(words, **how, random_state=seed) for seed in range(8)]
-    assert all(tuned.value >= tuned.default for tuned in kept)
-    assert any(max(row[3] for row in tuned.grid) > tuned.value for tuned in kept)  # of a setting that was not believed
-    doubtful = [tuned for tuned in kept if tuned.value > tuned.default and tuned.interval[0] <= 0]  # type: ignore[index]
-    assert doubtful, "no draw to test the warning with"
-    with pytest.warns(TuningWarning, match=r"10 queries do not tell k1 .* \(gain in MRR@10 by folds [+-]0\.\d+, 95 % "):
-        tune_bm25(words, **how, random_state=kept.index(doubtful[0]))
+    several = [tune_bm25(words, **how, random_state=seed) for seed in range(8)]
+    assert all(tuned.value >= tuned.default for tuned in several)
+    assert any(max(row[3] for row in tuned.grid) > tuned.value for tuned in several)  # best by chance, so not chosen
+    doubtful = [tuned for tuned in several if tuned.value > tuned.default and tuned.interval[0] <= 0]  # type: ignore[index]
+    assert doubtful, "no sample that warns"
+    with pytest.warns(TuningWarning, match=r"10 queries, k1 .* MRR@10 [+-]0\.\d+ .*95 % "):
+        tune_bm25(words, **how, random_state=several.index(doubtful[0]))
 
 
-def test_the_gain_is_of_queries_that_chose_nothing() -> None:
-    """Planted: one setting wins on all queries of one document, which are in one fold: outside it gains nothing."""
+def test_the_gain_is_estimated_on_held_out_queries() -> None:
+    """One setting is best on all queries of one document only; these are in one fold, so it has no held-out gain."""
     gains = np.zeros((3, 40))
     gains[1, :8] = 1.0
     gains[2] = 0.05
     groups = np.r_[np.zeros(8, dtype=int), np.arange(1, 33)]
     found = _cross_validated(gains, groups, 0)
     assert found is not None
-    np.testing.assert_array_equal(found[:8], 0.05)  # without them the third is best; they gain what it gives them
+    np.testing.assert_array_equal(found[:8], 0.05)  # the third setting is best without them
     assert _largest_gain(gains) == 1
     assert _cross_validated(gains, np.zeros(40, dtype=int), 0) is None
-    assert _largest_gain(np.array([[0.0], [0.4]])) == 0  # a single query tells nothing
+    assert _largest_gain(np.array([[0.0], [0.4]])) == 0  # one query has no standard error
 
 
-def test_drawn_queries(words: Collection) -> None:
-    """So many of those with a relevant document, by the seed: the mean over them."""
-
+def test_samples_of_queries(words: Collection) -> None:
     def draw(**how: Any) -> Tuned:
         return tune_bm25(words, k1=(1.2,), b=(0.75,), n_queries=9, measure="MAP", **how)
 
@@ -135,24 +132,24 @@ def test_drawn_queries(words: Collection) -> None:
     ids = [words.queries.ids[int(i)].as_py() for i in chosen]
     expected = evaluate(run, qrels, ["MAP"]).loc[ids]["MAP"].mean()
     assert draw(random_state=3).value == pytest.approx(expected)
-    everyone = tune_bm25(words, k1=(1.2,), b=(0.75,), n_queries=10**6)
-    assert everyone == tune_bm25(words, k1=(1.2,), b=(0.75,))
+    whole = tune_bm25(words, k1=(1.2,), b=(0.75,), n_queries=10**6)
+    assert whole == tune_bm25(words, k1=(1.2,), b=(0.75,))
 
 
-def test_what_cannot_be_tuned(toy: Collection) -> None:
-    for how, message in [
-        ({"split": "test"}, "unknown split of toy 'test'"),
-        ({"measure": "nDGC@10"}, "unknown measure 'nDGC@10'"),
-        ({"unit": "chapter"}, "among 'document', 'passage'"),
-        ({"b": ()}, "at least one k1, one b and one k3"),
+def test_errors(toy: Collection) -> None:
+    for how, named in [
+        ({"split": "test"}, "toy 'test'"),
+        ({"measure": "nDGC@10"}, "'nDGC@10'"),
+        ({"unit": "chapter"}, "'chapter'"),
+        ({"b": ()}, r"b=\(\)"),
         ({"k3": (-1.0,)}, "'k3' parameter of tune_bm25"),
         ({"n_queries": 0}, "'n_queries' parameter of tune_bm25"),
     ]:
-        with pytest.raises(InputError, match=message):
+        with pytest.raises(InputError, match=named):
             tune_bm25(toy, **how)  # type: ignore[arg-type]
     builder = CollectionBuilder("empty", language="english")
     builder.add_document("d", ["a dog"])
     builder.add_query("q", ["dog"], split="dev")
     builder.add_judgement("dev", "q", "d", 0)
-    with pytest.raises(InputError, match="split 'dev' has no query with a relevant document"):
+    with pytest.raises(InputError, match="'dev'"):
         tune_bm25(builder.build())

@@ -1,4 +1,4 @@
-"""Engines and rankers over the made collection, fitted once; nothing in them is changed."""
+"""Engines and fitted rankers over the synthetic collection, which tests share and do not change."""
 
 from __future__ import annotations
 

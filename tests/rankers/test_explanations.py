@@ -1,4 +1,4 @@
-"""Explanations: shares sum to the score, and say what each part of a ranker added."""
+"""Explanations: shares sum to the score and name what each part of a ranker adds."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def test_shares_sum_to_the_score(fitted: Fitted, name: str, encoder: str) -> Non
 
 
 def check_sums(found: Explanation) -> None:
-    """Here and in every ranker within."""
+    """Check that the shares sum to the score, also in nested explanations."""
     assert found.score is not None
-    size = max(abs(found.score), math.fsum(abs(share.share) for share in found.shares))  # of those that cancel out
+    size = max(abs(found.score), math.fsum(abs(share.share) for share in found.shares))  # shares may cancel out
     assert math.fsum(share.share for share in found.shares) == pytest.approx(found.score, abs=1e-6 * size)
     assert math.fsum(found.to_frame()["share"]) == pytest.approx(found.score, abs=1e-6 * size)
     for share in found.shares:
@@ -52,7 +52,7 @@ def check_sums(found: Explanation) -> None:
 
 
 def test_evidence_in_explanations(fitted: Fitted) -> None:
-    """What the features of each search add, and the memory's pairs; nothing else, so not the intercept."""
+    """The shares are those of each ranker's features and of training pairs, without the intercept."""
     ranker: Any = fitted(f"svr({EVIDENCE})", "tfidf")
     for doc, score in ranker.rank("dev")["dev1"][::9]:
         found = ranker.explain(queries_of(ranker, "dev1"), doc)

@@ -1,4 +1,4 @@
-"""Rankers in the space of another engine: what they find there, and what nobody may learn from their encoders."""
+"""Rankers on another engine: rankings, and queries that must not be learned from because encoders have seen them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def engine() -> Engine:
 
 @pytest.fixture(scope="module")
 def others(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Engines of the same collection over LSA of several widths."""
+    """Return folders of engines of the same collection, with LSA of several widths."""
     folder = tmp_path_factory.mktemp("others")
     for n in (4, 6, 9):
         Engine.build(topic_collection(), folder / f"lsa{n}", encoder=f"lsa(n_components={n})")
@@ -48,7 +48,7 @@ def others(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture
 def trained(others: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> dict[str, frozenset[str]]:
-    """Which queries the encoder of each width was trained on: here we say so."""
+    """Return the queries that the encoder of each width counts as trained on, for tests to set."""
     seen = {4: frozenset[str](), 6: frozenset[str](), 9: frozenset[str]()}
     monkeypatch.setattr("haybale.rankers.ranker.trained_queries", lambda encoder: seen.get(encoder.dim, frozenset()))
     monkeypatch.setattr("haybale.rankers.in_space.trained_queries", lambda encoder: seen.get(encoder.dim, frozenset()))
@@ -56,7 +56,7 @@ def trained(others: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> dict[str
 
 
 @pytest.mark.parametrize("inner", [KNN(), PARM("rrf"), BM25("document"), parse(f"svr-memory({SMALL_SVR})")], ids=str)
-def test_it_finds_what_the_ranker_finds_there(engine: Engine, others: dict[str, str], inner: Any) -> None:
+def test_rankings_are_those_of_the_other_engine(engine: Engine, others: dict[str, str], inner: Any) -> None:
     there = Engine.open(others["lsa6"])
     ranker, plain = InSpace(inner, others["lsa6"]).fit(engine), inner.clone().fit(there)
     run = ranker.rank("dev")
@@ -66,8 +66,7 @@ def test_it_finds_what_the_ranker_finds_there(engine: Engine, others: dict[str, 
     assert_same(ranker.out_of_fold("train"), plain.out_of_fold("train"))
     assert ranker.needs_training == inner.needs_training
     query, best = "dev1", run["dev1"][0][0]
-    asked = engine.collection.queries.take(engine.collection.query_numbers([query]))
-    why = ranker.explain(asked, best)
+    why = ranker.explain(engine.collection.queries.take(engine.collection.query_numbers([query])), best)
     assert why.rank == 1
     assert math.fsum(share.share for share in why.shares) == pytest.approx(why.score)
     assert why.shares[0].of is not None
@@ -76,7 +75,7 @@ def test_it_finds_what_the_ranker_finds_there(engine: Engine, others: dict[str, 
     assert_same(within, plain.rank("dev", within=some))
 
 
-def test_documents_of_one_engine_alone_are_not_found(others: dict[str, str], tmp_path: Path) -> None:
+def test_only_documents_of_both_engines_are_found(others: dict[str, str], tmp_path: Path) -> None:
     engine = Engine(topic_collection())
     ranker = InSpace(KNN(), others["lsa6"]).fit(engine)
     first = ranker.rank("dev")["dev1"][0][0]
@@ -88,7 +87,7 @@ def test_documents_of_one_engine_alone_are_not_found(others: dict[str, str], tmp
     assert found == KNN().fit(expected).rank("dev", depth=100)["dev1"]
 
 
-def test_out_of_fold_is_by_an_encoder_that_has_not_seen_the_query(
+def test_out_of_fold_an_encoder_that_has_not_seen_the_query_ranks_it(
     engine: Engine, others: dict[str, str], trained: dict[int, frozenset[str]]
 ) -> None:
     train = engine.collection.queries.ids.take(engine.collection.split("train").queries).to_pylist()
@@ -97,12 +96,12 @@ def test_out_of_fold_is_by_an_encoder_that_has_not_seen_the_query(
     ranker = InSpace(PARM("rrf"), others["lsa4"], folds=folds).fit(engine)
     assert ranker.needs_training
     assert ranker.encoder_queries == frozenset(train[20:30])
-    with pytest.raises(InputError, match="every encoder was trained on query 'train20'"):
+    with pytest.raises(InputError, match="'train20'"):
         ranker.out_of_fold("train")
     of = {n: PARM("rrf").fit(Engine.open(others[f"lsa{n}"])).rank("train") for n in (4, 6, 9)}
-    asked = [query for query in train if query not in train[20:30]]
-    run = ranker.out_of_fold(engine.collection.queries.take(engine.collection.query_numbers(asked)))
-    for query in asked:
+    rest = [query for query in train if query not in train[20:30]]
+    run = ranker.out_of_fold(engine.collection.queries.take(engine.collection.query_numbers(rest)))
+    for query in rest:
         n = 4 if query in train[50:] else 9 if query in train[:20] else 6
         assert run[query] == of[n][query], query
     assert_same(ranker.rank("train"), of[4])
@@ -116,7 +115,7 @@ def test_nothing_is_learned_from_queries_that_encoders_have_seen(
     space = InSpace(KNN(), others["lsa6"])
     fused = Learned(BM25(), SimilarQueries(), space).fit(engine)
     assert set(fused.query_ids_) == set(train[25:])
-    assert set(fused.rankers_[1].query_ids_) == set(train)  # which asks no encoder of the other space
+    assert set(fused.rankers_[1].query_ids_) == set(train)  # it does not use the encoder of the other engine
     assert fused.learned_from() == set(train)
     assert set(Learned(BM25(), SimilarQueries()).fit(engine).query_ids_) == set(train)
     nested = Learned(BM25("document"), Learned(BM25(), space)).fit(engine)
@@ -128,7 +127,7 @@ def test_nothing_is_learned_from_queries_that_encoders_have_seen(
     assert set(Learned(BM25(), KNN()).fit(there).query_ids_) == set(train[25:])
     assert set(Learned(BM25(), BM25("document")).fit(there).query_ids_) == set(train)
     trained[6] = frozenset(train)
-    with pytest.raises(InputError, match="the encoder was trained on all judged queries"):
+    with pytest.raises(InputError, match="encoder was trained on all"):
         Learned(BM25(), space.clone()).fit(engine)
 
 
@@ -137,25 +136,25 @@ def test_saved_and_loaded(engine: Engine, others: dict[str, str], tmp_path: Path
     ranker = Learned(BM25(), InSpace(inner, others["lsa6"]), InSpace(KNN(), others["lsa9"], folds=[others["lsa6"]]))
     assert from_spec(json.loads(json.dumps(ranker.to_dict()))) == ranker == parse(str(ranker))
     ranker.fit(engine).save(tmp_path / "model")
-    in_space._open.clear()  # as in another process
+    in_space._engines.clear()  # as in another process
     again = load(tmp_path / "model", Engine(topic_collection()))
     assert_same(again.rank("dev"), ranker.rank("dev"))
     assert_same(again.out_of_fold("train"), ranker.out_of_fold("train"))
 
 
-def test_what_is_refused(engine: Engine, others: dict[str, str], tmp_path: Path) -> None:
+def test_errors(engine: Engine, others: dict[str, str], tmp_path: Path) -> None:
     with pytest.raises(FileFormatError, match="nothing"):
         InSpace(KNN(), str(tmp_path / "nothing")).fit(engine)
     builder = CollectionBuilder("strangers", language="english")
     builder.add_document("other", ["a text of its own", "its own text"])
     stranger = Engine.build(builder.build(), tmp_path / "stranger", encoder="lsa(n_components=1)")
-    with pytest.raises(InputError, match="has no document of"):
+    with pytest.raises(InputError, match="strangers"):
         InSpace(KNN(), str(stranger.folder)).fit(engine).rank("dev")
     with pytest.raises(InputError, match="'engine' parameter of InSpace"):
         InSpace(KNN(), 3).fit(engine)  # type: ignore[arg-type]
 
 
-def test_a_trained_encoder_says_what_it_has_seen(tmp_path: Path) -> None:
+def test_queries_that_an_encoder_was_trained_on(tmp_path: Path) -> None:
     class Named:
         model_name = str(tmp_path)
 

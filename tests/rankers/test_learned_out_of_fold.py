@@ -1,4 +1,4 @@
-"""The learned fusion as a ranker: out-of-fold runs, depth, samples of the training queries."""
+"""Learned fusion as a ranker: depth, out-of-fold runs, samples of the training queries."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from haybale.retrieval import Run
 pytestmark = pytest.mark.filterwarnings("ignore:.* bags have no relevant row")
 
 
-def whole(fused: Run, runs: dict[str, Run]) -> Run:
-    """What is fused, and behind it what else was ranked, by its best rank and then its id: query by query."""
+def complete(fused: Run, runs: dict[str, Run]) -> Run:
+    """Add the documents that were not fused, below the others, by their best rank and then by id."""
     rows = []
     for query in fused.query_ids:
         scores = dict(fused[query])
@@ -36,8 +36,8 @@ def whole(fused: Run, runs: dict[str, Run]) -> Run:
     return Run.from_frame(pd.DataFrame(rows, columns=["query_id", "doc_id", "score"]))
 
 
-def test_learned_ranks_as_deep_as_asked_and_no_otherwise(fitted: Fitted) -> None:
-    """Its first documents are the same however many are asked; behind what is fused stands all that any ranker has."""
+def test_documents_below_those_that_are_fused(fitted: Fitted) -> None:
+    """The first documents do not depend on the depth, and all documents of the nested rankers are ranked."""
     learned: Any = fitted("learned(bm25,knn-doc,depth=5)", "tfidf")
     deep = learned.rank("dev", depth=1000)
     for depth in (1, 7, 25):
@@ -50,7 +50,7 @@ def test_learned_ranks_as_deep_as_asked_and_no_otherwise(fitted: Fitted) -> None
     why = learned.explain(collection.queries.take(collection.query_numbers([query])), deep[query][-1][0])
     assert why.rank == len(deep[query])
     assert sum(share.share for share in why.shares) == pytest.approx(why.score)
-    assert "behind those" in why.notes[0]
+    assert "first 5 documents" in why.notes[0]
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)
@@ -61,34 +61,35 @@ def test_learned_is_the_fusion_of_runs_out_of_fold(fitted: Fitted, topics: Colle
     groups = batch.queries.groups
     unseen = unseen_queries(relevant, groups)
     assert unseen.any()
-    how: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "trained": [str(inner) for inner in learned.rankers_ if inner.learns_documents],
         "unseen": [query for query, new in zip(batch.ids, unseen, strict=True) if new],
     }
-    assert how["trained"] == ["knn-queries", f"svr({EVIDENCE})"]
+    assert settings["trained"] == ["knn-queries", f"svr({EVIDENCE})"]
     runs = {str(inner): inner.run_out_of_fold(batch, 30) for inner in learned.rankers_}
     judged = pd.DataFrame({"query_id": batch.ids, "doc_id": relevant, "relevance": 1}).explode("doc_id").dropna()
     share = learned.fusion_.unseen_share
-    fusion = LearnedFusion(depth=30, unseen_share=share).fit(runs, judged, **how)
-    asked = batch_of(learned.engine_)
-    deep = {str(inner): inner.run(asked, 1000) for inner in learned.rankers_}
-    assert_same(learned.rank("dev"), whole(fusion.fuse(deep), deep))
+    fusion = LearnedFusion(depth=30, unseen_share=share).fit(runs, judged, **settings)
+    dev = batch_of(learned.engine_)
+    deep = {str(inner): inner.run(dev, 1000) for inner in learned.rankers_}
+    assert_same(learned.rank("dev"), complete(fusion.fuse(deep), deep))
     members: dict[int, list[str]] = {}
     for query, group in zip(batch.ids, groups.tolist(), strict=True):
         members.setdefault(group, []).append(query)
-    dealt = sorted(members.values(), key=min)
+    by_id = sorted(members.values(), key=min)
     deep = {str(inner): inner.run_out_of_fold(batch, 1000) for inner in learned.rankers_}
-    found, places = learned.out_of_fold("train"), np.random.RandomState(0).permutation(len(dealt))
-    for number in range(5):  # each fold, whose queries of one document are together, by what was learned on the others
-        fold = [query for place in places[number::5] for query in dealt[place]]
-        without = LearnedFusion(depth=30, unseen_share=share).fit(runs, judged[~judged["query_id"].isin(fold)], **how)
-        theirs = {name: run.take(fold) for name, run in deep.items()}
-        assert_same(found.take(fold), whole(without.fuse(theirs), theirs))
+    found, places = learned.out_of_fold("train"), np.random.RandomState(0).permutation(len(by_id))
+    for number in range(5):  # groups of queries are in one fold; each fold is ranked with weights of the others
+        fold = [query for place in places[number::5] for query in by_id[place]]
+        others = judged[~judged["query_id"].isin(fold)]
+        part = {name: run.take(fold) for name, run in deep.items()}
+        fused = LearnedFusion(depth=30, unseen_share=share).fit(runs, others, **settings).fuse(part)
+        assert_same(found.take(fold), complete(fused, part))
     assert learned.fit_report_["training queries"] == fusion.n_queries_
     assert f"{learned.rankers_[3]} score" in learned.fit_report_["weights"]
 
 
-def test_learned_out_of_fold_one_query_at_a_time_and_beside_new_ones(fitted: Fitted, topics: Collection) -> None:
+def test_out_of_fold_rankings_do_not_depend_on_other_queries(fitted: Fitted, topics: Collection) -> None:
     learned = fitted("learned(bm25,knn-queries,depth=30)", "tfidf")
     train, new = topics.split("train").queries, topics.split("dev").queries
     expected = learned.out_of_fold("train")
@@ -103,11 +104,11 @@ def test_learned_out_of_fold_one_query_at_a_time_and_beside_new_ones(fitted: Fit
 
 
 def test_learned_on_a_sample(topics: Collection, engines: dict[str, Engine]) -> None:
-    """Weights are learned on the queries that were drawn; the others count as new for them, not for those within."""
+    """Weights are learned on the sampled queries; only nested rankers have learned from the others."""
     learned: Any = Learned(BM25(), SimilarQueries(), n_queries=20, depth=30).fit(engines["tfidf"])
     assert len(learned.query_ids_) == 20
     assert learned.learned_from() == {f"train{i}" for i in range(60)}
     others = [query for query in (f"train{i}" for i in range(60)) if query not in learned.query_ids_]
     batch = QueryBatch(engines["tfidf"], topics.queries.take(topics.query_numbers(others)), "train")
     runs = {str(inner): inner.run_out_of_fold(batch, 1000) for inner in learned.rankers_}
-    assert_same(learned.out_of_fold(batch.queries), whole(learned.fusion_.fuse(runs), runs))
+    assert_same(learned.out_of_fold(batch.queries), complete(learned.fusion_.fuse(runs), runs))

@@ -1,4 +1,4 @@
-"""Queries in any form, and what is refused as one."""
+"""Queries in any form, and errors of invalid queries and arguments."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from haybale.rankers import BM25, KNN, RRF, Ranker
 pytestmark = pytest.mark.filterwarnings("ignore:.* bags have no relevant row")
 
 
-def test_queries_are_given_in_any_form(fitted: Fitted, topics: Collection, tmp_path: Path) -> None:
+def test_queries_in_any_form(fitted: Fitted, topics: Collection, tmp_path: Path) -> None:
     ranker = fitted(f"rrf(knn,rrf(bm25,svr({EVIDENCE})),depth=25)", "tfidf")
     numbers = topics.split("dev").queries
     ids = topics.queries.ids.take(numbers).to_pylist()
@@ -45,36 +45,31 @@ def test_queries_are_given_in_any_form(fitted: Fitted, topics: Collection, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("use", "named"),
     [
-        ("", "query '0' is empty"),
-        ({"q": []}, "query 'q' is empty"),
-        ({"q": "text", "r": ["", " "]}, "query 'r' is empty"),
-        ({}, "at least one query"),
-        ({1: "a", "1": "b"}, "query ids: '1' occurs twice"),
-        ({"q": 7}, "query 'q': expected a text or a list of paragraphs, found 7"),
-        ({"q": ["a", None]}, "query 'q': expected a text or a list of paragraphs"),
-        ({None: "a"}, "query ids: expected strings or whole numbers, found None"),
-        (Path("no/such/file.txt"), "no/such/file.txt: no such file"),
-    ],
-)
-def test_what_is_no_query_is_refused(fitted: Fitted, given: Any, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        fitted("bm25", "tfidf").rank(given)
-
-
-@pytest.mark.parametrize(
-    ("use", "message"),
-    [
+        *(
+            (lambda bm25, given=given: bm25.rank(given), named)
+            for given, named in [
+                ("", "'0'"),
+                ({"q": []}, "'q'"),
+                ({"q": "text", "r": ["", " "]}, "'r'"),
+                ({}, "query"),
+                ({1: "a", "1": "b"}, "'1'"),
+                ({"q": 7}, "'q': .*7"),
+                ({"q": ["a", None]}, "'q'"),
+                ({None: "a"}, "None"),
+                (Path("no/such/file.txt"), "no/such/file.txt"),
+            ]
+        ),
         *((lambda bm25, n=n: bm25.rank("dev", depth=n), "'depth' parameter of rank") for n in (0, 1.5, math.nan, True)),
         (lambda bm25: bm25.out_of_fold("dev", depth=0), "'depth' parameter of out_of_fold"),
-        (lambda bm25: bm25.explain("text", "nobody"), "unknown document id 'nobody'"),
-        (lambda bm25: bm25.explain("dev", "d01"), "explain takes one query, found 15"),
-        (lambda bm25: bm25.rank("dev", within=["nobody"]), "unknown document id 'nobody'"),
-        (lambda bm25: RRF("bm25", KNN()).fit(bm25.engine_), "RRF fuses rankers, found 'bm25'"),
+        (lambda bm25: bm25.explain("text", "nobody"), "'nobody'"),
+        (lambda bm25: bm25.explain("dev", "d01"), "found 15"),
+        (lambda bm25: bm25.rank("dev", within=["nobody"]), "'nobody'"),
+        (lambda bm25: RRF("bm25", KNN()).fit(bm25.engine_), "RRF .*'bm25'"),
         (lambda bm25: RRF(BM25(b=2), KNN()).fit(bm25.engine_), "'b' parameter of BM25"),
     ],
 )
-def test_what_else_is_refused(fitted: Fitted, use: Callable[[Ranker], Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
+def test_errors(fitted: Fitted, use: Callable[[Ranker], Any], named: str) -> None:
+    with pytest.raises(InputError, match=named):
         use(fitted("bm25", "tfidf"))

@@ -1,4 +1,4 @@
-"""Rankers that search, against slow oracles: nearest neighbours, similar queries, fused ranks."""
+"""Nearest neighbours and fused ranks against slow oracles, and searches that rankers share."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.* bags have no relevant row")
     ("name", "vectors"), [("knn", "passages"), ("knn-doc", "documents"), ("knn-firstp", "first_passages")]
 )
 def test_nearest_neighbours(fitted: Fitted, encoder: str, name: str, vectors: str) -> None:
-    """By the whole matrix of products."""
+    """Compare with the full matrix of inner products."""
     ranker = fitted(name, encoder)
     index, batch, run = getattr(ranker.engine_, vectors), batch_of(ranker.engine_), ranker.rank("dev")
     products: Any = batch.vectors @ index.vectors.T
@@ -43,10 +43,10 @@ def test_nearest_neighbours(fitted: Fitted, encoder: str, name: str, vectors: st
 def test_training_queries_of_one_paragraph_are_searched_once(
     engines: dict[str, Engine], encoder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nearest neighbours and PARM take the same hits of passages; what they find is as it is of each by itself."""
-    engine, asked = engines[encoder], []
+    """Nearest neighbours and PARM share the hits of passages, and rank as they do alone."""
+    engine, searched = engines[encoder], []
     search = PassageIndex.search
-    monkeypatch.setattr(PassageIndex, "search", lambda *a, **how: (asked.append(a[0]), search(*a, **how))[1])
+    monkeypatch.setattr(PassageIndex, "search", lambda *a, **how: (searched.append(a[0]), search(*a, **how))[1])
     monkeypatch.setattr("haybale.rankers.knn._HITS", 40)
     monkeypatch.setattr("haybale.rankers.query_batch._DEEP", 5)
     knn, parm = KNN().fit(engine), parse("parm-rrf(n_hits=40)").fit(engine)
@@ -57,15 +57,15 @@ def test_training_queries_of_one_paragraph_are_searched_once(
         QueryBatch(engine, queries, "train"),
     ):
         alone = QueryBatch(engine, batch.queries)
-        asked.clear()
+        searched.clear()
         runs = [ranker.run(batch, 5) for ranker in (knn, parm)]
-        once = len(asked)
+        n_shared = len(searched)
         for run, ranker in zip(runs, (knn, parm), strict=True):
             assert_same(run, ranker.run(alone, 5))
         assert batch.single == (batch.queries is not queries)
         if batch.single:
-            assert once == 1
-            assert len(asked) > once
+            assert n_shared == 1
+            assert len(searched) > n_shared
 
 
 def test_fusion_of_ranks(fitted: Fitted) -> None:
@@ -84,7 +84,7 @@ def test_rankers_that_differ_in_k3_share_the_weights(engines: dict[str, Engine],
     indexes = [engines["tfidf"].bm25("passage", k1, 0.75, k3) for k3 in (0, None, 2, 0)]
     assert [index.k3 for index in indexes] == [0, None, 2, 0]
     assert all(index._weights is indexes[0]._weights for index in indexes)
-    assert indexes[3] is indexes[0]  # so that what is kept of its searches is found again
+    assert indexes[3] is indexes[0]  # so that cached searches are reused
     query = {"q": f"{word(3)} {word(3)} {word(3)} {word(104)}"}
     runs = [BM25(k1=k1, k3=k3).fit(engines["tfidf"]).rank(query).to_frame()["score"] for k3 in (0, 2, None)]
     assert all((fewer <= more).all() and (fewer < more).any() for fewer, more in itertools.pairwise(runs))
@@ -98,10 +98,10 @@ def test_rankers_that_differ_in_k3_share_the_weights(engines: dict[str, Engine],
         (f"learned(bm25,bm25-doc,knn,svr-memory({SVR}),svr({SVR}),svr(unit=passage,{SVR}))", 7),
     ],
 )
-def test_nested_rankers_share_what_they_ask(
+def test_nested_rankers_share_searches(
     topics: Collection, monkeypatch: pytest.MonkeyPatch, name: str, n_queries: int
 ) -> None:
-    """Every search of the training queries is done once, whoever asks, and so is every one of the queries ranked."""
+    """Each search of the training queries, and of the ranked queries, is done once."""
     searched: list[tuple[str, int]] = []
 
     def counted(kind: type[Ranker], method: str) -> None:
@@ -130,12 +130,12 @@ def test_nested_rankers_share_what_they_ask(
         assert len({kind for kind, _ in searched}) == len(searched), searched
 
 
-def test_equal_rankers_are_fitted_once_and_fitted_ones_taken(topics: Collection) -> None:
+def test_equal_rankers_are_fitted_once(topics: Collection) -> None:
     engine = Engine(topics)
     memory = SimilarQueries().fit(engine)
     both: Any = RRF(memory, parse("rrf(knn-queries,bm25)")).fit(engine)
     assert both.rankers_[0] is memory
-    assert both.rankers_[1].rankers_[0] is not memory  # equal, but nobody said it is fitted
+    assert both.rankers_[1].rankers_[0] is not memory  # an equal ranker, but not the fitted one
     assert not hasattr(both.rankers[1], "engine_")
     twice: Any = RRF(SimilarQueries(), parse("rrf(knn-queries,bm25)")).fit(engine)
     assert twice.rankers_[0] is twice.rankers_[1].rankers_[0]

@@ -1,4 +1,4 @@
-"""The ensemble as a ranker, against its bags: its pool, its evidence, the size of its bags."""
+"""The SVR ensemble as a ranker: scores against an oracle, candidates, evidence, the size of bags."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def tops(ranker: Ranker, batch: QueryBatch, depth: int) -> list[set[str]]:
 
 
 def oracle_hits(ranker: Any, name: Ranker, batch: QueryBatch) -> list[dict[int, float]]:
-    """Of each query, the passages (or the first of documents) that one of the searches finds, with their scores."""
+    """Return for each query the scores of the passages (or first passages of documents) that a ranker finds."""
     engine, n = ranker.engine_, ranker.n_candidates
     fitted: Any = next(each for each in ranker.rankers_ if str(each) == str(name))
     if ranker.unit == "passage":
@@ -54,11 +54,8 @@ def oracle_hits(ranker: Any, name: Ranker, batch: QueryBatch) -> list[dict[int, 
         (PAPER, "lsa"),
     ],
 )
-def test_the_ensemble_scores_its_pool(fitted: Fitted, topics: Collection, name: str, encoder: str) -> None:
-    """New queries by the mean of all bags, training queries by those that saw nothing of their document; no other.
-
-    Without candidates, all documents there are, with the evidence that some have.
-    """
+def test_the_ensemble_scores_its_candidates(fitted: Fitted, topics: Collection, name: str, encoder: str) -> None:
+    """All bags score other queries; bags without queries of the same document score training queries."""
     ranker: Any = fitted(name, encoder)
     engine, ensemble = ranker.engine_, ranker.ensemble_
     index = engine.documents if ranker.unit == "document" else engine.passages
@@ -95,8 +92,8 @@ def test_the_ensemble_scores_its_pool(fitted: Fitted, topics: Collection, name: 
             assert ensemble.seen_.any(axis=1).sum() > 40
 
 
-def test_all_documents_without_candidates(fitted: Fitted) -> None:
-    """One that no search found is found; and where evidence counts against them, those that have none lead."""
+def test_a_first_stage_ranks_all_documents(fitted: Fitted) -> None:
+    """It finds documents that no search finds; with negative weights of the evidence, these are ranked first."""
     ranker: Any = copy.copy(fitted("svr(evidence=[bm25],candidates=none,n_candidates=5,n_bags=8,n_jobs=1)", "tfidf"))
     run, batch = ranker.rank("dev"), batch_of(ranker.engine_)
     found = [set.union(*each) for each in zip(*(tops(r, batch, 5) for r in ranker.rankers_), strict=True)]
@@ -106,20 +103,20 @@ def test_all_documents_without_candidates(fitted: Fitted) -> None:
     support, ensemble = ranker.ensemble_.support_, copy.copy(ranker.ensemble_)
     ensemble.support_ = replace(support, feature_weights=-100 * np.abs(support.feature_weights))
     ranker.ensemble_ = ensemble
-    for ask in (ranker.rank, ranker.out_of_fold):
-        whole = ask("dev")
+    for rank in (ranker.rank, ranker.out_of_fold):
+        whole = rank("dev")
         assert not any(whole[query][0][0] in have for query, _, have in rows)
         for depth in (1, 2, 5, 20):
-            assert_same(ask("dev", depth=depth), whole.top(depth))
+            assert_same(rank("dev", depth=depth), whole.top(depth))
 
 
 @pytest.mark.parametrize(
     ("overlap", "rows", "share"), [(None, 30_000, 0.25), (None, 130, None), (0.6, 130, 0.2), (7.0, 30_000, 0.75)]
 )
-def test_how_much_a_bag_holds(
+def test_the_size_of_bags(
     engines: dict[str, Engine], monkeypatch: pytest.MonkeyPatch, overlap: float | None, rows: int, share: float | None
 ) -> None:
-    """A quarter of the queries, or 30,000 rows; never so much that hardly a bag knows nothing of a query."""
+    """A bag holds a quarter of the queries or 30,000 rows, and some bags lack each query."""
     assert module._ROWS == 30_000
     monkeypatch.setattr(module, "_ROWS", rows)
     ranker: Any = SVRRanker([BM25(), KNN()], n_bags=8, overlap=overlap, n_jobs=1).fit(engines["tfidf"])
@@ -132,8 +129,8 @@ def test_how_much_a_bag_holds(
     assert share > 0.5 or not ensemble.seen_.all(axis=1).any()
 
 
-def test_more_bags_where_each_would_be_too_large(engines: dict[str, Engine], monkeypatch: pytest.MonkeyPatch) -> None:
-    """GerDaLIR's 98,380 training queries have 3.9 million rows: of 24 bags each would need 15 GB."""
+def test_more_bags_if_they_would_be_too_large(engines: dict[str, Engine], monkeypatch: pytest.MonkeyPatch) -> None:
+    """GerDaLIR's 98,380 training queries have 3.9 million rows, so each of 24 bags would need 15 GB."""
     monkeypatch.setattr(module, "_ROWS", 30)
 
     def bags(**settings: Any) -> Any:
@@ -141,13 +138,13 @@ def test_more_bags_where_each_would_be_too_large(engines: dict[str, Engine], mon
 
     ensemble = bags()
     assert ensemble.n_rows_ > 2 * 30 * 8
-    assert ensemble.n_bags == pytest.approx(ensemble.n_rows_ / 30, abs=1)  # whose rows have missed documents too
-    assert np.mean(ensemble.bag_sizes_) == pytest.approx(30, rel=0.3)  # of whole queries
-    assert ensemble.seen_.any(axis=1).all()  # every query is in one
+    assert ensemble.n_bags == pytest.approx(ensemble.n_rows_ / 30, abs=1)  # n_rows_ includes missed relevant documents
+    assert np.mean(ensemble.bag_sizes_) == pytest.approx(30, rel=0.3)  # a bag holds whole queries
+    assert ensemble.seen_.any(axis=1).all()  # every query is in a bag
     assert bags(overlap=0.6).n_bags == bags(rows_per_bag=20).n_bags == 8
 
 
-def test_a_relevant_document_without_a_passage_is_no_candidate(topics: Collection) -> None:
+def test_documents_without_a_passage_are_no_candidates() -> None:
     builder = CollectionBuilder("gap", language="english")
     builder.add_document("empty", [])
     for d in range(6):
@@ -159,4 +156,4 @@ def test_a_relevant_document_without_a_passage_is_no_candidate(topics: Collectio
             builder.add_judgement(split, f"{split}{i}", "empty")
     ranker = parse("svr(n_bags=3,overlap=0.0,n_jobs=1)").fit(Engine(builder.build()))
     assert "empty" not in ranker.rank("dev").flat()[2].to_pylist()
-    assert "empty" in dict(ranker.rankers_[-1].rank("dev")["dev0"])  # similar queries know it
+    assert "empty" in dict(ranker.rankers_[-1].rank("dev")["dev0"])  # similar queries find it

@@ -1,4 +1,4 @@
-"""Training: few queries, none, judgements in any form, and what is refused before anything is searched."""
+"""Training queries: few or none, judgements in any form, and errors before any search."""
 
 from __future__ import annotations
 
@@ -22,45 +22,45 @@ pytestmark = pytest.mark.filterwarnings("ignore:.* bags have no relevant row")
 
 
 def few(topics: Collection, n: int) -> tuple[dict[str, list[str]], pd.DataFrame]:
-    """The first n training queries, with their judgements."""
+    """Return the first n training queries with their judgements."""
     frame = topics.qrels_frame("train")
     ids = list(dict.fromkeys(frame["query_id"]))[:n]
-    asked = {query: topics.queries.paragraphs_of(int(topics.query_numbers([query])[0])) for query in ids}
-    return asked, frame[frame["query_id"].isin(ids)]
+    queries = {query: topics.queries.paragraphs_of(int(topics.query_numbers([query])[0])) for query in ids}
+    return queries, frame[frame["query_id"].isin(ids)]
 
 
 @pytest.mark.parametrize("n", [2, 3, 10])
 @pytest.mark.parametrize("name", ["svr", "learned(bm25,knn-queries,svr(unit=passage))"])
 def test_fewer_training_queries_than_bags(topics: Collection, name: str, n: int) -> None:
-    asked, qrels = few(topics, n)
-    with pytest.warns(UserWarning, match=rf"svr.*: {n} training queries for 24 bags; {n} bags are trained"):
-        ranker: Any = parse(name).fit(Engine(topics), asked, qrels)
+    queries, qrels = few(topics, n)
+    with pytest.warns(UserWarning, match=rf"svr.*: {n} .*24, only {n} bags"):
+        ranker: Any = parse(name).fit(Engine(topics), queries, qrels)
     ensemble = ranker.rankers_[2].ensemble_ if name.startswith("learned") else ranker.ensemble_
     assert ensemble.n_bags == n
     assert len(ranker.rank("dev").flat()[0]) > 30
-    assert ranker.out_of_fold(asked).query_ids == list(asked)
-    assert ranker.learned_from() == set(asked)
+    assert ranker.out_of_fold(queries).query_ids == list(queries)
+    assert ranker.learned_from() == set(queries)
 
 
 def test_one_training_query(topics: Collection) -> None:
-    """Similar queries need no more; an ensemble does, and says so before anything is searched."""
-    asked, qrels = few(topics, 1)
+    """One query is enough for similar queries; an ensemble needs more, and raises before any search."""
+    queries, qrels = few(topics, 1)
     engine = Engine(topics)
-    ranker = parse("learned(bm25,knn-queries)").fit(engine, asked, qrels)
+    ranker = parse("learned(bm25,knn-queries)").fit(engine, queries, qrels)
     assert len(ranker.rank("dev").flat()[0]) > 30
-    with pytest.raises(InputError, match="without 'train0' there are too few queries to learn weights from"):
-        ranker.out_of_fold(asked)
+    with pytest.raises(InputError, match="'train0'"):
+        ranker.out_of_fold(queries)
     for name in ("svr", "svr-memory"):
-        with pytest.raises(InputError, match="learns from at least 2 judged queries, found 1"), record_timings(refuse):
-            parse(name).fit(engine, asked, qrels)
+        with pytest.raises(InputError, match=r"at least 2 .*found 1"), record_timings(refuse):
+            parse(name).fit(engine, queries, qrels)
 
 
 def refuse(stage: str, seconds: float) -> None:
-    raise AssertionError(f"{stage} was done first")
+    raise AssertionError(f"{stage} ran before the error")
 
 
 @pytest.mark.parametrize("name", [*LEARNING, "learned", "learned(bm25,knn)"])
-def test_without_training_queries_nothing_is_begun(name: str) -> None:
+def test_without_training_queries_no_work_is_done(name: str) -> None:
     builder = CollectionBuilder("no train")
     builder.add_document("d", ["a dog barks", "a dog sleeps"])
     builder.add_query("q", ["dog"], split="test")
@@ -68,14 +68,10 @@ def test_without_training_queries_nothing_is_begun(name: str) -> None:
     builder.add_judgement("test", "q", "d")
     builder.add_judgement("unjudged", "r", "d", 0)
     engine, ranker = Engine(builder.build()), parse(name)
-    for queries, message in [
-        (None, "no train has no split 'train' .splits: test, unjudged.; name the split"),
-        ("unjudged", "no query has a relevant document, so there is nothing to learn"),
-        ({"q": "dog"}, "need their judgements: give qrels, or the name of a split"),
-    ]:
-        with pytest.raises(InputError, match=message), record_timings(refuse):
+    for queries, named in [(None, "'train' .*test, unjudged"), ("unjudged", "found none"), ({"q": "dog"}, "qrels=")]:
+        with pytest.raises(InputError, match=named), record_timings(refuse):
             ranker.fit(engine, queries)
-    with pytest.raises(UnknownNameError, match="unknown split of no train 'tain'; known: test, unjudged"):
+    with pytest.raises(UnknownNameError, match=r"'tain'.* test, unjudged"):
         ranker.fit(engine, "tain")
     assert engine.made == set()
     with pytest.raises(NotFittedError):
@@ -94,26 +90,26 @@ def test_judgements_as_frames(fitted: Fitted, topics: Collection) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "message"),
+    ("changed", "named"),
     [
-        ({"query_id": "nobody"}, "unknown query id 'nobody'"),
-        ({"doc_id": "nothing"}, "unknown document id 'nothing'"),
+        ({"query_id": "nobody"}, "'nobody'"),
+        ({"doc_id": "nothing"}, "'nothing'"),
         ({"relevance": "high"}, "relevance"),
-        ({"relevance": 0}, "nothing to learn"),
+        ({"relevance": 0}, "found none"),
         ({"doc_id": None}, "doc_id"),
-        (None, "are judged twice, with different grades"),
+        (None, "'train0' and document .* found several"),
     ],
 )
-def test_judgements_that_are_refused(topics: Collection, changed: Any, message: str) -> None:
-    asked, frame = few(topics, 5)
+def test_invalid_judgements(topics: Collection, changed: Any, named: str) -> None:
+    queries, frame = few(topics, 5)
     judged = pd.concat([frame, frame.assign(relevance=9)]) if changed is None else frame.assign(**changed)
-    with pytest.raises(InputError, match=message), record_timings(refuse):
-        SimilarQueries().fit(Engine(topics), asked, judged)
+    with pytest.raises(InputError, match=named), record_timings(refuse):
+        SimilarQueries().fit(Engine(topics), queries, judged)
 
 
-def test_what_is_not_fitted_says_so(tmp_path: Path) -> None:
+def test_errors_before_fitting(tmp_path: Path) -> None:
     ranker = parse(LEARNED)
     for use in (ranker.rank, ranker.out_of_fold, lambda text: ranker.explain(text, "d01"), ranker.save):
-        with pytest.raises(NotFittedError, match=r"is not fitted: call fit\(engine\) first"):
+        with pytest.raises(NotFittedError, match="learned"):
             use(str(tmp_path / "text"))
     assert list(tmp_path.iterdir()) == []

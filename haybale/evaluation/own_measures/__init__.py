@@ -1,4 +1,4 @@
-"""Measures that ir_measures lacks: one file each, which registers its measure. All of them are imported here."""
+"""Measures that ir_measures lacks. Each file here registers one measure; all files are imported."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import pkgutil
 from collections.abc import Callable
 from typing import Any
 
-# (judgements, ranked documents, cut-off) -> value of one query; ir_measures' frames, which are of that query alone.
+# (judgements, ranked documents, cut-off) -> value; the frames are those of ir_measures for one query.
 Measure = Callable[[Any, Any, int], float]
 OWN_MEASURES: dict[str, Measure] = {}
 
 
 def register_measure(name: str) -> Callable[[Measure], Measure]:
-    """Register a function as the measure ``name``, which is written with a cut-off: ``PRES@100``."""
+    """Return a decorator that registers a function as a measure, to be written with a cut-off: ``PRES@100``."""
 
     def register(measure: Measure) -> Measure:
         OWN_MEASURES[name] = measure

@@ -14,8 +14,8 @@ from haybale.evaluation.own_measures import register_measure
 def pres(judged: Any, ranked: Any, n: int) -> float:
     """Return 1 − (mean rank of the relevant documents − (their number + 1) / 2) / n.
 
-    Let R of the relevant documents be among the first n. The others count as if they had the ranks n + R + 1,
-    n + R + 2, and so on.
+    Let R be the number of relevant documents among the first n. The others get the ranks n + R + 1, n + R + 2, and so
+    on.
 
     Examples
     --------
