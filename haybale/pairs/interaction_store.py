@@ -116,8 +116,10 @@ def interact(
 
     Raises
     ------
-    StoreError, OutputExistsError
-        As for :func:`~haybale.embed`: the store was begun with another input, is locked, or is no store.
+    StoreError
+        Another process writes the store, or it was begun with other settings, library versions or input.
+    OutputExistsError
+        The folder holds something else.
     InputError
         As for :class:`Reading`; or a value is NaN or beyond the range of float16.
     """
@@ -179,6 +181,8 @@ class InteractionStore:
 
     Raises
     ------
+    InputError
+        The folder is not a store of interactions.
     StoreError
         The store is not finished, its shards have different settings, or it is damaged. Chunks are verified when they
         are read.

@@ -62,12 +62,13 @@ def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(InputError, match="interactions"):
         InteractionStore(tmp_path)
     write(out, 0, tmp_path / "log")
-    with pytest.raises(StoreError, match=r"salt '', .*'x'"):
-        interact(engine, queries, run, HashPairs(salt="x"), out, pairs_per_chunk=1)
-    with pytest.raises(StoreError, match=r"n 54, .*3"):
-        write(out, 0, tmp_path / "log", n=3)
-    with pytest.raises(StoreError, match="blocks"):
-        interact(engine, queries, run.top(3), HashPairs(), out, pairs_per_chunk=1)
+    for changed, pairs, how, message in (
+        (run, HashPairs(salt="x"), {}, r"salt '', .*'x'"),
+        (run, HashPairs(), {"n": 3}, r"n 54, .*3"),
+        (run.top(3), HashPairs(), {}, "blocks"),
+    ):
+        with pytest.raises(StoreError, match=message):
+            interact(engine, queries, changed, pairs, out, pairs_per_chunk=1, **how)
     monkeypatch.setattr(resumable_store, "library_versions", lambda: {"torch": "0.1"})
     with pytest.raises(StoreError, match="versions"):
         write(out, 0, tmp_path / "log")
