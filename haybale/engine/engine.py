@@ -404,9 +404,7 @@ class Engine:
         """Replace the snapshot in memory and in the folder, or in neither if an error occurs."""
         with self._storage.writing():
             if self.folder is not None and self._storage.read() != self._written:
-                raise StoreError(
-                    f"{self.folder}: another process has changed this engine; open it again before changes"
-                )
+                raise StoreError(f"{self.folder}: another process has changed it; open it again before changes")
             snapshot = make()
             if self.folder is not None:
                 self._write(snapshot)

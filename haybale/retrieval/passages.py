@@ -163,7 +163,7 @@ class PassageTable:
     def check_k(self, k: int) -> None:
         """Raise InputError unless k is a whole number from 1 to the number of passages."""
         if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 1 <= k <= len(self):
-            raise InputError(f"k must lie between 1 and the number of passages in the index, {len(self)}; found {k!r}")
+            raise InputError(f"k must lie between 1 and the number of passages in the index, {len(self)}; found {k}")
 
     def excluded(self, exclude: Exclude | None, m: int) -> Ints:
         """Return the number of the document that each query excludes, (m,) with -1 for none."""

@@ -251,18 +251,14 @@ class Run:
     def take(self, query_ids: Sequence[str]) -> Run:
         """Return the run of some distinct queries, in the given order; raise InputError for an unknown query."""
         query_ids = as_ids(query_ids, "run: query ids")
-        rows = np.array([self._position.get(query, -1) for query in query_ids], dtype=np.int64)
-        if (rows < 0).any():
-            raise InputError(f"run: unknown query id {query_ids[int(rows.argmin())]!r}")
+        rows = np.array([self._row(query) for query in query_ids], dtype=np.int64)
         at, offsets = ragged_take(self._offsets, rows)
         of = np.repeat(np.arange(len(rows)), np.diff(offsets))
         return Run(query_ids, of, self._documents[at], self._doc_ids, self._scores[at])
 
     def __getitem__(self, query_id: str) -> list[tuple[str, float]]:
         """Return ``(document id, score)`` of one query, best first; raise InputError for an unknown query."""
-        row = self._position.get(as_id(query_id, "run: query id"))
-        if row is None:
-            raise InputError(f"run: unknown query id {query_id!r}")
+        row = self._row(as_id(query_id, "run: query id"))
         part = slice(self._offsets[row], self._offsets[row + 1])
         names = take_strings(self._doc_ids, self._documents[part])
         return list(zip(names, self._scores[part].tolist(), strict=True))
@@ -293,8 +289,13 @@ class Run:
         return np.arange(1, len(self._rows) + 1) - self._offsets[self._rows]
 
     @cached_property
-    def _position(self) -> dict[str, int]:
+    def _row_of(self) -> dict[str, int]:
         return {query: row for row, query in enumerate(self.query_ids)}
+
+    def _row(self, query_id: str) -> int:
+        if query_id not in self._row_of:
+            raise InputError(f"run: expected the id of one of its {len(self):,} queries, found {query_id!r}")
+        return self._row_of[query_id]
 
 
 def check_trec(names: Sequence[str]) -> None:
