@@ -144,12 +144,12 @@ class Expansion:
             weighed = [weigh(each, tile) for each in terms]
 
             def add(number: int, support: Points = support, weighed: list[Any] = weighed) -> None:
-                here = slice(ends[number], ends[number + 1])
+                part = slice(ends[number], ends[number + 1])
                 kp = kernel_tile(candidates.take(slice(edges[number], edges[number + 1])), support, self.is_small)
-                row, column = (to_device(each[here], where) for each in (passage - edges[number], query))
+                row, column = (to_device(each[part], where) for each in (passage - edges[number], query))
                 for (columns, w), total in zip(weighed, sums, strict=True):
                     if len(columns):
-                        total[here] += _pair_sums(_chosen(kp, columns), w, row, column, where)
+                        total[part] += _pair_sums(_take_columns(kp, columns), w, row, column, where)
 
             in_threads(add, range(n_tiles), cores)
         return sums
@@ -191,11 +191,11 @@ class Expansion:
             weighed = [weigh(terms, tile) for tile in range(len(self.tiles))]
 
             def top_k(start: int) -> tuple[Any, Any]:
-                here = passages(slice(start, min(start + step, n)))
-                sums = xp.zeros((len(shift[rows]), len(here)), dtype=np.float32)
+                tile = passages(slice(start, min(start + step, n)))
+                sums = xp.zeros((len(shift[rows]), len(tile)), dtype=np.float32)
                 for support, (columns, w) in zip(self.tiles, weighed, strict=True):
                     if len(columns):
-                        sums += w @ _chosen(kernel_tile(here, support), columns).T
+                        sums += w @ _take_columns(kernel_tile(tile, support), columns).T
                 numbers, scores = select(sums + shift[rows], k)
                 return numbers + start, scores
 
@@ -259,7 +259,7 @@ class _Weights:
         return xp.ascontiguousarray(w.T)
 
 
-def _chosen(kernel: Any, columns: Any) -> Any:
+def _take_columns(kernel: Any, columns: Any) -> Any:
     """Return some columns of kernel values; return the array itself if all columns are chosen."""
     return kernel if len(columns) == kernel.shape[1] else kernel.take(columns, axis=1)
 

@@ -50,9 +50,9 @@ class GramRows:
     def hold(self, numbers: Ints) -> None:
         """Cache the rows of these distinct points, at most ``room``."""
         self._clock += 1
-        there = self.slot[numbers]
-        self._last_used[there[there >= 0]] = self._clock
-        missing = numbers[there < 0]
+        held = self.slot[numbers]
+        self._last_used[held[held >= 0]] = self._clock
+        missing = numbers[held < 0]
         if not len(missing):
             return
         if len(missing) == len(self.slot):

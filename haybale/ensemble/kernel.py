@@ -221,19 +221,19 @@ def _squared_distances(a: Points, b: Points) -> Any:
         (a.sparse, b.sparse, lambda d: xp.asarray(d.multiply(d).sum(axis=1)).ravel()),
     ]
     total = xp.zeros((len(a), len(b)))
-    for here, there, squares in parts:
-        if here is None or there is None or not here.shape[1]:
+    for x, y, squares in parts:
+        if x is None or y is None or not x.shape[1]:
             continue
-        products = here @ there.T
-        lengths = squares(here)[:, None] + squares(there)
+        products = x @ y.T
+        lengths = squares(x)[:, None] + squares(y)
         far = lengths - 2 * (products.toarray() if is_sparse(products) else products)
         xp.maximum(far, 0, out=far)
         near = (far < 2.0**-30 * lengths) | ((far < _ZERO) & (lengths > _LONG))
         left, right = xp.nonzero(near)
-        step = TILE if is_sparse(here) else max(1, _DIFFERENCES // here.shape[1])
+        step = TILE if is_sparse(x) else max(1, _DIFFERENCES // x.shape[1])
         for start in range(0, len(left), step):
             i, j = left[start : start + step], right[start : start + step]
-            far[i, j] = squares(here[i] - there[j])
+            far[i, j] = squares(x[i] - y[j])
         total += far
     return total
 

@@ -45,12 +45,15 @@ def pair_features(candidates: Hits, searches: Sequence[Hits], learned: Sequence[
             [0.       , 0.       , 0.       ]]], dtype=float32)
     """
     learned = [False] * len(searches) if learned is None else list(learned)
-    wanted, m = candidates.to_numpy().passages, len(candidates)
+    passages, m = candidates.to_numpy().passages, len(candidates)
     if any(len(hits) != m for hits in searches) or len(learned) != len(searches):
         found = f"{[len(hits) for hits in searches]} queries and {len(learned)} values of learned"
         raise InputError(f"expected searches of {m} queries, each with a value of learned, found {found}")
-    columns = [_of_search(wanted, hits.to_numpy(), known) for hits, known in zip(searches, learned, strict=True)]
-    return np.concatenate([np.zeros((*wanted.shape, 0), dtype=np.float32), *columns], axis=2)
+    columns = [
+        _search_features(passages, hits.to_numpy(), is_learned)
+        for hits, is_learned in zip(searches, learned, strict=True)
+    ]
+    return np.concatenate([np.zeros((*passages.shape, 0), dtype=np.float32), *columns], axis=2)
 
 
 def feature_names(names: Sequence[str], learned: Sequence[bool]) -> list[tuple[str, str]]:
@@ -59,7 +62,7 @@ def feature_names(names: Sequence[str], learned: Sequence[bool]) -> list[tuple[s
     >>> feature_names(["bm25", "knn-queries"], [False, True])[2:]
     [('bm25', 'first'), ('knn-queries', 'score'), ('knn-queries', 'log score')]
     """
-    kinds = (LEARNED if known else SEARCHED for known in learned)
+    kinds = (LEARNED if is_learned else SEARCHED for is_learned in learned)
     return [(name, kind) for name, of in zip(names, kinds, strict=True) for kind in of]
 
 
@@ -80,7 +83,7 @@ def check_features(features: Any, passages: Ints, width: int | None = None) -> F
     return values.reshape(-1, values.shape[2])
 
 
-def _of_search(wanted: np.ndarray, hits: Hits, learned: bool) -> Floats:
+def _search_features(candidates: np.ndarray, hits: Hits, learned: bool) -> Floats:
     """Return the features (m, c, 2 or 3) of one search."""
     query, rank, passage, score = hits.flat()
     counts = np.bincount(query, minlength=len(hits))
@@ -93,13 +96,13 @@ def _of_search(wanted: np.ndarray, hits: Hits, learned: bool) -> Floats:
         level = np.divide(score - lowest, best - lowest, out=np.ones_like(score), where=best > lowest)
         columns = [level, 61 / (60 + rank), 1 / rank]
     # A pair (query, passage) is encoded as one number, so that pairs can be found by a binary search.
-    size = 1 + max(int(passage.max(initial=0)), int(wanted.max(initial=0)))
+    size = 1 + max(int(passage.max(initial=0)), int(candidates.max(initial=0)))
     keys = query * size + passage
     order = np.argsort(keys)
-    wanted_keys = np.where(wanted >= 0, np.arange(len(wanted))[:, None] * size + wanted, -1)
-    at = np.minimum(np.searchsorted(keys[order], wanted_keys), max(0, len(keys) - 1))
-    found = keys[order][at] == wanted_keys if len(keys) else np.zeros(wanted.shape, dtype=bool)
-    out = np.zeros((*wanted.shape, len(columns)), dtype=np.float32)
+    candidate_keys = np.where(candidates >= 0, np.arange(len(candidates))[:, None] * size + candidates, -1)
+    at = np.minimum(np.searchsorted(keys[order], candidate_keys), max(0, len(keys) - 1))
+    found = keys[order][at] == candidate_keys if len(keys) else np.zeros(candidates.shape, dtype=bool)
+    out = np.zeros((*candidates.shape, len(columns)), dtype=np.float32)
     for number, values in enumerate(columns):
         out[found, number] = values[order][at[found]]
     return out

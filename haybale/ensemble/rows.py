@@ -101,12 +101,12 @@ def candidate_rows(
         added_query, added_passage = relevant_query, index.doc_offsets[relevant_doc + 1] - 1
     else:
         n_documents = len(index.doc_ids)
-        found = query * n_documents + index.doc_of[passage]
-        wanted = relevant_query * n_documents + relevant_doc
-        label = np.isin(found, wanted).astype(np.int8)
-        absent = ~np.isin(wanted, found)
-        added_query = relevant_query[absent]
-        added_passage = _nearest(index, queries, added_query, relevant_doc[absent])
+        candidate_pairs = query * n_documents + index.doc_of[passage]
+        relevant_pairs = relevant_query * n_documents + relevant_doc
+        label = np.isin(candidate_pairs, relevant_pairs).astype(np.int8)
+        missing = ~np.isin(relevant_pairs, candidate_pairs)
+        added_query = relevant_query[missing]
+        added_passage = _nearest(index, queries, added_query, relevant_doc[missing])
     if not len(query) + len(added_query):
         raise InputError(f"none of the {len(hits)} queries has a candidate; check that their vectors are not all zero")
     place = np.append(np.flatnonzero(hits.passages.ravel() != NO_PASSAGE), np.full(len(added_query), -1))

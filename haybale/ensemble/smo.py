@@ -121,20 +121,20 @@ def _decrease(gain: Any, cost: Any, curvature: Any) -> Any:  # pragma: no cover 
 
 
 @njit(nogil=True, fastmath=True, cache=True)
-def _partner(state: State, row: Floats, gain: Any, here: Any, diagonal: Floats) -> int:  # pragma: no cover - compiled
-    """Return the row j with the largest estimated decrease; ``row`` is the kernel of row i, and ``here`` is K_ii."""
+def _partner(state: State, row: Floats, gain: Any, k_ii: Any, diagonal: Floats) -> int:  # pragma: no cover - compiled
+    """Return the row j with the largest estimated decrease; ``row`` is the kernel of row i, and ``k_ii`` is K_ii."""
     n = len(state.error)
     best, block = _I(-1), 0
     for b in range(0, n, _BLOCK):
         error, low, kernel = state.error[b : b + _BLOCK], state.low[b : b + _BLOCK], row[b : b + _BLOCK]
-        there, m = diagonal[b : b + _BLOCK], _I(-1)
+        k_jj, m = diagonal[b : b + _BLOCK], _I(-1)
         for k in range(len(error)):
-            m = max(m, _decrease(gain, error[k] + low[k], here + there[k] - _F(2) * kernel[k]))
+            m = max(m, _decrease(gain, error[k] + low[k], k_ii + k_jj[k] - _F(2) * kernel[k]))
         if m > best:
             best, block = m, b
     j, best = block, _I(-1)
     for k in range(block, min(block + _BLOCK, n)):
-        m = _decrease(gain, state.error[k] + state.low[k], here + diagonal[k] - _F(2) * row[k])
+        m = _decrease(gain, state.error[k] + state.low[k], k_ii + diagonal[k] - _F(2) * row[k])
         if m > best:
             j, best = k, m
     return j

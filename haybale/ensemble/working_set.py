@@ -97,8 +97,8 @@ class _WorkingSets:
         if not self.kernel.decided:
             self._decide()
         rows = self._choose()
-        there = to_device(rows, self.device)
-        state = State.of(solution, rows, to_numpy(self.error[there]).astype(np.float32))
+        on_device = to_device(rows, self.device)
+        state = State.of(solution, rows, to_numpy(self.error[on_device]).astype(np.float32))
         before = solution.beta[rows]
         stop, most = max(solution.tol / 2, self.kernel.fraction * self.violation), STEPS * len(rows)
         if is_all := len(rows) == len(solution.label):  # solve completely, with a margin for float32 rounding
@@ -110,7 +110,7 @@ class _WorkingSets:
             self.error[:] = to_device(state.error, self.device)
         else:
             self.kernel.subtract(self.error, rows, state.beta - before)
-        self.up[there], self.low[there] = to_device(state.up, self.device), to_device(state.low, self.device)
+        self.up[on_device], self.low[on_device] = to_device(state.up, self.device), to_device(state.low, self.device)
         self.taken, self.outer = self.taken + steps, self.outer + 1
         return steps > 0
 

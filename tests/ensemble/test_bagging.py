@@ -36,11 +36,11 @@ def test_a_task_has_only_the_vectors_and_rows_of_its_bags() -> None:
     data = all_rows()
     parts = [([0, 1], [0]), ([0, 1], [1]), ([2], [2])]
     tasks = list(make_tasks(data, BAGS, parts, SOLVER, None))
-    for (_, posed, offsets, _, share), (group, part) in zip(tasks, parts, strict=True):
+    for (_, problem, offsets, _, share), (group, part) in zip(tasks, parts, strict=True):
         rows, own = np.concatenate([BAGS[number] for number in group]), BAGS[part[0]]
-        np.testing.assert_array_equal(posed.queries.dense, data.queries.dense[np.unique(data.query[rows])])
-        np.testing.assert_array_equal(posed.passages.dense, data.passages.dense[np.unique(data.passage[rows])])
-        np.testing.assert_array_equal(posed.passages.dense[posed.passage], data.passages.dense[data.passage[own]])
+        np.testing.assert_array_equal(problem.queries.dense, data.queries.dense[np.unique(data.query[rows])])
+        np.testing.assert_array_equal(problem.passages.dense, data.passages.dense[np.unique(data.passage[rows])])
+        np.testing.assert_array_equal(problem.passages.dense[problem.passage], data.passages.dense[data.passage[own]])
         assert offsets.tolist() == [0, len(own)]
         assert share == (len(group) > 1)
     assert tasks[0][1].passages is tasks[1][1].passages  # one copy per group
@@ -63,7 +63,7 @@ def test_it_does_not_matter_where_in_memory_a_task_lies(offset: int, width: int)
     numbers = [np.append(np.arange(size), rng.integers(size, size=n - size)) for size in (33, 244)]
     data = Problem(*halves, *numbers, rng.integers(2, size=n).astype(np.float64), np.ones(n))
     bags = [np.arange(300), np.arange(100, n)]
-    ((solver, posed, *how),) = make_tasks(data, bags, [([0, 1], [0, 1])], SOLVER, None)
+    ((solver, problem, *how),) = make_tasks(data, bags, [([0, 1], [0, 1])], SOLVER, None)
     grams = []
 
     def recording_solver(problem: Problem) -> Dual:
@@ -71,14 +71,14 @@ def test_it_does_not_matter_where_in_memory_a_task_lies(offset: int, width: int)
         grams.append(problem.grams)
         return solver(problem)
 
-    columns = {name: getattr(posed, name) for name in ("query", "passage", "label", "weight")}
+    columns = {name: getattr(problem, name) for name in ("query", "passage", "label", "weight")}
     moved = replace(
-        posed,
-        queries=Points(at_an_odd_address(posed.queries.dense, offset)),
-        passages=Points(at_an_odd_address(posed.passages.dense, offset)),
+        problem,
+        queries=Points(at_an_odd_address(problem.queries.dense, offset)),
+        passages=Points(at_an_odd_address(problem.passages.dense, offset)),
         **{name: at_an_odd_address(column, offset) for name, column in columns.items()},
     )
-    for expected, found in zip(*(solve_task(recording_solver, each, *how) for each in (posed, moved)), strict=True):
+    for expected, found in zip(*(solve_task(recording_solver, each, *how) for each in (problem, moved)), strict=True):
         np.testing.assert_array_equal(found.coef, expected.coef)
         assert found.intercept == expected.intercept
     for expected, found in zip(grams[0], grams[-1], strict=True):

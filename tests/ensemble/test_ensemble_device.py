@@ -36,10 +36,10 @@ def on_device(cupy: Any, hits: Hits) -> Hits:
 
 
 def moved(cupy: Any, index: PassageIndex) -> PassageIndex:
-    there = copy.copy(index)
-    there.__class__, there.twin, there.cupy = DeviceIndex, index, cupy
-    there.vectors = cupy.asarray(index.vectors)
-    return there
+    on_gpu = copy.copy(index)
+    on_gpu.__class__, on_gpu.twin, on_gpu.cupy = DeviceIndex, index, cupy
+    on_gpu.vectors = cupy.asarray(index.vectors)
+    return on_gpu
 
 
 def on_host(problem: Problem) -> Dual:
@@ -61,8 +61,8 @@ def test_an_ensemble_on_a_device_is_the_one_on_the_cpu(
     cupy: Any, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index, queries, labels = world(3)
-    there, settings = moved(cupy, index), {"k": 10, "tol": 1e-5} | SETTINGS[name]
-    ours = SVREnsemble(4, solver=on_host, **settings).fit(there, queries, labels)
+    on_gpu, settings = moved(cupy, index), {"k": 10, "tol": 1e-5} | SETTINGS[name]
+    ours = SVREnsemble(4, solver=on_host, **settings).fit(on_gpu, queries, labels)
     theirs = SVREnsemble(4, **settings).fit(index, queries, labels)
     assert ours.support_.device == CUDA
     assert isinstance(ours.support_.coef, np.ndarray)
@@ -79,15 +79,15 @@ def test_an_ensemble_on_a_device_is_the_one_on_the_cpu(
         there_too = ours.score_candidates(cupy.asarray(queries), of)
         assert isinstance(there_too, cupy.ndarray)
         np.testing.assert_array_equal(to_numpy(there_too), found)
-    votes, relevant = (ask(cupy.asarray(queries), passages) for ask in (ours.votes, ours.relevant))
+    votes, relevant = (method(cupy.asarray(queries), passages) for method in (ours.votes, ours.relevant))
     assert isinstance(votes, cupy.ndarray)
     assert isinstance(relevant, cupy.ndarray)
     # A prediction within rounding of the threshold may fall on either side.
     assert np.mean(to_numpy(votes) != theirs.votes(queries, passages)) < 0.02
     np.testing.assert_array_equal(to_numpy(relevant), to_numpy(votes) >= 1)
     numbers = np.flatnonzero(~theirs.seen_.all(axis=1))
-    asked = numbers, queries[numbers], passages[numbers]
-    np.testing.assert_allclose(*(model.out_of_bag_scores(*asked) for model in (ours, theirs)), atol=1e-4)
+    arguments = numbers, queries[numbers], passages[numbers]
+    np.testing.assert_allclose(*(model.out_of_bag_scores(*arguments) for model in (ours, theirs)), atol=1e-4)
     own, places = np.arange(len(queries)), np.where(theirs.seen_.all(axis=1), -1, np.arange(len(queries)))
     for how in ({}, {"query_numbers": places, "intercept": False}):
         hits = [
@@ -105,7 +105,7 @@ def test_an_ensemble_on_a_device_is_the_one_on_the_cpu(
     np.testing.assert_allclose(ours.score_candidates(queries, passages), found, atol=1e-5)
     np.testing.assert_array_equal(ours.votes(queries, passages), to_numpy(votes))
     ours.save(tmp_path / "model")
-    for of, device, where in ((index, None, CPU), (there, None, CUDA), (there, "cpu", CPU), (index, "cuda", CUDA)):
+    for of, device, where in ((index, None, CPU), (on_gpu, None, CUDA), (on_gpu, "cpu", CPU), (index, "cuda", CUDA)):
         again = SVREnsemble.load(tmp_path / "model", of, device=device)
         assert again.support_.device == where
         np.testing.assert_allclose(again.score_candidates(queries, passages), expected, atol=1e-4)
@@ -122,8 +122,8 @@ def test_an_ensemble_on_another_device_than_its_index(cupy: Any, device: str, ve
     expected = theirs.score_candidates(queries, passages)
     np.testing.assert_allclose(ours.fit(of, queries, relevant).score_candidates(queries, passages), expected, atol=1e-4)
     assert ours.support_.device == (CPU if device == "cpu" else CUDA)
-    there = cupy.asarray(queries)
-    found = ours.fit(of, there, relevant).score_candidates(there, passages)
+    on_gpu = cupy.asarray(queries)
+    found = ours.fit(of, on_gpu, relevant).score_candidates(on_gpu, passages)
     assert isinstance(found, cupy.ndarray)
     np.testing.assert_allclose(to_numpy(found), expected, atol=1e-4)
 
@@ -132,14 +132,14 @@ def test_pair_features_on_a_device(cupy: Any) -> None:
     index, queries, relevant, candidates, features = candidates_with_features(2)
     settings: dict[str, Any] = {"eta": 0.5, "tol": 1e-5}
     theirs = SVREnsemble(4, **settings).fit(index, queries, relevant, candidates=candidates, features=features)
-    there = cupy.asarray(queries), on_device(cupy, candidates), cupy.asarray(features)
+    on_gpu = cupy.asarray(queries), on_device(cupy, candidates), cupy.asarray(features)
     ours = SVREnsemble(4, solver=on_host, **settings)
-    ours.fit(moved(cupy, index), there[0], relevant, candidates=there[1], features=there[2])
+    ours.fit(moved(cupy, index), on_gpu[0], relevant, candidates=on_gpu[1], features=on_gpu[2])
     expected = theirs.score_candidates(queries, candidates.passages, features)
-    found = ours.score_candidates(there[0], there[1].passages, there[2])
+    found = ours.score_candidates(on_gpu[0], on_gpu[1].passages, on_gpu[2])
     assert isinstance(found, cupy.ndarray)
     np.testing.assert_allclose(to_numpy(found), expected, atol=1e-4)
-    one = ours.explain(there[0][:1], "3", features=there[2][0, 0])
+    one = ours.explain(on_gpu[0][:1], "3", features=on_gpu[2][0, 0])
     other = theirs.explain(queries[:1], "3", features=features[0, 0])
     assert one.prediction == pytest.approx(other.prediction, abs=1e-4)
 
@@ -162,13 +162,13 @@ def test_candidate_rows_and_pair_features_from_a_device(cupy: Any, wide: bool) -
     if wide:
         index = PassageIndex(sparse.csr_matrix(index.vectors), index.doc_offsets, doc_ids=index.doc_ids)
         queries = sparse.csr_matrix(queries)
-    there = copy.copy(index)
-    there.vectors, on_it, given = to_device(index.vectors, CUDA), to_device(queries, CUDA), on_device(cupy, hits)
+    on_gpu = copy.copy(index)
+    on_gpu.vectors, on_it, given = to_device(index.vectors, CUDA), to_device(queries, CUDA), on_device(cupy, hits)
     expected = candidate_rows("end-to-end", hits, relevant, index, queries)
     assert (expected.place < 0).any()  # some passages were added
     features = pair_features(hits, [hits.top(2)])
     for candidates, vectors in ((given, on_it), (hits, queries)):
-        found = candidate_rows("end-to-end", candidates, relevant, there, vectors)
+        found = candidate_rows("end-to-end", candidates, relevant, on_gpu, vectors)
         for name in ("query", "passage", "label", "place"):
             np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
         found_features = pair_features(candidates, [candidates.top(2)])

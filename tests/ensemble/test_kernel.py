@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.problems import CUDA, matrix_of, moved, points, problem, rbf
+from support.problems import CUDA, matrix_of, moved, points, random_problem, rbf
 
 from haybale.device import CPU, Device, to_numpy
 from haybale.ensemble import kernel as module
@@ -34,16 +34,16 @@ def test_a_gram_matrix_is_exact_and_symmetric_for_all_tile_sizes(n: int, tile: i
 @pytest.mark.parametrize("kind", KINDS)
 def test_tiles_on_a_device_are_those_of_numpy(cupy: Any, kind: str) -> None:
     a, b = points(0, 30, kind=kind), points(1, 20, kind=kind)
-    there = a.to(CUDA), b.to(CUDA)
-    found = kernel_tile(*there)
+    on_gpu = a.to(CUDA), b.to(CUDA)
+    found = kernel_tile(*on_gpu)
     assert isinstance(found, cupy.ndarray)
     assert found.dtype == np.float32
     np.testing.assert_allclose(to_numpy(found), kernel_tile(a, b), rtol=1e-5)
-    np.testing.assert_allclose(to_numpy(there[0].norms), a.norms, rtol=1e-5)
+    np.testing.assert_allclose(to_numpy(on_gpu[0].norms), a.norms, rtol=1e-5)
     for chosen in (np.array([4, 1, 4]), cupy.asarray(np.array([4, 1, 4])), slice(2, 9)):
         numbers = chosen if isinstance(chosen, slice) else to_numpy(chosen)
-        np.testing.assert_array_equal(matrix_of(there[0].take(chosen).to(CPU)), matrix_of(a)[numbers])
-    assert there[0].to(CUDA) is there[0]
+        np.testing.assert_array_equal(matrix_of(on_gpu[0].take(chosen).to(CPU)), matrix_of(a)[numbers])
+    assert on_gpu[0].to(CUDA) is on_gpu[0]
     assert a.to(CPU) is a
 
 
@@ -83,23 +83,23 @@ def test_a_gram_matrix_that_does_not_fit_names_the_remedy(cupy_double: Any, monk
 @pytest.mark.parametrize("kind", KINDS)
 def test_kernel_rows_of_a_problem(cupy: Any, features: bool, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """K = Kq·Kp + z zᵀ, and K = Kq·Kp for rows whose features are zero: all rows, some rows, and in tiles."""
-    here = problem(1, 60, features, n_queries=8, n_passages=25, kind=kind)
+    here = random_problem(1, 60, features, n_queries=8, n_passages=25, kind=kind)
     q, p = matrix_of(here.queries)[here.query], matrix_of(here.passages)[here.passage]
     expected = rbf(q, q) * rbf(p, p)
     if features:
         expected += here.features @ here.features.T
     np.testing.assert_allclose(here.diagonal, np.diag(expected), atol=1e-5)
-    there = moved(here)
+    on_gpu = moved(here)
     for tile in (2**24, 200):
         monkeypatch.setattr("haybale.ensemble.problem._TILE", tile)
-        for posed in (here, here.with_grams(), there, there.with_grams()):
+        for problem in (here, here.with_grams(), on_gpu, on_gpu.with_grams()):
             for rows in (slice(None), np.array([5, 0, 7]), slice(3, 40)):
-                found = posed.gram(rows)
-                assert isinstance(found, np.ndarray if posed.device == CPU else cupy.ndarray)
+                found = problem.gram(rows)
+                assert isinstance(found, np.ndarray if problem.device == CPU else cupy.ndarray)
                 np.testing.assert_allclose(to_numpy(found), expected[rows], atol=1e-5)
-    back = there.with_grams().to_numpy()
+    back = on_gpu.with_grams().to_numpy()
     np.testing.assert_array_equal(matrix_of(back.queries), matrix_of(here.queries))
     assert isinstance(back.grams[1], np.ndarray)
     with pytest.raises(DeviceError, match="cpu and cuda:0"):
-        replace(here, passages=there.passages)
-    assert there.device == Device("cuda", 0)
+        replace(here, passages=on_gpu.passages)
+    assert on_gpu.device == Device("cuda", 0)

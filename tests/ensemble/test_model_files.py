@@ -37,8 +37,8 @@ def test_an_ensemble_loads_without_its_solver(tmp_path: Path, settings: dict, mo
     ensemble.save(tmp_path / "model")
     monkeypatch.setattr("haybale.ensemble.svr_ensemble.find_solver", None)
     loaded = SVREnsemble.load(tmp_path / "model", index)
-    for ask in ("score_candidates", "votes"):
-        found = [getattr(model, ask)(queries, candidates.passages, values) for model in (loaded, ensemble)]
+    for method in ("score_candidates", "votes"):
+        found = [getattr(model, method)(queries, candidates.passages, values) for model in (loaded, ensemble)]
         np.testing.assert_array_equal(*found)
     own = None if values is None else values[0, 0]
     found, wanted = (model.explain(queries[:1], "3", features=own) for model in (loaded, ensemble))

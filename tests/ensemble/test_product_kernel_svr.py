@@ -187,18 +187,18 @@ def test_a_dense_and_a_sparse_space_each_with_its_gamma() -> None:
 # on a device ----------------------------------------------------------------------------------------------
 
 
-def check_on_a_device(cupy: Any, there: tuple[Any, Any], here: tuple[Any, Any], rows: Any, **settings: Any) -> Any:
+def check_on_a_device(cupy: Any, on_gpu: tuple[Any, Any], here: tuple[Any, Any], rows: Any, **settings: Any) -> Any:
     """Check that a model fitted on device arrays predicts like a model on the CPU, for both kinds of arrays."""
     query, passage, y = rows
     weight = np.linspace(0.5, 2, len(y))
     theirs = ProductKernelSVR(tol=1e-5, **settings).fit_pairs(*here, query, passage, y, weight)
     numbers = cupy.asarray(query), cupy.asarray(passage)
     ours = ProductKernelSVR(tol=1e-5, **settings)
-    ours.fit_pairs(*there, *numbers, cupy.asarray(y), cupy.asarray(weight))
+    ours.fit_pairs(*on_gpu, *numbers, cupy.asarray(y), cupy.asarray(weight))
     assert ours.expansion_.device == CUDA
     assert isinstance(ours.dual_coef_, np.ndarray)
     expected = theirs.predict_pairs(*here, query, passage)
-    found = ours.predict_pairs(*there, *numbers)
+    found = ours.predict_pairs(*on_gpu, *numbers)
     assert isinstance(found, cupy.ndarray)
     np.testing.assert_allclose(to_numpy(found), expected, atol=1e-4)
     back = ours.predict_pairs(*here, query, passage)
@@ -227,8 +227,8 @@ def test_sparse_spaces_on_a_device(cupy: Any, alone: bool, tmp_path: Path) -> No
     wide = [sparse.random(n, 40, density=0.2, random_state=n, dtype=np.float32).tocsr() for n in (8, 25)]
     here = tuple(wide) if alone else ([q, wide[0]], [p, wide[1]])
     own: Any = __import__("cupyx.scipy.sparse").scipy.sparse.csr_matrix
-    there = tuple(map(own, wide)) if alone else tuple([cupy.asarray(a), b] for a, b in ((q, wide[0]), (p, wide[1])))
-    ours, expected = check_on_a_device(cupy, there, here, rows, gamma=0.5 if alone else [(0.5, 0.2), 0.9])
+    on_gpu = tuple(map(own, wide)) if alone else tuple([cupy.asarray(a), b] for a, b in ((q, wide[0]), (p, wide[1])))
+    ours, expected = check_on_a_device(cupy, on_gpu, here, rows, gamma=0.5 if alone else [(0.5, 0.2), 0.9])
     ours.save(tmp_path / "model")
     for device in (None, "cuda"):
         again = ProductKernelSVR.load(tmp_path / "model", device=device)

@@ -36,19 +36,19 @@ def test_a_search_returns_the_highest_of_all_scores(wide: bool, intercept: bool,
     index = PassageIndex(vectors, index.doc_offsets, doc_ids=index.doc_ids)
     ensemble = SVREnsemble(4, k=8, gamma=(3.0, 9.0)).fit(index, queries, relevant)
     rng = np.random.default_rng(seed)
-    asked = rng.choice(np.flatnonzero(~ensemble.seen_.all(axis=1)), size=12, replace=False)
-    exclude, numbers = rng.integers(-1, len(index.doc_ids), size=12), np.where(rng.random(12) < 0.3, -1, asked)
+    chosen = rng.choice(np.flatnonzero(~ensemble.seen_.all(axis=1)), size=12, replace=False)
+    exclude, numbers = rng.integers(-1, len(index.doc_ids), size=12), np.where(rng.random(12) < 0.3, -1, chosen)
     out_of_bag, everything = data.draw(st.booleans()), np.tile(np.arange(len(index)), (12, 1))
     how: dict[str, Any] = {"intercept": intercept, "exclude": exclude, "query_numbers": numbers if out_of_bag else None}
     with pytest.MonkeyPatch.context() as patch:
         for name in ("_PASSAGES", "_SUPPORT", "_MEMORY"):
             patch.setattr(expansion, name, data.draw(st.sampled_from([7, 40, 5000])))
         patch.setattr(module, "SLACK", data.draw(st.sampled_from([3, 24])))
-        found = ensemble.search(queries[asked], k, **how)
-        scores = ensemble.score_candidates(queries[asked], everything, intercept=intercept)
+        found = ensemble.search(queries[chosen], k, **how)
+        scores = ensemble.score_candidates(queries[chosen], everything, intercept=intercept)
         if out_of_bag:
             of_new = scores[numbers < 0]
-            scores = ensemble.out_of_bag_scores(numbers, queries[asked], everything, intercept=intercept)
+            scores = ensemble.out_of_bag_scores(numbers, queries[chosen], everything, intercept=intercept)
             np.testing.assert_allclose(scores[numbers < 0], of_new, atol=1e-6)
     scores[index.doc_of == exclude[:, None]] = -np.inf
     passages, best = select(scores, min(k, len(index)))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.svm import SVR
-from support.problems import moved, problem
+from support.problems import moved, random_problem
 
 from haybale.device import device_of, to_device, to_numpy
 from haybale.ensemble import SOLVERS
@@ -60,55 +60,55 @@ def test_on_the_host_and_on_a_device(
     cuml: ModuleType, cupy_double: Any, monkeypatch: pytest.MonkeyPatch, features: bool
 ) -> None:
     """The kernel matrix, labels and weights are on the device of the vectors; the result is a NumPy array."""
-    posed = problem(0, 40, features)
-    expected, kernel = SOLVERS["sklearn"](posed), posed.gram()
-    found = solve_cuml(posed)
+    problem = random_problem(0, 40, features)
+    expected, kernel = SOLVERS["sklearn"](problem), problem.gram()
+    found = solve_cuml(problem)
     assert found.n_iter == 7
     np.testing.assert_allclose(
         kernel @ found.coef + found.intercept, kernel @ expected.coef + expected.intercept, atol=1e-4
     )
     monkeypatch.setattr(_CumlSVR, "where", "cuda")
     for solver in ("cuml", "auto"):
-        there = SOLVERS[solver](moved(posed))
-        assert there.n_iter == 7
-        np.testing.assert_allclose(there.coef, found.coef, atol=1e-3)
+        on_gpu = SOLVERS[solver](moved(problem))
+        assert on_gpu.n_iter == 7
+        np.testing.assert_allclose(on_gpu.coef, found.coef, atol=1e-3)
 
 
 def test_cuml_is_not_used_beyond_its_limits(
     cuml: ModuleType, cupy_double: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    posed = problem(0, 40)
+    problem = random_problem(0, 40)
     for name, limit in (("_INDEXABLE", 40 * 40 - 1), ("_OLDEST", (27, 0))):
         with monkeypatch.context() as patch:
-            assert cuml_takes(posed)
+            assert cuml_takes(problem)
             patch.setattr(module, name, limit)
-            assert not cuml_takes(posed)
-            there = SOLVERS["auto"](moved(posed))
-            assert there.n_working_sets > 0
+            assert not cuml_takes(problem)
+            on_gpu = SOLVERS["auto"](moved(problem))
+            assert on_gpu.n_working_sets > 0
     monkeypatch.setattr(module, "_INDEXABLE", 40 * 40 - 1)
     with pytest.raises(InputError, match=r"46,340 rows .* 40 rows"):
-        solve_cuml(posed)
+        solve_cuml(problem)
     with pytest.raises(InputError, match="40 rows"):
-        solve_cuml(problem(0, 40, memory_budget=6000))
+        solve_cuml(random_problem(0, 40, memory_budget=6000))
 
 
 def test_a_missing_or_old_cuml_is_reported(cuml: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     cuml.__version__ = "25.12.00"  # type: ignore[attr-defined]
     with pytest.raises(InputError, match=r"26\.02 .* 25\.12\.00"):
-        solve_cuml(problem(0, 10))
+        solve_cuml(random_problem(0, 10))
     monkeypatch.setitem(sys.modules, "cuml", None)
     with pytest.raises(MissingExtraError, match=r"haybale\[gpu\]"):
-        solve_cuml(problem(0, 10))
-    assert not cuml_takes(problem(0, 10))
+        solve_cuml(random_problem(0, 10))
+    assert not cuml_takes(random_problem(0, 10))
 
 
 def test_bad_problems_and_solvers_are_rejected() -> None:
     with pytest.raises(InputError, match="'label'"):
-        problem(0, 0)
+        random_problem(0, 0)
     with pytest.raises(InputError, match=r"features .* 5 rows.* 4"):
-        replace(problem(0, 5, features=True), features=np.ones((4, 2), dtype=np.float32))
+        replace(random_problem(0, 5, features=True), features=np.ones((4, 2), dtype=np.float32))
     with pytest.raises(InputError, match=r"passage .* 0\.\.8, found 9\.\.9"):
-        replace(problem(0, 5), passage=np.full(5, 9))
+        replace(random_problem(0, 5), passage=np.full(5, 9))
     with pytest.raises(UnknownNameError, match=r"'libsvm'.*working-set"):
         find_solver("libsvm")
     with pytest.raises(InputError, match="found int"):

@@ -52,12 +52,12 @@ def test_dense_and_sparse_spaces_multiply() -> None:
     queries, passages = two_spaces()
     rows = np.arange(8), np.arange(8)
     spaces = fit_spaces(*rows, queries, passages, [(0.5, 0.7), 0.9])
-    for made, (dense, wide), gammas in (
+    for scaled, (dense, wide), gammas in (
         (spaces.queries(queries), queries, (0.5, 0.9)),
         (spaces.passages(passages), passages, (0.7, 0.9)),
     ):
         expected = rbf(dense, dense, gammas[0]) * rbf(wide.toarray(), wide.toarray(), gammas[1])
-        np.testing.assert_allclose(gram(made), expected, atol=2e-6)
+        np.testing.assert_allclose(gram(scaled), expected, atol=2e-6)
     scale = fit_spaces(*rows, queries[1:], passages[1:], "scale").gamma[0][0]
     together = np.concatenate([queries[1].toarray(), passages[1].toarray()[:8]], axis=1)
     assert scale == pytest.approx(1 / (40 * together.var()), rel=1e-4)
@@ -72,20 +72,20 @@ def test_scalings_on_a_device_are_those_of_numpy(
     monkeypatch.setattr("haybale.ensemble.spaces._TILE", tile)
     queries, passages = (spaces[: 1 if standardize else 2] for spaces in two_spaces())
     passages[0][:, 2] = 7  # a constant feature
-    there = [[to_device(matrix, CUDA) for matrix in of] for of in (queries, passages)]
+    on_gpu = [[to_device(matrix, CUDA) for matrix in of] for of in (queries, passages)]
     rng = np.random.default_rng(0)
     query, passage = rng.integers(8, size=50), rng.integers(11, size=50)
     expected = fit_spaces(query, passage, queries, passages, "scale", standardize)
-    found = fit_spaces(query, passage, *there, "scale", standardize)
+    found = fit_spaces(query, passage, *on_gpu, "scale", standardize)
     np.testing.assert_allclose(found.gamma, expected.gamma, rtol=1e-6)
     for ours, theirs in zip((*found.query, *found.passage), (*expected.query, *expected.passage), strict=True):
         assert isinstance(ours.factor, np.ndarray)
         np.testing.assert_allclose(ours.factor, theirs.factor, rtol=1e-6)
         if theirs.shift is not None:
             np.testing.assert_allclose(ours.shift, theirs.shift, rtol=1e-6)
-    made = found.passages(there[1])
-    assert made.device == CUDA
-    np.testing.assert_allclose(matrix_of(made.to(CPU)), matrix_of(expected.passages(passages)), rtol=1e-5, atol=1e-5)
+    scaled = found.passages(on_gpu[1])
+    assert scaled.device == CUDA
+    np.testing.assert_allclose(matrix_of(scaled.to(CPU)), matrix_of(expected.passages(passages)), rtol=1e-5, atol=1e-5)
 
 
 def test_spaces_are_checked_and_moved_to_a_device(cupy: Any) -> None:

@@ -39,8 +39,8 @@ def expansion(
         intercept=rng.normal(size=n_bags),
         **of_rows,
     )
-    asked = points(seed + 2, 6, kind=kind), points(seed + 3, 100, kind=kind)
-    pairs = Pairs(*asked, rng.integers(6, size=m), rng.integers(100, size=m), **of_pairs)
+    inputs = points(seed + 2, 6, kind=kind), points(seed + 3, 100, kind=kind)
+    pairs = Pairs(*inputs, rng.integers(6, size=m), rng.integers(100, size=m), **of_pairs)
     weights = np.where(rng.random((6, n_bags)) < 0.4, 0, rng.random((6, n_bags)))
     return support, pairs, weights
 
@@ -83,25 +83,25 @@ def test_predictions_equal_direct_sums(
         one = replace(pairs, query=pairs.query[:1], passage=pairs.passage[:1])
         if features:
             one = replace(one, features=pairs.features[:1])
-        for there, asked, single, library in (
+        for model, inputs, single, library in (
             (support, pairs, one, np),
             (support.to(CUDA), moved(pairs), moved(one), cupy),
         ):
             for found, wanted in (
-                (there.mean(asked), expected.mean(axis=1)),
-                (there.mean(asked, weights), (expected * weights[pairs.query]).sum(axis=1)),
-                (there.bags(asked), expected),
+                (model.mean(inputs), expected.mean(axis=1)),
+                (model.mean(inputs, weights), (expected * weights[pairs.query]).sum(axis=1)),
+                (model.bags(inputs), expected),
             ):
                 assert isinstance(found, library.ndarray)
                 assert found.dtype == np.float64
                 np.testing.assert_allclose(to_numpy(found), wanted, atol=2e-5)
             for intercept in (True, False):
                 sums = expected - (not intercept) * support.intercept
-                found = there.mean(asked, weights, intercept=intercept)
+                found = model.mean(inputs, weights, intercept=intercept)
                 np.testing.assert_allclose(to_numpy(found), (sums * weights[pairs.query]).sum(axis=1), atol=2e-5)
-                found = there.mean(asked, intercept=intercept)
+                found = model.mean(inputs, intercept=intercept)
                 np.testing.assert_allclose(to_numpy(found), sums.mean(axis=1), atol=2e-5)
-            shares = there.shares(single).sum() + support.intercept.sum()
+            shares = model.shares(single).sum() + support.intercept.sum()
             if features:
                 shares += (support.feature_weights @ single.features[0]).sum()
             assert shares == pytest.approx(expected[0].sum(), abs=2e-5)
@@ -118,11 +118,11 @@ def test_the_passages_with_the_highest_sums(cupy: Any, monkeypatch: pytest.Monke
         monkeypatch.setattr(module, name, size)
     support, pairs, weights = expansion(3, True, kind)
     bags = direct_sums(support, all_pairs(pairs)).reshape(6, 100, 4)
-    for there, asked, library in ((support, pairs, np), (support.to(CUDA), moved(pairs), cupy)):
+    for model, inputs, library in ((support, pairs, np), (support.to(CUDA), moved(pairs), cupy)):
         for of_bags in (None, weights):
             expected = bags.mean(axis=2) if of_bags is None else np.einsum("qpb,qb->qp", bags, of_bags)
             for k, intercept in ((10, True), (200, False)):
-                found = there.highest(asked.queries, 100, asked.passages.take, k, of_bags, intercept=intercept)
+                found = model.highest(inputs.queries, 100, inputs.passages.take, k, of_bags, intercept=intercept)
                 assert isinstance(found, library.ndarray)
                 scores = np.take_along_axis(expected, to_numpy(found), axis=1)
                 np.testing.assert_allclose(scores, -np.sort(-expected, axis=1)[:, :k], atol=2e-5)
@@ -134,22 +134,22 @@ def test_the_passages_with_the_highest_sums(cupy: Any, monkeypatch: pytest.Monke
 def test_expansions_without_pairs_or_support(where: Any) -> None:
     support, pairs, _ = expansion(0)
     columns = {name: getattr(support, name)[:0] for name in ("query", "passage", "coef", "label")}
-    nothing = replace(support, offsets=np.zeros(5, dtype=np.int64), **columns).to(where)
-    asked = replace(pairs, queries=pairs.queries.to(where), passages=pairs.passages.to(where))
-    np.testing.assert_allclose(to_numpy(nothing.bags(asked)), np.tile(support.intercept, (90, 1)))
+    empty = replace(support, offsets=np.zeros(5, dtype=np.int64), **columns).to(where)
+    inputs = replace(pairs, queries=pairs.queries.to(where), passages=pairs.passages.to(where))
+    np.testing.assert_allclose(to_numpy(empty.bags(inputs)), np.tile(support.intercept, (90, 1)))
     np.testing.assert_array_equal(
-        to_numpy(nothing.highest(asked.queries, 100, asked.passages.take, 3)), [[0, 1, 2]] * 6
+        to_numpy(empty.highest(inputs.queries, 100, inputs.passages.take, 3)), [[0, 1, 2]] * 6
     )
-    none = replace(asked, query=pairs.query[:0], passage=pairs.passage[:0])
-    assert support.to(where).mean(none).shape == (0,)
-    nobody = asked.queries.take(slice(0, 0))
-    assert support.to(where).highest(nobody, 100, asked.passages.take, 3).shape == (0, 3)
+    no_pairs = replace(inputs, query=pairs.query[:0], passage=pairs.passage[:0])
+    assert support.to(where).mean(no_pairs).shape == (0,)
+    no_queries = inputs.queries.take(slice(0, 0))
+    assert support.to(where).highest(no_queries, 100, inputs.passages.take, 3).shape == (0, 3)
 
 
 @pytest.mark.parametrize("features", [False, True])
 def test_a_chunk_that_does_not_fit_is_halved(cupy: Any, monkeypatch: pytest.MonkeyPatch, features: bool) -> None:
     support, pairs, weights = expansion(1, features)
-    there, asked = support.to(CUDA), moved(pairs)
+    model, inputs = support.to(CUDA), moved(pairs)
     expected = support.bags(pairs), support.mean(pairs, weights)
     sizes: list[int] = []
 
@@ -163,9 +163,9 @@ def test_a_chunk_that_does_not_fit_is_halved(cupy: Any, monkeypatch: pytest.Monk
         monkeypatch.setattr(module, "kernel_tile", tile)
 
     limit_memory(700)
-    np.testing.assert_allclose(to_numpy(there.bags(asked)), expected[0], atol=2e-5)
-    np.testing.assert_allclose(to_numpy(there.mean(asked, weights)), expected[1], atol=2e-5)
+    np.testing.assert_allclose(to_numpy(model.bags(inputs)), expected[0], atol=2e-5)
+    np.testing.assert_allclose(to_numpy(model.mean(inputs, weights)), expected[1], atol=2e-5)
     assert max(sizes) > 700
     limit_memory(2)
     with pytest.raises(DeviceError, match="out of memory at a tile of 1 queries"):
-        there.bags(asked)
+        model.bags(inputs)

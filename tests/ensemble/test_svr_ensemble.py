@@ -64,10 +64,10 @@ def test_models_and_scores_do_not_depend_on_the_thread() -> None:
 
     here, with_threads = fitted(1), fitted(2)
     with ThreadPoolExecutor(2) as others:
-        there = others.submit(fitted, 1).result()
+        in_other_thread = others.submit(fitted, 1).result()
         scores = list(others.map(lambda _: here.score_candidates(queries[:3], passages), range(2)))
     assert not here.support_.expansion.is_small
-    for ensemble in (with_threads, there):
+    for ensemble in (with_threads, in_other_thread):
         np.testing.assert_array_equal(ensemble.support_.coef, here.support_.coef)
     for found in scores:
         np.testing.assert_array_equal(found, here.score_candidates(queries[:3], passages))
@@ -189,12 +189,14 @@ def test_fit_rows_on_the_rows_of_fit_gives_the_same_model() -> None:
     index, queries, relevant = world()
     rows = candidate_rows("end-to-end", index.search(queries, 10), relevant, index, queries)
     passages = index.search(queries, 5).passages
-    given, made = (
+    from_rows, fitted = (
         SVREnsemble(3, k=10).fit_rows(index, queries, rows),
         SVREnsemble(3, k=10).fit(index, queries, relevant),
     )
-    np.testing.assert_array_equal(given.score_candidates(queries, passages), made.score_candidates(queries, passages))
-    np.testing.assert_array_equal(given.seen_, made.seen_)
+    np.testing.assert_array_equal(
+        from_rows.score_candidates(queries, passages), fitted.score_candidates(queries, passages)
+    )
+    np.testing.assert_array_equal(from_rows.seen_, fitted.seen_)
     with pytest.raises(InputError, match="passage numbers"):
         SVREnsemble(3).fit_rows(index, queries, CandidateRows(rows.query, rows.passage + 10_000, rows.label))
 
@@ -265,11 +267,11 @@ def test_out_of_bag_scores_exclude_bags_with_a_query_of_the_same_group(strategy:
     ensemble = SVREnsemble(**settings).fit(index, vectors, labels, groups=groups, **fit)
     rows = candidate_rows("end-to-end", hits, labels, index, vectors)
     bags = bags_of(ensemble, rows, vectors, groups)
-    asked = np.flatnonzero(~ensemble.seen_.all(axis=1))
-    assert len(asked) > 60
-    given = vectors[asked], hits.passages[asked], features[twice][asked]
-    found, of_bags = ensemble.out_of_bag_scores(asked, *given), by_bag(ensemble, *given)
-    for row, query in enumerate(asked):
+    unseen = np.flatnonzero(~ensemble.seen_.all(axis=1))
+    assert len(unseen) > 60
+    given = vectors[unseen], hits.passages[unseen], features[twice][unseen]
+    found, of_bags = ensemble.out_of_bag_scores(unseen, *given), by_bag(ensemble, *given)
+    for row, query in enumerate(unseen):
         neither = [not np.isin(rows.query[bag], [query, query ^ 1]).any() for bag in bags]
         assert any(neither)
         np.testing.assert_allclose(found[row], of_bags[row][:, neither].mean(axis=1), atol=1e-5)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning
 from support.cupy_double import HAS_CUDA
-from support.problems import moved, problem, realistic
+from support.problems import moved, random_problem, realistic
 
 from haybale.ensemble import SOLVERS
 from haybale.ensemble import working_set as module
@@ -20,8 +20,8 @@ from haybale.ensemble.working_set import solve_working_set
 from haybale.errors import DeviceError
 
 
-def check_same(posed: Problem, found: Dual, expected: Dual, atol: float = 2e-4) -> None:
-    kernel = posed.gram()
+def check_same(problem: Problem, found: Dual, expected: Dual, atol: float = 2e-4) -> None:
+    kernel = problem.gram()
     np.testing.assert_allclose(
         kernel @ found.coef + found.intercept, kernel @ expected.coef + expected.intercept, atol=atol
     )
@@ -41,37 +41,37 @@ def test_the_solution_equals_that_of_scikit_learn(
     seed: int, n: int, features: bool, q: int, one_label: bool, C: float, budget: float
 ) -> None:
     """Equal rows, rows of weight zero, one label, few rows, pair features, and budgets below the Gram matrices."""
-    posed = problem(seed, n, features, C=C)
+    problem = random_problem(seed, n, features, C=C)
     rng = np.random.default_rng(seed)
-    weight = np.where(rng.random(n) < 0.2, 0, posed.weight)
+    weight = np.where(rng.random(n) < 0.2, 0, problem.weight)
     weight[0] = 1
-    posed = replace(posed, weight=weight, label=np.ones(n) if one_label else posed.label)
-    dual = solve_working_set(replace(posed, memory_budget=budget), q)
+    problem = replace(problem, weight=weight, label=np.ones(n) if one_label else problem.label)
+    dual = solve_working_set(replace(problem, memory_budget=budget), q)
     assert dual.converged
     assert not dual.coef[weight == 0].any()
     assert abs(dual.coef.sum()) < 1e-9
-    check_same(posed, dual, SOLVERS["sklearn"](posed))
+    check_same(problem, dual, SOLVERS["sklearn"](problem))
 
 
 @pytest.mark.parametrize("way", ["own", "given", "features"])
 @pytest.mark.parametrize(("tol", "budget"), [(1e-3, 2e9), (1e-5, 2e9), (1e-3, 4e6)])
 def test_a_larger_bag(tol: float, budget: float, way: str) -> None:
     """Budgets for all and for a quarter of the passages' kernel rows, given Gram matrices, and pair features."""
-    posed = replace(realistic(2000), tol=tol)
+    problem = replace(realistic(2000), tol=tol)
     if way == "given":
-        posed = posed.with_grams()
+        problem = problem.with_grams()
     if way == "features":
         values = 0.3 * np.random.default_rng(1).normal(size=(2000, 3)).astype(np.float32)
-        posed = replace(posed, features=values)
-    dual = solve_working_set(replace(posed, memory_budget=budget), 256)
+        problem = replace(problem, features=values)
+    dual = solve_working_set(replace(problem, memory_budget=budget), 256)
     assert dual.converged
     assert dual.n_iter > 600
     assert dual.n_working_sets > 10
-    check_same(posed, dual, SOLVERS["sklearn"](posed), atol=2 * tol if tol > 1e-4 else 2e-4)
+    check_same(problem, dual, SOLVERS["sklearn"](problem), atol=2 * tol if tol > 1e-4 else 2e-4)
     # Optimality: no gain of raising a coefficient exceeds the cost of lowering another one.
-    error, bound = posed.label - posed.gram() @ dual.coef, posed.C * posed.weight
-    up = np.where(dual.coef < 0, posed.epsilon, -posed.epsilon)[dual.coef < bound]
-    low = np.where(dual.coef > 0, -posed.epsilon, posed.epsilon)[dual.coef > -bound]
+    error, bound = problem.label - problem.gram() @ dual.coef, problem.C * problem.weight
+    up = np.where(dual.coef < 0, problem.epsilon, -problem.epsilon)[dual.coef < bound]
+    low = np.where(dual.coef > 0, -problem.epsilon, problem.epsilon)[dual.coef > -bound]
     assert (error[dual.coef < bound] + up).max() - (error[dual.coef > -bound] + low).min() < 1.3 * tol
 
 
@@ -80,42 +80,42 @@ def test_a_larger_bag(tol: float, budget: float, way: str) -> None:
 @pytest.mark.parametrize("budget", [2e9, 3000])
 def test_a_solution_on_a_device(cupy: Any, kind: str, features: bool, budget: float) -> None:
     """Given Gram matrices, computed Gram matrices, and kernel rows."""
-    posed = problem(3, 150, features, n_queries=8, n_passages=40, kind=kind, tol=1e-4, memory_budget=budget)
-    expected = SOLVERS["sklearn"](replace(posed, tol=1e-6, memory_budget=1e9))
-    for there in (moved(posed), moved(posed).with_grams()):
+    problem = random_problem(3, 150, features, n_queries=8, n_passages=40, kind=kind, tol=1e-4, memory_budget=budget)
+    expected = SOLVERS["sklearn"](replace(problem, tol=1e-6, memory_budget=1e9))
+    for there in (moved(problem), moved(problem).with_grams()):
         found = solve_working_set(there, 16)
         assert isinstance(found.coef, np.ndarray)
         assert found.converged
-        check_same(posed, found, expected, 5e-4)
+        check_same(problem, found, expected, 5e-4)
 
 
 def test_a_device_without_memory_for_gram_matrices_computes_kernel_rows(
     cupy: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    posed = moved(problem(3, 150, n_queries=8, n_passages=40))
-    expected = solve_working_set(posed, 16)
+    problem = moved(random_problem(3, 150, n_queries=8, n_passages=40))
+    expected = solve_working_set(problem, 16)
 
     def fail(self: Problem) -> Problem:
         raise DeviceError("out of memory")
 
     with monkeypatch.context() as patch:
         patch.setattr(Problem, "with_grams", fail)
-        found = solve_working_set(posed, 16)
-    check_same(problem(3, 150, n_queries=8, n_passages=40), found, expected)
+        found = solve_working_set(problem, 16)
+    check_same(random_problem(3, 150, n_queries=8, n_passages=40), found, expected)
 
 
 def test_max_iter_limits_the_steps() -> None:
-    posed = problem(0, 80, max_iter=7)
+    problem = random_problem(0, 80, max_iter=7)
     with pytest.warns(ConvergenceWarning, match="7 steps"):
-        dual = solve_working_set(posed, 8)
+        dual = solve_working_set(problem, 8)
     assert not dual.converged
     assert dual.n_iter == 7
 
 
 def test_residuals_with_errors_are_recomputed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every update adds a small error, which would accumulate without the recomputation."""
-    posed = problem(5, 80, tol=1e-3)
-    expected = solve_working_set(posed, 8)
+    problem = random_problem(5, 80, tol=1e-3)
+    expected = solve_working_set(problem, 8)
     improve, calls = module._WorkingSets.improve, []
 
     def inexact(sets: Any) -> bool:
@@ -126,13 +126,13 @@ def test_residuals_with_errors_are_recomputed(monkeypatch: pytest.MonkeyPatch) -
         return done
 
     monkeypatch.setattr(module._WorkingSets, "improve", inexact)
-    check_same(posed, solve_working_set(posed, 8), expected, atol=4e-3)
+    check_same(problem, solve_working_set(problem, 8), expected, atol=4e-3)
 
 
 @pytest.mark.parametrize("budget", [2e9, 4e6])
 def test_the_number_of_threads_does_not_change_the_result(budget: float) -> None:
-    posed = replace(realistic(2000), memory_budget=budget)
-    duals = [solve_working_set(replace(posed, threads=threads), 256) for threads in (1, 2, 3)]
+    problem = replace(realistic(2000), memory_budget=budget)
+    duals = [solve_working_set(replace(problem, threads=threads), 256) for threads in (1, 2, 3)]
     for dual in duals[1:]:
         np.testing.assert_array_equal(dual.coef, duals[0].coef)
         assert dual.intercept == duals[0].intercept
@@ -140,7 +140,7 @@ def test_the_number_of_threads_does_not_change_the_result(budget: float) -> None
 
 @pytest.mark.parametrize("share", [0.05, 0.25, 0.9])
 def test_kernel_values_stay_within_the_budget(share: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    posed, held = realistic(2000), []
+    problem, held = realistic(2000), []
     look = module._WorkingSets.look
 
     def measured(sets: Any) -> float:
@@ -149,8 +149,8 @@ def test_kernel_values_stay_within_the_budget(share: float, monkeypatch: pytest.
         return float(look(sets))
 
     monkeypatch.setattr(module._WorkingSets, "look", measured)
-    budget = share * posed.gram_bytes()
-    dual = solve_working_set(replace(posed, memory_budget=budget))
+    budget = share * problem.gram_bytes()
+    dual = solve_working_set(replace(problem, memory_budget=budget))
     assert dual.converged
     assert 0.5 * budget < max(held) <= budget
 
@@ -159,7 +159,7 @@ def test_kernel_values_stay_within_the_budget(share: float, monkeypatch: pytest.
 def test_a_larger_bag_on_a_device() -> None:
     if not HAS_CUDA:
         pytest.skip("no CUDA device")
-    posed = realistic(6000)
-    expected = SOLVERS["sklearn"](replace(posed, memory_budget=1e9))
+    problem = realistic(6000)
+    expected = SOLVERS["sklearn"](replace(problem, memory_budget=1e9))
     for budget in (2e9, 5e7):
-        check_same(posed, solve_working_set(moved(replace(posed, memory_budget=budget))), expected, 2 * posed.tol)
+        check_same(problem, solve_working_set(moved(replace(problem, memory_budget=budget))), expected, 2 * problem.tol)

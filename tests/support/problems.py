@@ -35,7 +35,7 @@ def rbf(a: np.ndarray, b: np.ndarray, gamma: float = 1.0) -> np.ndarray:
     return np.exp(-gamma * np.sum((a[:, None].astype(np.float64) - b[None]) ** 2, axis=-1))
 
 
-def problem(
+def random_problem(
     seed: int,
     n: int,
     features: bool = False,
