@@ -81,14 +81,7 @@ class Analyzer:
         Words to drop; by default those of the language.
     function : callable, optional
         A function from a text to its terms in reading order. It replaces the analysis above, requires the language
-        ``"none"``, and cannot be saved.
-
-    Raises
-    ------
-    UnknownNameError
-        The language is unknown.
-    InputError
-        ``stop_words`` is a single string, or ``function`` is not callable or is combined with other parameters.
+        ``"none"`` without stop words, and cannot be saved. Another combination raises :class:`InputError`.
 
     Examples
     --------

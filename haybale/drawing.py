@@ -64,11 +64,6 @@ def draw_heatmap(
     title, x_label, y_label, value_label : str
     path : str or Path, optional
         File to save the figure to, see :func:`save_figure`.
-
-    Raises
-    ------
-    InputError
-        The shapes do not match, the table is empty, or a value is infinite.
     """
     table = np.asarray(values, dtype=np.float64)
     if table.shape != (len(rows), len(columns)) or not table.size:
@@ -117,11 +112,6 @@ def draw_lines(
         File to save the figure to, see :func:`save_figure`.
     log_x : bool, default False
         Whether the x axis is logarithmic; all x must then be above 0.
-
-    Raises
-    ------
-    InputError
-        There is no curve, the shapes of x and y differ, or x is not positive on a logarithmic axis.
     """
     if not curves:
         raise InputError("lines: 'curves' must have at least one line, found none")
@@ -162,14 +152,9 @@ def check_figure(path: Path) -> str:
 
 
 def save_figure(figure: Figure, path: Path | str) -> None:
-    """Save a figure as SVG, PNG or PDF, depending on the suffix; the same figure gives the same bytes.
+    """Save a figure as SVG, PNG or PDF; another suffix raises :class:`InputError`. Equal figures give equal bytes.
 
     Missing folders are created, and an existing file is replaced when the new one is complete.
-
-    Raises
-    ------
-    InputError
-        The suffix is another.
     """
     suffix = check_figure(Path(path))
     matplotlib = import_optional("matplotlib", "reports")

@@ -1,16 +1,4 @@
-"""Define errors and warnings.
-
-    HaybaleError
-    ├── InputError            (ValueError)       invalid input; the message names it and what was expected
-    │   ├── FileFormatError                      invalid content of a file; has the path and the line
-    │   ├── UnknownNameError                     an unknown ranker, layout, measure …
-    │   └── VectorError                          vectors with NaN or infinity, or of the wrong width
-    ├── NotFittedError        (ValueError)       a ranker that must be fitted on an engine first
-    ├── MissingExtraError     (ImportError)      a package that is not installed; the message has the pip command
-    ├── DeviceError           (RuntimeError)     a missing device, arrays on different devices, too little memory
-    ├── ClusterError          (ConnectionError)  a cluster that cannot be reached or is lost
-    ├── OutputExistsError     (FileExistsError)  an output folder that is not empty
-    └── StoreError            (OSError)          an embedding store that cannot be written or read
+"""Define errors and warnings; :class:`HaybaleError` is the base class of all errors.
 
 Every error is also an instance of a matching builtin error, so that code that does not know haybale can catch it. Every
 error can be pickled, so that worker processes can raise it.
@@ -76,10 +64,10 @@ class UnknownNameError(InputError):
 
 
 def _similar(name: str, known: list[str]) -> list[str]:
-    """Return up to three known names that a mistyped one may stand for, the likeliest first.
+    """Return up to three known names that are similar to a mistyped name, the most likely first.
 
-    A name that differs only in hyphens, underscores or case is the only suggestion. Names that contain the mistyped
-    text, or that it contains between hyphens, come before names that are spelled alike.
+    Names that differ only in hyphens, underscores or case exclude all others. Names that contain the mistyped name, or
+    that it contains between hyphens, come before names with a similar spelling.
 
     >>> _similar("bm25doc", ["bm25", "bm25-doc"]), _similar("vrrf", ["rrf", "parm-vrrf"])
     (['bm25-doc'], ['parm-vrrf', 'rrf'])

@@ -59,21 +59,10 @@ def read_manifest(
     name: str = MANIFEST,
     unsigned: bool = True,
 ) -> dict[str, Any]:
-    """Read and check the manifest of a saved folder.
+    """Read and check the manifest of a saved ``what``; its entries must have the ``expected`` values.
 
-    Parameters
-    ----------
-    folder : Path
-    what : str
-        The kind of object that the folder contains, for error messages.
-    expected : dict
-        Entries that must have these values, such as format and version.
-    kinds : mapping, optional
-        Kinds of further entries, see :func:`check_kinds`.
-    name : str, default "manifest.json"
-        Name of the file.
-    unsigned : bool, default True
-        Whether to accept a manifest without a checksum of itself, as version 0.1 wrote it.
+    ``kinds`` are the kinds of further entries, see :func:`check_kinds`. With ``unsigned``, a manifest without a
+    checksum of itself is accepted, as version 0.1 wrote it.
     """
     path = folder / name
     with reading(path):

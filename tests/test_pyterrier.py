@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 import unittest
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from support.pages import small
 
 from haybale import BM25, KNN, PARM, RRF, Learned, SimilarQueries
-from haybale.collections import Collection, CollectionBuilder
+from haybale.collections import open_documents
 from haybale.embeddings import TfidfEncoder
 from haybale.engine import Engine
 from haybale.errors import InputError, MissingExtraError, NotFittedError, UnknownNameError
@@ -55,18 +56,11 @@ def engine() -> Engine:
     return Engine(small(), encoder=TfidfEncoder(min_df=1))
 
 
-def collection_of(documents: dict[str, list[str]]) -> Collection:
-    builder = CollectionBuilder("documents", language="english")
-    for doc_id, passages in documents.items():
-        builder.add_document(doc_id, passages)
-    return builder.build()
-
-
 def fitted(kind: Ranker, on: Engine | None = None) -> Ranker:
     return kind.clone().fit(on or engine())
 
 
-def asked(n: int = 6, **columns: Any) -> pd.DataFrame:
+def dev_queries(n: int = 6, **columns: Any) -> pd.DataFrame:
     """Return the first queries of dev; each line is a paragraph."""
     queries = engine().collection.queries
     numbers = engine().collection.split("dev").queries[:n]
@@ -97,15 +91,15 @@ def test_columns() -> None:
     takes = pt.inspect.transformer_inputs(transformer)
     assert takes == [["qid", "query"], ["qid", "docno", "query"]]
     for columns in takes:
-        made = [*columns, *(column for column in ("docno", "score", "rank") if column not in columns)]
-        assert pt.inspect.transformer_outputs(transformer, columns) == made
+        output_columns = [*columns, *(column for column in ("docno", "score", "rank") if column not in columns)]
+        assert pt.inspect.transformer_outputs(transformer, columns) == output_columns
         empty = transformer(pd.DataFrame(columns=[*columns, "colour"]))
         assert len(empty) == 0
-        assert set(empty.columns) == {*made, "colour"}
+        assert set(empty.columns) == {*output_columns, "colour"}
         assert (empty["score"].dtype, empty["rank"].dtype) == (np.float64, np.int64)
     with pytest.raises(pt.validate.InputValidationError):
         transformer(pd.DataFrame(columns=["qid", "docno"]))
-    frame = asked(2, colour=["red", "blue"]).iloc[::-1]  # other columns are kept
+    frame = dev_queries(2, colour=["red", "blue"]).iloc[::-1]  # other columns are kept
     for pipeline in (to_pyterrier(fitted(KNN())), transformer >> to_pyterrier(fitted(KNN()))):
         found = pipeline(frame)
         assert found["qid"].drop_duplicates().tolist() == ["dev-1", "dev-0"]  # in the order of the queries
@@ -115,7 +109,7 @@ def test_columns() -> None:
 
 @kinds
 def test_retrieved_rankings_equal_those_of_the_ranker(kind: Ranker) -> None:
-    ranker, frame = fitted(kind), asked(own=["d1", None, "d3", np.nan, "nobody", "d2"])
+    ranker, frame = fitted(kind), dev_queries(own=["d1", None, "d3", np.nan, "nobody", "d2"])
     given = frame.rename(columns={"qid": "query_id", "query": "text"})
     for depth in (1, 3, 1000):
         found = rankings(to_pyterrier(ranker, depth=depth)(frame))
@@ -137,7 +131,8 @@ def test_rankings_and_re_rankings_with_ties(
 ) -> None:
     """Re-ranking gives the ranker's ranking within the given documents, followed by all others."""
     ids = [f"d{-position % 5}{position}" for position in range(len(documents))]
-    built = Engine(collection_of(dict(zip(ids, documents, strict=True))), encoder=TfidfEncoder(min_df=1))
+    collection = replace(open_documents(dict(zip(ids, documents, strict=True))), language="english")
+    built = Engine(collection, encoder=TfidfEncoder(min_df=1))
     own = [seed.draw(st.sampled_from([None, *ids])) for _ in texts]
     frame = queries(*("\n".join(text) for text in texts), own=own)
     kind = seed.draw(st.sampled_from([BM25(), BM25("document"), KNN(), PARM("rrf"), RRF(BM25(), KNN())]))
@@ -161,7 +156,7 @@ def test_rankings_and_re_rankings_with_ties(
 
 def test_queries_are_split_into_paragraphs() -> None:
     ranker = fitted(PARM("rrf"))
-    [[first, second, third]] = [text.split("\n") for text in asked(2)["query"][1:]]
+    [[first, second, third]] = [text.split("\n") for text in dev_queries(2)["query"][1:]]
     split = expected(ranker.rank({"q0": [first, second, third]}))
     assert rankings(to_pyterrier(ranker)(queries(f"{first}\n\n {second} \n{third}"))) == split
     by_function = to_pyterrier(ranker, splitter=lambda text: text.split(". "))
@@ -176,7 +171,7 @@ def test_queries_are_split_into_paragraphs() -> None:
 
 def test_columns_stay_with_their_documents() -> None:
     """Only some rows of a query have its text, as after the operator +."""
-    one, two = asked(2)["query"]
+    one, two = dev_queries(2)["query"]
     frame = pd.DataFrame(
         {"qid": [*"2121", "2", "2"], "docno": ["d4", "d1", "d1", "d2", "d9", "d23"], "colour": [*"abcdef"]}
     )
@@ -235,11 +230,11 @@ def test_a_cutoff_becomes_the_depth() -> None:
     pipeline = to_pyterrier(fitted(BM25()), depth=9) % 2
     fused = pipeline.compile()
     assert fused.depth == 2
-    pd.testing.assert_frame_equal(fused(asked()), pipeline(asked()))
+    pd.testing.assert_frame_equal(fused(dev_queries()), pipeline(dev_queries()))
 
 
 def test_an_experiment_without_java() -> None:
-    frame, collection = asked(24), engine().collection
+    frame, collection = dev_queries(24), engine().collection
     qrels = collection.qrels_frame("dev")
     bm25, knn, learned = (to_pyterrier(fitted(kind)) for kind in (BM25(), KNN(), Learned(BM25(), SimilarQueries())))
     pipelines = {

@@ -135,13 +135,7 @@ class Queries:
         return list(self.paragraphs[self.offsets[number] : self.offsets[number + 1]].to_pylist())
 
     def take(self, numbers: Sequence[int] | Ints) -> Queries:
-        """Return the queries with the given numbers, in this order.
-
-        Raises
-        ------
-        InputError
-            A number is out of range or occurs twice.
-        """
+        """Return the queries with the given numbers, in this order; unknown or repeated ones raise InputError."""
         chosen = numbers_below(numbers, len(self), "query")
         distinct, counts = np.unique(chosen, return_counts=True)
         if len(distinct) != len(chosen):
@@ -281,14 +275,10 @@ class Collection:
         return {kind: Lookup(ids) for kind, ids in columns.items()}
 
     def take(self, documents: Sequence[int] | Ints) -> Collection:
-        """Return a collection of the given documents (n,), renumbered from 0, with all queries.
+        """Return a collection of the documents with the given ascending numbers (n,), renumbered from 0.
 
-        Judgements and links of other documents are dropped. A query from another document loses its own document.
-
-        Raises
-        ------
-        InputError
-            A number is out of range, the numbers are not in ascending order, or no document has a passage.
+        All queries are kept, but a query from another document loses its own document. Judgements and links of other
+        documents are dropped. Invalid numbers, or documents without any passage, raise :class:`InputError`.
         """
         chosen = rising_numbers(documents, self.n_documents, "document")
         rows, offsets = ragged_take(self.passages.doc_offsets, chosen)
@@ -328,10 +318,7 @@ class Collection:
     def extended(self, other: Collection) -> Collection:
         """Return this collection with the documents of ``other`` added, but not its queries and judgements.
 
-        Raises
-        ------
-        InputError
-            An id of a document, passage or section occurs in both collections.
+        An id of a document, passage or section that occurs in both collections raises :class:`InputError`.
         """
         both = (self, other)
         one, two = (part.sections or _no_sections(part.n_documents) for part in both)

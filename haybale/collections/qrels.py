@@ -29,10 +29,7 @@ if TYPE_CHECKING:
 def read_qrels(path: Path | str) -> Iterator[tuple[int, str, str, int]]:
     """Yield ``(line number, query id, document id, grade)`` of a qrels file in any of the three formats.
 
-    Raises
-    ------
-    FileFormatError
-        A line has another number of columns, or its grade is not a whole number.
+    Another number of columns, or a grade that is not a whole number, raises :class:`FileFormatError`.
     """
     path = Path(path)
     for line, text in read_lines(path):
@@ -55,16 +52,8 @@ def read_qrels(path: Path | str) -> Iterator[tuple[int, str, str, int]]:
 def read_trec_run(path: Path | str) -> pd.DataFrame:
     """Read a run file, plain or ``.gz``: ``query id, Q0, document id, rank, score, tag``, separated by white space.
 
-    Returns
-    -------
-    DataFrame
-        Columns ``query_id``, ``doc_id`` and ``score``, in the order of the lines. The rank column is ignored, as in
-        trec_eval.
-
-    Raises
-    ------
-    FileFormatError
-        A line does not have six columns, or its score is not a finite number.
+    The frame has the columns ``query_id``, ``doc_id`` and ``score``, in the order of the lines. The rank column is
+    ignored, as in trec_eval. A line without six columns or a finite score raises :class:`FileFormatError`.
     """
     import pandas as pd
 

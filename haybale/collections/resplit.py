@@ -55,12 +55,8 @@ def by_section(collection: Collection) -> Collection:
 
     A section comprises the text directly under its heading, but neither the heading nor its subsections. A new passage
     takes the position of its first old passage. Passages without a section, the section tree and the queries do not
-    change. Links start at the new passages, and repeated links are removed.
-
-    Raises
-    ------
-    InputError
-        The collection has no sections.
+    change. Links start at the new passages, and repeated links are removed. A collection without sections raises
+    :class:`InputError`.
     """
     passages, sections = collection.passages, collection.sections
     if sections is None or passages.sections is None:

@@ -58,13 +58,7 @@ _KINDS = {"name": str, "language": (str, None), "splits": [str], "parts": [str],
 
 
 def save_collection(collection: Collection, folder: Path | str) -> None:
-    """Write a collection to a new or empty folder; after an error nothing is left there.
-
-    Raises
-    ------
-    OutputExistsError
-        The folder is not empty.
-    """
+    """Write a collection to a folder, completely or not at all; :class:`OutputExistsError` if it is not empty."""
     passages, queries, sections, links = collection.passages, collection.queries, collection.sections, collection.links
     no_sections = np.zeros(collection.n_documents, dtype=np.int64)
     splits = collection.splits
@@ -118,12 +112,9 @@ def save_collection(collection: Collection, folder: Path | str) -> None:
 
 
 def load_collection(folder: Path | str) -> Collection:
-    """Load a collection that :func:`save_collection` wrote; the texts of passages are read on first use.
+    """Load a saved collection; the texts of passages are read on first use.
 
-    Raises
-    ------
-    FileFormatError
-        The folder has no saved collection, a file has changed, or the version is another.
+    A folder without a saved collection of this version, or with changed files, raises :class:`FileFormatError`.
     """
     folder = Path(folder)
     manifest = read_manifest(folder, "collection", {"format": FORMAT, "version": VERSION}, _KINDS)

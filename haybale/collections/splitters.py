@@ -28,20 +28,8 @@ Splitter = Callable[[str], list[Paragraph]]
 
 
 def find_splitter(name: str) -> Splitter:
-    """Return the splitter with the given name: a function from a text to its paragraphs.
+    """Return one of the :data:`SPLITTERS`, functions from a text to its paragraphs, or raise :class:`UnknownNameError`.
 
-    Parameters
-    ----------
-    name : str
-        One of :data:`SPLITTERS`.
-
-    Raises
-    ------
-    UnknownNameError
-        There is no splitter of this name.
-
-    Examples
-    --------
     >>> [p.text for p in find_splitter("blank-lines")("a line\\nbroken\\n\\nthe next")]
     ['a line broken', 'the next']
     """

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from haybale.collections import Collection, open_collection
-from haybale.errors import FileFormatError, InputError
+from haybale.errors import InputError
 
 CASES = {
     "000001": "Federal Court\nSummary:\nA visa was refused.\n[1]\nThe officer erred.\n[2]\nCosts.",
@@ -119,7 +119,3 @@ def test_invalid_folders_and_files_are_rejected(tmp_path: Path) -> None:
         open_collection(coliee(tmp_path / "b", cases={}))
     with pytest.raises(InputError, match=r"'000001'.*more.000001\.txt and .*2021.000001\.txt"):
         open_collection(coliee(coliee(tmp_path / "c"), {"000001": "x"}, {}, place="more"))
-    folder = coliee(tmp_path / "e")
-    (folder / "task1_train_files_2021" / "000003.txt").write_bytes("line\nMünze".encode("latin-1"))
-    with pytest.raises(FileFormatError, match=r"000003\.txt, line 2: .*UTF-8"):
-        open_collection(folder)

@@ -103,19 +103,21 @@ def test_codes_of_columns_of_any_type(kind: Any) -> None:
     assert ([found[i] for i in codes], found) == (["3", "1", "3"], ["3", "1"])
 
 
-@given(known=tables, asked=st.lists(names, max_size=20), chunks=st.integers(1, 3))
-def test_lookups_agree_with_a_dictionary(known: list[str], asked: list[str], chunks: int) -> None:
+@given(known=tables, wanted=st.lists(names, max_size=20), chunks=st.integers(1, 3))
+def test_lookups_agree_with_a_dictionary(known: list[str], wanted: list[str], chunks: int) -> None:
     oracle = {name: number for number, name in enumerate(known)}
     lookup = pickle.loads(pickle.dumps(Lookup(column(known, chunks))))
-    expected = [oracle.get(name, -1) for name in asked]
-    assert lookup.find(asked, "document").tolist() == expected
-    assert first_in_both(column(known, chunks), column(asked)) == next((name for name in known if name in asked), None)
+    expected = [oracle.get(name, -1) for name in wanted]
+    assert lookup.find(wanted, "document").tolist() == expected
+    assert first_in_both(column(known, chunks), column(wanted)) == next(
+        (name for name in known if name in wanted), None
+    )
     if -1 in expected:
         with pytest.raises(InputError) as error:
-            lookup.numbers(asked, "document")
-        assert f"unknown document id {asked[expected.index(-1)]!r}" in str(error.value)
+            lookup.numbers(wanted, "document")
+        assert f"unknown document id {wanted[expected.index(-1)]!r}" in str(error.value)
     else:
-        assert lookup.numbers(asked, "document").tolist() == expected
+        assert lookup.numbers(wanted, "document").tolist() == expected
     assert Lookup(pa.chunked_array([], pa.large_string())).numbers([], "query").tolist() == []
 
 

@@ -58,33 +58,25 @@ class Qrels(ir_datasets.formats.BaseQrels):
 def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     own = ir_datasets.util.Registry()
     monkeypatch.setattr(ir_datasets, "registry", own)
-    files = {"docs": DOCS, "queries": QUERIES, "qrels": QRELS, "train": "q3 0 d3 1\n"}
-    paths = {}
-    for name, text in files.items():
-        paths[name] = tmp_path / f"{name}.txt"
-        paths[name].write_text(text)
+    formats, dataset = ir_datasets.formats, ir_datasets.datasets.base.Dataset
 
-    def local(path: Path):
-        return ir_datasets.util.LocalDownload(path)
+    def local(name: str, text: str):
+        (tmp_path / name).write_text(text)
+        return ir_datasets.util.LocalDownload(tmp_path / name)
 
-    docs = ir_datasets.formats.TsvDocs(local(paths["docs"]))
-    queries = ir_datasets.formats.TsvQueries(local(paths["queries"]))
-    dataset = ir_datasets.datasets.base.Dataset
-
-    def qrels(name: str):
-        return ir_datasets.formats.TrecQrels(local(paths[name]), {})
-
+    docs, queries = formats.TsvDocs(local("docs.txt", DOCS)), formats.TsvQueries(local("queries.txt", QUERIES))
+    qrels, train = (formats.TrecQrels(local(*file), {}) for file in (("qrels", QRELS), ("train", "q3 0 d3 1\n")))
     own.register("tiny", dataset(docs))
-    own.register("tiny/test", dataset(docs, queries, qrels("qrels")))
-    own.register("tiny/train", dataset(docs, queries, qrels("train")))
+    own.register("tiny/test", dataset(docs, queries, qrels))
+    own.register("tiny/train", dataset(docs, queries, train))
     own.register("tiny/dev/small", dataset(docs, queries, Qrels(("q1", "d3", 1))))
     own.register("tiny/unjudged", dataset(docs, queries))
-    own.register("tiny/papers", dataset(Papers(), queries, qrels("qrels")))  # other documents
-    own.register("tiny-er", dataset(docs, queries, qrels("qrels")))  # not below tiny
+    own.register("tiny/papers", dataset(Papers(), queries, qrels))  # other documents
+    own.register("tiny-er", dataset(docs, queries, qrels))  # not below tiny
     own.register("papers", dataset(Papers(), queries, Qrels(("q1", "p1", 0), ("q1", "p1", 2), ("q1", "p1", 1))))
     own.register("holes", dataset(docs, queries, Qrels(("q1", "d1", 1), ("q1", "gone", 1), ("gone", "d1", 1))))
-    own.register("no-docs", dataset(queries, qrels("qrels")))
-    own.register("no-queries", dataset(docs, qrels("qrels")))
+    own.register("no-docs", dataset(queries, qrels))
+    own.register("no-queries", dataset(docs, qrels))
     return own
 
 

@@ -14,7 +14,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.layouts import beir, gerdalir, put, structured
 
-from haybale.collections import Collection, CollectionBuilder, open_collection, read_qrels, read_trec_run
+from haybale import Engine
+from haybale.collections import (
+    Collection,
+    CollectionBuilder,
+    FolderReader,
+    Reader,
+    open_collection,
+    read_qrels,
+    read_trec_run,
+)  # fmt: skip
 from haybale.collections.open import read_documents
 from haybale.collections.spool import spool
 from haybale.errors import FileFormatError, InputError, UnknownNameError
@@ -33,7 +42,8 @@ def test_gerdalir_groups_passages_by_document(tmp_path: Path, zipped: bool) -> N
     assert collection.relevant_ids("dev") == [["2"], ["1", "2"]]
 
 
-def test_missing_judgements(tmp_path: Path) -> None:
+@pytest.mark.filterwarnings("default:.* judgements")
+def test_missing_judgements(tmp_path: Path, here: Callable[..., tuple[int, str, str]]) -> None:
     folder = gerdalir(tmp_path)
     put(folder / "qrels/qrels.dev.tsv", "8\t2\n8\t99\n9\t98\n")
     with pytest.raises(FileFormatError, match=r"line 2: .*'99'.*missing_judgements='skip'"):
@@ -44,6 +54,10 @@ def test_missing_judgements(tmp_path: Path) -> None:
     assert collection.split("dev").queries.tolist() == [collection.queries.ids.index(each).as_py() for each in "89"]
     with pytest.raises(InputError, match="missing_judgements"):
         open_collection(folder, missing_judgements="drop")
+    options = ("--layout", "gerdalir", "--missing-judgements", "skip")
+    status, _, error = here("index", str(folder), "--out", str(tmp_path / "engine"), *options)
+    assert status == 0, error
+    assert Engine.open(tmp_path / "engine").collection.n_documents == 2
 
 
 @pytest.mark.parametrize("zipped", [False, True])
@@ -225,3 +239,26 @@ def test_errors_distinguish_ids_that_look_the_same(tmp_path: Path) -> None:
     put(folder / "qrels/dev.tsv", "q1\te\u0301\t1\n")
     with pytest.raises(FileFormatError, match=r"'e.u0301' .*'.xe9'"):
         open_collection(folder)
+
+
+@pytest.mark.parametrize(
+    ("base", "members", "message"),
+    [
+        (FolderReader, {"name": "x"}, "Odd .*add_documents, expected"),
+        (Reader, {"name": "x", "expected": "x"}, "Odd .*read, recognises"),
+        (FolderReader, {"add_documents": print}, "Odd .*name, expected"),
+    ],
+)
+def test_an_incomplete_class_raises_an_error(base: type, members: dict[str, object], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        type("Odd", (base,), members)
+
+
+def test_names_take_precedence_over_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pydocs: Collection
+) -> None:
+    (tmp_path / "pydocs").mkdir()
+    (tmp_path / "pydocs" / "corpus.jsonl").write_text('{"_id": "a", "text": "b"}')
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("haybale.collections.readers.pydocs.read_pydocs", lambda: pydocs)
+    assert open_collection("pydocs") is pydocs
