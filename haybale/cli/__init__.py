@@ -1,11 +1,11 @@
-"""The command line, a thin layer over the Python API; each command is one module."""
+"""The command line: a thin layer over the Python API, with one module for each command."""
 
 from __future__ import annotations
 
 import re
 import sys
 import warnings
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from haybale.cli.terminal import say
 from haybale.errors import HaybaleError, InputError
@@ -15,31 +15,38 @@ __all__ = ["main"]
 
 
 def main() -> NoReturn:
-    """Run a command; bad input ends with one line on stderr and exit status 2, without a traceback."""
+    """Run a command; an error of the user ends with one line on stderr and exit status 2, without a traceback."""
     warnings.showwarning = lambda message, *_, **__: _say(str(message))
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")  # a terminal that lacks a character stops nothing
+            stream.reconfigure(errors="backslashreplace")  # print characters that the terminal cannot show as escapes
     try:
         for text in sys.argv[1:]:
-            if re.search(r"[\ud800-\udfff]", text):  # stands for bytes that Python could not decode
-                raise InputError(f"{text} is not UTF-8")
+            if re.search(r"[\ud800-\udfff]", text):  # Python decodes bytes that are not UTF-8 to surrogates
+                raise InputError(f"the argument {text} must be UTF-8 text; check the encoding of the terminal")
         import_optional("typer")
         from haybale.cli.application import COMMANDS, app
 
-        list(COMMANDS)  # imports all commands, which join the application
+        list(COMMANDS)  # imports the modules of all commands, which register themselves
         raise SystemExit(app(standalone_mode=False))
     except HaybaleError as error:
         _say(str(error))
     except OSError as error:  # while reading or writing a file
         _say(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
     except MemoryError as error:
-        _say(f"memory is too small: {error}")
+        _say(f"there is not enough memory: {error}")
     except Exception as error:
-        if not hasattr(error, "format_message"):  # a usage error, of click or of typer
+        if not hasattr(error, "format_message"):
             raise
-        _say(f"{error.format_message()} (haybale COMMAND --help says what there is)")
+        _say(_usage(error))
     raise SystemExit(2)
+
+
+def _usage(error: Any) -> str:
+    """Return the message of a usage error of typer or click, and the command that shows the correct usage."""
+    context = getattr(error, "ctx", None)
+    command = "haybale" if context is None else " ".join(["haybale", *context.command_path.split()[1:]])
+    return f"{error.format_message()} See: {command} --help"
 
 
 def _say(message: str) -> None:

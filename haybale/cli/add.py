@@ -24,24 +24,29 @@ def add(
     engine: options.EngineFolder,
     files: Annotated[
         list[Path],
-        argument("Folders of collections; .jsonl with _id and text (each line a passage); .txt, each one document."),
+        argument(
+            "Text files (.txt, one document each), .jsonl files (_id and text on each line), or folders of collections."
+        ),
     ],
 ) -> None:
-    """Add documents, all or none of them. They are found at once; models need not be trained again."""
+    """Add documents to an engine. Searches find them at once; trained rankers need not be trained again.
+
+    If one document cannot be added, none is.
+    """
     from haybale.timing import record_timings
 
     start = time.perf_counter()
     with record_timings(reporter()):
         grown = haybale.Engine.open(engine)
-        added = _documents_of(files)
+        added = _read_documents(files)
         grown.add(added)
         grown.prepare()  # so that the first ranking need not wait for their vectors
     counts = f"{added.n_documents:,} documents and {added.n_passages:,} passages"
     show(f"added {counts} in {time.perf_counter() - start:.1f} s; {grown!r}")
 
 
-def _documents_of(files: Sequence[Path]) -> Collection:
-    """Return the documents of folders and files as one collection; an error names the file."""
+def _read_documents(files: Sequence[Path]) -> Collection:
+    """Return the documents of folders and files as one collection."""
     from haybale.collections.readers.beir import add_beir_file
     from haybale.text_files import read_text
 
@@ -49,16 +54,16 @@ def _documents_of(files: Sequence[Path]) -> Collection:
     plain = [path for path in files if not path.is_dir()]
     for path in plain:
         if not path.exists():
-            raise InputError(f"{path}: no such file or folder")
+            raise InputError(f"{path}: no such file or folder; check the path")
         if path.name.removesuffix(".gz").endswith(".jsonl"):
             add_beir_file(builder, path)
         elif path.suffix == ".txt":
             passages = [part.text for part in haybale.find_splitter("blank-lines")(read_text(path))]
             if not passages:
-                raise FileFormatError(path, None, "the text is empty")
+                raise FileFormatError(path, None, f"expected text, found none; remove {path.name!r} from the command")
             builder.add_document(path.stem, passages, at=(path, 1))
         else:
-            raise InputError(f"{path}: expected a folder, or a file that ends in .jsonl or .txt")
+            raise InputError(f"{path}: expected a folder or a file that ends in .jsonl or .txt; convert it")
     parts = [builder.build()] if plain else []
     parts += [haybale.open_collection(path) for path in files if path.is_dir()]
     return reduce(lambda one, other: one.extended(other), parts)

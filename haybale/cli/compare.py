@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Container, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import haybale
 from haybale.cli import options
 from haybale.cli.application import TRIALS, command
-from haybale.cli.options import RANKING, RESULTS, argument, given, option
-from haybale.cli.settings import engine_settings
+from haybale.cli.options import RANKING, RESULTS, argument, engine_settings, given, option
 from haybale.cli.terminal import print_outcome, reporter, say
 from haybale.cli.values import parse_values
 from haybale.errors import InputError
@@ -21,18 +21,16 @@ from haybale.errors import InputError
 @command(TRIALS)
 def compare(
     collection: Annotated[
-        str, argument("The folder of an engine; or pydocs, the folder of a collection, or ir_datasets:ID.")
+        str, argument("The folder of an engine, or a collection: its folder, pydocs (built in), or ir_datasets:ID.")
     ],
     rankers: Annotated[
         str | None,
-        option(
-            "Names, separated by commas; rrf(a,b) and learned(a,b) fuse. Default: bm25, bm25-doc, knn, knn-doc, "
-            "parm-vrrf, svr, learned.",
-            RANKING,
-        ),
+        option("Names, separated by commas. Default: bm25, bm25-doc, knn, knn-doc, parm-vrrf, svr, learned.", RANKING),
     ] = None,
-    model: Annotated[list[str] | None, option("NAME=FOLDER: a trained ranker. Repeatable.", RANKING)] = None,
-    baseline: Annotated[str, option("The ranker that the others are tested against; default: bm25.", RANKING)] = "bm25",
+    model: Annotated[
+        list[str] | None, option("NAME=FOLDER adds a ranker that haybale train wrote to FOLDER. Repeatable.", RANKING)
+    ] = None,
+    baseline: Annotated[str, option("The ranker that the others are tested against. Default: bm25.", RANKING)] = "bm25",
     set_values: options.SetValues = None,
     split: options.Split = None,
     layout: options.Layout = None,
@@ -41,11 +39,16 @@ def compare(
     paragraphs: options.Paragraphs = None,
     encoder: options.Encoder = None,
     store: options.Store = None,
-    out: Annotated[Path | None, option("A new or empty folder for runs, table and settings.", RESULTS)] = None,
+    out: Annotated[
+        Path | None, option("Write runs and table to this new or empty folder. Default: print the table only.", RESULTS)
+    ] = None,
     device: options.Device = None,
     dask: options.Dask = None,
 ) -> None:
-    """Compare rankers on a collection's queries: one table, with significance tests against a baseline."""
+    """Compare rankers on judged queries: print one table, with significance tests against a baseline.
+
+    Rankers that learn are trained on the split train.
+    """
     from haybale.collections.open import source_of
     from haybale.evaluation import default_rankers
     from haybale.folders import check_output, write_or_rescue
@@ -55,7 +58,7 @@ def compare(
 
     if out is not None:
         check_output(out)
-    settings = engine_settings(language=language, paragraphs=paragraphs, encoder=encoder, store=store)
+    settings = engine_settings(language, store, paragraphs=paragraphs, encoder=encoder)
     named = {str(ranker): ranker for ranker in (default_rankers() if rankers is None else parse_all(rankers))}
     trained = _models(model or (), named)
     if baseline not in named | trained:
@@ -67,9 +70,7 @@ def compare(
             if (Path(collection) / "engine.json").is_file():
                 for name in settings | given(layout=layout, missing_judgements=missing_judgements):
                     option = f"--{name.replace('_', '-')}"
-                    raise InputError(
-                        f"{collection} is an engine, which was built with its settings: leave out {option}"
-                    )
+                    raise InputError(f"{option} cannot change the engine {collection}; omit it or build another engine")
                 engine = haybale.Engine.open(collection, device=device)
             else:
                 with timed("read collection"):
@@ -83,21 +84,22 @@ def compare(
         outcome = haybale.compare(engine, named | ready, baseline=baseline, report=report, **given(split=split))
     seconds = before.seconds | outcome.seconds
     outcome = replace(outcome, seconds=seconds, source=source_of(collection), layout=layout)
-    if out is not None:  # before the table is printed, which may fail if nobody reads stdout
+    if out is not None:  # written before the table is printed, because printing may fail
         write_or_rescue(outcome.write, out)
     print_outcome(outcome, f"{outcome.collection.name}, {outcome.split}")
     if out is not None:
-        say(f"runs, table.md, results.json and settings.json are in {out}")
+        say(f"Saved runs, table.md, results.json and settings.json to {out}.")
+        say(f"Next: haybale report {shlex.quote(str(out))} --out report.html")
 
 
-def _models(texts: Sequence[str], named: dict[str, Any]) -> dict[str, Path]:
+def _models(texts: Sequence[str], taken: Container[str]) -> dict[str, Path]:
     """Return the folders of trained rankers by the names that ``--model NAME=FOLDER`` gives them."""
     found: dict[str, Path] = {}
     for text in texts:
         name, _, folder = text.partition("=")
         if not (Path(folder) / "ranker.json").is_file():
-            raise InputError(f"--model takes NAME=FOLDER of haybale train, found {text!r}")
-        if name in found or name in named:
-            raise InputError(f"two rankers are called {name!r}")
+            raise InputError(f"--model must be NAME=FOLDER, with a folder written by haybale train, found {text!r}")
+        if name in found or name in taken:
+            raise InputError(f"another ranker is already called {name!r}; choose another NAME for --model NAME=FOLDER")
         found[name] = Path(folder)
     return found

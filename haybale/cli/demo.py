@@ -2,26 +2,64 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
 import haybale
 from haybale.cli.application import MORE, command
-from haybale.cli.terminal import console_for_tables, print_outcome, reporter
+from haybale.cli.options import RESULTS, option
+from haybale.cli.terminal import console_for_tables, print_outcome, reporter, show
+from haybale.errors import MissingExtraError
 
 
 @command(MORE)
-def demo() -> None:
-    """Compare the default rankers on the built-in collection. It needs no data and no download, and a few minutes."""
-    outcome = haybale.compare("pydocs", split="test", report=reporter())
-    print_outcome(outcome, "pydocs, test: which functions does a docstring's See Also name?")
-    fused, bm25 = (outcome.results.values[name]["nDCG@10"].mean() for name in ("learned", "bm25"))
+def demo(
+    out: Annotated[Path, option("The folder for an engine and a report. Default: haybale-demo.", RESULTS)] = Path(
+        "haybale-demo"
+    ),
+) -> None:
+    """Compare the default rankers on a built-in collection, and write a report.
+
+    It needs no data and no download, and takes one to two minutes on two CPU cores.
+    """
+    from haybale.folders import check_file
+    from haybale.reports import write_report
+    from haybale.timing import record_timings
+
+    page = out / "report.html"
+    check_file(page)
+    with record_timings(reporter()):
+        engine = haybale.Engine.build("pydocs", out / "engine").prepare()
+    outcome = haybale.compare(engine, split="test", report=reporter())
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            outcome.write(Path(folder, "results"))
+            write_report([Path(folder, "results")], page, collection=engine, report=reporter())
+        report = f"open {page} in a browser"
+    except MissingExtraError as error:
+        report = f"{error}, and run the demo again"
+    print_outcome(outcome, "pydocs, test: which functions does a docstring's See Also section name?")
+    learned, bm25 = (outcome.results.values[name]["nDCG@10"].mean() for name in ("learned", "bm25"))
     p = outcome.results.comparisons["learned"]["nDCG@10"].p_t
-    verdict = "more than chance explains" if p < 0.05 else "which may be chance"
-    n, learned = outcome.results.n_queries, outcome.facts["learned"]["training queries"]
+    n_training = outcome.facts["learned"]["training queries"]
+    n_documents, n_queries = outcome.collection.n_documents, outcome.results.n_queries
     console_for_tables().print(
-        f"\nEach line ranks all {outcome.collection.n_documents:,} documents for {n} queries that no ranker has seen; "
-        f"fusing all of them, by weights learned from {learned:,} other queries, "
-        f"takes nDCG@10 from {bm25:.3f} to {fused:.3f} (p = {p:.2g} by the t-test: {verdict}). "
-        "For your own data, put it in a folder in BEIR's layout (corpus.jsonl, queries.jsonl, qrels/train.tsv, "
-        "qrels/dev.tsv) or GerDaLIR's and type: haybale index FOLDER --out ENGINE; "
-        "haybale train ENGINE --ranker learned --out MODEL; haybale rank ENGINE QUERY.txt --model MODEL --explain",
+        f"\nEach row ranks all {n_documents:,} documents for {n_queries} test queries, which no ranker was trained on. "
+        f"The ranker learned combines the others by weights from {n_training:,} training queries. Its nDCG@10 is "
+        f"{learned:.3f}, that of bm25 is {bm25:.3f} (p = {p:.2g} by the paired t-test).\n\nNext steps:",
         soft_wrap=True,
+        markup=False,
     )
+    for step, how in (
+        ("Look at the report", report),
+        ("Search this collection", f'haybale rank {out / "engine"} "interpolate missing values" --explain'),
+        ("Index your own folder", "haybale index FOLDER --out engine"),
+        ("Search it", 'haybale rank engine "YOUR QUERY"'),
+        (
+            "Layouts of FOLDER",
+            "docs/how-to/collections.md; the simplest is corpus.jsonl with _id and text on each line",
+        ),
+        ("Which ranker to take", "docs/which-ranker.md"),
+    ):
+        show(f"  {step + ':':<24}{how}")

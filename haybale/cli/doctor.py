@@ -1,4 +1,4 @@
-"""``haybale doctor``: list what is usable on this machine."""
+"""``haybale doctor``."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ from haybale.errors import HaybaleError
 
 
 class Check(NamedTuple):
-    """Something that may be usable: the module to import, its distribution, and the extra that brings it."""
+    """An optional feature: the module to import, its distribution on PyPI, and the extra that installs it."""
 
-    what: str
+    feature: str
     module: str
     distribution: str
     extra: str
 
 
 CHECKS = (
-    Check("charts of reports", "matplotlib", "matplotlib", "reports"),
-    Check("pages of reports", "jinja2", "jinja2", "reports"),
+    Check("report charts", "matplotlib", "matplotlib", "reports"),
+    Check("report pages", "jinja2", "jinja2", "reports"),
     Check("index backend faiss", "faiss", "faiss-cpu", "faiss"),
     Check("index backend cuvs", "cuvs", "cuvs-cu13", "gpu"),
     Check("index backend faiss-gpu", "faiss", "faiss-gpu-cuvs", "gpu"),
     Check("encoder sentence-transformers", "sentence_transformers", "sentence-transformers", "neural"),
     Check("encoder torch", "torch", "torch", "neural"),
-    Check("training of encoders", "accelerate", "accelerate", "train"),
-    Check("its data sets", "datasets", "datasets", "train"),
-    Check("its adapters (LoRA)", "peft", "peft", "train"),
-    Check("arrays in GPU memory", "cupy", "cupy-cuda13x", "gpu"),
-    Check("cuML", "cuml", "cuml-cu13", "gpu"),
-    Check("cuDF", "cudf", "cudf-cu13", "gpu"),
+    Check("fine-tuning", "accelerate", "accelerate", "train"),
+    Check("fine-tuning: data sets", "datasets", "datasets", "train"),
+    Check("fine-tuning: LoRA adapters", "peft", "peft", "train"),
+    Check("CuPy (arrays on a GPU)", "cupy", "cupy-cuda13x", "gpu"),
+    Check("cuML (SVR on a GPU)", "cuml", "cuml-cu13", "gpu"),
+    Check("cuDF (frames on a GPU)", "cudf", "cudf-cu13", "gpu"),
     Check("Dask cluster", "distributed", "distributed", "dask"),
-    Check("collections of ir_datasets", "ir_datasets", "ir_datasets", "ir_datasets"),
-    Check("transformers for PyTerrier", "pyterrier", "pyterrier", "pyterrier"),
+    Check("ir_datasets collections", "ir_datasets", "ir_datasets", "ir_datasets"),
+    Check("PyTerrier transformers", "pyterrier", "pyterrier", "pyterrier"),
 )
 
 
 def examine(check: Check) -> tuple[bool, str, str]:
-    """Return ``(usable, version, remark)``; the remark of a missing package is its pip line."""
+    """Return ``(usable, version, remark)``; the remark of a missing package is the command that installs it."""
     try:
         number = version(check.distribution)
     except PackageNotFoundError:
@@ -53,15 +53,15 @@ def examine(check: Check) -> tuple[bool, str, str]:
         return False, "", f'pip install "haybale[{check.extra}]"'
     except HaybaleError as error:
         return False, number, str(error)
-    except Exception as error:  # a broken install may raise anything, and CuPy raises its own error without a driver
+    except Exception as error:  # a broken installation may raise any error, and CuPy raises its own without a driver
         return False, number, f"{type(error).__name__}: {error}"
 
 
 def _remark(check: Check, module: Any) -> str:
-    """Return what works of a module; raise an error if nothing does."""
+    """Return what is usable of an imported module; raise an error if nothing is."""
     from haybale.retrieval.backends import BACKENDS
 
-    backend = check.what.removeprefix("index backend ")
+    backend = check.feature.removeprefix("index backend ")
     if backend in ("cuvs", "faiss-gpu") and (error := BACKENDS[backend].missing()) is not None:
         raise error
     if check.module == "torch":
@@ -78,16 +78,16 @@ def _remark(check: Check, module: Any) -> str:
 
 @command(MORE)
 def doctor() -> None:
-    """List which backends and extras are usable here, and the pip line for those that are not."""
+    """List which optional features work on this machine, and how to install the others."""
     from rich.markup import escape
     from rich.table import Table
 
     from haybale.retrieval.backends import auto
 
-    table = Table("", "what", "version", "remark", title="haybale doctor", title_justify="left")
+    table = Table("", "feature", "version", "remark", title="haybale doctor", title_justify="left")
     for check in CHECKS:
         usable, number, remark = examine(check)
-        table.add_row("[green]✓[/]" if usable else "[red]✗[/]", check.what, number, escape(visible(remark)))
+        table.add_row("[green]✓[/]" if usable else "[red]✗[/]", check.feature, number, escape(visible(remark)))
     console_for_tables().print(table)
     device, backend = auto()
-    print(f'"auto" here: device {device}; index backend {backend}')
+    print(f"The device auto is {device}, the index backend auto is {backend}.")

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import haybale
 from haybale.cli import options
 from haybale.cli.application import MORE, command
-from haybale.cli.options import MACHINE, RESULTS, VECTORS, given, option
-from haybale.cli.settings import chunking_of
+from haybale.cli.options import ENCODER, MACHINE, RESULTS, VECTORS, chunking_of, given, option
 from haybale.cli.terminal import resumable, say
 from haybale.cli.values import parse_part, parse_values
 from haybale.errors import InputError, UnknownNameError
@@ -19,25 +18,21 @@ from haybale.errors import InputError, UnknownNameError
 if TYPE_CHECKING:
     from haybale import Collection, Encoder
 
-_FIT_TEXTS = 250_000  # at most so many passages are used to fit LSA
-_OF_PIECES, _OF_STORE = ("unit", "tokenizer"), ("rows_per_chunk",)  # names in --set
+_FIT_TEXTS = 250_000  # the largest number of passages that LSA is fitted on
+_SET = ("unit", "tokenizer", "rows_per_chunk")  # the parameters that --set takes
 
 
 @command(MORE)
 def embed(
     collection: options.Source,
-    out: Annotated[str, option("The store: a folder or fsspec address; an unfinished one is continued.", RESULTS)],
+    out: Annotated[str, option("The store: a folder or an fsspec address; an unfinished one is continued.", RESULTS)],
     dtype: Annotated[
-        str | None, option("Type of the stored vectors: float32 (the default) or float16.", RESULTS)
+        str | None, option("The type of stored values: float32 or float16. Default: float32.", RESULTS)
     ] = None,
-    encoder: options.Encoder = None,
+    encoder: Annotated[str | None, option(f"{ENCODER} Default: lsa.", VECTORS)] = None,
     set_values: Annotated[
         list[str] | None,
-        option(
-            "name=value sets unit (tokens) or tokenizer of pieces, or rows_per_chunk of the store. Repeatable.",
-            VECTORS,
-            "--set",
-        ),
+        option("NAME=VALUE sets unit (words or tokens), tokenizer or rows_per_chunk. Repeatable.", VECTORS, "--set"),
     ] = None,
     layout: options.Layout = None,
     language: options.Language = None,
@@ -45,36 +40,48 @@ def embed(
     pieces: options.Pieces = None,
     stride: options.Stride = None,
     device: Annotated[
-        str | None, option("Device of a neural encoder: auto (the default), cpu, cuda, …", MACHINE)
+        str | None, option("The device of a neural encoder: auto, cpu or cuda. Default: auto.", MACHINE)
     ] = None,
-    shard: Annotated[str | None, option("i/n: embed each n-th chunk, as one of n machines.", MACHINE)] = None,
+    shard: Annotated[
+        str | None, option("Embed part i of n (i/n, such as 2/8) on this machine. Default: everything.", MACHINE)
+    ] = None,
     dask: options.Dask = None,
     shards: Annotated[
-        int | None, option("Shards of the store, with --dask; default: one for each worker.", MACHINE, min=1)
+        int | None, option("The number of shards with --dask. Default: one for each worker.", MACHINE, min=1)
     ] = None,
 ) -> None:
-    """Embed a collection's passages into a store, chunk by chunk; for index and compare --store.
+    """Embed the passages of a collection into a store, for index --store and compare --store.
 
-    The same command continues after an interruption.
+    The store is written chunk by chunk. After an interruption, the same command continues the work.
     """
+    from haybale.collections import with_paragraphs
     from haybale.embeddings import encoder_maker
     from haybale.embeddings.store_files import LOCK, StoreFiles
     from haybale.folders import check_file
+    from haybale.parameters import COUNT, check_parameters
 
     if shards is not None and dask is None:
-        raise InputError("--shards asks for --dask; without a cluster, give each machine its own --shard i/n")
+        raise InputError("--shards needs --dask; without a cluster, give each machine its own --shard i/n")
     if shard is not None and dask is not None:
-        raise InputError("--shard is for one machine without --dask; give --shards with it")
+        raise InputError("--shard cannot be combined with --dask; use --shards")
     part = parse_part("shard", shard, "2/8")
     maker = partial(encoder_maker, encoder or "lsa", **given(device=device, max_fit_texts=_FIT_TEXTS))
-    of_pieces, of_store = _set_values(set_values)
+    values = parse_values(set_values, rankers=False)
+    for name in values:
+        if name not in _SET:
+            raise UnknownNameError("parameter", name, _SET)
+    check_parameters("haybale embed", values, {"rows_per_chunk": COUNT})
+    rows_per_chunk = values.pop("rows_per_chunk", None)
     model = maker().keywords.get("model")
-    if of_pieces.get("unit") == "tokens" and model is not None:
-        of_pieces.setdefault("tokenizer", str(model))
-    how = given(layout=layout, chunking=chunking_of(pieces, stride, **of_pieces), dtype=dtype, **of_store)
+    if values.get("unit") == "tokens" and model is not None:
+        values.setdefault("tokenizer", str(model))
+    chunking = chunking_of(pieces, stride, **values)
+    how = given(layout=layout, chunking=chunking, dtype=dtype, rows_per_chunk=rows_per_chunk)
     if (files := StoreFiles(out)).is_local:
         check_file(Path(files.at(LOCK)))
-    source = _source(collection, layout, paragraphs)
+    source: str | Collection = collection
+    if paragraphs is not None:
+        source = with_paragraphs(haybale.open_collection(collection, layout), paragraphs)
     make = _with_language(maker, language, source, layout)
     with resumable():
         if dask is None:
@@ -82,42 +89,22 @@ def embed(
         else:
             with haybale.on_cluster(dask):
                 done = haybale.embed_shards(source, make, out, shards, **how)
-    kept = f", {done.kept:,} were there" if done.kept else ""
+    kept = f", {done.kept:,} were in the store already" if done.kept else ""
     rates = f": {done.rates}" if done.passages else ""
     say(f"{done.passages:,} passages embedded in {done.seconds:.1f} s{kept}{rates}")
     if part is None:
         say(repr(haybale.EmbeddingStore(out)))
     else:
-        say(f"shard {shard} of {out}; it can be read when all shards are there")
-
-
-def _set_values(texts: list[str] | None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the values of ``--set`` for pieces, and those for the store."""
-    from haybale.parameters import COUNT, check_parameters
-
-    values = parse_values(texts, rankers=False)
-    known = (*_OF_PIECES, *_OF_STORE)
-    for name in values:
-        if name not in known:
-            raise UnknownNameError("parameter", name, known)
-    check_parameters("haybale embed", values, {"rows_per_chunk": COUNT})
-    of_pieces = {name: value for name, value in values.items() if name in _OF_PIECES}
-    return of_pieces, {name: value for name, value in values.items() if name in _OF_STORE}
-
-
-def _source(collection: str, layout: str | None, paragraphs: str | None) -> str | Collection:
-    """Return the collection, split anew if ``--paragraphs`` was given, else its name."""
-    from haybale.collections import with_paragraphs
-
-    if paragraphs is None:
-        return collection
-    return with_paragraphs(haybale.open_collection(collection, layout), paragraphs)
+        say(f"Saved shard {shard} of {out}. The store can be read when all shards are written.")
 
 
 def _with_language(
     maker: Callable[..., partial[Encoder]], language: str | None, source: str | Collection, layout: str | None
 ) -> partial[Encoder]:
-    """Return what makes the encoder, with the language that is given, or detected if the encoder is fitted to texts."""
+    """Return a function that makes the encoder.
+
+    An encoder that is fitted to texts gets the given language, or the one that is detected in the documents.
+    """
     from haybale.analysis import Analyzer, guess_language
     from haybale.collections.open import read_documents
 
@@ -126,5 +113,5 @@ def _with_language(
         texts = read_documents(source, layout, warn=False).passages.texts[:1000]
         make = maker(language=guess_language(texts.to_pylist()))
     if make.keywords.get("language") is not None:
-        Analyzer(make.keywords["language"])  # refuses an unknown one
+        Analyzer(make.keywords["language"])  # raises an error for an unknown language
     return make

@@ -1,20 +1,26 @@
-"""The options that several commands have.
+"""The options that several commands share, and how options become arguments of the Python API.
 
-A command passes on the options that were given (:func:`given`); the others are left to the defaults of what it calls.
+A command passes on only the options that the user gave (:func:`given`), so the defaults of the Python API apply.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+import haybale
+from haybale.errors import InputError
+
+if TYPE_CHECKING:
+    from haybale import Chunking
 
 TEXTS, VECTORS, RANKING, RESULTS, MACHINE = "Texts", "Vectors", "Ranking", "Results", "Machine"  # panels of the help
 
 
 def option(help: str, panel: str, *names: str, **how: Any) -> Any:
-    """Return an option in a panel of the help; the text names the default, if there is one."""
+    """Return an option in a panel of the help; ``help`` states the default."""
     return typer.Option(*names, help=help, rich_help_panel=panel, show_default=False, **how)
 
 
@@ -24,55 +30,69 @@ def argument(help: str) -> Any:
 
 
 def given(**options: Any) -> dict[str, Any]:
-    """Return the options that were given, which are those that are not None."""
+    """Return the options that the user gave, which are those that are not None."""
     return {name: value for name, value in options.items() if value is not None}
 
 
-Source = Annotated[str, argument("pydocs, the folder of a collection, or ir_datasets:ID.")]
-EngineFolder = Annotated[Path, argument("The folder of an engine, made by haybale index.")]
+def engine_settings(language: str | None, store: str | None, **settings: Any) -> dict[str, Any]:
+    """Return the settings of an engine that the user gave; the folder of a store becomes absolute."""
+    from haybale.analysis import Analyzer
+
+    if language is not None:
+        Analyzer(language)  # raises an error for an unknown language
+    if store is not None and Path(store).is_dir():
+        store = str(Path(store).absolute())
+    return given(language=language, store=store, **settings)
+
+
+def chunking_of(length: int | None, stride: int | None, **how: Any) -> Chunking | None:
+    """Return how passages are cut into pieces, or None if they stay whole."""
+    for name in given(stride=stride, **how):
+        if length is None:
+            raise InputError(f"{name} needs --pieces; give the length of a piece")
+    return None if length is None else haybale.Chunking(length, stride, **how)
+
+
+Source = Annotated[str, argument("The collection: its folder, pydocs (built in), or ir_datasets:ID.")]
+EngineFolder = Annotated[Path, argument("The folder of an engine, written by haybale index.")]
 
 Layout = Annotated[
-    str | None, option("Layout of the folder, such as gerdalir or beir; default: recognised by its files.", TEXTS)
+    str | None, option("The layout of the folder, such as beir or gerdalir. Default: recognised by its files.", TEXTS)
 ]
 MissingJudgements = Annotated[
-    str | None,
-    option("Judgements of documents that are missing: refuse (the default), or skip, which counts them.", TEXTS),
+    str | None, option("Judgements of missing documents: refuse them, or skip and count them. Default: refuse.", TEXTS)
 ]
 Language = Annotated[
-    str | None, option("Language of the texts: english, german, …; default: the collection's, else detected.", TEXTS)
+    str | None,
+    option("The language, such as english; none for no stemming. Default: the collection's, or detected.", TEXTS),
 ]
 Paragraphs = Annotated[
     str | None,
-    option("Split documents and queries anew: lines, blank-lines, numbered, sentences, headings or sections.", TEXTS),
+    option("Split texts again: lines, blank-lines, numbered, sentences, headings or sections. Default: no.", TEXTS),
 ]
-Pieces = Annotated[int | None, option("Cut passages into pieces of this many words; default: whole.", TEXTS, min=1)]
+Pieces = Annotated[
+    int | None, option("Cut passages into pieces of this many words. Default: do not cut.", TEXTS, min=1)
+]
 Stride = Annotated[
-    int | None, option("Words from one piece's start to the next; default: the length of a piece.", TEXTS, min=1)
+    int | None, option("Words between the starts of two pieces. Default: --pieces, without overlap.", TEXTS, min=1)
 ]
-Split = Annotated[
-    str | None, option("The split whose queries are ranked or learned from; default: dev, in train: train.", TEXTS)
-]
+Split = Annotated[str | None, option("The split whose queries are ranked and measured. Default: dev.", TEXTS)]
+TrainingSplit = Annotated[str | None, option("The split whose judged queries are learned from. Default: train.", TEXTS)]
 
-Encoder = Annotated[
+ENCODER = (
+    'The encoder: tfidf, lsa, "lsa(n_components=256)", or the folder or Hugging Face id of a model; with settings: '
+    "\"sentence-transformers('MODEL',query_prompt='query: ')\" or \"longformer('MODEL')\"."
+)
+Encoder = Annotated[str | None, option(f"{ENCODER} Default: tfidf.", VECTORS)]
+Store = Annotated[
     str | None,
-    option(
-        'tfidf, lsa or "lsa(n_components=256)"; the folder or hub id of a model; with settings, '
-        "\"sentence-transformers('MODEL',query_prompt='query: ')\" or \"longformer('MODEL')\". "
-        "Default: tfidf, in embed: lsa.",
-        VECTORS,
-    ),
+    option("Use the vectors, pieces and encoder of a store that haybale embed wrote. Default: none.", VECTORS),
 ]
-Store = Annotated[str | None, option("A store made by haybale embed: its vectors, pieces and encoder.", VECTORS)]
 
 SetValues = Annotated[
     list[str] | None,
-    option(
-        "name=value sets a parameter of every ranker that has it; bm25-doc.k1=6 only of rankers of that name. "
-        "Repeatable.",
-        RANKING,
-        "--set",
-    ),
+    option("NAME=VALUE sets a parameter of all rankers, bm25-doc.NAME=VALUE of one. Repeatable.", RANKING, "--set"),
 ]
-Device = Annotated[str | None, option("Device for dense vectors: cpu (the default), cuda, cuda:1, … or auto.", MACHINE)]
-Dask = Annotated[str | None, option("Work on the Dask cluster whose scheduler has this address.", MACHINE)]
-RandomState = Annotated[int | None, option("Seed of all that is drawn at random; default: 0.", MACHINE, min=0)]
+Device = Annotated[str | None, option("The device of dense vectors: cpu, cuda, cuda:1 or auto. Default: cpu.", MACHINE)]
+Dask = Annotated[str | None, option("The address of the scheduler of a Dask cluster. Default: this machine.", MACHINE)]
+RandomState = Annotated[int | None, option("The seed of random choices. Default: 0.", MACHINE, min=0)]

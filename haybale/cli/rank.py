@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from haybale.retrieval import ParagraphExplanation
 
 DEFAULT = "rrf(bm25-doc,parm-vrrf)"
-SHOWN, WRITTEN = 10, 1000  # documents of a query
-WIDTH = 100  # characters of a title or a text
+SHOWN, WRITTEN = 10, 1000  # default numbers of documents for each query
+WIDTH = 100  # the largest number of characters of a title or text in a line
 _TREC = (".trec", ".trec.gz")
 
 
@@ -32,38 +32,48 @@ def rank(
     queries: Annotated[
         str,
         argument(
-            "A text; a file (.jsonl, .csv and .tsv hold several queries, others one document); - for a document on "
-            "stdin; or the name of a split."
+            "A text; a file of queries (.jsonl, .csv, .tsv) or with one document; - for standard input; or a split."
         ),
     ],
-    model: Annotated[Path | None, option("Folder of a trained ranker, made by haybale train.", RANKING)] = None,
+    model: Annotated[
+        Path | None, option("The folder of a trained ranker, written by haybale train. Default: use --ranker.", RANKING)
+    ] = None,
     ranker: Annotated[
         str | None,
-        option(f"Name or YAML file of another ranker; default: {DEFAULT}, which needs no training.", RANKING),
+        option(f"The ranker: a name, or a YAML or JSON file. Default: {DEFAULT}, which needs no training.", RANKING),
     ] = None,
     set_values: options.SetValues = None,
     adapt: Annotated[
-        bool,
-        option("Adapt learned weights to these queries, by an estimate of how many are new.", RANKING, "--adapt"),
+        bool, option("Adapt learned weights to the estimated share of unseen queries.", RANKING, "--adapt")
     ] = False,
     k: Annotated[
-        int | None, option("Documents for each query; default: 10 shown, 1000 written.", RANKING, "--k", min=1)
+        int | None,
+        option("The number of documents for each query. Default: print 10, write 1000.", RANKING, "--k", min=1),
     ] = None,
-    within: Annotated[Path | None, option("Find only the documents of this file, with an id a line.", RANKING)] = None,
+    within: Annotated[
+        Path | None, option("Search only the documents whose ids are the lines of this file. Default: all.", RANKING)
+    ] = None,
     paragraphs: Annotated[
         str | None,
-        option("How to split a document: blank-lines (the default), lines, numbered, sentences or headings.", TEXTS),
+        option(
+            "How to split a query document: blank-lines, lines, numbered, sentences or headings. Default: blank-lines.",
+            TEXTS,
+        ),
     ] = None,
-    explain: Annotated[bool, option("Explain the score of each document.", RESULTS, "--explain")] = False,
+    explain: Annotated[bool, option("Explain the score of each printed document.", RESULTS, "--explain")] = False,
     heatmap: Annotated[
-        Path | None, option("Draw PARM's pairs of paragraphs for the first document: svg, png or pdf.", RESULTS)
+        Path | None,
+        option("Draw the matching paragraphs of PARM for the first document: an .svg, .png or .pdf file.", RESULTS),
     ] = None,
     out: Annotated[
-        Path | None, option("Write the whole ranking: .trec, .jsonl (with explanations), else a table.", RESULTS)
+        Path | None,
+        option(
+            "Write the ranking: .trec, .trec.gz, .jsonl (with explanations), or else a tab-separated table.", RESULTS
+        ),
     ] = None,
     device: options.Device = None,
 ) -> None:
-    """Rank an engine's documents for queries, and explain the ranking."""
+    """Rank the documents of an engine for queries, and explain the ranking."""
     from haybale.collections.queries import queries_argument, queries_from
     from haybale.drawing import check_figure
     from haybale.folders import check_file, write_or_rescue
@@ -72,7 +82,7 @@ def rank(
     from haybale.text_files import read_lines
 
     if model is not None and (ranker is not None or set_values):
-        raise InputError("a model ranks as it was trained: leave out --ranker and --set")
+        raise InputError("--ranker and --set cannot change a trained ranker; omit them or --model")
     untrained = None if model is not None else parse_ranker(ranker or DEFAULT, set_values)
     for path in filter(None, (out, heatmap)):
         check_file(path)
@@ -86,14 +96,15 @@ def rank(
         check_trec([*asked.ids.to_pylist(), *(opened.collection.doc_ids.to_pylist() if limits is None else limits)])
     chosen = untrained or haybale.load(str(model), opened)
     if adapt and not isinstance(chosen, haybale.Learned):
-        raise InputError(f"--adapt chooses learned weights, which {chosen} does not have")
-    if heatmap is not None and not any(each.name == "parm" for each in _all(chosen)):
-        raise InputError(f"--heatmap draws the paragraphs of PARM, which is not in {chosen}")
+        raise InputError(f"--adapt needs a ranker with learned weights, such as learned(bm25,svr), found {chosen}")
+    if heatmap is not None and not any(each.name == "parm" for each in _with_nested(chosen)):
+        raise InputError(f"--heatmap needs a ranker with PARM, such as parm-vrrf, found {chosen}")
     if untrained is not None:
         chosen = _fitted(untrained, opened)
     if adapt and isinstance(chosen, haybale.Learned):
         chosen = chosen.adapted(asked)
-        say(f"{chosen.fit_report_['queries expected to be new']:.0%} of the queries are expected to be new: {chosen}")
+        share = chosen.fit_report_["queries expected to be new"]
+        say(f"{share:.0%} of the queries are expected to have unseen relevant documents; the ranker is now {chosen}")
     runs: list[Run] = []
     reasons: dict[tuple[str, str], Explanation] = {}
     for batch in chosen.batches(asked, within=limits):
@@ -116,7 +127,7 @@ def rank(
 
 
 def _explained(ranker: Ranker, batch: QueryBatch, row: int, doc_ids: list[str]) -> list[Explanation]:
-    """Return the explanations of documents that one query of a batch finds."""
+    """Return the explanations of documents for one query of a batch."""
     import numpy as np
 
     if not doc_ids:
@@ -126,36 +137,32 @@ def _explained(ranker: Ranker, batch: QueryBatch, row: int, doc_ids: list[str]) 
 
 
 def _fitted(ranker: Ranker, engine: Engine) -> Ranker:
-    """Return a ranker fitted on an engine, with a note if it has to be trained."""
+    """Fit a ranker on an engine, and print a note if that includes training."""
     from haybale.timing import record_timings
 
     if not ranker.needs_training:
         return ranker.fit(engine)
-    say(f"{ranker} is trained first; haybale train would keep it")
+    say(f"{ranker} is trained first. To keep the trained ranker, use haybale train.")
     with record_timings(reporter()):
         return ranker.fit(engine)
 
 
-def _all(ranker: Ranker) -> Iterator[Ranker]:
-    """Yield a ranker and all rankers within."""
+def _with_nested(ranker: Ranker) -> Iterator[Ranker]:
+    """Yield a ranker and the rankers inside it."""
     yield ranker
     for inner in ranker.nested():
-        yield from _all(inner)
+        yield from _with_nested(inner)
 
 
 def _lines(
-    collection: Collection,
-    query_id: str,
-    text: str,
-    ranked: Sequence[tuple[str, float]],
-    reasons: list[Explanation],
+    collection: Collection, query_id: str, text: str, ranked: Sequence[tuple[str, float]], reasons: list[Explanation]
 ) -> Iterator[str]:
-    """Yield the lines of a query: for each document its rank, id, score, title or beginning, and explanation."""
+    """Yield the printed lines of a query: rank, id, score, beginning and explanation of each document."""
     from haybale.rankers.explanation import shortened
 
     yield f"{query_id}: {shortened(text, WIDTH)}"
     if not ranked:
-        yield "      nothing was found"
+        yield "      no document was found"
     doc_ids = [doc_id for doc_id, _ in ranked]
     width = max(map(len, doc_ids), default=0)
     for place, ((doc_id, score), beginning) in enumerate(zip(ranked, _beginnings(collection, doc_ids), strict=True), 1):
@@ -166,7 +173,7 @@ def _lines(
 
 
 def _beginnings(collection: Collection, doc_ids: list[str]) -> Iterator[str]:
-    """Yield the title of each document, or the beginning of its first passage if it has no title."""
+    """Yield the title of each document, or the beginning of its first passage if it has none."""
     from haybale.rankers.explanation import shortened
 
     offsets, texts = collection.passages.doc_offsets, collection.passages.texts
@@ -178,7 +185,7 @@ def _beginnings(collection: Collection, doc_ids: list[str]) -> Iterator[str]:
 
 
 def _write(run: Run, collection: Collection, reasons: dict[tuple[str, str], Explanation], name: str, out: Path) -> None:
-    """Write a whole ranking in the format of the file's ending."""
+    """Write a ranking in the format that the ending of the file names."""
     from haybale.evaluation.comparison import file_name
     from haybale.folders import whole_file
 
@@ -200,18 +207,21 @@ def _write(run: Run, collection: Collection, reasons: dict[tuple[str, str], Expl
 
 
 def _draw(reason: Explanation | None, path: Path) -> None:
-    """Draw the heatmap of PARM's explanation, also of a PARM within another ranker."""
+    """Draw the heatmap of an explanation by PARM, which may be inside another ranker's explanation."""
     if reason is None:
-        raise InputError("nothing was found, so there is no heatmap to draw")
-    detail = next(_details(reason), None)
+        raise InputError("--heatmap needs a document, but none was found; change the query")
+    detail = next(_paragraph_explanations(reason), None)
     if detail is None:
-        raise InputError(f"PARM does not have {reason.doc_id!r}, so there is no heatmap to draw")
+        raise InputError(
+            f"--heatmap needs a document that PARM found, unlike {reason.doc_id!r}; use --ranker parm-vrrf"
+        )
     detail.heatmap(path)
 
 
-def _details(reason: Explanation) -> Iterator[ParagraphExplanation]:
+def _paragraph_explanations(reason: Explanation) -> Iterator[ParagraphExplanation]:
+    """Yield the explanations by PARM in an explanation, its own first."""
     if hasattr(reason.detail, "heatmap"):
         yield reason.detail
     for share in reason.shares:
         if share.of is not None:
-            yield from _details(share.of)
+            yield from _paragraph_explanations(share.of)

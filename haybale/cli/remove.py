@@ -12,8 +12,11 @@ from haybale.cli.terminal import show
 
 
 @command(ENGINES)
-def remove(engine: options.EngineFolder, ids: Annotated[list[str], argument("Ids of the documents.")]) -> None:
-    """Remove documents, so that no search finds them. Their texts stay in the folder until it is built anew."""
+def remove(engine: options.EngineFolder, ids: Annotated[list[str], argument("The ids of the documents.")]) -> None:
+    """Remove documents from an engine, so that no search finds them.
+
+    Their texts stay in the folder until the engine is built again.
+    """
     shrunk = haybale.Engine.open(engine)
     shrunk.remove(ids)
     show(f"removed {len(set(ids)):,} documents; {shrunk!r}")

@@ -13,31 +13,33 @@ from haybale.cli.terminal import reporter, say, show
 
 @command(TRIALS)
 def report(
-    runs: Annotated[list[Path], argument("Folders written by compare --out, and TREC run files.")],
-    out: Annotated[Path, option("The HTML file; replaced if it exists.", RESULTS)],
-    title: Annotated[str | None, option("Title of the page.", RESULTS)] = None,
+    runs: Annotated[list[Path], argument("Folders written by haybale compare --out, and TREC run files.")],
+    out: Annotated[Path, option("The HTML file. An existing file is replaced.", RESULTS)],
+    title: Annotated[str | None, option("The title of the page. Default: collection and split.", RESULTS)] = None,
     collection: Annotated[
-        str | None,
-        option("The collection that was ranked, or an engine's folder; default: as recorded in the folders.", TEXTS),
+        str | None, option("The collection, or an engine's folder. Default: as recorded in the runs' folders.", TEXTS)
     ] = None,
     layout: options.Layout = None,
     split: Annotated[
-        str | None, option("The split whose queries were ranked; default: as recorded in the folders.", TEXTS)
+        str | None, option("The split whose queries were ranked. Default: as recorded in the runs' folders.", TEXTS)
     ] = None,
     baseline: Annotated[
-        str | None, option("Default: as recorded in the folders, else bm25, else the first run.", RANKING)
+        str | None,
+        option("The ranker to test the others against. Default: as recorded, else bm25, else the first.", RANKING),
     ] = None,
     ranker: Annotated[
-        str | None, option("The ranker whose wins and losses are shown; default: the best one.", RANKING)
+        str | None, option("The ranker whose wins and losses are shown. Default: the best by nDCG@10.", RANKING)
     ] = None,
-    queries: Annotated[int, option("Number of wins and of losses; default: 5.", RANKING, min=0)] = 5,
-    query: Annotated[str | None, option("The query of the heatmap; default: a large win.", RANKING)] = None,
-    picture: Annotated[str, option("tsne (the default), or none, which leaves out the heatmap too.", VECTORS)] = "tsne",
+    queries: Annotated[int, option("The number of wins and of losses. Default: 5.", RANKING, min=0)] = 5,
+    query: Annotated[str | None, option("The id of the query of the heatmap. Default: a large win.", RANKING)] = None,
+    picture: Annotated[
+        str, option("tsne draws a heatmap and a map of the vectors, none neither. Default: tsne.", VECTORS)
+    ] = "tsne",
 ) -> None:
-    """Write one HTML page about runs: table, recall curves, wins and losses with texts, heatmap, picture, seconds."""
+    """Write an HTML page about runs: measures, recall curves, wins and losses with their texts, and pictures."""
     how = locals()
     from haybale.reports import write_report
-    from haybale.reports.study import reading
+    from haybale.reports.study import summarise
 
-    show(reading(write_report(report=reporter(), **how)))
-    say(f"{out}: {out.stat().st_size / 1000:,.0f} kB")
+    show(summarise(write_report(report=reporter(), **how)))
+    say(f"Saved to {out} ({out.stat().st_size / 1000:,.0f} kB). Open it in a browser.")

@@ -1,4 +1,4 @@
-"""Print for the commands: stages on stderr as they end, results on stdout."""
+"""Print the results of commands on stdout, and their progress on stderr."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
 def visible(text: str) -> str:
-    """Return a text with its control characters escaped, so that a terminal obeys none of them.
+    """Return a text with its control characters escaped, so that it cannot control the terminal.
 
     >>> visible("\\x1b[2Jstatute\\u202e")
     '\\\\x1b[2Jstatute\\\\u202e'
@@ -35,22 +35,25 @@ def show(line: str) -> None:
 
 
 def say(line: str) -> None:
-    """Print a line about the work on stderr."""
+    """Print a line about the progress, or an error, on stderr."""
     print(visible(line), file=sys.stderr, flush=True)
 
 
 def reporter() -> Callable[[str, float], None]:
-    """Return a function that prints a line on stderr when a stage ends; again when it has taken another second."""
+    """Return a function that prints a finished stage with its seconds on stderr.
+
+    A stage that runs several times is printed again whenever it has taken another second.
+    """
     from rich.console import Console
 
-    said: dict[str, float] = {}
+    printed: dict[str, float] = {}
     console = Console(stderr=True, highlight=False)
 
     def report(stage: str, seconds: float) -> None:
-        failed = sys.exc_info()[0] is not None  # the error that ended the stage is printed elsewhere
-        if failed or (stage in said and seconds < said[stage] + 1):
+        failed = sys.exc_info()[0] is not None  # the command prints the error that ended the stage
+        if failed or (stage in printed and seconds < printed[stage] + 1):
             return
-        said[stage] = seconds
+        printed[stage] = seconds
         console.print("  [green]✓[/] ", end="")
         console.print(f"{visible(stage)} {seconds:.1f} s", markup=False, soft_wrap=True)
 
@@ -58,7 +61,7 @@ def reporter() -> Callable[[str, float], None]:
 
 
 def console_for_tables() -> Console:
-    """Return a console on stdout that is wide enough for a whole table if it is no terminal."""
+    """Return a console on stdout; if stdout is not a terminal, it is wide enough for a whole table."""
     from rich.console import Console
 
     console = Console(highlight=False)
@@ -67,11 +70,11 @@ def console_for_tables() -> Console:
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """Say, if the user interrupts, that the same command continues the work."""
+    """Print how to continue if the user interrupts the block."""
     try:
         yield
     except KeyboardInterrupt:
-        say("interrupted; what is written is kept, the same command goes on from there")
+        say("haybale: interrupted; run the same command again to continue from here")
         raise SystemExit(130) from None
 
 
@@ -83,12 +86,12 @@ def size_on_disk(folder: Path) -> str:
 
 
 def print_outcome(outcome: Outcome, title: str) -> None:
-    """Print the table of a comparison, and the eight stages that took longest."""
+    """Print the table of a comparison, and the eight stages that took the longest."""
     from haybale.evaluation import print_table
 
     console = console_for_tables()
     console.print()
     print_table(console, outcome.results, title)
     longest = sorted(outcome.seconds.items(), key=lambda item: -item[1])[:8]
-    stages = " · ".join(f"{stage} {seconds:.1f}" for stage, seconds in longest)
-    console.print(f"\nseconds: {visible(stages)}", soft_wrap=True, markup=False)
+    stages = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in longest)
+    console.print(f"\nLongest stages: {visible(stages)}", soft_wrap=True, markup=False)

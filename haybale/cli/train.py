@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import haybale
 from haybale.cli import options
@@ -23,16 +24,18 @@ if TYPE_CHECKING:
 def train(
     engine: options.EngineFolder,
     ranker: Annotated[
-        str,
-        option("Name of the ranker, such as learned, svr or learned(bm25,knn,svr), or a YAML or JSON file.", RANKING),
+        str, option("A name, such as learned, svr or learned(bm25,knn,svr), or a YAML or JSON file.", RANKING)
     ],
-    out: Annotated[Path, option("Folder for the model: new or empty.", RESULTS)],
-    split: options.Split = None,
+    out: Annotated[Path, option("A new or empty folder for the trained ranker.", RESULTS)],
+    split: options.TrainingSplit = None,
     set_values: options.SetValues = None,
+    verbose: Annotated[
+        bool, option("Print all weights and other results of training too.", RESULTS, "--verbose")
+    ] = False,
     device: options.Device = None,
     dask: options.Dask = None,
 ) -> None:
-    """Train a ranker on an engine's judged queries, and save it for rank and compare."""
+    """Train a ranker on the judged queries of an engine, and save it for rank and compare."""
     from haybale.folders import check_output, write_or_rescue
     from haybale.timing import record_timings
 
@@ -43,19 +46,41 @@ def train(
     with nullcontext() if dask is None else haybale.on_cluster(dask), record_timings(reporter()):
         chosen.fit(opened, split)
         write_or_rescue(chosen.save, out)
-    show(f"{chosen}: {time.perf_counter() - start:.1f} s, {size_on_disk(out)} in {out}")
-    for line in _what_was_learned(chosen):
-        show(line)
+    reports = [(each, each.fit_report_) for each in _all(chosen) if each.fit_report_]
+    seconds = f"{time.perf_counter() - start:.1f} s"
+    counts = [report["training queries"] for _, report in reports if "training queries" in report]
+    if counts:
+        show(f"Trained {chosen} on {counts[0]:,} queries of {opened.collection.name} in {seconds}.")
+    else:
+        show(f"Prepared {chosen}, which needs no training, in {seconds}.")
+    weights = next(((each, report["weights"]) for each, report in reports if "weights" in report), None)
+    if weights is not None:
+        show(f"The inputs of {weights[0].name} with the largest weights: {_largest(weights[1], 3)}.")
+    show(f"Saved to {out} ({size_on_disk(out)}).")
+    if verbose:
+        for each, report in reports:
+            show(f"{each}:")
+            for name, value in report.items():
+                show(f"  {name}: {_formatted(value)}")
+    elif reports:
+        show("The option --verbose prints everything that training found.")
+    show(f"Next: haybale rank {shlex.quote(str(engine))} QUERY --model {shlex.quote(str(out))} --explain")
 
 
-def _what_was_learned(ranker: Ranker, indent: str = "  ") -> Iterator[str]:
-    """Yield lines of what fitting found, also by the rankers within; of weights, the three largest."""
-    for name, value in ranker.fit_report_.items():
-        if isinstance(value, dict):
-            largest = sorted(value.items(), key=lambda item: -abs(item[1]))[:3]
-            yield f"{indent}largest {name}: {', '.join(f'{key} {each:.3g}' for key, each in largest)}"
-        else:
-            yield f"{indent}{name}: {value:,.4g}" if isinstance(value, float) else f"{indent}{name}: {value}"
+def _all(ranker: Ranker) -> Iterator[Ranker]:
+    """Yield a fitted ranker and the rankers inside it."""
+    yield ranker
     for inner in ranker.rankers_:
-        below = list(_what_was_learned(inner, f"{indent}  "))
-        yield from [f"{indent}{inner}", *below] if below else []
+        yield from _all(inner)
+
+
+def _formatted(value: Any) -> str:
+    if isinstance(value, dict):
+        return _largest(value)
+    return f"{value:,.4g}" if isinstance(value, float) else str(value)
+
+
+def _largest(weights: dict[str, float], n: int | None = None) -> str:
+    """Return the n weights with the largest magnitudes as a text."""
+    largest = sorted(weights.items(), key=lambda item: -abs(item[1]))[:n]
+    return ", ".join(f"{name} {weight:.3g}" for name, weight in largest)

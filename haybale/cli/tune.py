@@ -15,16 +15,18 @@ from haybale.cli.terminal import reporter, say, show
 @command(TRIALS)
 def tune(
     collection: options.Source,
-    measure: Annotated[str | None, option("The measure to maximise; default: nDCG@10.", RANKING)] = None,
+    measure: Annotated[str | None, option("The measure to maximise. Default: nDCG@10.", RANKING)] = None,
     split: options.Split = None,
-    queries: Annotated[int | None, option("Number of queries, drawn at random; default: all.", TEXTS, min=1)] = None,
+    queries: Annotated[
+        int | None, option("Use this number of queries, drawn at random. Default: all.", TEXTS, min=1)
+    ] = None,
     language: options.Language = None,
     layout: options.Layout = None,
     missing_judgements: options.MissingJudgements = None,
-    out: Annotated[Path | None, option("Write all values to a new JSON file.", RESULTS)] = None,
+    out: Annotated[Path | None, option("Write all values to this new JSON file. Default: print only.", RESULTS)] = None,
     random_state: options.RandomState = None,
 ) -> None:
-    """Tune BM25's k1, b and k3 on judged queries; print the grid, and the options for the other commands."""
+    """Tune the parameters k1, b and k3 of BM25 on judged queries, and print them as options for other commands."""
     import pandas as pd
 
     from haybale.folders import check_file, check_new_file, new_json, write_or_rescue
@@ -43,18 +45,24 @@ def tune(
         values = {"collection": read.name, "tuned": [tuned.to_dict() for tuned in found]}
         write_or_rescue(lambda path: new_json(path, values), out)
     for tuned in found:
-        show(f"BM25 over {tuned.unit}s, {read.name}, {tuned.split}: {tuned.measure} of {tuned.n_queries:,} queries")
-        of_k3 = [(k1, b, value) for k1, b, k3, value in tuned.grid if k3 == tuned.k3]
-        grid = pd.DataFrame(of_k3, columns=["k1", "b", "value"]).pivot(index="k1", columns="b", values="value")
-        pair, others = [tuned.k1, tuned.b], [row for row in tuned.grid if row[2] != tuned.k3]
-        of_others = ", ".join(f"{shown(k3)} {value:.4f}" for *each, k3, value in others if each == pair)
+        k3 = shown(tuned.k3)
+        measured = f"{tuned.measure} of {tuned.n_queries:,} queries"
+        show(f"BM25 over {tuned.unit}s ({read.name}, {tuned.split}): {measured}, with k3 = {k3}")
+        rows = [(k1, b, value) for k1, b, k3, value in tuned.grid if k3 == tuned.k3]
+        grid = pd.DataFrame(rows, columns=["k1", "b", "value"]).pivot(index="k1", columns="b", values="value")
         print(grid.to_string(float_format="{:.4f}".format, na_rep="–"))
-        print(f"with k3 {shown(tuned.k3)}; the best of these with others: {of_others}")
-        best = f"k1 {tuned.k1:g}, b {tuned.b:g}, k3 {shown(tuned.k3)}, {tuned.value:.4f}"
-        folds = ""
+        others = [
+            f"{shown(each)} {value:.4f}"
+            for k1, b, each, value in tuned.grid
+            if (k1, b) == (tuned.k1, tuned.b) and each != tuned.k3
+        ]
+        print(f"Best: k1 = {tuned.k1:g}, b = {tuned.b:g}, k3 = {k3} with {tuned.value:.4f}")
+        print(f"The same k1 and b with other values of k3: {', '.join(others)}")
+        print(f"Default parameters: {tuned.default:.4f}")
         if tuned.gain is not None and tuned.interval is not None:
-            folds = f"; gain by folds {tuned.gain:+.4f} (95 %: {tuned.interval[0]:+.4f} to {tuned.interval[1]:+.4f})"
-        print(f"best: {best}; by default: {tuned.default:.4f}{folds}\n")
-    show("for the other commands: " + " ".join(tuned.options for tuned in found))
+            low, high = tuned.interval
+            print(f"Gain by cross-validation: {tuned.gain:+.4f} (95 % confidence interval {low:+.4f} to {high:+.4f})")
+        print()
+    show("Options for the other commands: " + " ".join(tuned.options for tuned in found))
     if out is not None:
-        say(f"all values are in {out}")
+        say(f"Saved all values to {out}.")

@@ -1,4 +1,4 @@
-"""Values of options that are more than one word: ``--set``, rankers, ``i/n``."""
+"""Parse the values of options: rankers, ``--set name=value``, and parts such as ``2/8``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def parse_ranker(text: str, values: Sequence[str] | None) -> Ranker:
-    """Return a ranker by its name, or by the file that describes it, with the values of ``--set``.
+    """Return the ranker that a name or a YAML or JSON file describes, with the values of ``--set``.
 
     >>> parse_ranker("rrf(bm25,bm25-doc)", ["k1=0.9"])
     RRF(BM25(k1=0.9), BM25(unit='document', k1=0.9))
@@ -27,9 +27,9 @@ def parse_ranker(text: str, values: Sequence[str] | None) -> Ranker:
 
 
 def parse_values(texts: Sequence[str] | None, *, rankers: bool = True) -> dict[str, Any]:
-    """Return the values of ``--set name=value``; a name that comes twice has its last value.
+    """Return the values of ``--set name=value`` by name; of a name that is given twice, the last one.
 
-    ``rankers`` says whether a ranker's name is that ranker, or a string like any other.
+    The name of a ranker is parsed to that ranker if ``rankers`` is true; otherwise it stays a string.
 
     >>> parse_values(["k1=0.9", "strategy=rows", "gamma=[8,2.5]", "match=bm25"], rankers=False)
     {'k1': 0.9, 'strategy': 'rows', 'gamma': (8, 2.5), 'match': 'bm25'}
@@ -40,14 +40,14 @@ def parse_values(texts: Sequence[str] | None, *, rankers: bool = True) -> dict[s
     for text in texts or ():
         name, _, value = text.partition("=")
         if not name.strip() or not value.strip():
-            raise InputError(f"--set takes name=value, found {text!r}")
+            raise InputError(f"--set must be name=value, found {text!r}")
         found = parse_value(value)
         values[name.strip()] = value.strip() if isinstance(found, Ranker) and not rankers else found
     return values
 
 
 def parse_part(name: str, text: str | None, example: str) -> tuple[int, int] | None:
-    """Return the two numbers of ``i/n``, or None if the option was not given.
+    """Return i and n of an option whose value is ``i/n``; None if it was not given.
 
     >>> parse_part("shard", "2/8", "2/8")
     (2, 8)

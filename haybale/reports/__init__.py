@@ -1,4 +1,4 @@
-"""Turn runs into a report: one self-contained HTML page with table, curves, texts and pictures."""
+"""Reports about runs: one self-contained HTML page with measures, curves, texts and pictures."""
 
 from haybale.reports.sources import Source, load
 from haybale.reports.study import Study

@@ -1,4 +1,4 @@
-"""Charts of the page: Matplotlib draws them; they become inline SVG in the page's colours, with titles and links."""
+"""The charts of a report: Matplotlib figures as inline SVG with the colours of the page, tooltips and links."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SOFT, WIN, LOSS = "#777777", "#0072b1", "#d55e01"
-# What is drawn in a colour has that of the style sheet, where it is another by day than by night.
-_NAMES = {"#ffffff": "ground", "#e5e5e5": "rule", SOFT: "soft", WIN: "win", LOSS: "loss"}
-_NAMES |= {colour: f"s{number}" for number, colour in enumerate(COLOURS)}
+# Colours that are replaced by variables of the style sheet, whose values differ in the light and the dark theme.
+_VARIABLES = {"#ffffff": "ground", "#e5e5e5": "rule", SOFT: "soft", WIN: "win", LOSS: "loss"}
+_VARIABLES |= {colour: f"s{number}" for number, colour in enumerate(COLOURS)}
 _SVG, _LINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}href"
-_MOST = 2000  # most cells of a heatmap with a title; those with the largest shares have one
-_POINTS = {"other": ("o", 4, 0.3), "near": ("o", 12, 0.6), "relevant": ("D", 30, 0.9), "query": ("x", 45, 1.0)}
+_MAX_TITLES = 2000  # only this many cells of a heatmap, those with the largest shares, have a tooltip
+_MARKERS = {"other": ("o", 4, 0.3), "near": ("o", 12, 0.6), "relevant": ("D", 30, 0.9), "query": ("x", 45, 1.0)}
 
 
 def recall_chart(curves: Mapping[str, tuple[Sequence[int], Sequence[float]]], label: str) -> Markup:
-    """Draw lines over a logarithmic axis; a click on a name in the legend hides or shows its line."""
+    """Draw recall curves over a logarithmic axis; a click on a name in the legend hides or shows its curve."""
     figure = draw_lines(curves, x_label="documents looked at", y_label="recall", log_x=True)
     titles = {}
     for number, (name, points) in enumerate(curves.items()):
@@ -40,7 +40,7 @@ def recall_chart(curves: Mapping[str, tuple[Sequence[int], Sequence[float]]], la
 
 
 def difference_chart(values: pd.Series, links: Mapping[str, str], label: str) -> Markup:
-    """Draw a bar for each name, in the given order; bars of names in ``links`` are links."""
+    """Draw a bar for each value in the given order; the bars of names in ``links`` are links."""
     figure, axes = _axes(9.5, 2.7)
     shown = [(place, str(name), value) for place, (name, value) in enumerate(values.items()) if value]
     bars = _boxes(
@@ -66,10 +66,10 @@ def share_chart(
     label: str,
     **labels: str,
 ) -> Markup:
-    """Draw shares (n, m) as a heatmap with ``titles`` of cells; the ``strongest`` cells are numbered from 1."""
+    """Draw shares (n, m) as a heatmap with tooltips; the cells in ``strongest`` are numbered from 1."""
     figure = draw_heatmap(shares, rows, columns, value_label="share of the score", **labels)
     axes = figure.axes[0]
-    cells = sorted(titles, key=lambda cell: -shares[cell])[:_MOST]
+    cells = sorted(titles, key=lambda cell: -shares[cell])[:_MAX_TITLES]
     corners = [(column - 0.5, row - 0.5, column + 0.5, row + 0.5) for row, column in cells]
     axes.add_collection(_boxes(corners, gid="cells", facecolors="#ffffff", alpha=0.004))
     sign = {"boxstyle": "circle,pad=0.15", "facecolor": "#ffffff", "edgecolor": "none"}
@@ -84,9 +84,10 @@ def scatter_chart(
     joins: Sequence[tuple[int, int, str]],
     label: str,
 ) -> Markup:
-    """Draw points at ``places`` (n, 2).
+    """Draw points with the coordinates ``places`` (n, 2), and lines between them.
 
-    ``points`` are (row, colour, title) by kind, the last kind on top; ``joins`` are lines, as two rows and a colour.
+    ``points`` has a row, a colour and a tooltip for each point, by kind; the last kind is drawn on top. ``joins`` has
+    two rows and a colour for each line.
     """
     figure, axes = _axes(10, 6.5)
     lines = import_optional("matplotlib.collections", "reports").LineCollection
@@ -95,7 +96,7 @@ def scatter_chart(
     titles = {}
     for kind, each in points.items():
         rows, colours, titles[f"points-{kind}"] = zip(*each, strict=True)
-        marker, size, alpha = _POINTS[kind]
+        marker, size, alpha = _MARKERS[kind]
         how = {"s": size, "marker": marker, "alpha": alpha, "linewidths": 1.5 * (marker == "x")}
         axes.scatter(*places[list(rows)].T, c=colours, gid=f"points-{kind}", **how)
     axes.set_axis_off()
@@ -104,7 +105,7 @@ def scatter_chart(
 
 
 def _axes(width: float, height: float) -> tuple[Figure, Any]:
-    """Return a figure of this size in inches, and its axes without a frame."""
+    """Return a figure of this size in inches and its axes, without a frame."""
     figures = import_optional("matplotlib.figure", "reports")
     figure: Figure = figures.Figure(figsize=(width, height), layout="constrained")
     axes = figure.add_subplot()
@@ -115,7 +116,7 @@ def _axes(width: float, height: float) -> tuple[Figure, Any]:
 
 
 def _boxes(corners: Sequence[tuple[float, float, float, float]], **how: Any) -> Any:
-    """Return rectangles (left, bottom, right, top) as one collection."""
+    """Return rectangles, each (left, bottom, right, top), as one Matplotlib collection."""
     shapes = [[(a, b), (c, b), (c, d), (a, d)] for a, b, c, d in corners]
     return import_optional("matplotlib.collections", "reports").PolyCollection(shapes, linewidths=0, **how)
 
@@ -123,20 +124,26 @@ def _boxes(corners: Sequence[tuple[float, float, float, float]], **how: Any) -> 
 def _inline(figure: Figure, name: str, label: str, titles: Mapping[str, Sequence[str]]) -> Markup:
     """Turn a figure into an SVG element with searchable texts; equal figures give equal strings.
 
-    ``name`` tells its ids from those of other figures; ``label`` is what it says to those who do not see it;
-    ``titles``: by the gid of what is drawn, one for each of its marks. A gid ``series-3`` becomes the class ``series``
-    and ``data-series="3"``.
+    Parameters
+    ----------
+    name : str
+        Makes the ids unique among the figures of the page, and is the class of the element.
+    label : str
+        The description for screen readers.
+    titles : mapping
+        The tooltips of each group's marks, by the gid of the group. A gid ``series-3`` becomes the class ``series`` and
+        the attribute ``data-series="3"``.
     """
     file = io.BytesIO()
     with import_optional("matplotlib", "reports").rc_context({"svg.hashsalt": name, "svg.fonttype": "none"}):
         figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
     root = ElementTree.fromstring(file.getvalue())
-    shapes = {each for defs in root.iter(f"{_SVG}defs") for each in defs.iter()}  # shapes that <use> elements draw
-    for gid, of_marks in titles.items():
+    shapes = {each for defs in root.iter(f"{_SVG}defs") for each in defs.iter()}  # drawn by <use> elements elsewhere
+    for gid, texts in titles.items():
         group = root.find(f".//*[@id='{gid}']")
         drawn = [] if group is None else [each for each in group.iter() if each not in shapes]
         marks = [each for each in drawn if each.tag == f"{_SVG}use"] or [m for m in drawn if m.tag == f"{_SVG}path"]
-        for mark, title in zip(marks, of_marks, strict=False):
+        for mark, title in zip(marks, texts, strict=False):
             ElementTree.SubElement(mark, f"{_SVG}title").text = clean(title)
     used = set(re.findall(r"#([\w-]+)", " ".join(value for each in root.iter() for value in each.attrib.values())))
     for element in root.iter():
@@ -147,7 +154,7 @@ def _inline(figure: Figure, name: str, label: str, titles: Mapping[str, Sequence
             element.set("href", element.attrib.pop(_LINK))
             element.attrib.pop("target", None)
         if "style" in element.attrib:
-            element.set("style", re.sub("#[0-9a-f]{6}", _of_the_page, element.attrib["style"]))
+            element.set("style", re.sub("#[0-9a-f]{6}", _theme_colour, element.attrib["style"]))
         kind, _, number = element.get("id", "").partition("-")
         if element.get("id") not in used:
             element.attrib.pop("id", None)
@@ -158,5 +165,5 @@ def _inline(figure: Figure, name: str, label: str, titles: Mapping[str, Sequence
     return markup
 
 
-def _of_the_page(colour: re.Match[str]) -> str:
-    return f"var(--{_NAMES[colour[0]]})" if colour[0] in _NAMES else colour[0]
+def _theme_colour(colour: re.Match[str]) -> str:
+    return f"var(--{_VARIABLES[colour[0]]})" if colour[0] in _VARIABLES else colour[0]

@@ -1,7 +1,8 @@
-"""Explain why a document was found: PARM's heatmap of one query, and the texts of the pairs with the largest shares.
+"""The section of a report that explains one result by pairs of paragraphs.
 
-Althammer et al., "PARM: A Paragraph Aggregation Retrieval Model for Dense Document-to-Document Retrieval",
-ECIR 2022: VRRF, whose score is a sum over pairs of paragraphs.
+PARM's score by VRRF is a sum over pairs of a query paragraph and a document paragraph (Althammer et al., "PARM: A
+Paragraph Aggregation Retrieval Model for Dense Document-to-Document Retrieval", ECIR 2022). The section has a heatmap
+of the pairs' shares, and the texts of the pairs with the largest shares.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from haybale.reports.study import Study
 from haybale.retrieval import ParagraphExplanation
 from haybale.retrieval.run import DEPTH
 
-PAIRS = 5  # pairs whose texts are shown
-AMONG, TELLING = 10, 12  # one of the 10 largest wins is shown, with about 12 paragraphs
+PAIRS = 5  # the number of pairs whose texts are shown
+WINS, LENGTH = 10, 12  # the default query is the one of the 10 largest wins whose length is closest to 12 paragraphs
 
 
 def paragraphs_section(study: Study, engine: Engine, query: str | None) -> dict[str, Any]:
-    """Explain PARM's best relevant document for ``query``, by default for one of the largest wins."""
-    query = query or _telling_query(study, engine)
+    """Explain the first relevant document that PARM ranks for a query, by default for one of the largest wins."""
+    query = query or _default_query(study, engine)
     texts, kind = _paragraphs(engine, query)
     if not texts:
         return {"absent": f"The query {query} has no text."}
@@ -38,22 +39,21 @@ def paragraphs_section(study: Study, engine: Engine, query: str | None) -> dict[
     best = next((document for document, _ in parm.run(batch, DEPTH)[query] if document in relevant), None)
     if best is None:
         return {
-            "absent": f"None of the relevant documents of the query {query} is among the first {DEPTH:,} that its "
-            "paragraphs found. --query names another one."
+            "absent": f"PARM finds no relevant document of the query {query} among the first {DEPTH:,}. Choose another "
+            "query with --query."
         }
     why = parm.explained(batch, int(engine.collection.document_numbers([best])[0])).detail
     return {"query": query, "kind": kind, **_explained(why, kind)}
 
 
-def _telling_query(study: Study, engine: Engine) -> str:
-    """Choose the query with about a dozen paragraphs from the ten largest wins."""
-    ranked = [str(query) for query in study.differences.index[:AMONG]]
+def _default_query(study: Study, engine: Engine) -> str:
+    ranked = [str(query) for query in study.differences.index[:WINS]]
     lengths = np.array([len(_paragraphs(engine, query)[0]) for query in ranked])
-    return ranked[int(np.abs(np.log(np.maximum(lengths, 1) / TELLING)).argmin())]
+    return ranked[int(np.abs(np.log(np.maximum(lengths, 1) / LENGTH)).argmin())]
 
 
 def _paragraphs(engine: Engine, query: str) -> tuple[list[str], str]:
-    """Return the paragraphs of a query and their kind; a single paragraph is split into sentences."""
+    """Return the parts of a query and their kind: paragraphs, or the sentences of a single paragraph."""
     number = int(engine.collection.query_numbers([query])[0])
     texts = [text for text in engine.collection.queries.paragraphs_of(number) if text.strip()]
     parts = [" ".join(words) for words in sentences(texts[0])] if len(texts) == 1 else []
@@ -61,13 +61,14 @@ def _paragraphs(engine: Engine, query: str) -> tuple[list[str], str]:
 
 
 def _explained(why: ParagraphExplanation, kind: str) -> dict[str, Any]:
+    """Return the content of the section."""
     names = [passage.removeprefix(f"{why.doc_id}:") for passage in why.passage_ids]
 
     def amount(share: float) -> str:
-        """Format a share, as a percentage if shares are parts of the score."""
+        """Format a share, as a percentage if all shares are positive parts of the score."""
         return f"{100 * share / why.score:.1f} %" if why.in_percent and why.score else f"{share:+.4f}"
 
-    shares = np.maximum(why.share, 0)  # negative shares are not shown
+    shares = np.maximum(why.share, 0)  # the heatmap shows no negative shares
     titles = {}
     for row, column in np.argwhere(shares > 0).tolist():
         rank = int(why.ranks[row, column])

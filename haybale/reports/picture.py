@@ -1,4 +1,4 @@
-"""Draw queries among passages, like figure 1a of Bönisch & Mehler 2024.
+"""The section of a report that maps queries and passages to a plane, like figure 1a of Bönisch & Mehler 2024.
 
 Bönisch & Mehler, "Finding Needles in Emb(a)dding Haystacks: Legal Document Retrieval via Bagging and SVR Ensembles",
 2024; van der Maaten & Hinton, "Visualizing Data using t-SNE", JMLR 9, 2008.
@@ -24,10 +24,10 @@ from haybale.timing import timed
 from haybale.vectors import Matrix
 
 QUERIES, NEIGHBOURS, OTHERS = 40, 20, 600
-OPEN = 3  # most relevant documents of a query
-HIGHLIGHTED = 6  # queries in colour
-FEWEST = 10  # fewest points of a picture
-REDUCED = 50  # dimensions before t-SNE, as by van der Maaten & Hinton
+RELEVANT = 3  # the largest number of relevant documents of a query
+HIGHLIGHTED = 6  # coloured queries
+MIN_POINTS = 10
+REDUCED = 50  # dimensions before t-SNE, as van der Maaten & Hinton recommend
 
 
 def picture_section(study: Study, engine: Engine) -> dict[str, Any]:
@@ -37,28 +37,28 @@ def picture_section(study: Study, engine: Engine) -> dict[str, Any]:
     queries = [ids[i] for i in sorted(rng.choice(len(ids), size=min(QUERIES, len(ids)), replace=False).tolist())]
     numbers = engine.collection.query_numbers(queries)
     index = engine.passages
-    asked = encode_queries(engine.encoder, engine.collection.queries.texts(numbers))
+    query_vectors = encode_queries(engine.encoder, engine.collection.queries.texts(numbers))
     own = engine.collection.queries.own[numbers]
-    hits = index.search(asked, min(NEIGHBOURS, len(index)), exclude=own).to_numpy()
+    hits = index.search(query_vectors, min(NEIGHBOURS, len(index)), exclude=own).to_numpy()
     near = [row[row != NO_PASSAGE] for row in hits.passages]
-    best = [_best_passages(study, engine, query, asked[i : i + 1]) for i, query in enumerate(queries)]
+    best = [_best_passages(study, engine, query, query_vectors[i : i + 1]) for i, query in enumerate(queries)]
     relevant = [passages for passages, _ in best]
     others = rng.choice(len(index), size=min(OTHERS, len(index)), replace=False)
     passages: Ints = np.unique(np.concatenate([others, *near, *relevant]).astype(np.int64))
-    n = len(passages)  # the rows of passages; the rows of queries follow
-    if n + len(queries) < FEWEST:
-        return {"absent": f"The collection has too few passages; a picture needs {FEWEST} points."}
+    n = len(passages)  # in the picture, row n and the following ones are queries
+    if n + len(queries) < MIN_POINTS:
+        return {"absent": f"The collection has too few passages. The picture needs {MIN_POINTS} points."}
     with timed("t-SNE"):
-        places = _in_plane(index.vectors[passages], asked)
-    # Coloured queries, from the nearest to a relevant passage to the farthest.
+        places = _project(index.vectors[passages], query_vectors)
+    # Colour queries at equal steps of their similarity to their nearest relevant passage.
     order = sorted((i for i in range(len(queries)) if len(relevant[i])), key=lambda i: (-best[i][1], queries[i]))
     spread: Any = np.unique(np.linspace(0, len(order) - 1, HIGHLIGHTED).round().astype(int)) if order else []
     colours = {order[place]: COLOURS[number] for number, place in enumerate(spread)}
     rows_near, rows_relevant = ([np.searchsorted(passages, part) for part in parts] for parts in (near, relevant))
-    drawn = [*(i for i in range(len(queries)) if i not in colours), *colours]  # coloured queries are drawn last
-    look = dict.fromkeys(range(n), ("other", SOFT))  # a passage of several kinds gets the last one
-    rows_asked = np.arange(n, len(places))[:, None]
-    for kind, parts in (("near", rows_near), ("relevant", rows_relevant), ("query", rows_asked)):
+    drawn = [*(i for i in range(len(queries)) if i not in colours), *colours]  # draw the coloured queries last
+    look = dict.fromkeys(range(n), ("other", SOFT))  # later kinds overwrite earlier ones
+    rows_of_queries = np.arange(n, len(places))[:, None]
+    for kind, parts in (("near", rows_near), ("relevant", rows_relevant), ("query", rows_of_queries)):
         for i in drawn:
             look |= dict.fromkeys(parts[i].tolist(), (kind, colours.get(i, SOFT)))
     names = index.passage_ids.take(passages).to_pylist()
@@ -79,7 +79,7 @@ def picture_section(study: Study, engine: Engine) -> dict[str, Any]:
 
 
 def _best_passages(study: Study, engine: Engine, query: str, vector: Matrix) -> tuple[Ints, float]:
-    """Return the nearest passage of each of the three nearest relevant documents, and the similarity of the first."""
+    """Return the nearest passages of the three nearest relevant documents, and the similarity of the first one."""
     offsets = engine.passages.doc_offsets
     found: list[tuple[float, int]] = []
     for document in engine.collection.document_numbers(study.relevant[query]).tolist():
@@ -87,11 +87,11 @@ def _best_passages(study: Study, engine: Engine, query: str, vector: Matrix) -> 
             products = np.asarray(engine.passages.similarities(vector, document))[0]
             found.append((-float(products.max()), int(offsets[document] + products.argmax())))
     found.sort()
-    return np.array([passage for _, passage in found[:OPEN]], dtype=np.int64), -found[0][0] if found else 0.0
+    return np.array([passage for _, passage in found[:RELEVANT]], dtype=np.int64), -found[0][0] if found else 0.0
 
 
-def _in_plane(passages: Matrix, queries: Matrix) -> NDArray[np.float64]:
-    """Return (n, 2) places of vectors, dense or CSR, by t-SNE of their first 50 dimensions."""
+def _project(passages: Matrix, queries: Matrix) -> NDArray[np.float64]:
+    """Map vectors, dense or CSR, to the plane (n, 2) by t-SNE of their first 50 principal components."""
     reduce: Any = TruncatedSVD if sparse.issparse(passages) else PCA
     vectors: Any = (sparse.vstack if sparse.issparse(passages) else np.concatenate)([passages, queries])
     n, d = vectors.shape

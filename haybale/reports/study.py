@@ -1,4 +1,4 @@
-"""The content of a report: the runs on a split, their measures, and two rankers compared query by query."""
+"""The data of a report: the runs on a split, their measures, and two rankers compared query by query."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ MEASURE = "nDCG@10"  # orders rankers and compares queries
 
 @dataclass(frozen=True)
 class Study:
-    """Runs on one split and their measures; ``ranker`` is compared with the baseline, None if there is only one run."""
+    """Runs on one split with their measures.
+
+    ``ranker`` is compared with the baseline query by query; it is None if there is only one run.
+    """
 
     collection: Collection
     split: str
@@ -37,34 +40,34 @@ class Study:
 
     @cached_property
     def relevant(self) -> dict[str, list[str]]:
-        """Return the relevant documents of each measured query, in the order of the judgements."""
+        """The relevant documents of each measured query, in the order of the judgements."""
         return {str(query): list(documents) for query, documents in self.qrels.groupby("query_id")["doc_id"]}
 
     @cached_property
     def differences(self) -> pd.Series:
-        """Return the ranker's nDCG@10 minus the baseline's by query, the largest first, equal ones by id."""
+        """The ranker's nDCG@10 minus the baseline's by query, in descending order and then by id."""
         names = (self.ranker or self.baseline, self.baseline)
         ours, theirs = (self.results.values[name][MEASURE].sort_index() for name in names)
         return (ours - theirs).sort_values(ascending=False, kind="stable")
 
     @property
     def counts(self) -> tuple[int, int, int]:
-        """Return the numbers of wins, ties and losses of the ranker."""
+        """The numbers of queries on which the ranker wins, ties and loses."""
         d = self.differences
         return int((d > 0).sum()), int((d == 0).sum()), int((d < 0).sum())
 
     def wins(self, n: int) -> list[str]:
-        """Return the queries of the n largest wins, largest first."""
+        """Return the queries with the n largest wins, largest first."""
         return list(self.differences[self.differences > 0].index[:n])
 
     def losses(self, n: int) -> list[str]:
-        """Return the queries of the n largest losses, largest first."""
+        """Return the queries with the n largest losses, largest first."""
         losses = self.differences[self.differences < 0].sort_index()
         return list(losses.sort_values(kind="stable").index[:n])
 
     @cached_property
     def answered(self) -> dict[str, set[str]]:
-        """Return the queries with at least one ranked document, by run."""
+        """The queries with at least one ranked document, by run."""
         return {name: set(run.to_frame()["query_id"]) for name, run in self.runs.items()}
 
     def ranking(self, name: str, query: str) -> list[str]:
@@ -72,7 +75,7 @@ class Study:
         return [document for document, _ in self.runs[name][query]] if query in self.answered[name] else []
 
     def ranks(self, query: str) -> list[tuple[str, dict[str, int | None]]]:
-        """Return the query's relevant documents with their ranks in the two runs, sorted by the ranker's."""
+        """Return the relevant documents of a query with their ranks in both runs, sorted by the rank of the ranker."""
         names = (self.ranker or self.baseline, self.baseline)
         places = {name: {each: rank for rank, each in enumerate(self.ranking(name, query), 1)} for name in names}
         first = places[names[0]]
@@ -83,7 +86,7 @@ class Study:
         return self.collection.queries.texts(self.collection.query_numbers([query]))[0]
 
     def document(self, document: str) -> tuple[str, str]:
-        """Return the title, empty if it equals the id, and the beginning of the text."""
+        """Return the title (empty if it equals the id) and the beginning of the text."""
         number = int(self.collection.document_numbers([document])[0])
         start, end = self.collection.passages.doc_offsets[number : number + 2]
         title = str(self.collection.doc_titles[number].as_py() or "")
@@ -94,7 +97,14 @@ class Study:
 def study(
     sources: Sequence[Source], collection: Collection, split: str, baseline: str | None, ranker: str | None
 ) -> Study:
-    """Measure all runs; raise for unknown names, runs of other queries or documents, and no relevant document."""
+    """Measure all runs on a split.
+
+    Raises
+    ------
+    InputError
+        For an unknown split, baseline or ranker, runs with other queries or documents, and a split without a relevant
+        document.
+    """
     runs = named_runs(sources)
     for name, kind in ((baseline, "baseline"), (ranker, "ranker")):
         if name is not None and name not in runs:
@@ -104,16 +114,18 @@ def study(
     for name, run in runs.items():
         for query in run.query_ids:
             if query not in queries:
-                raise InputError(f"run {name!r}: query {query!r} is not in the split {split!r} of {collection.name}")
+                raise InputError(
+                    f"run {name!r}: query {query!r} is not in the split {split!r} of {collection.name}; give --split"
+                )
         for document in run.to_frame()["doc_id"].unique():
             if document not in documents:
-                raise InputError(f"run {name!r}: document {document!r} is not in {collection.name}")
-    if baseline is None:  # the baseline of the settings, bm25, or the first run
+                raise InputError(f"run {name!r}: document {document!r} is not in {collection.name}; give --collection")
+    if baseline is None:  # the recorded baseline, bm25, or the first run
         wanted = [*(source.settings.get("baseline") for source in sources), "bm25"]
         known = [full for name in wanted for full in runs if name and (full == name or full.endswith(f"/{name}"))]
         baseline = [*known, *runs][0]
     if ranker == baseline:
-        raise InputError(f"the ranker {ranker!r} is the baseline; there is nothing to compare")
+        raise InputError(f"the ranker must differ from the baseline, found {ranker!r} for both")
     judged = collection.qrels_frame(split)
     table = results({name: evaluate(run, judged) for name, run in runs.items()}, baseline)
     qrels = judged[judged["relevance"] > 0].drop_duplicates(["query_id", "doc_id"])
@@ -122,13 +134,13 @@ def study(
     return Study(collection, split, qrels, runs, table, ranker or best, sources)
 
 
-def reading(about: Study) -> str:
-    """Summarise the table in one or two sentences."""
+def summarise(about: Study) -> str:
+    """Summarise the results in one or two sentences."""
     table, baseline = about.results, about.baseline
     means = {name: averages(values)[MEASURE] for name, values in table.values.items()}
     theirs = f"{means[baseline]:.3f}"
     if not table.comparisons:
-        return f"{baseline} has {MEASURE} {theirs} over {table.n_queries:,} queries."
+        return f"The {MEASURE} of {baseline} is {theirs}, the mean over {table.n_queries:,} queries."
     best = max(table.comparisons, key=lambda name: means[name])
     compared = table.comparisons[best][MEASURE]
     tests = {"t-test": compared.p_t, "randomisation test": compared.p_randomization}
@@ -138,9 +150,10 @@ def reading(about: Study) -> str:
     ours = f"{means[best]:.3f}"
     if compared.difference <= 0:
         return (
-            f"No ranker is above the baseline {baseline}, whose {MEASURE} is {theirs}. "
-            f"The next is {best} with {ours} ({sure})."
+            f"No ranker is better than the baseline {baseline}, whose {MEASURE} is {theirs}. "
+            f"The next best is {best} with {ours} ({sure})."
         )
-    gain = f", {100 * compared.difference / means[baseline]:.0f} % more" if means[baseline] else ""
-    why = "more than chance explains" if p < 0.05 else "which may be chance"
-    return f"{best} is best: its {MEASURE} is {ours}, where the baseline {baseline} has {theirs}{gain} ({sure}: {why})."
+    gain = f", an increase of {100 * compared.difference / means[baseline]:.0f} %" if means[baseline] else ""
+    why = "significant" if p < 0.05 else "not significant"
+    both = f"Its {MEASURE} is {ours}, that of the baseline {baseline} is {theirs}{gain}"
+    return f"The best ranker is {best}. {both} ({sure}: {why})."

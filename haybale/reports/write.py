@@ -1,7 +1,7 @@
-"""Write a report: read, check and measure everything first, then write the page to a temporary file and rename it.
+"""Write a report as one HTML file with its style sheet and script inside.
 
-The page is one HTML file with its style and script inside. A content security policy forbids what it does not need:
-other scripts than its own, which it names by hash, and anything from a network.
+The content security policy of the page allows its own script, which it names by hash, and forbids all others and all
+network access.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from haybale.parameters import FROM_0, check_parameters, one_of
 from haybale.reports.charts import difference_chart, recall_chart
 from haybale.reports.paragraphs import paragraphs_section
 from haybale.reports.picture import picture_section
-from haybale.reports.sources import described, engine_for, find_split, load, open_for
-from haybale.reports.study import MEASURE, Study, reading, study
+from haybale.reports.sources import describe_vectors, engine_for, find_split, load, open_for
+from haybale.reports.study import MEASURE, Study, study, summarise
 from haybale.timing import record_timings, timed
 
 _CONSTRAINTS = {"queries": FROM_0, "picture": one_of(["tsne", "none"]), "report": [callable, None]}
@@ -49,42 +49,51 @@ def write_report(
     title: str | None = None,
     report: Callable[[str, float], None] | None = None,
 ) -> Study:
-    """Write one self-contained HTML page about runs; an existing page is replaced at the very end.
+    """Write one self-contained HTML page about runs.
+
+    Everything is read, checked and measured first; the page is written at the end, so an error leaves no partial page.
 
     Parameters
     ----------
     runs : sequence of Path or str
-        Folders of ``haybale compare --out``, and TREC run files.
+        Folders written by ``haybale compare --out``, and TREC run files.
     out : Path or str
-        The HTML file; replaced if it exists.
+        The HTML file. An existing file is replaced.
     collection : Collection, Engine, str or Path, optional
-        The collection of the runs; a path may be an engine's folder. By default, the folders name it.
-    layout, split, baseline : str, optional
-        By default, the folders name them.
+        The collection of the runs, or an engine of it; a path may be the folder of either. The default is the one that
+        the folders record.
+    layout : str, optional
+        The layout of the collection's folder. The default is the recorded one, or else it is recognised.
+    split : str, optional
+        The split whose queries were ranked. The default is the recorded one, or else the only one.
+    baseline : str, optional
+        The ranker that the others are tested against. The default is the recorded one, or else bm25, or the first run.
     ranker : str, optional
-        The ranker whose wins and losses are shown. The default is the best by nDCG@10 other than the baseline.
+        The ranker whose wins and losses are shown. The default is the one with the best nDCG@10 besides the baseline.
     queries : int, default 5
-        Number of wins, and of losses, that are shown.
+        The number of wins, and of losses, that are shown.
     query : str, optional
-        The query of the heatmap. The default is one of the largest wins.
+        The id of the query of the heatmap. The default is one of the largest wins.
     picture : {"tsne", "none"}, default "tsne"
-        Whether heatmap and picture are drawn, with the vectors of the engine, of the folders' settings, or TF-IDF.
+        Whether to draw the heatmap and a t-SNE map of queries and passages. They use the vectors of the engine, of the
+        recorded settings, or TF-IDF; ``"none"`` leaves both out and is faster.
     title : str, optional
+        The title of the page. The default is the names of the collection and the split.
     report : callable, optional
         Called with ``(stage, seconds)`` at the end of each stage.
 
     Raises
     ------
     InputError
-        For a path without runs, runs of other queries or documents than the split's, and unknown names.
+        For a path without runs, runs with queries or documents that the split does not have, and unknown names.
     """
     out = Path(out)
     check_file(out)
     check_parameters("write_report", locals(), _CONSTRAINTS)
     if not runs:
-        raise InputError("no run was given")
+        raise InputError(f"write_report needs at least one run, found runs={list(runs)}")
     with record_timings(report), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing from")  # the browser has glyphs that Matplotlib lacks
+        warnings.filterwarnings("ignore", "Glyph .* missing from")  # the browser draws them
         with timed("read runs"):
             sources = [load(path) for path in runs]
         with timed("read collection"):
@@ -93,15 +102,19 @@ def write_report(
         with timed("evaluate"):
             about = study(sources, whole, find_split(sources, whole, split), baseline, ranker)
         if query is not None and query not in about.relevant:
-            raise InputError(f"the query {query!r} is not one of {whole.name}, {about.split}, with a relevant document")
+            raise InputError(
+                f"the query {query!r} has no relevant document in {whole.name}, {about.split}; choose another query"
+            )
         engine = engine_for(sources, opened) if picture == "tsne" else None
         if engine is not None:
             explained, plane = paragraphs_section(about, engine, query), picture_section(about, engine)
         elif picture == "tsne":
-            explained = plane = {"absent": "The encoder was an object; an engine as --collection would bring it."}
+            explained = plane = {
+                "absent": "The encoder of the comparison is not recorded. Give an engine as --collection."
+            }
         else:
-            explained = plane = {"absent": "Left out; --picture tsne would bring it."}
-        vectors = described(engine) if engine else ""
+            explained = plane = {"absent": "Left out. Use --picture tsne."}
+        vectors = describe_vectors(engine) if engine else ""
         page = _page(_content(about, queries), title=title, explained=explained, plane=plane, vectors=vectors)
         write_or_rescue(lambda path: _write(path, page), out)
     return about
@@ -136,7 +149,7 @@ def _page(content: dict[str, Any], **sections: Any) -> str:
 
 
 def _content(about: Study, n: int) -> dict[str, Any]:
-    """Return the content of the sections about measures and records, with the ``n`` largest wins and losses."""
+    """Return the variables of the template, except the heatmap and the picture; n is the number of wins and losses."""
     table, sources = about.results, about.sources
     columns = columns_of(table)
     curves = recall_curves(about.runs, about.qrels)
@@ -148,26 +161,21 @@ def _content(about: Study, n: int) -> dict[str, Any]:
         for kind in ("seconds", "facts", "environment")
     }
     record["settings"] = [(source.name, source.settings) for source in sources if source.settings]
-    missing = {"seconds": "the seconds of each stage", "facts": "what indexing and training found"}
-    missing["settings"] = "settings and environment"
-    would_bring = {
-        kind: f"A folder written by haybale compare --out would bring {what}."
-        for kind, what in missing.items()
-        if not record[kind]
-    }
+    why = "Not recorded in the runs. Give a folder written by haybale compare --out."
+    absent = {kind: why for kind in ("seconds", "facts", "settings") if not record[kind]}
     if about.ranker is None:
-        would_bring["queries"] = "There is one run only. A second one would bring wins and losses by query."
+        absent["queries"] = "There is only one run. Give a second one to compare them query by query."
     label = f"Differences in {MEASURE} of {table.n_queries} queries, {about.ranker} minus {about.baseline}, sorted"
     return {
         "about": about,
-        "absent": would_bring,
+        "absent": absent,
         "cards": cards,
         "columns": columns,
         "curves": curves,
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
         "difference_chart": about.ranker and difference_chart(about.differences, links, label),
         "flattened": flattened,
-        "lead": reading(about),
+        "lead": summarise(about),
         "legend": legend(table),
         "links": links,
         "measure": MEASURE,
@@ -178,14 +186,14 @@ def _content(about: Study, n: int) -> dict[str, Any]:
 
 
 def flattened(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
-    """Yield names with values as texts; nested values get the names of all levels.
+    """Yield names with formatted values; the name of a nested value has the names of all levels.
 
     >>> list(flattened({"a": {"b": 0.5, "c": [1, 2]}, "d": None, "e": "/home/someone/model", "f": [{"g": 1}]}))
     [('a, b', '0.5'), ('a, c', '1, 2'), ('d', '–'), ('e', 'model'), ('f, 0, g', '1')]
     """
     for key, value in values.items():
         if isinstance(value, list | tuple) and any(isinstance(each, Mapping) for each in value):
-            value = {str(place): each for place, each in enumerate(value)}  # rankers inside a ranker
+            value = {str(place): each for place, each in enumerate(value)}  # such as the rankers inside a ranker
         if isinstance(value, Mapping) and value:
             yield from flattened(value, f"{before}{key}, ")
         else:
@@ -198,5 +206,5 @@ def _text(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(_text, value))
     if isinstance(value, str) and PurePath(value).is_absolute():
-        return PurePath(value).name  # folders of the machine are not shown
+        return PurePath(value).name  # the page does not show folders of the machine
     return f"{value:.6g}" if isinstance(value, float) else str(value)

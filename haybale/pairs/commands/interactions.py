@@ -1,4 +1,4 @@
-"""The command ``haybale interactions``."""
+"""``haybale interactions``."""
 
 from __future__ import annotations
 
@@ -16,22 +16,26 @@ from haybale.errors import InputError
 @command(ENGINES)
 def interactions(
     engine: options.EngineFolder,
-    ranker: Annotated[str, option("A pli ranker, such as pli(bm25-doc,model='bert'), or a YAML file.", RANKING)],
-    out: Annotated[str, option("Folder or fsspec address of the store. The same command resumes it.", RESULTS)],
-    split: Annotated[str, option("Split whose queries are read; default: train.", RANKING)] = "train",
+    ranker: Annotated[
+        str, option("A pli ranker, such as pli(bm25-doc,model='bert'), or a YAML or JSON file.", RANKING)
+    ],
+    out: Annotated[str, option("The store: a folder or an fsspec address; an unfinished one is continued.", RESULTS)],
+    split: Annotated[str, option("The split whose queries are read. Default: train.", RANKING)] = "train",
     set_values: options.SetValues = None,
     dtype: Annotated[
-        str | None, option("Type of the stored values: float16 (the default) or float32.", RESULTS)
+        str | None, option("The type of stored values: float16 or float32. Default: float16.", RESULTS)
     ] = None,
     pairs_per_chunk: Annotated[
-        int | None, option("Pairs of a chunk; an interruption costs at most one chunk; default: 4096.", RESULTS, min=1)
+        int | None, option("The number of pairs in a chunk, the most that is lost. Default: 4096.", RESULTS, min=1)
     ] = None,
-    shard: Annotated[str | None, option("i/n: write every n-th chunk, for one of n machines.", MACHINE)] = None,
+    shard: Annotated[
+        str | None, option("Read part i of n (i/n, such as 2/8) on this machine. Default: everything.", MACHINE)
+    ] = None,
     device: options.Device = None,
 ) -> None:
     """Encode pairs of query and candidate paragraphs into a store, for pli(…,store=FOLDER).
 
-    After an interruption, the same command resumes.
+    After an interruption, the same command continues the work.
     """
     from haybale.rankers import QueryBatch, Training
     from haybale.timing import record_timings
@@ -49,7 +53,7 @@ def interactions(
         how: dict[str, Any] = {"k": chosen.n_documents, "n": chosen.n, "m": chosen.m, "select": chosen.select}
         how |= given(dtype=dtype, pairs_per_chunk=pairs_per_chunk)
         done = haybale.interact(opened, queries, run, pairs, out, shard=part, **how)
-    kept = f", {done.kept:,} were there" if done.kept else ""
+    kept = f", {done.kept:,} were in the store already" if done.kept else ""
     rates = f": {done.rates}" if done.pairs else ""
     say(f"{done.pairs:,} pairs read in {done.seconds:.1f} s{kept}{rates}")
-    show(repr(haybale.InteractionStore(out)) if part is None else f"shard {shard} of {out}")
+    show(repr(haybale.InteractionStore(out)) if part is None else f"Saved shard {shard} of {out}.")
