@@ -224,6 +224,8 @@ class Collection:
         try:
             return self.splits[name]
         except KeyError:
+            if not self.splits:
+                raise InputError(f"{self.name!r} has no queries, so no split {name!r}; add queries with judgements") from None
             raise UnknownNameError(f"split of {self.name}", name, self.splits) from None
 
     def document_texts(self) -> list[str]:

@@ -211,10 +211,12 @@ class Ranker(ABC):
         """
         self.check_params()
         if self.needs_training and qrels is None and queries is None and "train" not in engine.collection.splits:
-            known = ", ".join(engine.collection.splits) or "none"
+            name, splits = engine.collection.name, ", ".join(engine.collection.splits)
+            if not splits:
+                raise InputError(f"{self} needs judged queries, but {name!r} has none; use a ranker such as bm25")
             raise InputError(
-                f"{self} learns from judged queries, and {engine.collection.name} has no split 'train' "
-                f"(splits: {known}); name the split to learn from, or give queries with qrels"
+                f"{self} needs judged queries, but {name!r} has no split 'train'; "
+                f"choose another split ({splits}), or give queries with qrels"
             )
         training = Training.of(engine, queries, qrels)
         if self.needs_training and not any(training.relevant):

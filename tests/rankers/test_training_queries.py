@@ -68,7 +68,7 @@ def test_without_training_queries_no_work_is_done(name: str) -> None:
     builder.add_judgement("test", "q", "d")
     builder.add_judgement("unjudged", "r", "d", 0)
     engine, ranker = Engine(builder.build()), parse(name)
-    for queries, named in [(None, "'train' .*test, unjudged"), ("unjudged", "found none"), ({"q": "dog"}, "qrels=")]:
+    for queries, named in [(None, "'train'.*test, unjudged"), ("unjudged", "found none"), ({"q": "dog"}, "qrels=")]:
         with pytest.raises(InputError, match=named), record_timings(refuse):
             ranker.fit(engine, queries)
     with pytest.raises(UnknownNameError, match=r"'tain'.* test, unjudged"):
