@@ -2,13 +2,13 @@
 (() => {
   const root = document.documentElement;
 
-  // Dark or light: the reader's choice, the address (#dark, #light), else what the system prefers.
+  // The theme: the address (#dark, #light), else the stored choice, else the preference of the system.
   const system = matchMedia("(prefers-color-scheme: dark)");
   const stored = (value) => {
     try {
       if (value) localStorage.setItem("haybale-theme", value);
       return localStorage.getItem("haybale-theme");
-    } catch { return null; }  // a page from a file may have no storage
+    } catch { return null; }  // pages opened from a file may have no storage
   };
   const asked = /^#(dark|light)$/.exec(location.hash);
   const chosen = asked ? asked[1] : stored();
@@ -19,7 +19,7 @@
     stored(root.dataset.theme);
   });
 
-  // Tables whose columns sort: the first click puts the greatest value first, names from a to z.
+  // Sort tables: the first click on a column sorts values in descending order, names and p-values in ascending order.
   for (const table of document.querySelectorAll("table.sortable")) {
     const heads = [...table.tHead.rows[0].cells];
     const body = table.tBodies[0];
@@ -37,14 +37,14 @@
       const rows = [...body.rows].sort((a, b) => {
         if (column === 0) return sign * a.cells[0].textContent.localeCompare(b.cells[0].textContent);
         const [x, y] = [key(a, column), key(b, column)];
-        if (x === null || y === null) return (x === null) - (y === null);  // what has no value comes last
+        if (x === null || y === null) return (x === null) - (y === null);  // rows without a value come last
         return sign * (x - y);
       });
       body.append(...rows);
     }));
   }
 
-  // The legend of the recall chart: a click on a name, or Enter, hides its line and shows it again.
+  // Hide or show a curve of the recall chart by a click on its name in the legend, or by Enter.
   for (const name of document.querySelectorAll("[data-switch]")) {
     const toggle = () => {
       const off = document.querySelector(`[data-series="${name.dataset.switch}"]`).classList.toggle("off");
@@ -56,7 +56,7 @@
     name.addEventListener("keydown", (event) => { if (event.key === "Enter") toggle(); });
   }
 
-  // A link to a folded query unfolds it; paper has all unfolded.
+  // Open the query that a link leads to; open everything for printing.
   const unfold = () => {
     const target = location.hash.length > 1 && document.getElementById(location.hash.slice(1));
     if (target && target.tagName === "DETAILS") { target.open = true; target.scrollIntoView(); }

@@ -67,7 +67,7 @@ def picture_section(study: Study, engine: Engine) -> dict[str, Any]:
     for row in sorted(look, key=lambda row: look[row][1] != SOFT):
         points[look[row][0]].append((row, look[row][1], names[row]))
     joins = [(n + i, row, colours.get(i, SOFT)) for i in drawn for row in rows_relevant[i]]
-    label = f"{len(queries)} queries amid {n} passages, by t-SNE"
+    label = f"{len(queries)} queries among {n} passages, by t-SNE"
     return {
         "chart": scatter_chart(places, {kind: each for kind, each in points.items() if each}, joins, label),
         "n_queries": len(queries),

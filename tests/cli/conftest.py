@@ -1,4 +1,4 @@
-"""Fixtures: a made collection and the engine of it, one for all tests of the command line."""
+"""Fixtures: a small collection in BEIR's layout and an engine of it, shared by all tests of the command line."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from haybale import Engine
 
 @pytest.fixture(scope="session")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a collection in BEIR's layout."""
+    """The folder of the collection."""
     return word_folder(tmp_path_factory.mktemp("cli") / "words")
 
 
 @pytest.fixture(scope="session")
 def built(data: Path) -> Path:
-    """An engine, which no test changes."""
+    """An engine that no test changes."""
     Engine.build(data, data.parent / "engine", language="english").prepare()
     return data.parent / "engine"
 
 
 @pytest.fixture
 def engine(built: Path, tmp_path: Path) -> Path:
-    """A copy to be changed."""
+    """A copy of the engine that the test may change."""
     return Path(shutil.copytree(built, tmp_path / "engine"))
 
 

@@ -1,4 +1,4 @@
-"""``haybale index``, ``add``, ``remove`` and ``train``: an engine's life in a folder, as a user meets it."""
+"""``haybale index``, ``add``, ``remove`` and ``train``."""
 
 from __future__ import annotations
 
@@ -18,16 +18,14 @@ Call = Callable[..., tuple[int, str, str]]
 pytestmark = pytest.mark.filterwarnings("ignore:.* training queries for")
 
 
-def test_index_and_again(data: Path, tmp_path: Path, here: Call) -> None:
-    """The second time opens what is there."""
+def test_indexing_again_opens_the_engine(data: Path, tmp_path: Path) -> None:
     before = {}
     for again in (False, True):
         done = haybale("index", str(data), "--out", str(tmp_path / "e"))
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith("Engine 'words': 30 documents, 75 passages, in ")
-        assert done.stdout.endswith("kB on disk\n")
         assert done.stdout.count("\n") == 1
-        assert "\x1b[" not in done.stdout + done.stderr  # no colours, no bars: this is no terminal
+        assert "\x1b[" not in done.stdout + done.stderr  # no colours, because this is not a terminal
         assert ("index BM25" in done.stderr) != again
         files = {path: path.stat().st_mtime_ns for path in (tmp_path / "e").rglob("*.safetensors")}
         assert not again or files == before
@@ -58,13 +56,13 @@ def test_an_engine_of_a_store(data: Path, tmp_path: Path, here: Call, monkeypatc
     status, _, said = here("index", str(data), "--out", "e", "--store", "store")
     assert status == 0, said
     (tmp_path / "elsewhere").mkdir()
-    monkeypatch.chdir(tmp_path / "elsewhere")  # the store is found from anywhere
+    monkeypatch.chdir(tmp_path / "elsewhere")  # the engine knows the absolute path of the store
     status, _, said = here("rank", "../e", "rare3x", "--ranker", "knn", "--k", "1")
     assert status == 0, said
 
 
-def test_added_documents_are_found_as_if_they_had_been_there(data: Path, tmp_path: Path, here: Call) -> None:
-    """BM25 over what was added equals BM25 over all at once; all forms of files in one addition."""
+def test_adding_documents_equals_indexing_all_at_once(data: Path, tmp_path: Path, here: Call) -> None:
+    """One addition of every kind of file gives the same BM25 scores as one index of all documents."""
     lines = (data / "corpus.jsonl").read_text().splitlines(keepends=True)
     parts = {"first": lines[:20], "folder": lines[20:24]}
     for name, part in parts.items():
@@ -84,7 +82,7 @@ def test_added_documents_are_found_as_if_they_had_been_there(data: Path, tmp_pat
         str(tmp_path / f"{last['_id']}.txt"),
     )  # fmt: skip
     assert status == 0, said
-    assert out.startswith("added 10 documents and 25 passages in ")
+    assert "10 documents and 25 passages" in out
     assert "30 documents, 75 passages" in out
     assert here("index", str(data), "--out", str(tmp_path / "whole"), "--language", "english")[0] == 0
     for name in ("e", "whole"):
@@ -98,25 +96,36 @@ def test_added_documents_are_found_as_if_they_had_been_there(data: Path, tmp_pat
 def test_removed_documents_are_not_found(engine: Path, tmp_path: Path, here: Call) -> None:
     status, out, said = here("remove", str(engine), "d03", "d04")
     assert status == 0, said
-    assert out.startswith("removed 2 documents; Engine 'words': 28 documents, ")
+    assert "28 documents" in out
     run = tmp_path / "run.trec"
     assert here("rank", str(engine), "rare3x common1", "--out", str(run))[0] == 0
     assert not {"d03", "d04"} & set(read_trec_run(run)["doc_id"])
     assert Engine.open(engine).collection.n_documents == 28
 
 
-LEARNED = "learned(bm25,bm25-doc,knn,svr)"
-FAST = ("--set", "n_bags=4", "--set", "n_jobs=1")
+def test_train_prints_a_summary_and_details_on_request(built: Path, tmp_path: Path, here: Call) -> None:
+    ranker, fast = "learned(bm25,bm25-doc,knn,svr)", ("--set", "n_bags=4", "--set", "n_jobs=1")
+    printed = []
+    for name, how in (("m", ()), ("v", ("--verbose",))):
+        command = ("train", str(built), "--ranker", ranker, *fast, "--out", str(tmp_path / name), *how)
+        status, out, said = here(*command)
+        assert status == 0, said
+        assert "fit svr" in said
+        assert f"haybale rank {built}" in out.splitlines()[-1]
+        assert all(part in out for part in ("learned(", "queries of words", str(tmp_path / name)))
+        printed.append(out)
+    summary, details = printed
+    assert len(summary.splitlines()) <= 6
+    assert not any(each in summary for each in ("unseen share", "gamma"))
+    assert all(each in details for each in ("training queries", "unseen share", "bags", "gamma", "weights: "))
 
 
-def test_train_says_what_was_learned(built: Path, tmp_path: Path, here: Call) -> None:
-    status, out, said = here("train", str(built), "--ranker", LEARNED, *FAST, "--out", str(tmp_path / "m"))
-    assert status == 0, said
-    assert out.startswith("learned(")
-    for fact in ("training queries", "bags", "unseen share", "gamma"):
-        assert fact in out
-    assert "fit svr" in said
+def test_train_a_ranker_of_a_file_and_one_without_training(built: Path, tmp_path: Path, here: Call) -> None:
     (tmp_path / "r.yaml").write_text("ranker: learned\nrankers: [bm25, {ranker: bm25-doc, k1: 2}]\nunseen_share: 0.1\n")
-    status, _, said = here("train", str(built), "--ranker", str(tmp_path / "r.yaml"), "--out", str(tmp_path / "y"))
-    assert status == 0, said
-    assert str(load(tmp_path / "y", Engine.open(built))) == "learned(bm25,bm25-doc(k1=2),unseen_share=0.1)"
+    names = {str(tmp_path / "r.yaml"): "learned(bm25,bm25-doc(k1=2),unseen_share=0.1)", "bm25": "bm25"}
+    for number, (ranker, name) in enumerate(names.items()):
+        folder = tmp_path / str(number)
+        status, out, said = here("train", str(built), "--ranker", ranker, "--out", str(folder))
+        assert status == 0, said
+        assert name in out
+        assert str(load(folder, Engine.open(built))) == name

@@ -1,4 +1,4 @@
-"""``haybale fine-tune``: an encoder of an engine's judgements, an engine of it, and a ranker that asks both."""
+"""``haybale fine-tune``, an engine with the fine-tuned encoder, and a ranker that uses both engines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from support.tiny_models import save_bi_encoder
 
 Call = Callable[..., tuple[int, str, str]]
 
-pytestmark = pytest.mark.filterwarnings("default")  # transformers and torch warn about themselves
+pytestmark = pytest.mark.filterwarnings("default")  # transformers and torch give warnings
 
 
 def test_fine_tune_index_train_and_rank(data: Path, built: Path, tmp_path: Path, here: Call) -> None:
@@ -27,8 +27,9 @@ def test_fine_tune_index_train_and_rank(data: Path, built: Path, tmp_path: Path,
     assert status == 0, said
     facts = json.loads((out / "training.json").read_text())
     first, *rows = printed.splitlines()
-    assert first.startswith(f"{out}: {facts['pairs']:,} pairs, ")
-    assert len(rows) == 1 + 3  # before, and twice
+    assert f"{facts['pairs']:,} pairs" in first
+    assert str(out) in first
+    assert len(rows) == 1 + 3  # the head, the values before training, and two evaluations
     assert {"✓ match paragraphs", "✓ train"} <= {
         line.strip().rpartition(" ")[0].rpartition(" ")[0] for line in said.splitlines()
     }
@@ -36,11 +37,11 @@ def test_fine_tune_index_train_and_rank(data: Path, built: Path, tmp_path: Path,
     assert 0 < len({*facts["trained_on"], *facts["selected_on"]}) <= 12
     status, _, said = here(*command)
     assert status == 2
-    assert "exists and is not empty" in said
+    assert str(out) in said
     status, _, said = here("index", str(data), "--encoder", str(out), "--out", str(tmp_path / "trained"))
     assert status == 0, said
     ranker = f"learned(bm25,space(parm-vrrf,engine='{tmp_path / 'trained'}'))"
-    status, printed, said = here("train", str(built), "--ranker", ranker, "--out", str(tmp_path / "model"))
+    status, printed, said = here("train", str(built), "--ranker", ranker, "--out", str(tmp_path / "model"), "--verbose")
     assert status == 0, said
     assert f"queries that its encoder was trained on: {len(facts['trained_on']) + len(facts['selected_on'])}" in printed
     assert f"training queries: {24 - len(facts['trained_on']) - len(facts['selected_on'])}" in printed
@@ -49,12 +50,12 @@ def test_fine_tune_index_train_and_rank(data: Path, built: Path, tmp_path: Path,
     assert "d03" in printed
 
 
-def test_what_is_refused(built: Path, tmp_path: Path, here: Call) -> None:
+def test_bad_options_are_refused(built: Path, tmp_path: Path, here: Call) -> None:
     out = tmp_path / "out"
     for arguments, message in (
-        (("--encoder", "tfidf", "--fold", "2"), "fold must be i/n"),
-        (("--encoder", "tfidf", "--recipe", "large"), "unknown recipe 'large'"),
-        (("--encoder", "tfidf"), "cannot be trained; give a neural one"),
+        (("--encoder", "tfidf", "--fold", "2"), "fold"),
+        (("--encoder", "tfidf", "--recipe", "large"), "'large'"),
+        (("--encoder", "tfidf"), "tfidf"),
     ):
         status, _, said = here("fine-tune", str(built), "--out", str(out), *arguments)
         assert (status, message in said, out.exists()) == (2, True, False), said

@@ -1,4 +1,4 @@
-"""The core on a host that lacks the rest of the base install: it works, and names what is missing when asked for it."""
+"""The core works without the other packages of the base install, and names a missing package when it needs it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-# What such a host does not have. It has numpy, scipy, scikit-learn, pandas, pyarrow, joblib, numba, safetensors,
-# narwhals, rich, fsspec and threadpoolctl.
+# Packages that the core does not need. It needs numpy, scipy, scikit-learn, pandas, pyarrow, joblib, numba,
+# safetensors, narwhals, rich, fsspec and threadpoolctl.
 ABSENT = (
     "bm25s cudf cuml cuvs cupy dask distributed faiss ir_datasets ir_measures jinja2 matplotlib numcodecs polars "
     "pyterrier sentence_transformers Stemmer torch transformers typer zarr"
@@ -63,7 +63,7 @@ ProductKernelSVR().fit_pairs(queries, index.vectors, rows, rows, rows / 5)
 """)
 
 
-def test_what_is_missing_is_named_with_its_pip_line() -> None:
+def test_a_missing_package_is_named_with_the_command_that_installs_it() -> None:
     check("""
 import haybale
 import pandas as pd

@@ -1,4 +1,4 @@
-"""``haybale rank``: an engine's documents for texts, files and splits, with reasons, as a user meets it."""
+"""``haybale rank``: texts, files and splits as queries, explanations, and the files that it writes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def ids_of(run: Run) -> dict[str, list[str]]:
     return {query_id: [doc_id for doc_id, _ in run[query_id]] for query_id in run.query_ids}
 
 
-def test_a_text_in_a_process_of_its_own(built: Path) -> None:
+def test_a_text_as_query(built: Path) -> None:
     done = haybale("rank", str(built), "rare5x common1", "--k", "3")
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
@@ -42,7 +42,7 @@ def test_a_document_is_split_into_paragraphs(built: Path, document: str, tmp_pat
         status, shown, said = here("rank", str(built), document, "--ranker", "parm-rrf", "--out", str(out), *how)
         assert status == 0, said
         assert shown.startswith("case: rare3x and common1 rare4x common2\n")
-        assert shown.count("\n") <= 12  # ten of them are shown
+        assert shown.count("\n") <= 12  # ten documents are printed
         assert ids_of(Run.from_trec(out)) == ids_of(ranker.rank({"case": paragraphs}))
 
 
@@ -67,7 +67,7 @@ def test_stdin_files_and_splits(
     assert "d01" not in [doc_id for doc_id, _ in ranked(str(tmp_path / "q.jsonl"))[1]["a"]]
 
 
-def test_reasons(built: Path, document: str, here: Call) -> None:
+def test_explanations(built: Path, document: str, here: Call) -> None:
     status, shown, said = here("rank", str(built), document, "--explain", "--k", "2")
     assert status == 0, said
     assert re.search(r"^   1  d0[34] ", shown, re.M)
@@ -75,7 +75,7 @@ def test_reasons(built: Path, document: str, here: Call) -> None:
         assert part in shown
 
 
-def test_what_is_written(built: Path, tmp_path: Path, here: Call) -> None:
+def test_output_files(built: Path, tmp_path: Path, here: Call) -> None:
     (tmp_path / "q.tsv").write_text("a\trare1x\nb\trare2x\n")
     expected = parse("bm25").fit(Engine.open(built)).rank(tmp_path / "q.tsv", depth=4)
     for name in ("new/folder/run.trec", "run.trec.gz", "run.jsonl", "run.txt"):
@@ -94,7 +94,7 @@ def test_what_is_written(built: Path, tmp_path: Path, here: Call) -> None:
     assert table[1][4] == "Title 1"
 
 
-def test_within(built: Path, tmp_path: Path, here: Call) -> None:
+def test_within_a_list_of_documents(built: Path, tmp_path: Path, here: Call) -> None:
     (tmp_path / "ids").write_text("d07\n\nd08\n")
     how = ("--within", str(tmp_path / "ids"), "--out", str(tmp_path / "run.trec"), "--explain")
     status, _, said = here("rank", str(built), "rare5x common1 common2", *how)
@@ -103,23 +103,26 @@ def test_within(built: Path, tmp_path: Path, here: Call) -> None:
 
 
 @pytest.mark.parametrize("ranker", ["parm-vrrf", "rrf(bm25,rrf(bm25-doc,parm-rrf))"])
-def test_a_heatmap_also_of_a_parm_within(ranker: str, built: Path, document: str, tmp_path: Path, here: Call) -> None:
+def test_heatmap_of_parm_or_of_a_parm_inside_another_ranker(
+    ranker: str, built: Path, document: str, tmp_path: Path, here: Call
+) -> None:
     picture = tmp_path / "why.svg"
     status, shown, said = here("rank", str(built), document, "--ranker", ranker, "--heatmap", str(picture))
     assert status == 0, said
     assert picture.read_text(encoding="utf-8").lstrip().startswith("<?xml")
-    assert "paragraph 0" not in shown  # reasons were not asked for
+    assert "paragraph 0" not in shown  # without --explain
 
 
 @pytest.mark.filterwarnings("ignore:.* training queries for")
-def test_a_ranker_is_trained_on_the_fly(built: Path, here: Call) -> None:
+def test_a_ranker_that_needs_training_is_trained_first(built: Path, here: Call) -> None:
     status, shown, said = here("rank", str(built), "rare5x common1", "--ranker", "learned(bm25,knn-queries)")
     assert status == 0, said
-    assert said.startswith("learned(bm25,knn-queries) is trained first; haybale train would keep it\n")
+    assert said.startswith("learned(bm25,knn-queries) ")
+    assert "haybale train" in said
     assert re.search(r"^   1  d\d\d ", shown, re.M)
 
 
-def test_weights_for_the_queries_that_are_asked(tmp_path: Path, here: Call) -> None:
+def test_weights_are_adapted_to_the_queries(tmp_path: Path, here: Call) -> None:
     builder = CollectionBuilder("asked", language="none")
     for doc in range(60):
         builder.add_document(f"d{doc:02}", [f"word{doc} common{doc % 9} ask{doc % 5}"])
@@ -133,16 +136,17 @@ def test_weights_for_the_queries_that_are_asked(tmp_path: Path, here: Call) -> N
     status, _, said = here(*asked, "learned(bm25,knn-queries)", "--adapt", "--out", str(tmp_path / "run.trec"))
     assert status == 0, said
     share = adapted.fit_report_["queries expected to be new"]
-    assert f"{share:.0%} of the queries are expected to be new: {adapted}" in said
+    assert f"{share:.0%}" in said
+    assert str(adapted) in said
     assert ids_of(Run.from_trec(tmp_path / "run.trec")) == ids_of(adapted.rank("train"))
     status, _, said = here(*asked, "bm25", "--adapt")
-    assert (status, said) == (2, "haybale: --adapt chooses learned weights, which bm25 does not have\n")
+    assert status == 2
+    assert said.startswith("haybale: --adapt ")
 
 
 @pytest.mark.filterwarnings("default")
-def test_no_document_at_all_is_one_line(built: Path, here: Call) -> None:
-    status, shown, said = here("rank", str(built), "nothing-of-this-is-there", "--ranker", "bm25")
-    assert status == 0
-    assert "nothing was found" in shown
-    assert "1 of 1 queries" in said
-    assert said.count("\n") == 1
+def test_a_query_without_a_matching_document(built: Path, here: Call) -> None:
+    status, shown, said = here("rank", str(built), "unknownword", "--ranker", "bm25")
+    assert (status, said.count("\n")) == (0, 1)
+    assert not re.search(r"^ +1 ", shown, re.M)
+    assert "bm25" in said

@@ -1,4 +1,4 @@
-"""What a command refuses: one line on stderr, exit status 2, nothing on stdout, nothing written."""
+"""Bad input ends a command with one line on stderr and exit status 2; nothing is printed on stdout or written."""
 
 from __future__ import annotations
 
@@ -26,53 +26,54 @@ FILES = {
     "ids": b"d07\nd99\n",
     "full/notes.txt": b"x",
 }
-# E: an engine; DATA: its collection; T: the folder of these files; M: nothing that is there.
+# E: an engine; DATA: its collection; T: the folder of these files; M: a folder that does not exist. Each message must
+# contain the text after the command.
 REFUSED = [
-    ("index nowhere --out M", "nowhere: no such folder"),
+    ("index nowhere --out M", "nowhere"),
     ("index DATA --out T/ids", "Not a directory"),
-    ("index DATA --out T/full", "holds other files (notes.txt); give a new folder"),
-    ("index DATA --out E --language english --encoder lsa", "begun with encoder 'tfidf', now it is 'lsa'"),
-    ("index DATA --out M --pieces 0", "Invalid value for '--pieces'"),
+    ("index DATA --out T/full", "notes.txt"),
+    ("index DATA --out E --language english --encoder lsa", "'lsa'"),
+    ("index DATA --out M --pieces 0", "--pieces"),
     ("index DATA --out M --language latin", "'latin'"),
-    ("index DATA --out M --encoder tfidf(query_prompt=q)", "unknown parameter of tfidf 'query_prompt'"),
-    ("index DATA", "Missing option '--out'"),
+    ("index DATA --out M --encoder tfidf(query_prompt=q)", "query_prompt"),
+    ("index DATA", "--out"),
     ("add E T/new.txt T/d00.txt", "'d00'"),
-    ("add E T/new.txt T/empty.txt", "empty.txt: the text is empty"),
-    ("add E T/new.txt T/twice.jsonl", "twice.jsonl, line 1: duplicate document id 'new'"),
-    ("add E T/odd.csv", "odd.csv: expected a folder, or a file that ends in .jsonl or .txt"),
-    ("add E T/none.txt", "none.txt: no such file or folder"),
-    ("remove E nobody", "unknown document id 'nobody'"),
-    ("train E --ranker learned --out T/full", "full exists and is not empty"),
-    ("train E --ranker learned(bm25 --out M", "cannot be read: '(' was never closed"),
-    ("train E --ranker svr --set n_bags --out M", "--set takes name=value, found 'n_bags'"),
-    ("train E --ranker T/r.yaml --out M", "an object with 'ranker'"),
-    ("rank E T/empty.txt", "empty.txt: the text is empty"),
-    ("rank E T/latin.txt", "latin.txt, line 2: expected UTF-8 text"),
-    ("rank E text --model M", "saved ranker"),
-    ("rank E text --model M --ranker bm25", "leave out --ranker and --set"),
-    ("rank E text --within T/ids", "unknown document id 'd99'"),
-    ("rank E text --within T/empty.txt", "to search within"),
-    ("rank E text --out T", "found a folder"),
-    ("rank E text --heatmap T/x.bmp", ".svg, .png, .pdf"),
-    ("rank E text --ranker bm25 --heatmap T/x.svg", "of PARM, which is not in bm25"),
+    ("add E T/new.txt T/empty.txt", "empty.txt"),
+    ("add E T/new.txt T/twice.jsonl", "twice.jsonl, line 1: "),
+    ("add E T/odd.csv", "odd.csv"),
+    ("add E T/none.txt", "none.txt"),
+    ("remove E nobody", "'nobody'"),
+    ("train E --ranker learned --out T/full", "full"),
+    ("train E --ranker learned(bm25 --out M", "learned(bm25"),
+    ("train E --ranker svr --set n_bags --out M", "'n_bags'"),
+    ("train E --ranker T/r.yaml --out M", "'ranker'"),
+    ("rank E T/empty.txt", "empty.txt"),
+    ("rank E T/latin.txt", "latin.txt, line 2: "),
+    ("rank E text --model M", "/M"),
+    ("rank E text --model M --ranker bm25", "--ranker"),
+    ("rank E text --within T/ids", "'d99'"),
+    ("rank E text --within T/empty.txt", "within"),
+    ("rank E text --out T", "folder"),
+    ("rank E text --heatmap T/x.bmp", ".svg, .png"),
+    ("rank E text --ranker bm25 --heatmap T/x.svg", "found bm25"),
     ("rank E text --device cuda:x", "'cuda:x'"),
     ("index DATA --out M --device cuda:x", "'cuda:x'"),
     ("train E --ranker svr --out M --device cuda:x", "'cuda:x'"),
-    ("compare pydocs --rankers bm26", "unknown ranker 'bm26' (did you mean bm25?)"),
-    ("compare pydocs --set bags=3", "unknown parameter of "),
-    ("compare DATA --split train", "on the same split, "),
-    ("compare DATA --bags 3", "No such option: --bags"),
-    ("compare E --model M", "--model takes NAME=FOLDER of haybale train, found "),
-    ("compare E --encoder lsa", "is an engine, which was built with its settings: leave out --encoder"),
+    ("compare pydocs --rankers bm26", "bm25?"),
+    ("compare pydocs --set bags=3", "bags"),
+    ("compare DATA --split train", "'train'"),
+    ("compare DATA --bags 3", "--bags"),
+    ("compare E --model M", "NAME=FOLDER"),
+    ("compare E --encoder lsa", "--encoder"),
     ("tune DATA --queries 0", "'--queries'"),
-    ("tune DATA --out T/ids", "ids exists already"),
-    ("rank E te\udcffxt", r"te\udcffxt is not UTF-8"),
-    ("compare E --rankers bm25\udcff", r"bm25\udcff is not UTF-8"),
+    ("tune DATA --out T/ids", "ids"),
+    ("rank E te\udcffxt", r"te\udcffxt"),
+    ("compare E --rankers bm25\udcff", r"bm25\udcff"),
     ("train T/none --ranker bm25 --out M", "engine"),
 ]
 
 
-# The same for every command that writes; R: runs.
+# Every command that writes, and places that cannot be written; R: a folder of runs.
 WRITE = (
     "index DATA --out",
     "train E --ranker bm25 --out",
@@ -86,8 +87,8 @@ WRITE = (
 PLACES = {
     "/proc/x.svg": "No such file or directory",
     "T/ids/x.svg": "Not a directory",
-    "T/lost.svg": "lost.svg is a broken link",
-    "T/lost.svg/x.svg": "lost.svg is a broken link",
+    "T/lost.svg": "lost.svg is a link",
+    "T/lost.svg/x.svg": "lost.svg is a link",
     f"T/{'x' * 300}.svg": "File name too long",
     "T/full.svg": "No space left on device",
 }
@@ -104,7 +105,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(("command", "message"), REFUSED, ids=[command for command, _ in REFUSED])
-def test_it_is_one_line(
+def test_bad_input_is_refused_with_one_line(
     command: str, message: str, built: Path, data: Path, files: Path, tmp_path: Path, here: Call
 ) -> None:
     before = sorted(files.rglob("*")), sorted(built.rglob("*"))
@@ -115,16 +116,16 @@ def test_it_is_one_line(
     *done, last = said.splitlines()
     assert last.startswith("haybale: ")
     assert message in last
-    assert all(line.startswith("  ✓ ") for line in done), said  # stages that came to an end before
+    assert all(line.startswith("  ✓ ") for line in done), said  # stages that were finished before
     assert (sorted(files.rglob("*")), sorted(built.rglob("*"))) == before
 
 
 @pytest.mark.parametrize("command", WRITE)
 @pytest.mark.parametrize("place", PLACES, ids=[place[:20] for place in PLACES])
-def test_where_nothing_can_be_written(
+def test_places_that_cannot_be_written_are_refused(
     command: str, place: str, built: Path, data: Path, files: Path, here: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Said before anything is read."""
+    """The place is checked before anything is read."""
     write = Path.write_bytes
 
     def full(path: Path, content: bytes) -> int:
@@ -154,10 +155,10 @@ def test_where_nothing_can_be_written(
     ],
 )
 @pytest.mark.filterwarnings("ignore::haybale.rankers.EmptyRankingWarning")
-def test_what_was_computed_is_not_lost(
+def test_results_that_cannot_be_written_are_saved_elsewhere(
     command: str, name: str, built: Path, data: Path, tmp_path: Path, here: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The place was there before the work, and is not after it."""
+    """The place could be written before the work, but not after it."""
     target, rename = tmp_path / "m", os.replace
     (tmp_path / "tmp").mkdir()
     (tmp_path / "m.trec").write_text("dev0 Q0 d01 1 1.0 x\n")
@@ -176,18 +177,18 @@ def test_what_was_computed_is_not_lost(
     assert status == 2
     last = said.splitlines()[-1]
     assert f"{target}" in last
-    assert "No space left on device; the results are in " in last
+    assert "No space left on device" in last
     [folder] = (tmp_path / "tmp").glob("haybale-*")
     assert str(folder / "m") in last
     assert (folder / name).stat().st_size > 0
-    # There is no room anywhere: what went wrong is said, and nothing is left behind.
+    # If there is no space anywhere, the command fails and leaves nothing behind.
     monkeypatch.setattr(os, "replace", lambda source, to: gone(source, tmp_path / "m"))
     assert here(*arguments)[0] == 2
     assert list((tmp_path / "tmp").iterdir()) == [folder]
 
 
 @pytest.mark.parametrize("bad", ["a b", "", "a\u2003b"])
-def test_ids_that_no_trec_file_can_hold_are_found_before_the_work(bad: str, tmp_path: Path, here: Call) -> None:
+def test_ids_that_a_trec_file_cannot_hold_are_refused_before_the_work(bad: str, tmp_path: Path, here: Call) -> None:
     for doc_id, query_id in ((bad, "q"), ("d", bad)):
         builder = CollectionBuilder("odd", language="english")
         builder.add_document(doc_id, ["one two"] * 2)
@@ -198,13 +199,15 @@ def test_ids_that_no_trec_file_can_hold_are_found_before_the_work(bad: str, tmp_
         for command in (("compare", engine, "--out"), ("rank", engine, "dev", "--out")):
             status, shown, said = here(*command, str(tmp_path / "run.trec"))
             assert (status, shown) == (2, "")
-            assert f"{bad!r} cannot stand in a TREC file" in said
+            assert repr(bad) in said
             assert "✓ index" not in said
 
 
-def test_too_little_memory_is_one_line(built: Path, here: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_memory_is_reported_in_one_line(built: Path, here: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     def small(*_: object, **__: object) -> None:
         raise MemoryError("Unable to allocate 7 TiB")
 
     monkeypatch.setattr(Engine, "open", small)
-    assert here("rank", str(built), "text") == (2, "", "haybale: memory is too small: Unable to allocate 7 TiB\n")
+    status, shown, said = here("rank", str(built), "text")
+    assert (status, shown, said.count("\n")) == (2, "", 1)
+    assert "Unable to allocate 7 TiB" in said

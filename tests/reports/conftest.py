@@ -1,4 +1,4 @@
-"""Fixtures: a small collection, the folder of a comparison on it, and reports of it."""
+"""Fixtures: a small collection, the folder of a comparison on it, and reports about it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def collection() -> Collection:
 
 @pytest.fixture(scope="session")
 def folder(collection: Collection, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of five rankers, on dev."""
+    """A comparison of five rankers on dev."""
     folder = tmp_path_factory.mktemp("runs") / "first"
     compare(collection, RANKERS).write(folder)
     return folder
@@ -30,7 +30,7 @@ def folder(collection: Collection, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture
 def reported(folder: Path, collection: Collection, tmp_path: Path) -> Callable[..., Page]:
-    """The page about runs, by default those of the folder."""
+    """Return the page about some runs, by default those of the folder."""
 
     def report(*runs: Path, **options: object) -> Page:
         options = {"collection": collection} | options

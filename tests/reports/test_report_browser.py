@@ -1,6 +1,6 @@
-"""The report in a real browser: it renders on a phone and on a desk, dark and light, and its script works.
+"""The report in a browser: it renders on small and large screens, in the dark and light theme, and its script works.
 
-A headless Chromium is spoken to over its debugging pipe: no driver and no library.
+The tests control a headless Chromium through its debugging pipe, so they need neither a driver nor a library.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from haybale.evaluation import compare
 from haybale.reports import write_report
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-MISSING = "no Chromium here; apt-get install chromium brings one"
+MISSING = "Chromium is not installed; apt-get install chromium"
 
 
 def find_chromium() -> str | None:
@@ -31,18 +31,18 @@ def find_chromium() -> str | None:
 
 
 class Browser:
-    """One page in one browser process; ``errors`` has what its console said was wrong."""
+    """A browser process with one page; ``errors`` has the errors of its console."""
 
     def __init__(self, folder: Path, timeout: float = 60) -> None:
         self.timeout, self.errors = timeout, []
         self._numbers, self._rest, self._session = itertools.count(1), b"", None
-        to_read, self._write = os.pipe()  # the browser reads what is written here
+        to_read, self._write = os.pipe()  # the browser reads from the other end
         self._read, to_write = os.pipe()
         command = [
             str(find_chromium()), "--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe",
             "--no-first-run", "--disable-background-networking", "--hide-scrollbars", f"--user-data-dir={folder}",
         ]  # fmt: skip
-        # The pipe is file descriptors 3 and 4; sh moves ours there.
+        # The browser expects the pipe at the file descriptors 3 and 4.
         shell = f'exec "$@" 3<&{to_read} 4>&{to_write}'
         self.process = subprocess.Popen(
             ["bash", "-c", shell, "bash", *command],
@@ -70,7 +70,7 @@ class Browser:
                 return answer["result"]
 
     def open(self, address: str, width: int, height: int, scheme: str) -> None:
-        """Load a page as a window or phone of that size shows it; ``scheme`` is ``"light"`` or ``"dark"``."""
+        """Load a page in a window of that size; ``scheme`` is ``"light"`` or ``"dark"``."""
         self.call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
         )
@@ -89,7 +89,7 @@ class Browser:
         )
 
     def run(self, script: str) -> Any:
-        """The value of an expression in the page."""
+        """Return the value of a JavaScript expression in the page."""
         answer = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
@@ -106,9 +106,9 @@ class Browser:
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self._rest:
             ready, _, _ = select.select([self._read], [], [], self.timeout)
-            assert ready, "the browser does not answer"
+            assert ready, "no answer from the browser"
             part = os.read(self._read, 1 << 20)
-            assert part, "the browser is gone"
+            assert part, "the browser has ended"
             self._rest += part
         message, _, self._rest = self._rest.partition(b"\0")
         answer = json.loads(message)
@@ -122,7 +122,7 @@ class Browser:
 pytestmark = pytest.mark.skipif(find_chromium() is None, reason=MISSING)
 
 PHONE, DESK = (390, 844), (1280, 800)
-DARK, LIGHT = "rgb(21, 23, 27)", "rgb(251, 250, 247)"  # the ground of the page
+DARK, LIGHT = "rgb(21, 23, 27)", "rgb(251, 250, 247)"  # background colours of the page
 OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 GROUND = "getComputedStyle(document.body).backgroundColor"
 SEEN = "[...document.querySelectorAll('svg.chart')].filter(each => each.getBoundingClientRect().width > 0).length"
@@ -130,7 +130,7 @@ SEEN = "[...document.querySelectorAll('svg.chart')].filter(each => each.getBound
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Addresses of two pages: an ordinary one and one of hostile texts."""
+    """The addresses of two pages: an ordinary one, and one with hostile texts."""
     folder = tmp_path_factory.mktemp("report")
     addresses = {}
     for name, collection, rankers in (
@@ -154,7 +154,9 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     ("name", "size", "scheme"),
     [("small", PHONE, "light"), ("small", DESK, "dark"), ("hostile", PHONE, "dark"), ("hostile", DESK, "light")],
 )
-def test_it_renders(browser: Browser, pages: dict[str, str], name: str, size: tuple[int, int], scheme: str) -> None:
+def test_the_page_renders(
+    browser: Browser, pages: dict[str, str], name: str, size: tuple[int, int], scheme: str
+) -> None:
     browser.open(pages[name], *size, scheme)
     assert browser.errors == []
     assert browser.run("window.innerWidth") == size[0]
@@ -164,7 +166,7 @@ def test_it_renders(browser: Browser, pages: dict[str, str], name: str, size: tu
     assert browser.run(SEEN) == 4  # recall, differences, heatmap, picture
     assert browser.run("performance.getEntriesByType('resource').length") == 0
     sizes = "[...document.querySelectorAll('svg.chart text')].map(e => e.getBoundingClientRect())"
-    assert browser.run(f"Math.min(...{sizes}.map(box => Math.max(box.width, box.height)))") > 10  # letters one can read
+    assert browser.run(f"Math.min(...{sizes}.map(box => Math.max(box.width, box.height)))") > 10  # pixels
 
 
 def test_the_reader_chooses_dark_or_light(browser: Browser, pages: dict[str, str]) -> None:
@@ -172,7 +174,7 @@ def test_the_reader_chooses_dark_or_light(browser: Browser, pages: dict[str, str
     browser.run("document.getElementById('theme').click()")
     assert browser.run(GROUND) == DARK
     browser.open(pages["small"], *DESK, "light")
-    assert browser.run(GROUND) == DARK  # kept
+    assert browser.run(GROUND) == DARK  # the choice is stored
     browser.run("document.getElementById('theme').click()")
     assert browser.run(GROUND) == LIGHT
     browser.run("localStorage.clear()")
@@ -193,11 +195,11 @@ def test_columns_sort(browser: Browser, pages: dict[str, str]) -> None:
     assert browser.run(values.format(1)) == sorted(found)
     browser.run(click.format(0))
     assert browser.run(names) == sorted(first)
-    browser.run(click.format(7))  # p: the smallest first, the baseline, which has none, last
+    browser.run(click.format(7))  # p-values in ascending order; the baseline has none and comes last
     assert browser.run(names)[-1] == "bm25"
 
 
-def test_legends_hide_lines_and_bars_lead_to_queries(browser: Browser, pages: dict[str, str]) -> None:
+def test_legends_hide_curves_and_bars_link_to_queries(browser: Browser, pages: dict[str, str]) -> None:
     browser.open(pages["small"], *DESK, "light")
     lines = "[...document.querySelectorAll('.recall-chart [data-series]')]"
     shown = f"{lines}.filter(each => getComputedStyle(each).display !== 'none').length"
@@ -213,7 +215,7 @@ def test_legends_hide_lines_and_bars_lead_to_queries(browser: Browser, pages: di
     assert browser.run("document.getElementById('q0').open")
 
 
-def test_paper_has_everything_unfolded_and_light(browser: Browser, pages: dict[str, str]) -> None:
+def test_the_printed_page_is_unfolded_and_light(browser: Browser, pages: dict[str, str]) -> None:
     browser.open(pages["small"], *DESK, "dark")
     assert browser.run("document.querySelectorAll('details[open]').length") == 0
     browser.run("window.dispatchEvent(new Event('beforeprint'))")
