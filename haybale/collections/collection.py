@@ -225,7 +225,9 @@ class Collection:
             return self.splits[name]
         except KeyError:
             if not self.splits:
-                raise InputError(f"{self.name!r} has no queries, so no split {name!r}; add queries with judgements") from None
+                raise InputError(
+                    f"{self.name!r} has no queries, so no split {name!r}; add queries with judgements"
+                ) from None
             raise UnknownNameError(f"split of {self.name}", name, self.splits) from None
 
     def document_texts(self) -> list[str]:
