@@ -73,7 +73,9 @@ class LSAEncoder(LexicalEncoder):
         n_iter: int = 2,
         random_state: int | None = 0,
     ) -> None:
-        super().__init__(language, analyzer, char_ngrams, min_df, sublinear_tf)
+        super().__init__(
+            language=language, analyzer=analyzer, char_ngrams=char_ngrams, min_df=min_df, sublinear_tf=sublinear_tf
+        )
         self.n_components = n_components
         self.max_fit_texts = max_fit_texts
         self.n_iter = n_iter
@@ -83,8 +85,7 @@ class LSAEncoder(LexicalEncoder):
         """Learn terms, weights and projection from texts; an iterator is read once.
 
         The memory needed is that of the sampled texts, their TF-IDF rows, and about three times (texts + terms) × d
-        float32 values. Raise :class:`InputError` if a parameter is out of range, there is no text, or no term occurs in
-        ``min_df`` texts.
+        float32 values. Raise :class:`InputError` if no term occurs in ``min_df`` texts.
         """
         from sklearn.utils.extmath import randomized_svd
 

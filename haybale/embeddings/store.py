@@ -254,9 +254,8 @@ class EmbeddingStore:
         """Return some rows, (len(numbers), d) float32. Only the chunks that contain them are read."""
         numbers = np.asarray(numbers, dtype=np.int64)
         if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(self):
-            raise InputError(
-                f"row numbers must be between 0 and {len(self) - 1}, found {numbers.min()} to {numbers.max()}"
-            )
+            found = f"{numbers.min()} to {numbers.max()}"
+            raise InputError(f"row numbers must be between 0 and {len(self) - 1}, found {found}")
         out = np.empty((len(numbers), self.dim), dtype=np.float32)
         chunk, within = np.divmod(numbers, rows_per_chunk(self))
         for number in np.unique(chunk).tolist():
@@ -279,10 +278,8 @@ class EmbeddingStore:
         if self.passage_ids.equals(collection.passages.ids):
             return found
         if len(collection.passages) != len(self):
-            raise InputError(
-                f"{collection.name}: expected {len(self):,} passages, as in {self.path}, "
-                f"found {len(collection.passages):,}"
-            )
+            n = len(collection.passages)
+            raise InputError(f"{collection.name}: expected the {len(self):,} passages of {self.path}, found {n:,}")
         out = np.empty_like(found)
         out[collection.passage_numbers(self.passage_ids)] = found
         return out
@@ -319,10 +316,7 @@ class EmbeddingStore:
             yield columns[shard][local * size : (local + 1) * size]
 
     def encoder(self) -> Any:
-        """Return the encoder that made the vectors, from the store or, for a pretrained model, by its name.
-
-        Raise :class:`StoreError` if the model of that name has changed since.
-        """
+        """Return the encoder that made the vectors; raise :class:`StoreError` if its model has changed since."""
         files = self._parts[0].files
         if files.exists(ENCODER):
             return load_encoder(files)
@@ -398,19 +392,12 @@ def fingerprint_of(store: EmbeddingStore) -> str:
 
 @lru_cache(maxsize=8)
 def opened(address: str, fingerprint: str) -> EmbeddingStore:
-    """Open the store at an address, once in each process.
-
-    Raise :class:`StoreError` if it cannot be opened, or has another fingerprint.
-    """
+    """Open the store at an address, once in each process; raise :class:`StoreError` if its fingerprint differs."""
+    host, advice = socket.gethostname(), "use shared storage: every worker must reach the store there"
     try:
         store = EmbeddingStore(address)
     except InputError as error:
-        raise StoreError(
-            f"{error} (on {socket.gethostname()}); use shared storage: every worker must reach the store there"
-        ) from error
+        raise StoreError(f"{error} (on {host}); {advice}") from error
     if fingerprint_of(store) != fingerprint:
-        raise StoreError(
-            f"{address}: on {socket.gethostname()} this is another store; use shared storage: every worker must reach "
-            "the same store"
-        )
+        raise StoreError(f"{address}: on {host} this is another store; {advice}")
     return store

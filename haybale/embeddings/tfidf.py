@@ -57,11 +57,12 @@ class LexicalEncoder(Encoder):
 
     def __init__(
         self,
-        language: str | None,
-        analyzer: Analyzer | Tokenize | None,
-        char_ngrams: tuple[int, int] | None,
-        min_df: int,
-        sublinear_tf: bool,
+        *,
+        language: str | None = "english",
+        analyzer: Analyzer | Tokenize | None = None,
+        char_ngrams: tuple[int, int] | None = None,
+        min_df: int = 2,
+        sublinear_tf: bool = True,
     ) -> None:
         self.language = language
         self.analyzer = analyzer
@@ -231,22 +232,8 @@ class TfidfEncoder(LexicalEncoder):
     name = "tfidf"
     is_sparse = True
 
-    def __init__(
-        self,
-        *,
-        language: str | None = "english",
-        analyzer: Analyzer | Tokenize | None = None,
-        char_ngrams: tuple[int, int] | None = None,
-        min_df: int = 2,
-        sublinear_tf: bool = True,
-    ) -> None:
-        super().__init__(language, analyzer, char_ngrams, min_df, sublinear_tf)
-
     def fit(self, texts: Iterable[str] | Strings) -> Self:
-        """Learn terms and weights from texts; an iterator is read once.
-
-        Raise :class:`InputError` if a parameter is out of range or no term occurs in ``min_df`` texts.
-        """
+        """Learn terms and weights from texts; raise :class:`InputError` if no term occurs in ``min_df`` texts."""
         return self.fit_counts(TermCounts.of(texts, self.chosen_analyzer()))
 
     def encode(self, texts: Sequence[str]) -> sparse.csr_matrix:

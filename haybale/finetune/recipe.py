@@ -137,7 +137,7 @@ class Recipe:
 
 
 # Althammer et al. 2022, section 4.2. Values that the paper does not state are those of DPR's code, which it used.
-PARM_RECIPE = Recipe(
+_PARM = Recipe(
     per_paragraph=20,
     per_document=None,
     match="bm25",
@@ -156,15 +156,8 @@ PARM_RECIPE = Recipe(
     evaluations=40,
 )
 # Needs minutes on a GPU: all layers are trained, and a large batch provides many negatives.
-GPU = Recipe(
-    per_document=None,
-    max_length=256,
-    batch_size=512,
-    epochs=10,
-    frozen_layers=0,
-    evaluations=10,
-)
-RECIPES = {"small": Recipe(), "gpu": GPU, "parm": PARM_RECIPE}
+_GPU = Recipe(per_document=None, max_length=256, batch_size=512, epochs=10, frozen_layers=0, evaluations=10)
+RECIPES = {"small": Recipe(), "gpu": _GPU, "parm": _PARM}
 
 
 def recipe_of(given: Recipe | str, changes: dict[str, Any]) -> Recipe:

@@ -159,11 +159,17 @@ def train_encoder(
     if pairs is None:
         pairs = training_pairs(engine, queries, qrels, **chosen.pair_settings, random_state=random_state)
     ids = {training.batch.ids[row] for row in train_rows}
-    pairs = _checked(pairs).filter(pa.array([query in ids for query in pairs.column("query_id").to_pylist()]))
+    for name in ("anchor", "positive", "query_id", "group", "documents", "forbidden"):
+        if name not in pairs.column_names:
+            raise InputError(f"pairs: expected the columns of training_pairs, but {name!r} is missing")
+    pairs = pairs.filter(pa.array([query in ids for query in pairs.column("query_id").to_pylist()]))
     plan = plan_batches(pairs, chosen.batch_size, chosen.epochs, random_state)
     if not plan:
         raise InputError(f"expected pairs of at least two query documents and two passages, found {len(pairs)} pairs")
-    selection = _selection(training, held_out_rows, selection_passages, random_state)
+    selection, relevant = None, [training.relevant[row] for row in held_out_rows]
+    if any(relevant):
+        part = Training(training.batch.take(held_out_rows), relevant)
+        selection = Selection(part, selection_passages, random_state)
     n_evaluations = min(chosen.evaluations, len(plan))
     plan = plan[: len(plan) // n_evaluations * n_evaluations]  # so that the last step is evaluated
     lineage = {
@@ -222,22 +228,6 @@ def _split_queries(
         np.flatnonzero(np.isin(group_of, groups[n_held_out:])),
         np.flatnonzero(np.isin(group_of, groups[:n_held_out])),
     )
-
-
-def _selection(training: Training, rows: Ints, n_passages: int | None, random_state: int | None) -> Selection | None:
-    """Return the evaluation on held-out rows; None if none of them is judged."""
-    relevant = [training.relevant[row] for row in rows]
-    if not any(relevant):
-        return None
-    return Selection(Training(training.batch.take(rows), relevant), n_passages, random_state)
-
-
-def _checked(pairs: pa.Table) -> pa.Table:
-    needed = ("anchor", "positive", "query_id", "group", "documents", "forbidden")
-    missing = [name for name in needed if name not in pairs.column_names]
-    if missing:
-        raise InputError(f"pairs: expected the columns of training_pairs, but {missing[0]!r} is missing")
-    return pairs
 
 
 def _digest(pairs: pa.Table) -> str:
