@@ -49,32 +49,32 @@ def test_without_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_arrays_move_only_if_they_must(cupy_double: Any) -> None:
     host = np.arange(6, dtype=np.float32).reshape(2, 3)
-    there = to_device(host, CUDA)
-    assert isinstance(there, cupy_double.ndarray)
-    assert device_of(there) == CUDA
-    assert to_device(there, CUDA) is there
-    np.testing.assert_array_equal(to_numpy(there), host)
+    on_gpu = to_device(host, CUDA)
+    assert isinstance(on_gpu, cupy_double.ndarray)
+    assert device_of(on_gpu) == CUDA
+    assert to_device(on_gpu, CUDA) is on_gpu
+    np.testing.assert_array_equal(to_numpy(on_gpu), host)
     assert to_numpy(host) is host
     np.testing.assert_array_equal(to_numpy(placed([[1.0]], CUDA, "queries")), [[1.0]])
     with pytest.raises(DeviceError, match="queries are on cuda:0, expected cpu"):
-        placed(there, CPU, "queries")
+        placed(on_gpu, CPU, "queries")
     with pytest.raises(DeviceError, match="on cuda:0, expected cuda:1"):
-        placed(there, Device("cuda", 1), "queries")
+        placed(on_gpu, Device("cuda", 1), "queries")
 
 
 def test_sparse_matrices_move_like_arrays(cupy_double: Any) -> None:
     host = sparse.csr_matrix(np.array([[0, 2], [3, 0]], dtype=np.float32))
-    there = to_device(host, CUDA)
-    assert is_sparse(there)
+    on_gpu = to_device(host, CUDA)
+    assert is_sparse(on_gpu)
     assert is_sparse(host)
     assert not is_sparse(np.eye(2))
-    assert (device_of(there), device_of(host)) == (CUDA, CPU)
-    assert to_device(there, CUDA) is there
+    assert (device_of(on_gpu), device_of(host)) == (CUDA, CPU)
+    assert to_device(on_gpu, CUDA) is on_gpu
     assert to_numpy(host) is host
-    np.testing.assert_array_equal(to_numpy(there).toarray(), host.toarray())
+    np.testing.assert_array_equal(to_numpy(on_gpu).toarray(), host.toarray())
     assert to_device(host.tocsc(), CUDA).format == "csr"
     assert CPU.sparse is sparse
-    assert isinstance(there, CUDA.sparse.csr_matrix)
+    assert isinstance(on_gpu, CUDA.sparse.csr_matrix)
 
 
 def test_torch_shares_its_memory() -> None:

@@ -15,19 +15,19 @@ from haybale.vectors import array_namespace, check_like, check_vectors, moved, r
 
 
 def test_vectors_are_checked_on_their_device(cupy: Any) -> None:
-    there = cupy.ones((3, 2), dtype=np.float32)
-    assert check_vectors(there, "queries", dim=2) is there
+    on_gpu = cupy.ones((3, 2), dtype=np.float32)
+    assert check_vectors(on_gpu, "queries", dim=2) is on_gpu
     assert check_vectors(cupy.ones((3, 2)), "queries").dtype == np.float32
     with pytest.raises(VectorError, match="queries: row 1"):
         check_vectors(cupy.asarray([[1.0, 1.0], [np.nan, 1.0]]), "queries")
     with pytest.raises(VectorError, match="width 3, found 2"):
-        check_vectors(there, "queries", dim=3)
+        check_vectors(on_gpu, "queries", dim=3)
     rows = sparse.identity(2, format="csr", dtype=np.float32)
-    found = check_like(to_device(rows, device_of(there)), "queries", rows)
+    found = check_like(to_device(rows, device_of(on_gpu)), "queries", rows)
     assert found.toarray().tolist() == [[1, 0], [0, 1]]
     with pytest.raises(VectorError, match=r"queries: .* dense .* sparse"):
-        check_like(to_device(rows, device_of(there)), "queries", there)
-    assert array_namespace(there) is cupy
+        check_like(to_device(rows, device_of(on_gpu)), "queries", on_gpu)
+    assert array_namespace(on_gpu) is cupy
     assert array_namespace(np.ones(2)) is array_namespace([1, 2]) is np
 
 
@@ -44,9 +44,9 @@ def test_vectors_are_converted_in_tiles(cupy: Any, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(vectors, "_TILE", 6)
     rows = np.random.default_rng(5).normal(size=(8, 3)).astype(np.float32)
     assert row_tiles(rows) == [(0, 2), (2, 4), (4, 6), (6, 8)]
-    there = moved(rows, device_of(cupy.ones(1)), "float16")
-    np.testing.assert_array_equal(cupy.asnumpy(there), rows.astype(np.float16))
-    np.testing.assert_array_equal(moved(there, CPU, "float32"), rows.astype(np.float16).astype(np.float32))
+    on_gpu = moved(rows, device_of(cupy.ones(1)), "float16")
+    np.testing.assert_array_equal(cupy.asnumpy(on_gpu), rows.astype(np.float16))
+    np.testing.assert_array_equal(moved(on_gpu, CPU, "float32"), rows.astype(np.float16).astype(np.float32))
     expected = (rows.astype(np.float16).astype(np.float32) ** 2).sum(axis=1)
-    np.testing.assert_allclose(cupy.asnumpy(squared_lengths(there)), expected, rtol=1e-6)
-    assert moved(there, device_of(there), "float16") is there
+    np.testing.assert_allclose(cupy.asnumpy(squared_lengths(on_gpu)), expected, rtol=1e-6)
+    assert moved(on_gpu, device_of(on_gpu), "float16") is on_gpu

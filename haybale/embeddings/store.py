@@ -393,11 +393,13 @@ def fingerprint_of(store: EmbeddingStore) -> str:
 @lru_cache(maxsize=8)
 def opened(address: str, fingerprint: str) -> EmbeddingStore:
     """Open the store at an address, once in each process; raise :class:`StoreError` if its fingerprint differs."""
-    host, advice = socket.gethostname(), "use shared storage: every worker must reach the store there"
+    host = socket.gethostname()
     try:
         store = EmbeddingStore(address)
     except InputError as error:
-        raise StoreError(f"{error} (on {host}); {advice}") from error
+        raise StoreError(f"{error} (on {host}); use shared storage: every worker must reach the store there") from error
     if fingerprint_of(store) != fingerprint:
-        raise StoreError(f"{address}: on {host} this is another store; {advice}")
+        raise StoreError(
+            f"{address}: on {host} this is another store; use shared storage: all workers must read one store"
+        )
     return store

@@ -148,9 +148,9 @@ def read_input(
     changed since.
     """
     i, n = shard
-    known = bool(begun and files.exists(PASSAGES))
-    collection = read_documents(source, layout, warn=not known)  # warn of blank passages only when writing them
-    with nullcontext() if known else files.whole(PASSAGES) as file:
+    is_written = bool(begun and files.exists(PASSAGES))
+    collection = read_documents(source, layout, warn=not is_written)  # warn of blank passages only when writing them
+    with nullcontext() if is_written else files.whole(PASSAGES) as file:
         split = None if chunking is None else chunking.splitter()
         spooled = spool(collection, file, rows_per_chunk, (i - 1, n), split)
         then = begun["input"] if begun else {"sha256": spooled.sha256}

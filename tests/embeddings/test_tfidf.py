@@ -43,11 +43,11 @@ def dense(rows: Any) -> np.ndarray:
 @pytest.mark.parametrize("min_df", [1, 2])
 @pytest.mark.parametrize("sizes", [None, (1, 1), (2, 9)])
 def test_rows_are_scikit_learns(texts: list[str], sublinear_tf: bool, min_df: int, sizes: Any) -> None:
-    how: dict[str, Any] = {"sublinear_tf": sublinear_tf, "min_df": min_df}
+    settings: dict[str, Any] = {"sublinear_tf": sublinear_tf, "min_df": min_df}
     language = "english" if texts is ENGLISH else "german"
-    ours = TfidfEncoder(language=language, char_ngrams=sizes, **how).fit(texts)
-    of_words = {"analyzer": Analyzer(language).terms}
-    theirs = TfidfVectorizer(**how, **of_words if sizes is None else {"analyzer": "char_wb", "ngram_range": sizes})
+    ours = TfidfEncoder(language=language, char_ngrams=sizes, **settings).fit(texts)
+    words = {"analyzer": Analyzer(language).terms}
+    theirs = TfidfVectorizer(**settings, **words if sizes is None else {"analyzer": "char_wb", "ngram_range": sizes})
     expected = theirs.fit_transform(texts).toarray()
     terms = ours.vocabulary_
     found = ours.encode(texts)

@@ -91,9 +91,9 @@ def test_a_trained_longformer_can_be_loaded(tmp_path: Path) -> None:
     assert done.history["loss"].iloc[-1] < 0.5 * done.history["loss"].iloc[1]
     encoder = LongformerEncoder(tmp_path / "out", device="cpu")
     queries, passages = engine.collection.queries.paragraphs.to_pylist(), engine.collection.passages.texts.to_pylist()
-    near = encoder.encode(queries) @ encoder.encode(passages).T
+    cosines = encoder.encode(queries) @ encoder.encode(passages).T
     before = LongformerEncoder(saved, device="cpu")
-    assert (near.argmax(1) == np.arange(24)).mean() > 0.9
+    assert (cosines.argmax(1) == np.arange(24)).mean() > 0.9
     assert ((before.encode(queries) @ before.encode(passages).T).argmax(1) == np.arange(24)).mean() < 0.3
     plain = SentenceTransformer(str(tmp_path / "out"), device="cpu")
     np.testing.assert_allclose(plain.encode(passages), encoder.encode(passages), atol=1e-5)
