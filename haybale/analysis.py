@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from haybale.errors import InputError, UnknownNameError
 from haybale.extras import import_optional
+from haybale.normalisation import normalise
 from haybale.progress import track
 
 NO_LANGUAGE = "none"  # neither stop words nor a stemmer
@@ -51,6 +52,7 @@ _MIN_PROBABILITY = 0.9  # least probability at which a detected language is acce
 # Thai and Lao, Burmese, Khmer, kana, Chinese characters
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _WORD = re.compile(r"\w{2,}")
+_HAS_UNSPACED = re.compile(f"[{_UNSPACED}]")
 _RUN = re.compile(rf"[{_UNSPACED}]+|[^\W{_UNSPACED}]{{2,}}")
 _CACHED_WORDS = 2**20  # the cache of stems is cleared when it is larger
 
@@ -103,7 +105,7 @@ class Analyzer:
         if isinstance(self.stop_words, str):
             raise InputError("stop_words: expected a list of words, found a single string; put it in a list")
         if self.stop_words is not None:
-            object.__setattr__(self, "stop_words", tuple(sorted({word.lower() for word in self.stop_words})))
+            object.__setattr__(self, "stop_words", tuple(sorted({normalise(word).lower() for word in self.stop_words})))
         if self.function is not None and not callable(self.function):
             raise InputError(f"analyzer: expected a language or a function, found {self.function!r}")
         if self.function is not None and (self.language != NO_LANGUAGE or self.stop_words is not None):
@@ -124,9 +126,9 @@ class Analyzer:
     def numbered(self, texts: Iterable[str], numbers: dict[str, int], *, grow: bool = False) -> Iterator[list[int]]:
         """Yield the term numbers of each text; with ``grow``, unknown terms get new numbers, else they are dropped."""
         cache = _TermCache(self, numbers, grow)
-        split = self.function or (_words_and_bigrams if self.language == CHARACTERS else _words)
+        split = self.function or _words
         for text in texts:
-            words = split(text)
+            words = split(normalise(text))
             if isinstance(words, str):
                 raise InputError(f"the analyzer function must return a list of terms, found the string {words[:40]!r}")
             yield [number for number in map(cache.__getitem__, words) if number >= 0]
@@ -219,7 +221,7 @@ def guess_language(texts: Iterable[str]) -> str:
     'french'
     """
     texts = list(texts)
-    words = Counter(word for text in texts for word in _words(text))
+    words = Counter(word for text in texts for word in _words(normalise(text)))
     counts = {language: sum(words[word] for word in stop_words(language)) for language in _STOPPED}
     first, second = sorted(counts, key=lambda each: (-counts[each], each != "english", each))[:2]
     if first in _FIRST and counts[first] >= max(_MIN_STOP_WORDS * words.total(), 2 * counts[second]):
@@ -246,14 +248,17 @@ def _detector() -> Any:
     return langid.LanguageIdentifier.from_model_file(langid.MODEL_FILE, norm_probs=True)
 
 
-def _words_and_bigrams(text: str) -> list[str]:
+def _words(text: str) -> list[str]:
     """Return words of two or more characters, and in scripts without spaces all pairs of neighbouring characters.
 
-    >>> _words_and_bigrams("租约终止 on 31 May")
+    >>> _words("租约终止 on 31 May")
     ['租约', '约终', '终止', 'on', '31', 'may']
     """
+    text = text.lower()
+    if text.isascii() or not _HAS_UNSPACED.search(text):
+        return _WORD.findall(text)
     found: list[str] = []
-    for run in _RUN.findall(text.lower()):
+    for run in _RUN.findall(text):
         if _is_unspaced(run) and len(run) > 1:
             found += map("".join, pairwise(run))
         else:
@@ -263,7 +268,3 @@ def _words_and_bigrams(text: str) -> list[str]:
 
 def _is_unspaced(run: str) -> bool:
     return _RUN.fullmatch(run[0]) is not None  # in other scripts, a single character does not match
-
-
-def _words(text: str) -> list[str]:
-    return _WORD.findall(text.lower())

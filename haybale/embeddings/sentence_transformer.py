@@ -114,7 +114,8 @@ class SentenceTransformerEncoder(Encoder):
 
     def _encode(self, texts: Sequence[str], kind: str) -> Floats:
         prompt = self._prompt(kind)
-        self.counts["texts"] += len(check_texts(texts))
+        texts = check_texts(texts)
+        self.counts["texts"] += len(texts)
         tokenizer, limit = getattr(self.model, "tokenizer", None), getattr(self.model, "max_seq_length", None)
         if getattr(tokenizer, "is_fast", False) and isinstance(limit, int):
             rows, truncated = token_rows(tokenizer, [prompt + text for text in texts], limit)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from haybale.embeddings.counting import strings
 from haybale.errors import InputError, TruncationWarning
+from haybale.normalisation import normalise
 from haybale.parallel import iter_chunks
 from haybale.progress import track
 from haybale.vectors import Floats
@@ -20,8 +21,8 @@ _TOKENISED = 4096  # texts tokenised at once, which bounds the memory of the tok
 Batch = NDArray[np.int64]  # numbers of texts
 
 
-def check_texts(texts: Sequence[str]) -> Sequence[str]:
-    """Return the texts; raise :class:`InputError` for a single string, or an item that is empty or not a string.
+def check_texts(texts: Sequence[str]) -> list[str]:
+    """Return the texts, normalised; raise :class:`InputError` for a single string, an empty text or another type.
 
     >>> check_texts(["a", " "])
     Traceback (most recent call last):
@@ -30,7 +31,7 @@ def check_texts(texts: Sequence[str]) -> Sequence[str]:
     for i, text in enumerate(strings(texts)):
         if not text.strip():
             raise InputError(f"text {i} of {len(texts)} is empty; remove it, or give at least one word")
-    return texts
+    return [normalise(text) for text in texts]
 
 
 def token_rows(tokenizer: Any, texts: Sequence[str], limit: int) -> tuple[list[NDArray[np.int32]], int]:

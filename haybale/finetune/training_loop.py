@@ -31,6 +31,7 @@ from haybale.finetune.recipe import Recipe
 from haybale.finetune.selection import MEASURES, Selection
 from haybale.finetune.trainee import Trainee
 from haybale.folders import replace_json, write_json
+from haybale.normalisation import normalise
 from haybale.progress import track
 from haybale.text_files import read_json
 from haybale.timing import timed
@@ -88,7 +89,7 @@ def run_training(
         trainer = _Trainer(
             model=trainee.model,
             args=_arguments(trainee, columns, plan, every, work, random_state, select=evaluator is not None),
-            train_dataset=Dataset(pairs.select(columns).replace_schema_metadata(None)),
+            train_dataset=Dataset.from_dict({name: [*map(normalise, pairs[name].to_pylist())] for name in columns}),
             loss=_loss(trainee.model, trainee.recipe),
             evaluator=evaluator,
             callbacks=[progress],

@@ -171,7 +171,7 @@ def _labelled(pairs: Frame) -> pd.DataFrame:
         parts.append(part.assign(label=name == "positive"))
     found = pd.concat(parts, ignore_index=True).dropna(subset=["second"])
     for side in ("first", "second"):
-        check_texts(found[side].tolist())
+        found[side] = check_texts(found[side].tolist())
     found["query_id"] = found["query_id" if more else "group"].astype(str)
     found = found.sort_values("label", ascending=False, kind="stable")  # the first of duplicates is kept
     return found.drop_duplicates(["first", "second"]).sort_index().reset_index(drop=True)
