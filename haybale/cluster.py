@@ -185,7 +185,7 @@ def on_cluster(address: str, *, timeout: float = 10.0) -> Iterator[Any]:
                 f"no Dask scheduler answers at {address} ({first_line(error)}); start one with `dask scheduler`"
             ) from error
         large = {"distributed.admin.large-graph-warning-threshold": "1 PiB"}
-        with dask_errors(address, "working"), dask.config.set(large):
+        with dask_errors(address, "the work"), dask.config.set(large):
             _check_workers(client, address, timeout)
             from joblib import parallel_config
 

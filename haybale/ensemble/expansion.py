@@ -126,7 +126,7 @@ class Expansion:
     def _sums_of(
         self, pairs: Pairs, rows: Ints, queries: Ints, terms: list[Terms], bag_weights: BagWeights | None
     ) -> Any:
-        """Return the sums (n_terms, n_rows) of some pairs, whose rows are sorted by passage; ``queries`` are theirs."""
+        """Return the sums (n_terms, n_rows) of the pairs ``rows``, sorted by passage; ``queries`` are their queries."""
         where = self.queries.device
         query = np.searchsorted(queries, pairs.query[rows])
         distinct, passage = np.unique(pairs.passage[rows], return_inverse=True)

@@ -125,7 +125,7 @@ class SVREnsemble:
     support_, spaces_ : Support, Spaces
         Support rows of all bags; scalings and γ, which is also ``gamma_``.
     n_rows_, bag_sizes_, n_iter_ : int, list of int, list of int
-        Number of candidate rows; number of rows and of solver steps of each bag.
+        Number of candidate rows; number of rows of each bag; number of solver steps of each bag.
     seen_ : (n_training_queries, n_bags) bool
         Whether each bag has a row of the query or of its group; not saved.
 
