@@ -227,12 +227,12 @@ def test_commands(address: str, folder: Path, tmp_path: Path, here: Any) -> None
     assert here("index", str(data), "--out", engine)[0] == 0
     for out, more in (("m1", ()), ("m2", ("--dask", address))):
         how = ("--ranker", "svr", "--set", "n_bags=3", "--out", str(tmp_path / out))
-        status, _, said = here("train", engine, *how, *more)
-        assert status == 0, said
+        status, _, stderr = here("train", engine, *how, *more)
+        assert status == 0, stderr
     assert (tmp_path / "m1" / "ranker.json").read_text() == (tmp_path / "m2" / "ranker.json").read_text()
     how = ("--encoder", "lsa(4)", "--language", "english", "--set", "rows_per_chunk=7")
-    status, _, said = here("embed", str(folder), "--out", str(tmp_path / "there"), *how, "--dask", address)
-    assert status == 0, said
+    status, _, stderr = here("embed", str(folder), "--out", str(tmp_path / "there"), *how, "--dask", address)
+    assert status == 0, stderr
     assert (tmp_path / "there" / "shard-2-of-2").is_dir()  # one shard per worker
     assert here("embed", str(folder), "--out", str(tmp_path / "here"), *how)[0] == 0
     assert_same_store(tmp_path / "there", tmp_path / "here")
