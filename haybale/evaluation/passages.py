@@ -31,10 +31,8 @@ def rank_passages(ranker: Ranker, queries: QueriesLike, *, k: int = 1000) -> Run
 
     Raises
     ------
-    InputError
-        If the ranker does not retrieve passages.
-    NotFittedError
-        If the ranker has not been fitted.
+    InputError, NotFittedError
+        If the ranker does not retrieve passages, or has not been fitted.
     """
     ranker.check_fitted()
     hits = getattr(ranker, "passage_hits", None)

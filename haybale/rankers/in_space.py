@@ -71,15 +71,11 @@ class InSpace(Ranker):
             known = set(engine.collection.doc_ids.to_pylist())
             relevant = [[doc_id for doc_id in ids if doc_id in known] for ids in training.relevant]
             self.external_rankers_.append(self.ranker.fitted(Training(training.batch.on_engine(engine), relevant)))
-        self._find_seen()
-
-    def _find_seen(self) -> None:
-        self.seen_ = [ranker.encoder_queries for ranker in self.external_rankers_]  # queries of each encoder
 
     @property
     def encoder_queries(self) -> frozenset[str]:
         """Ids of the queries that the encoders of all engines were trained on."""
-        return frozenset.intersection(*self.seen_)
+        return frozenset.intersection(*(ranker.encoder_queries for ranker in self.external_rankers_))
 
     def learned_from(self) -> set[str]:
         """Return the ids of the queries that the rankers of the other engines, or their encoders, were trained on."""
@@ -92,7 +88,8 @@ class InSpace(Ranker):
 
     def out_of_fold_batch(self, batch: QueryBatch, depth: int) -> Run:
         """Rank each query on the first engine whose encoder was not trained on it."""
-        first = first_unseen(batch.ids, self.seen_, f"{self}: every encoder")
+        seen = [ranker.encoder_queries for ranker in self.external_rankers_]
+        first = first_unseen(batch.ids, seen, f"{self}: every encoder")
         parts = []
         for number in np.unique(first).tolist():
             ranker, part = self.external_rankers_[number], batch.part(np.flatnonzero(first == number))
@@ -114,7 +111,6 @@ class InSpace(Ranker):
     def load_state(self, folder: Path, state: dict[str, Any], engine: Engine) -> None:
         engines = self._open_engines()
         self.external_rankers_ = [load(folder / str(number), external) for number, external in enumerate(engines)]
-        self._find_seen()
 
     def _open_engines(self) -> list[Engine]:
         """Open the other engines; a process opens each folder once."""

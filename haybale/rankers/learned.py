@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -311,7 +311,7 @@ class Learned(OutOfFold, Fusion):
             "choices": [
                 vars(each) | {"fusion": each.fusion.to_dict(), "folds": _plain(each.folds)} for each in self.candidates_
             ],
-            "new queries": None if self.new_queries_ is None else self.new_queries_.to_dict(),
+            "new queries": None if self.new_queries_ is None else asdict(self.new_queries_),
         }
 
     def load_state(self, folder: Path, state: dict[str, Any], engine: Engine) -> None:
@@ -329,9 +329,7 @@ class Learned(OutOfFold, Fusion):
         fusion, weights = self.fusion_, self.fusion_.weights_
         counts = {"training queries": fusion.n_queries_, "unseen training queries": fusion.n_unseen_}
         named = (weights["run"] + " " + weights["feature"]).tolist()
-        counts |= (
-            {"unseen share": fusion.unseen_share} | self.selection_report_ | {"best ranker by itself": fusion.best_}
-        )
+        counts |= {"unseen share": fusion.unseen_share} | self.selection_report_ | {"best single ranker": fusion.best_}
         return counts | {"weights": dict(zip(named, weights["standardised"], strict=True))}
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,10 +82,6 @@ class NewQueries:
             if abs(share - before) < _TOLERANCE:
                 break
         return share
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON."""
-        return asdict(self)
 
 
 def unseen_queries(relevant: Sequence[Sequence[str]], groups: Ints | None = None) -> NDArray[np.bool_]:

@@ -29,7 +29,7 @@ from haybale.registry import Registry, undefined_methods
 from haybale.retrieval import Run
 from haybale.retrieval.run import DEPTH
 
-FORMAT, VERSION, MANIFEST = "haybale ranker", 2, "ranker.json"  # version 1 had another SVR
+FORMAT, VERSION, MANIFEST = "haybale ranker", 2, "ranker.json"  # version 1 had a different SVR
 _BLOCK = 4096  # queries ranked at once
 
 
@@ -339,10 +339,8 @@ class Ranker(ABC):
 
         Raises
         ------
-        OutputExistsError
-            If the folder exists and is not empty.
-        NotFittedError
-            If the ranker has not been fitted.
+        OutputExistsError, NotFittedError
+            If the folder is not empty, or if the ranker has not been fitted.
         """
         self.check_fitted()
         order = _innermost_first(self)

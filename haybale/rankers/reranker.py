@@ -70,7 +70,7 @@ class Reranker(Ranker):
         inner = self.rankers_[0].explained(batch, document)
         notes = [f"rank {before:,} by {self.rankers_[0]} before re-ranking"]
         if not self._is_read(batch, np.array([before]), np.array([document])).all():
-            return replace(base, shares=[Share("not read", base.score or 0.0, of=inner)], notes=notes)
+            return replace(base, shares=[Share("not re-ranked", base.score or 0.0, of=inner)], notes=notes)
         shares = self.document_shares(batch, document, first.top(self.n_documents), inner)
         if all(share.of is not inner for share in shares):
             notes += inner.text(top=2).splitlines()[1:]

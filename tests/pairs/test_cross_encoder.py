@@ -85,7 +85,7 @@ def test_shares_sum_to_the_score(topics: Collection, engine: Engine, model: str)
         ranker = CrossEncoder(RRF(BM25(), SimilarQueries()), model, aggregation=aggregation, **how).fit(engine)
         for found in check_explanations(ranker, "dev1", n=8):
             assert any("before" in note for note in found.notes)
-            assert (found.shares[0].what == "not read") == (found.rank > 4)
+            assert (found.shares[0].what == "not re-ranked") == (found.rank > 4)
         assert ranker.explain(queries_of(topics, ["dev1"]), "blank").score is None
 
 
@@ -99,7 +99,7 @@ def test_a_document_without_a_passage_follows_those_that_are_read(topics: Collec
     found = ranker.rank(query)["dev1"]
     assert found[4][0] == "blank"
     assert np.isfinite([score for _, score in found]).all()
-    assert ranker.explain(query, "blank").shares[0].what == "not read"
+    assert ranker.explain(query, "blank").shares[0].what == "not re-ranked"
 
 
 def test_what_is_refused(topics: Collection, engine: Engine, tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_shares_name_the_paragraphs_and_sum_to_the_score(engine: Engine, ranker:
                 assert any(what.startswith("bm25-doc, rank") for what in named) == (each is ranker)
                 assert ("paragraphs that are missing" in named) == (each is paper)
             else:
-                assert found.shares[0].what == "not read"
+                assert found.shares[0].what == "not re-ranked"
 
 
 def test_fusion_encodes_no_pair_of_a_training_query_twice(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

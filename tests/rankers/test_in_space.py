@@ -10,24 +10,14 @@ from typing import Any
 
 import pytest
 from support.engines import assert_same
+from support.ranker_cases import queries_of
 from support.topics import SVR as SMALL_SVR
 from support.topics import topic_collection
 
 from haybale import CollectionBuilder, Engine, load
 from haybale.embeddings.lineage import trained_queries
 from haybale.errors import FileFormatError, InputError
-from haybale.rankers import (
-    BM25,
-    KNN,
-    PARM,
-    SVR,
-    InSpace,
-    Learned,
-    SimilarQueries,
-    from_spec,
-    in_space,
-    parse,
-)
+from haybale.rankers import BM25, KNN, PARM, SVR, InSpace, Learned, SimilarQueries, from_spec, in_space, parse
 
 pytestmark = pytest.mark.filterwarnings("ignore::haybale.rankers.EmptyRankingWarning")
 
@@ -66,7 +56,7 @@ def test_rankings_are_those_of_the_other_engine(engine: Engine, others: dict[str
     assert_same(ranker.out_of_fold("train"), plain.out_of_fold("train"))
     assert ranker.needs_training == inner.needs_training
     query, best = "dev1", run["dev1"][0][0]
-    why = ranker.explain(engine.collection.queries.take(engine.collection.query_numbers([query])), best)
+    why = ranker.explain(queries_of(ranker, query), best)
     assert why.rank == 1
     assert math.fsum(share.share for share in why.shares) == pytest.approx(why.score)
     assert why.shares[0].of is not None
@@ -100,7 +90,7 @@ def test_out_of_fold_an_encoder_that_has_not_seen_the_query_ranks_it(
         ranker.out_of_fold("train")
     of = {n: PARM("rrf").fit(Engine.open(others[f"lsa{n}"])).rank("train") for n in (4, 6, 9)}
     rest = [query for query in train if query not in train[20:30]]
-    run = ranker.out_of_fold(engine.collection.queries.take(engine.collection.query_numbers(rest)))
+    run = ranker.out_of_fold(queries_of(ranker, *rest))
     for query in rest:
         n = 4 if query in train[50:] else 9 if query in train[:20] else 6
         assert run[query] == of[n][query], query

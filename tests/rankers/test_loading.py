@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.engines import CountingEncoder, assert_same, tree
-from support.ranker_cases import PAPER
+from support.ranker_cases import PAPER, queries_of
 from support.topics import LEARNED, NEW, RANKERS
 
 from haybale import Engine
@@ -96,8 +96,10 @@ def test_round_trip(engine: Engine, saved: Callable[[str], tuple[Ranker, Path]],
     assert_same(again.rank("dev"), ranker.rank("dev"))
     assert_same(again.out_of_fold("train"), ranker.out_of_fold("train"))
     doc = ranker.rank("dev")["dev1"][0][0]
-    query = engine.collection.queries.take(engine.collection.query_numbers(["dev1"]))
-    assert again.explain(query, doc).to_dict() == ranker.explain(query, doc).to_dict()
+    assert (
+        again.explain(queries_of(again, "dev1"), doc).to_dict()
+        == ranker.explain(queries_of(ranker, "dev1"), doc).to_dict()
+    )
     again.save(tmp_path / "again")
     assert tree(tmp_path / "again") == tree(folder)
     if ranker.needs_training:  # a loaded ranker is fitted, so other rankers do not fit it again
@@ -129,8 +131,7 @@ def test_every_damaged_file_is_one_error(
     folder = tmp_path / "ranker"
     shutil.copytree(whole, folder)
     for name, content in tree(whole).items():
-        path = folder / name
-        middle = len(content) // 2
+        path, middle = folder / name, len(content) // 2
         flips = [content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :] for at in (0, middle, len(content) - 2)]
         for damaged in [None, b"", content[:middle], content[:-1], content + b"\n", *flips]:
             if damaged is None:

@@ -84,8 +84,8 @@ def test_shares_that_are_not_chosen_by_cross_validation(misled: Any) -> None:
 
 def test_the_choice_is_saved_and_explained(misled: Any, tmp_path: Any) -> None:
     assert not hasattr(misled, "_judged"), "the pools of training queries are large"
-    misled.save(tmp_path / "kept")
-    again: Any = load(tmp_path / "kept", misled.engine_)
+    misled.save(tmp_path / "saved")
+    again: Any = load(tmp_path / "saved", misled.engine_)
     assert again.fit_report_ == misled.fit_report_
     query = misled.engine_.collection.queries.take([0])
     share = misled.fusion_.unseen_share
@@ -119,13 +119,9 @@ def adaptable() -> Any:
     return Learned(BM25(), SimilarQueries(k=5), depth=30).fit(Engine(builder.build(), encoder="tfidf"))
 
 
-def out_of_fold(ranker: Any) -> tuple[list[str], dict[str, Run]]:
-    batch = QueryBatch(ranker.engine_, ranker.engine_.collection.queries, "train")
-    return batch.ids, {str(inner): inner.run_out_of_fold(batch, 30) for inner in ranker.rankers_}
-
-
 def test_the_probability_that_a_query_is_unseen(misled: Any) -> None:
-    ids, runs = out_of_fold(misled)
+    ids = misled.engine_.collection.queries.ids.to_pylist()
+    runs = {str(inner): inner.out_of_fold(depth=30) for inner in misled.rankers_}
     new = np.char.startswith(np.array(ids), "n")
     model = NewQueries.fit(runs, ids, new, ["knn-queries"])
     assert model.share == new.mean()
