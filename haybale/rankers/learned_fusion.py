@@ -48,11 +48,11 @@ class LearnedFusion:
     (by nDCG@10) alone: they minimise the loss + |w⁰|² / n, and are 0 for other runs. So with few queries, the fusion
     stays close to the best run. The loss is convex, and the result does not depend on the order of runs or queries.
 
-    *Trained* runs, which were learned from judged queries themselves, cannot find documents that were relevant to no
-    training query. *Unseen* queries have only such relevant documents. However few they are, they have a fixed share of
-    the loss: (1 − unseen_share) · mean over all queries + unseen_share · mean over unseen queries. A larger share
-    improves the ranking of unseen queries and worsens that of others. Without unseen queries, the loss is the mean over
-    all queries.
+    *Trained* runs, which were learned from judged queries themselves, have learned nothing about documents that were
+    relevant to no training query. *Unseen* queries have only such relevant documents. However few they are, they have a
+    fixed share of the loss: (1 − unseen_share) · mean over all queries + unseen_share · mean over unseen queries. A
+    larger share improves the ranking of unseen queries and worsens that of others. Without unseen queries, the loss is
+    the mean over all queries.
 
     Parameters
     ----------
