@@ -28,9 +28,21 @@ Splitter = Callable[[str], list[Paragraph]]
 
 
 def find_splitter(name: str) -> Splitter:
-    """Return one of the :data:`SPLITTERS`, functions from a text to its paragraphs, or raise :class:`UnknownNameError`.
+    r"""Return a splitter: a function from a text to its paragraphs.
 
-    >>> [p.text for p in find_splitter("blank-lines")("a line\\nbroken\\n\\nthe next")]
+    Parameters
+    ----------
+    name : str
+        One of :data:`SPLITTERS`.
+
+    Raises
+    ------
+    UnknownNameError
+        There is no splitter of that name.
+
+    Examples
+    --------
+    >>> [p.text for p in find_splitter("blank-lines")("a line\nbroken\n\nthe next")]
     ['a line broken', 'the next']
     """
     if name not in SPLITTERS:
