@@ -126,8 +126,9 @@ def to_numpy(array: Any) -> Any:
     on_device = hasattr(array, "__cuda_array_interface__")
     try:
         return import_optional("cupy", "gpu").asnumpy(array) if on_device else np.asarray(array)
-    except ValueError as error:
-        raise InputError(f"expected an array whose rows have equal lengths, found a ragged one ({error})") from None
+    except ValueError:
+        found = type(array).__name__
+        raise InputError(f"expected an array whose rows have equal lengths, found a ragged {found}") from None
 
 
 def placed(array: Any, device: Device, what: str) -> Any:

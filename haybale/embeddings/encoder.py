@@ -206,9 +206,8 @@ def _maker(make: Any, call: Call, defaults: dict[str, Any]) -> partial[Any]:
     try:
         given = signature.bind(*call.args, **call.params).arguments
     except TypeError as error:
-        raise InputError(
-            f"encoder {str(call)!r}: expected the parameters {signature}, found others ({error})"
-        ) from None
+        known = ", ".join(signature.parameters)
+        raise InputError(f"encoder {str(call)!r}: {error}; set its parameters by name (known: {known})") from None
     check_parameters(getattr(make, "__name__", call.name), given, getattr(make, "_parameter_constraints", {}))
     values = defaults | given
     return partial(make, **{name: values[name] for name in signature.parameters if name in values})

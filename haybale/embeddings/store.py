@@ -74,7 +74,7 @@ class VectorChunks(Chunks[Floats]):
         first, expected = f"{VECTORS}/{self.name_of(0)}", self.size * self.dim * array.dtype.itemsize + _CHECKSUM
         if files.exists(first) and (size := files.fs.size(files.at(first))) != expected:
             raise StoreError(
-                f"{files.at(first)}: expected {expected:,} bytes, found {size:,}; run the embed command again"
+                f"{files.at(first)}: expected {expected:,} bytes, found {size:,}; remove it and embed again"
             )
 
     @staticmethod
