@@ -14,9 +14,11 @@ import re
 from pathlib import Path
 from typing import Any
 
+import typer
 from mkdocs.structure.files import File
 
 import haybale
+from haybale.cli.application import COMMANDS, app
 
 ROOT = Path(__file__).parent.parent
 LINK = re.compile(r"\[([^\]]*)\]\(([^)#\s]+)(#[^)\s]*)?\)")
@@ -54,6 +56,20 @@ def packages() -> dict[str, list[str]]:
     return {package: sorted(found[package], key=lambda name: name.rpartition(".")[2]) for package in sorted(found)}
 
 
+def command_page() -> str:
+    """Return the reference of the command line, with the arguments and options of each command."""
+    list(COMMANDS)  # registers the commands
+    group: Any = typer.main.get_command(app)
+    lines = ["# Command line", ""]
+    for name, command in sorted(group.commands.items()):
+        lines += [f"## haybale {name}", "", command.help, "", "| argument or option | meaning |", "| --- | --- |"]
+        for each in command.params:
+            shown = each.opts[0] if each.opts[0].startswith("--") else each.name.upper()
+            lines.append(f"| `{shown}` | {each.help} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
 def on_files(files: Any, config: Any) -> Any:
     """Add the reference, the pages of ``benchmarks/`` and those of the root."""
     reference = packages()
@@ -62,7 +78,9 @@ def on_files(files: Any, config: Any) -> Any:
         text += [f"::: {name}\n" for name in names]
         path = f"reference/{package.removeprefix('haybale.')}.md"
         files.append(File.generated(config, path, content="\n".join(text)))
-    listed = [f"- [{package}]({package.removeprefix('haybale.')}.md)" for package in reference]
+    files.append(File.generated(config, "reference/commands.md", content=command_page()))
+    listed = ["- [Command line](commands.md)"]
+    listed += [f"- [{package}]({package.removeprefix('haybale.')}.md)" for package in reference]
     head = (
         "# API reference\n\nThe public names, by package. Names in `haybale.__all__` can be imported from `haybale`; "
         "import the others from the package of their page.\n\n"

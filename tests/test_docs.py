@@ -15,8 +15,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import typer
 
 import haybale
+from haybale.cli.application import COMMANDS, app
 from haybale.collections import Collection, read_pydocs
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -98,6 +100,22 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     reference = "".join(path.read_text(encoding="utf-8") for path in tmp_path.glob("reference/**/*.html"))
     missing = [name for name in haybale.__all__ if f'id="{haybale._MODULE_OF[name]}.{name}"' not in reference]
     assert not missing
+    # Every option of every command is in the section of the command.
+    _, *sections = re.split(r'<h2 id="haybale-', (tmp_path / "reference" / "commands" / "index.html").read_text())
+    documented = {text.partition('"')[0]: set(re.findall(r"<code>(--[\w-]+)</code>", text)) for text in sections}
+    list(COMMANDS)  # registers the commands
+    commands: Any = typer.main.get_command(app)
+    options = {
+        name: {each.opts[0] for each in command.params if each.opts[0].startswith("--")}
+        for name, command in commands.commands.items()
+    }
+    assert documented == options
+
+
+def test_every_command_occurs_in_a_guide() -> None:
+    pages = [DOCS.parent / "README.md", *DOCS.glob("**/*.md")]
+    guide = "\n".join(path.read_text(encoding="utf-8") for path in pages)
+    assert not [name for name in COMMANDS if f"haybale {name}" not in guide]
 
 
 def test_only_findings_links_to_archived_measurements() -> None:
