@@ -58,7 +58,7 @@ def draw_heatmap(
     Parameters
     ----------
     values : (r, c) array-like
-        NaN, for a missing value, is grey.
+        NaN, for a missing value, is grey. Infinity or another shape raises :class:`InputError`.
     rows, columns : (r,) and (c,) sequences of str
         Tick labels; if there are too many, only every second, fifth, tenth … is shown.
     title, x_label, y_label, value_label : str
@@ -106,7 +106,7 @@ def draw_lines(
     Parameters
     ----------
     curves : mapping of str to (x, y)
-        Coordinates (n,) of each line, by its name in the legend.
+        Coordinates (n,) of each line, by its name in the legend; other shapes raise :class:`InputError`.
     title, x_label, y_label : str
     path : str or Path, optional
         File to save the figure to, see :func:`save_figure`.

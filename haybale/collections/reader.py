@@ -52,18 +52,10 @@ class Reader(ABC):
     def read(
         self, source: str, *, queries: bool = True, missing_judgements: str = "refuse", warn: bool = True
     ) -> Collection:
-        """Read a collection.
+        """Read the collection with the name, or in the folder, ``source``.
 
-        Parameters
-        ----------
-        source : str
-            The name or the folder of the collection.
-        queries : bool, default True
-            Whether to read queries and judgements too.
-        missing_judgements : {"refuse", "skip"}, default "refuse"
-            What to do with judgements of unknown documents: raise an error, or skip and count them.
-        warn : bool, default True
-            Whether to warn about passages and judgements that were left out.
+        ``queries=False`` reads only documents. ``missing_judgements`` is that of :func:`open_collection`.
+        ``warn=False`` suppresses warnings about passages and judgements that were left out.
         """
 
 

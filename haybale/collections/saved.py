@@ -1,17 +1,8 @@
 """Save and load collections: Parquet tables and a manifest with the SHA-256 of each.
 
-    manifest.json         format, version, name, language, the splits in order, and the optional parts
-    documents.parquet     id, title, passages, sections        the last two are the numbers of passages and sections
-    texts.parquet         id, text, section                    one row per passage, document by document
-    queries.parquet       id, paragraphs, own                  the number of paragraphs, and the own document
-    paragraphs.parquet    text                                 query by query
-    splits.parquet        split, query                         one row per query of a split
-    judgements.parquet    split, query, document, grade
-    sections.parquet      id, title, parent                    document by document
-    links.parquet         kind, source, target
-
-Documents, passages, sections and queries are referred to by their row in their file, from 0; -1 means none. Equal
-collections give equal bytes, and loading a folder executes nothing.
+``manifest.json`` has the format, version, name, language, the splits in order, and the optional parts; ``_COLUMNS``
+lists the tables. Documents, passages, sections and queries are referred to by their row in their file, from 0; -1 means
+none. Equal collections give equal bytes, and loading a folder executes nothing.
 """
 
 from __future__ import annotations
@@ -43,11 +34,11 @@ from haybale.manifest import check_file, check_files, read_manifest, read_table,
 FORMAT, VERSION = "haybale collection", 1
 _TEXT, _NUMBER = pa.large_string(), pa.int64()
 _COLUMNS = {
-    "documents": {"id": _TEXT, "title": _TEXT, "passages": _NUMBER, "sections": _NUMBER},
-    "texts": {"id": _TEXT, "text": _TEXT, "section": _NUMBER},
-    "queries": {"id": _TEXT, "paragraphs": _NUMBER, "own": _NUMBER},
-    "paragraphs": {"text": _TEXT},
-    "splits": {"split": _TEXT, "query": _NUMBER},
+    "documents": {"id": _TEXT, "title": _TEXT, "passages": _NUMBER, "sections": _NUMBER},  # how many of each it has
+    "texts": {"id": _TEXT, "text": _TEXT, "section": _NUMBER},  # one row per passage, document by document
+    "queries": {"id": _TEXT, "paragraphs": _NUMBER, "own": _NUMBER},  # number of paragraphs, own document
+    "paragraphs": {"text": _TEXT},  # query by query
+    "splits": {"split": _TEXT, "query": _NUMBER},  # one row per query of a split
     "judgements": {"split": _TEXT, "query": _NUMBER, "document": _NUMBER, "grade": _NUMBER},
     "sections": {"id": _TEXT, "title": _TEXT, "parent": _NUMBER},
     "links": {"kind": _TEXT, "source": _NUMBER, "target": _NUMBER},

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from haybale.collections.builder import CollectionBuilder, sorted_splits
 from haybale.collections.reader import FolderReader
-from haybale.collections.splitters import Paragraph, split_numbered, split_or_whole
+from haybale.collections.splitters import split_numbered, split_or_whole
 from haybale.errors import FileFormatError, InputError, told_apart
 from haybale.text_files import json_object, read_text
 
@@ -42,7 +42,7 @@ class COLIEE(FolderReader):
         builder.language = "english"
         n_empty = 0
         for case, path in _case_files(folder).items():
-            paragraphs = _paragraphs(path)
+            paragraphs = split_or_whole(read_text(path), split_numbered)
             if not paragraphs:
                 n_empty += 1
                 continue
@@ -63,14 +63,11 @@ class COLIEE(FolderReader):
             for query, relevant in labels.items():
                 if builder.document_number(query) is None:  # an empty case
                     continue
-                builder.add_query(query, [part.text for part in _paragraphs(cases[query])], own=query, split=split)
+                paragraphs = [part.text for part in split_or_whole(read_text(cases[query]), split_numbered)]
+                builder.add_query(query, paragraphs, own=query, split=split)
                 for case in relevant:
                     if builder.document_number(case) is not None:
                         builder.add_judgement(split, query, case)
-
-
-def _paragraphs(path: Path) -> list[Paragraph]:
-    return split_or_whole(read_text(path), split_numbered)
 
 
 def _files_in(folder: Path, pattern: str) -> list[Path]:
@@ -87,8 +84,7 @@ def _case_files(folder: Path) -> dict[str, Path]:
     cases: dict[str, Path] = {}
     for path in _files_in(folder, "*.txt"):
         if path.stem in cases:
-            files = f"{cases[path.stem]} and {path}"
-            raise InputError(f"case {path.stem!r}: expected one file, found {files}")
+            raise InputError(f"case {path.stem!r}: expected one file, found {cases[path.stem]} and {path}")
         cases[path.stem] = path
     if not cases:
         raise InputError(f"{folder}: expected cases, *.txt, in it or in its subfolders, found none")

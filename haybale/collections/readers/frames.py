@@ -39,12 +39,9 @@ def collection_from_frames(
     Parameters
     ----------
     name : str
-    passages : frame
-        Columns ``doc_id``, ``text`` and, optionally, ``passage_id``. The rows of a document need not be adjacent.
-    queries : frame
-        Columns ``query_id``, ``text`` and, optionally, ``split`` and ``own``.
-    qrels : frame
-        Columns ``query_id``, ``doc_id`` and, optionally, ``relevance`` (default 1) and ``split``.
+    passages, queries, qrels : frame
+        Their columns are, in this order: ``doc_id``, ``text`` and optionally ``passage_id``; ``query_id``, ``text`` and
+        optionally ``split`` and ``own``; ``query_id``, ``doc_id`` and optionally ``relevance`` and ``split``.
     language : str, optional
         Language of the texts, for BM25 and TF-IDF; by default it is detected.
 
