@@ -459,7 +459,7 @@ def warn_of_empty(run: Run, name: str) -> None:
     found[run.coded()[0]] = True
     if not found.all():
         first, n_empty = run.query_ids[int(np.argmin(found))], int((~found).sum())
-        message = f"{name} finds no document for {n_empty} of {len(run)} queries; check their texts, such as {first!r}"
+        message = f"{name} finds no document for {n_empty} of {len(run)} queries, such as {first!r}; check their texts"
         warnings.warn(message, EmptyRankingWarning, stacklevel=3)
 
 
