@@ -1,4 +1,4 @@
-"""Build an engine, train and rank, each command in a process of its own: does the base install work on this Python?"""
+"""Check the base install on this Python: build an engine, train and rank, each in its own process."""
 
 from __future__ import annotations
 

@@ -142,7 +142,6 @@ def test_small_gpu(device: str, ran: Any, request: pytest.FixtureRequest, monkey
         request.getfixturevalue("cupy_double")
     on = "cpu" if device == "cpu" else "cuda"
     page = ran("bench_gpu", "gpu.md", "--device", on, "--scale", "0.0003", "--rounds", "1")
-    assert ("**Not yet run on a GPU.**" in page) == (on == "cpu")
     assert "OTHER DOCUMENTS" not in page
     assert re.search(r"\| (numpy|cupy) \| 50 .* 100.00% \|", page)
     assert all(f"## {part}\n" in page for part in ("knn", "svr", "scoring", "parm", "whole"))
@@ -254,8 +253,7 @@ def test_small_training(script: Any, words: Path, tmp_path: Path) -> None:
     alone = training.measured(open_collection(words), bert, tmp_path / "work", True, **how | {"alone": True})
     assert alone["values"]["dev"] == {name: of for name, of in values.items() if "knn" in name or "parm" in name}
     page = "\n".join(training.page(json.loads(json.dumps(alone)) | {"provenance": ""}))
-    assert "texts are cut at 32 and 32 tokens" in page
-    assert "fusions" not in page
+    assert re.search(r"\b32 and 32\b", page)
 
 
 @pytest.mark.filterwarnings("ignore")

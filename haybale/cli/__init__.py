@@ -46,7 +46,7 @@ def _usage(error: Any) -> str:
     """Return the message of a usage error of typer or click, and the command that shows the correct usage."""
     context = getattr(error, "ctx", None)
     command = "haybale" if context is None else " ".join(["haybale", *context.command_path.split()[1:]])
-    return f"{error.format_message()} See: {command} --help"
+    return f"{error.format_message()} (see {command} --help)"
 
 
 def _say(message: str) -> None:

@@ -53,27 +53,6 @@ def test_pieces_are_measured_in_tokens_of_the_encoder(
     assert [store.manifest["encoder"][name] for name in ("pooling", "dtype", "max_length")] == ["cls", "bfloat16", 9]
 
 
-def test_bad_options_are_refused(tmp_path: Path, here: Callable[..., tuple[int, str, str]]) -> None:
-    (tmp_path / "collection.tsv").write_text("a\tone two\n")
-    for arguments, message in [
-        (("--stride", "3"), "--pieces"),
-        (("--set", "rows=3"), "'rows'"),
-        (("--set", "rows_per_chunk=0"), "rows_per_chunk"),
-        (("--encoder", "lsa(max_fit_texts=all)"), "max_fit_texts"),
-        (("--encoder", "lsa(pooling=cls)"), "'pooling'"),
-        (("--dtype", "int8"), "int8"),
-        (("--shard", "1of2"), "'1of2'"),
-        (("--shards", "2"), "--dask"),
-        (("--shard", "1/2", "--dask", "a"), "--shards"),
-    ]:
-        status, shown, said = here("embed", str(tmp_path), "--out", str(tmp_path / "s"), *arguments)
-        assert (status, shown) == (2, ""), arguments
-        assert said.startswith("haybale: ")
-        assert message in said, said
-        assert said.count("\n") == 1
-        assert not (tmp_path / "s").exists()
-
-
 def test_an_interrupted_command_is_continued(tmp_path: Path) -> None:
     lines = [f"d{i}\tword{i % 50} word{i % 7} word{i % 11}" for i in range(60_000)]
     (tmp_path / "collection.tsv").write_text("\n".join(lines))

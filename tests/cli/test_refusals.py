@@ -70,6 +70,18 @@ REFUSED = [
     ("rank E te\udcffxt", r"te\udcffxt"),
     ("compare E --rankers bm25\udcff", r"bm25\udcff"),
     ("train T/none --ranker bm25 --out M", "engine"),
+    ("embed DATA --out M --stride 3", "--pieces"),
+    ("embed DATA --out M --set rows=3", "'rows'"),
+    ("embed DATA --out M --set rows_per_chunk=0", "rows_per_chunk"),
+    ("embed DATA --out M --encoder lsa(max_fit_texts=all)", "max_fit_texts"),
+    ("embed DATA --out M --encoder lsa(pooling=cls)", "'pooling'"),
+    ("embed DATA --out M --dtype int8", "int8"),
+    ("embed DATA --out M --shard 1of2", "'1of2'"),
+    ("embed DATA --out M --shards 2", "--dask"),
+    ("embed DATA --out M --shard 1/2 --dask a", "--shards"),
+    ("interactions E --ranker bm25 --out M", "found bm25"),
+    ("interactions E --ranker pli(bm25) --shard 2 --out M", "shard"),
+    ("interactions E --ranker pli(bm25) --split tset --out M", "tset"),
 ]
 
 
@@ -118,6 +130,7 @@ def test_bad_input_is_refused_with_one_line(
     assert message in last
     assert all(line.startswith("  ✓ ") for line in done), said  # stages that were finished before
     assert (sorted(files.rglob("*")), sorted(built.rglob("*"))) == before
+    assert not (tmp_path / "M").exists()
 
 
 @pytest.mark.parametrize("command", WRITE)
