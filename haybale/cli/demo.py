@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import tempfile
 from pathlib import Path
 from typing import Annotated
@@ -12,12 +13,12 @@ from haybale.cli.options import RESULTS, option
 from haybale.cli.terminal import console_for_tables, print_outcome, reporter, show
 from haybale.errors import MissingExtraError
 
+FOLDER = Path("haybale-demo")
+
 
 @command(MORE)
 def demo(
-    out: Annotated[Path, option("The folder for an engine and a report. Default: haybale-demo.", RESULTS)] = Path(
-        "haybale-demo"
-    ),
+    out: Annotated[Path, option(f"The folder for an engine and a report. Default: {FOLDER}.", RESULTS)] = FOLDER,
 ) -> None:
     """Compare the default rankers on a built-in collection, and write a report.
 
@@ -53,13 +54,13 @@ def demo(
     )
     for step, how in (
         ("Look at the report", report),
-        ("Search this collection", f'haybale rank {out / "engine"} "interpolate missing values" --explain'),
+        (
+            "Search this collection",
+            f'haybale rank {shlex.quote(str(out / "engine"))} "interpolate missing values" --explain',
+        ),
         ("Index your own folder", "haybale index FOLDER --out engine"),
         ("Search it", 'haybale rank engine "YOUR QUERY"'),
-        (
-            "Layouts of FOLDER",
-            "docs/how-to/collections.md; the simplest is corpus.jsonl with _id and text on each line",
-        ),
+        ("Layouts of FOLDER", "docs/how-to/collections.md; such as corpus.jsonl with _id and text on each line"),
         ("Which ranker to take", "docs/which-ranker.md"),
     ):
         show(f"  {step + ':':<24}{how}")
