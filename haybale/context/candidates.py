@@ -118,14 +118,17 @@ class LearningReranker(Protocol):
     query_ids_: Sequence[str]
     fold_of_: Ints
 
+    def learnable_rows(self, training: Training) -> Ints: ...
+
 
 def judged_documents(ranker: LearningReranker, training: Training) -> JudgedDocuments:
     """Sample at most ``n_queries`` judged queries, split them into folds, and return their documents.
 
-    Sets ``query_ids_`` and ``fold_of_`` of the ranker. Raises :class:`InputError` if no relevant document has a
-    passage.
+    Queries that an encoder was trained on are left out. Sets ``query_ids_`` and ``fold_of_`` of the ranker. Raises
+    :class:`InputError` if no relevant document has a passage.
     """
-    judged = np.flatnonzero(list(map(bool, training.relevant)))
+    learnable = ranker.learnable_rows(training)
+    judged = learnable[[len(training.relevant[row]) > 0 for row in learnable]]
     rng, size = np.random.default_rng(ranker.random_state), min(ranker.n_queries, len(judged))
     drawn = np.sort(rng.choice(judged, size=size, replace=False))
     batch = training.batch.take(drawn) if len(drawn) < len(training) else training.batch

@@ -73,6 +73,11 @@ class LinkedDocuments(Ranker):
         """Whether it or the ranker within needs judgements; ``mask="relevant"`` takes the hidden links from them."""
         return self.mask == "relevant" or super().needs_training
 
+    @property
+    def uses_vectors(self) -> bool:
+        """False: it follows links only."""
+        return False
+
     def fit_batch(self, training: Training) -> None:
         _ = graph_of(training.batch.engine)
         self.rankers_ = [self.ranker.fitted(training)]

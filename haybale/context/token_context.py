@@ -28,6 +28,7 @@ from haybale.context.engine_graph import graph_of, node_share
 from haybale.context.masks import hidden_links, relevant_by_own
 from haybale.context.neighbourhoods import SELF, Neighbourhoods, neighbourhoods
 from haybale.context.network_folds import KINDS, RANGES, NetworkFolds
+from haybale.embeddings.lineage import queries_of_model
 from haybale.embeddings.torch_models import late_interaction
 from haybale.engine import Engine
 from haybale.errors import InputError
@@ -130,6 +131,10 @@ class TokenContext(BestPassage, OutOfFold, Reranker):
     @cached_property
     def _tokens(self) -> TokenMatrices:
         return TokenMatrices(self.model, self.query_length, self.passage_length)
+
+    def own_encoder_queries(self, engine: Engine) -> frozenset[str]:
+        """Return the ids of the queries that the engine's encoder or the model was trained on."""
+        return super().own_encoder_queries(engine) | queries_of_model(self.model)
 
     def fit_batch(self, training: Training) -> None:
         if self._tokens.dim % self.heads:

@@ -24,8 +24,9 @@ def trained_queries(encoder: Any) -> frozenset[str]:
     """Return the ids of the queries that an encoder, or an encoder it contains, was trained or selected on."""
     members = [*getattr(encoder, "encoders", ()), *(each for each in [getattr(encoder, "encoder", None)] if each)]
     found = frozenset[str]().union(*map(trained_queries, members))
-    name = getattr(encoder, "model_name", None)
-    return found | queries_of_model(name) if isinstance(name, str) else found
+    modules: Any = getattr(getattr(encoder, "model", None), "modules", list)()  # they name a model given as an object
+    names = {getattr(encoder, "model_name", None), *(getattr(module, "name_or_path", None) for module in modules)}
+    return found.union(*(queries_of_model(name) for name in names if isinstance(name, str) and name))
 
 
 def queries_of_model(name: str) -> frozenset[str]:
@@ -38,19 +39,24 @@ def queries_of_model(name: str) -> frozenset[str]:
     return frozenset(lineage["trained_on"]).union(lineage["selected_on"])
 
 
-def first_unseen(query_ids: Sequence[str], seen: Sequence[frozenset[str]], what: str) -> NDArray[np.int64]:
-    """Return for each query the number of the first model that was not trained on it.
+def check_unseen(query_ids: Sequence[str], seen: frozenset[str], ranker: Any) -> None:
+    """Raise :class:`InputError` if a query is one of those ``seen`` in the training of an encoder behind a ranker."""
+    biased = [query for query in query_ids if query in seen] if seen else []
+    if biased:
+        raise InputError(
+            f"{ranker} cannot rank query {biased[0]!r} out of fold: an encoder behind it was trained on that query "
+            f"({len(biased)} of {len(query_ids)} queries); leave such queries out, or train encoders with fold=… and "
+            "give them as folds=[…]"
+        )
 
-    ``seen`` holds the queries that each model was trained on. Raise :class:`InputError` if all models were trained on a
-    query; ``what`` is the subject of its message: ``"every encoder"``.
 
-    >>> first_unseen(["q1", "q2"], [frozenset(["q1"]), frozenset()], "every model")
+def first_unseen(query_ids: Sequence[str], seen: Sequence[frozenset[str]]) -> NDArray[np.int64]:
+    """Return for each query the number of the first model that was not trained on it; at least one must not be.
+
+    ``seen`` holds the queries that each model was trained on.
+
+    >>> first_unseen(["q1", "q2"], [frozenset(["q1"]), frozenset()])
     array([1, 0])
     """
     unseen = np.array([[query not in ids for query in query_ids] for ids in seen])
-    if not unseen.any(axis=0).all():
-        query = query_ids[int(unseen.any(axis=0).argmin())]
-        raise InputError(
-            f"{what} was trained on query {query!r}; out of fold, it needs one that was not: train one with fold=…"
-        )
     return np.asarray(unseen.argmax(axis=0))

@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 
 from haybale.collections.queries import QueriesLike
-from haybale.embeddings.lineage import TRAINING
+from haybale.embeddings.lineage import TRAINING, trained_queries
 from haybale.embeddings.store_files import StoreFiles, as_json, writer_lock
 from haybale.embeddings.torch_models import weights_digest
 from haybale.engine import Engine
@@ -173,7 +173,7 @@ def train_encoder(
     n_evaluations = min(chosen.evaluations, len(plan))
     plan = plan[: len(plan) // n_evaluations * n_evaluations]  # so that the last step is evaluated
     lineage = {
-        "trained_on": sorted(ids),
+        "trained_on": sorted(ids | trained_queries(trainee.encoder)),  # with those of the encoder that it begins with
         "selected_on": sorted(training.batch.ids[row] for row in held_out_rows) if selection else [],
     }
     identity = as_json(

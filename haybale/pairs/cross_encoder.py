@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from haybale.embeddings.lineage import first_unseen, queries_of_model
+from haybale.engine import Engine
 from haybale.pairs.best_pairs import BestPairs, Scores
 from haybale.pairs.pair_encoders import PAIR_RANGES, CrossPairs, PairEncoder
 from haybale.parameters import SEQUENCE
@@ -62,10 +63,10 @@ class CrossEncoder(BestPairs, Reranker):
         """Whether the ranker within needs training, or there are models of folds."""
         return self.ranker.needs_training or len(self.folds) > 0
 
-    @property
-    def encoder_queries(self) -> frozenset[str]:
-        """The queries that encoders of the rankers within, or all models, were trained on."""
-        return super().encoder_queries | frozenset.intersection(*map(queries_of_model, (self.model, *self.folds)))
+    def own_encoder_queries(self, engine: Engine) -> frozenset[str]:
+        """Return the ids of the queries that the engine's encoder, or all models, were trained on."""
+        models = map(queries_of_model, (self.model, *self.folds))
+        return super().own_encoder_queries(engine) | frozenset.intersection(*models)
 
     def learned_from(self) -> set[str]:
         """Return the ids of queries that any model, or a ranker within, was trained on."""
@@ -79,7 +80,7 @@ class CrossEncoder(BestPairs, Reranker):
         models = (self.model, *self.folds)
         model_of = np.zeros(len(batch), dtype=np.int64)
         if out_of_fold and self.folds:
-            model_of = first_unseen(batch.ids, [queries_of_model(model) for model in models], f"{self}: every model")
+            model_of = first_unseen(batch.ids, [queries_of_model(model) for model in models])
         found = np.empty(len(rows))
         for number in np.unique(model_of[rows]).tolist():
             mine = model_of[rows] == number

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from haybale.embeddings.lineage import TRAINING
+from haybale.embeddings.lineage import TRAINING, queries_of_model
 from haybale.embeddings.token_batches import check_texts
 from haybale.errors import InputError
 from haybale.extras import import_optional, quiet_transformers
@@ -149,7 +149,8 @@ def train_pair_encoder(
     with whole_folder(Path(out)) as aside, quiet_transformers():
         trained.model.save_pretrained(aside)
         reader.tokenizer.save_pretrained(aside)
-        seen = {"trained_on": sorted(set(learned["query_id"])), "selected_on": []}
+        trained_on = queries_of_model(str(model)).union(learned["query_id"])
+        seen = {"trained_on": sorted(trained_on), "selected_on": []}
         facts = {"pairs": done.pairs, "positives": done.positives, "losses": losses, "f1": f1}
         write_json(aside / TRAINING, seen | {"model": str(model), "settings": settings} | facts)
     return done

@@ -103,15 +103,10 @@ class PLI(OutOfFold, Reranker):
     store: str | Sequence[str] | None = None
     random_state: int | None = 0
 
-    @property
-    def encoder_queries(self) -> frozenset[str]:
-        """The queries that the model, or encoders of the ranker within, were trained on."""
-        return super().encoder_queries | self._model_queries
-
-    @property
-    def _model_queries(self) -> frozenset[str]:
-        """The queries that the model was trained on; the network must not learn from them."""
-        return frozenset() if self.model is None else queries_of_model(self.model)
+    def own_encoder_queries(self, engine: Engine) -> frozenset[str]:
+        """Return the ids of the queries that the engine's encoder or the model was trained on."""
+        model = frozenset[str]() if self.model is None else queries_of_model(self.model)
+        return super().own_encoder_queries(engine) | model
 
     def pairs(self, engine: Engine) -> PairEncoder:
         """Return the pair encoder, which is loaded or fitted once."""
@@ -146,12 +141,9 @@ class PLI(OutOfFold, Reranker):
         pairs = self.pairs(batch.engine)  # raises for a missing model before the ranker within is fitted
         stored = self._stored(settings_of(batch.engine, pairs, self.n, self.m, self.select))
         self.rankers_ = [self.ranker.fitted(training)]
-        seen = self._model_queries
-        rows = np.array([row for row in self.learnable_rows(training) if batch.ids[row] not in seen], dtype=np.int64)
+        rows = self.learnable_rows(training)
         relevant = {batch.ids[row]: training.relevant[row] for row in rows if training.relevant[row]}
         batch = batch.take(rows) if len(rows) < len(batch) else batch
-        if not relevant:
-            raise InputError(f"{self}: {self.model!r} must not be trained on all judged queries; train it on some only")
         first = self.rankers_[0].run_out_of_fold(batch, self.n_documents)
         self._known: list[Any] = stored
         with batch.timed(f"read pairs ({self.name})"):

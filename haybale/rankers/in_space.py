@@ -32,8 +32,12 @@ class InSpace(Ranker):
     ``Learned(BM25(), KNN(), InSpace(PARM("vrrf"), "engine-trained"))``. It finds the documents that both engines have.
 
     An encoder ranks the queries that it was trained on better than others, so nothing may be learned from these
-    rankings. Out of fold, the first engine whose encoder was not trained on a query ranks it. :class:`~haybale.Learned`
-    and :class:`~haybale.SVR` do not learn from queries that all encoders were trained on.
+    rankings. Out of fold, the first engine whose encoder was not trained on a query ranks it; a query that all encoders
+    were trained on is refused. :class:`~haybale.Learned` and :class:`~haybale.SVR` do not learn from such queries.
+
+    A nested ranker that learns is fitted on each engine, from the queries that the engine's encoder was not trained on.
+    If the encoder of ``engine`` was trained on all of them, learn outside its space instead:
+    ``SVR([BM25(), InSpace(KNN(), "engine-trained", folds=["engine-0", "engine-1"])])``.
 
     Parameters
     ----------
@@ -72,9 +76,8 @@ class InSpace(Ranker):
             relevant = [[doc_id for doc_id in ids if doc_id in known] for ids in training.relevant]
             self.external_rankers_.append(self.ranker.fitted(Training(training.batch.on_engine(engine), relevant)))
 
-    @property
-    def encoder_queries(self) -> frozenset[str]:
-        """Ids of the queries that the encoders of all engines were trained on."""
+    def own_encoder_queries(self, engine: Engine) -> frozenset[str]:
+        """Return the ids of the queries that the encoders of all other engines were trained on."""
         return frozenset.intersection(*(ranker.encoder_queries for ranker in self.external_rankers_))
 
     def learned_from(self) -> set[str]:
@@ -89,7 +92,7 @@ class InSpace(Ranker):
     def out_of_fold_batch(self, batch: QueryBatch, depth: int) -> Run:
         """Rank each query on the first engine whose encoder was not trained on it."""
         seen = [ranker.encoder_queries for ranker in self.external_rankers_]
-        first = first_unseen(batch.ids, seen, f"{self}: every encoder")
+        first = first_unseen(batch.ids, seen)
         parts = []
         for number in np.unique(first).tolist():
             ranker, part = self.external_rankers_[number], batch.part(np.flatnonzero(first == number))

@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from haybale.embeddings.lineage import trained_queries
 from haybale.errors import InputError
 from haybale.retrieval.hits import Ints
 
@@ -46,13 +45,21 @@ class OutOfFold:
 
         Scores of an encoder for the queries that it was trained on are biased, so nothing may be learned from them.
         """
-        own = trained_queries(training.batch.engine.encoder) if self.uses_vectors else frozenset()
+        engine = training.batch.engine
+        own: frozenset[str] = self.own_encoder_queries(engine)
         seen = own.union(*(inner.encoder_queries for inner in self.rankers_))
         rows = np.flatnonzero([query not in seen for query in training.batch.ids])
         if seen and not any(training.relevant[row] for row in rows):
+            judged = {query for query, ids in zip(training.batch.ids, training.relevant, strict=True) if ids}
+            if judged <= own:
+                raise InputError(
+                    f"{self} needs judged queries that its encoder was not trained on, but it was trained on all "
+                    f"{len(judged)}; give an engine whose encoder was trained without some of them (fold=…), or learn "
+                    "outside its space, from rankers such as InSpace(KNN(), …, folds=[…])"
+                )
             raise InputError(
-                f"{self}: the encoder was trained on all judged queries, so no other query is left to learn from; "
-                "train encoders of folds (train_encoder with fold) and give their engines as folds of InSpace"
+                f"{self} needs judged queries that no encoder within was trained on, but they were trained on all "
+                f"{len(judged)}; train encoders with fold=… and give these as folds=[…] of the rankers within"
             )
         return rows
 

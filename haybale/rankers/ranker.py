@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haybale.collections.queries import QueriesLike, queries_from
-from haybale.embeddings.lineage import trained_queries
+from haybale.embeddings.lineage import check_unseen, trained_queries
 from haybale.engine import Engine
 from haybale.errors import InputError, NotFittedError, UnknownNameError
 from haybale.folders import whole_folder, write_json
@@ -62,7 +62,8 @@ class Ranker(ABC):
     - :meth:`fit_batch`, if it has to prepare anything before it can rank;
     - :meth:`out_of_fold_batch`, if it or a nested ranker learns from judged queries
       (:class:`~haybale.rankers.OutOfFold` is a mixin for rankers that learn);
-    - :meth:`save_state` and :meth:`load_state`, if fitting computes anything that must be saved.
+    - :meth:`save_state` and :meth:`load_state`, if fitting computes anything that must be saved;
+    - :meth:`own_encoder_queries`, if it uses a trained model besides the engine's encoder.
 
     In another package, an entry point of the group ``haybale.rankers`` names the module of the subclass.
 
@@ -295,7 +296,12 @@ class Ranker(ABC):
         return batch.cached_run(("run", self.key()), depth, self.rank_batch)
 
     def run_out_of_fold(self, batch: QueryBatch, depth: int) -> Run:
-        """Return the same as :meth:`run`, but rank training queries as if the ranker had not seen them."""
+        """Return the same as :meth:`run`, but rank training queries as if the ranker had not seen them.
+
+        Raises :class:`~haybale.InputError` for a query that an encoder behind the ranker was trained on, since no
+        ranking by this encoder is unbiased; rankers with encoders of folds use one that was not trained on it.
+        """
+        check_unseen(batch.ids, self.encoder_queries, self)
         if not self.needs_training:
             return self.run(batch, depth)
         return batch.cached_run(("out of fold", self.key()), depth, self.out_of_fold_batch)
@@ -304,6 +310,12 @@ class Ranker(ABC):
         """Rank like :meth:`rank`, but training queries as if the ranker had not seen them.
 
         Bags or folds that were trained without a query rank it, or its neighbours among the other training queries.
+
+        Raises
+        ------
+        InputError
+            For a query that an encoder behind the ranker was trained on, unless the ranker has an encoder of a fold
+            that was not (see :class:`~haybale.InSpace` and :class:`~haybale.CrossEncoder`).
         """
         self.check_fitted()
         check_parameters("out_of_fold", {"depth": depth}, {"depth": COUNT})
@@ -362,8 +374,15 @@ class Ranker(ABC):
     @property
     def encoder_queries(self) -> frozenset[str]:
         """Ids of the queries that an encoder behind the ranker was trained on; its scores for them are biased."""
-        own = trained_queries(self.engine_.encoder) if self.uses_vectors else frozenset()
-        return own.union(*(ranker.encoder_queries for ranker in self.rankers_))
+        return self.own_encoder_queries(self.engine_).union(*(ranker.encoder_queries for ranker in self.rankers_))
+
+    def own_encoder_queries(self, engine: Engine) -> frozenset[str]:
+        """Return the ids of the queries that an encoder of the ranker itself, not of a nested one, was trained on.
+
+        By default, the encoder is the one of the engine if the ranker uses its vectors. A ranker with a model of its
+        own adds :func:`~haybale.embeddings.lineage.queries_of_model`.
+        """
+        return trained_queries(engine.encoder) if self.uses_vectors else frozenset()
 
     def learned_from(self) -> set[str]:
         """Return the ids of the queries that the ranker, a nested one, or an encoder was trained on."""

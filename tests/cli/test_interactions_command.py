@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -45,6 +46,12 @@ def test_stored_interactions_train_a_ranker(built: Path, tmp_path: Path, here: C
     assert status == 0, said
     assert "paragraph 0 → passage" in out
     assert load(tmp_path / "ranker", Engine.open(built)).name == "pli"
+    queries = sorted(set(split["query_id"]))
+    (tmp_path / "model" / "training.json").write_text(json.dumps({"trained_on": queries[1:], "selected_on": []}))
+    status, _, said = here("interactions", str(built), "--ranker", name, "--out", str(tmp_path / "fewer"))
+    assert status == 0, said
+    assert set(InteractionStore(tmp_path / "fewer").blocks["query_id"]) == set(queries[:1])
+    assert "queries are left out" in said
 
 
 def test_a_reranker_without_a_model_is_trained(built: Path, tmp_path: Path, here: Call) -> None:

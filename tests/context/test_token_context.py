@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,11 @@ from support.ranker_contract import check_explanations, check_ranking, check_sav
 from support.structured import structured_collection
 from support.tiny_models import save_bi_encoder
 
-from haybale import Engine
+from haybale import Engine, MaxSim
 from haybale.collections import Collection
-from haybale.context import TokenContext
+from haybale.context import LinearContext, LinkedDocuments, SectionPropagation, TokenContext
 from haybale.errors import InputError
-from haybale.rankers import KNN
+from haybale.rankers import BM25, KNN
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("sentence_transformers")
@@ -68,6 +69,30 @@ def test_the_contract_of_rankers(engine: Engine, structured: Collection, model: 
     trained = queries_of(structured, ranker.query_ids_[:2])
     assert ranker.out_of_fold(trained) != ranker.rank(trained)
     check_saved(ranker, engine, tmp_path / "ranker")
+
+
+def test_queries_that_an_encoder_was_trained_on_are_not_learned_from(
+    engine: Engine, structured: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither those of the model nor those of the engine's encoder are ranked out of fold."""
+    model, more = save_bi_encoder(tmp_path), SMALL | {"n_queries": 100}
+    everything = TokenContext(KNN(), model, **more).fit(engine).query_ids_
+    trained = everything[:4]
+    Path(model, "training.json").write_text(json.dumps({"trained_on": trained, "selected_on": []}))
+    ranker = TokenContext(KNN(), model, **more).fit(engine)
+    assert ranker.query_ids_ == everything[4:]
+    assert len(ranker.out_of_fold(queries_of(structured, everything[4:]))) == len(everything) - 4
+    with pytest.raises(InputError, match=repr(trained[0])):
+        ranker.out_of_fold(queries_of(structured, trained))
+    with pytest.raises(InputError, match=repr(trained[0])):
+        MaxSim(BM25(), model, device="cpu").fit(engine).out_of_fold(queries_of(structured, trained))
+    monkeypatch.setattr("haybale.rankers.ranker.trained_queries", lambda encoder: frozenset(trained))
+    for each in (LinearContext(BM25()), SectionPropagation(BM25())):
+        with pytest.raises(InputError, match=repr(trained[0])):
+            each.fit(engine).out_of_fold(queries_of(structured, trained))
+        assert not set(each.query_ids_) & set(trained)
+    links = LinkedDocuments(BM25()).fit(engine)
+    assert links.out_of_fold(queries_of(structured, trained)) == links.rank(queries_of(structured, trained))
 
 
 def test_what_is_refused(engine: Engine, model: str, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from haybale.finetune.batches import plan_batches
 from haybale.finetune.recipe import RECIPES, Recipe
 from haybale.finetune.selection import Selection
 from haybale.finetune.training_loop import _loss
-from haybale.rankers import Training
+from haybale.rankers import KNN, Training
 
 pytestmark = [
     pytest.mark.filterwarnings("default"),  # transformers and torch warn about themselves
@@ -244,7 +244,14 @@ def test_the_recipe_of_the_paper(engine: Engine, bert: str, tmp_path: Path) -> N
         assert 0 < np.abs(found - first).max() < 0.1  # close to the common initial vector
     plain = SentenceTransformer(str(tmp_path / "out"), device="cpu")
     np.testing.assert_allclose(plain.encode_query(text, normalize_embeddings=True), query, atol=1e-6)
-    assert trained_queries(Engine(engine.collection, encoder=encoder).encoder)
+    there = Engine(engine.collection, encoder=encoder)
+    trained, ranker = sorted(trained_queries(encoder)), KNN().fit(there)
+    assert len(ranker.rank("train")) >= len(trained) > 0
+    for given in (ranker, KNN().fit(Engine(engine.collection, encoder=SentenceTransformerEncoder(plain)))):
+        with pytest.raises(InputError, match=repr(trained[0])):
+            given.out_of_fold(engine.collection.queries.take(engine.collection.query_numbers(trained)))
+    train_encoder(there, str(tmp_path / "out"), tmp_path / "again", fold=(0, 2), **SMALL)
+    assert sorted(json.loads((tmp_path / "again" / "training.json").read_text())["trained_on"]) == trained
 
 
 def test_bad_input_is_refused(engine: Engine, bert: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

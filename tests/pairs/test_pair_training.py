@@ -96,6 +96,10 @@ def test_a_model_does_not_score_the_queries_that_it_was_trained_on(
     assert found["train40"] == first["train40"]
     with pytest.raises(InputError, match="'train7'"):
         ranker.out_of_fold(topics.queries.take(topics.query_numbers(["train7"])))
+    train_pair_encoder(whole, pairs[pairs["group"] >= 6], tmp_path / "again", **how)  # on fewer queries
+    assert CrossEncoder(BM25(), str(tmp_path / "again"), **small).fit(engine).encoder_queries == ranker.learned_from()
+    with pytest.raises(InputError, match="'train1'"):
+        CrossEncoder(BM25(), whole, **small).fit(engine).out_of_fold(queries)
     pli = PLI(BM25("document"), whole, epochs=1, n_seeds=1, hidden=4, n=1, m=1, n_documents=4, device="cpu").fit(engine)
     assert pli.network_.n_queries_ <= 60 - 12
     assert pli.encoder_queries <= pli.learned_from()

@@ -6,6 +6,7 @@ import json
 import math
 from pathlib import Path
 from shutil import copytree
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from support.topics import topic_collection
 from haybale import CollectionBuilder, Engine, load
 from haybale.embeddings.lineage import trained_queries
 from haybale.errors import FileFormatError, InputError
-from haybale.rankers import BM25, KNN, PARM, SVR, InSpace, Learned, SimilarQueries, from_spec, in_space, parse
+from haybale.rankers import BM25, KNN, PARM, RRF, SVR, InSpace, Learned, SimilarQueries, from_spec, in_space, parse
 
 pytestmark = pytest.mark.filterwarnings("ignore::haybale.rankers.EmptyRankingWarning")
 
@@ -97,6 +98,45 @@ def test_out_of_fold_an_encoder_that_has_not_seen_the_query_ranks_it(
     assert_same(ranker.rank("train"), of[4])
 
 
+@pytest.mark.parametrize("of", ["space", "fusion", "engine", "learned"])
+def test_out_of_fold_refuses_queries_that_the_encoder_was_trained_on(
+    engine: Engine, others: dict[str, str], trained: dict[int, frozenset[str]], of: str
+) -> None:
+    """Their rankings would be biased, whether or not the ranker itself learns from judged queries."""
+    train = engine.collection.queries.ids.take(engine.collection.split("train").queries).to_pylist()
+    trained[6] = frozenset(train[:25])
+    space, there = InSpace(KNN(), others["lsa6"]), Engine.open(others["lsa6"])
+    ranker = {
+        "space": lambda: space.fit(engine),
+        "fusion": lambda: RRF(BM25(), space).fit(engine),
+        "engine": lambda: KNN().fit(there),
+        "learned": lambda: Learned(BM25(), RRF(BM25("document"), SimilarQueries(), KNN())).fit(there),
+    }[of]()
+    assert len(ranker.rank("train")) == len(train)
+    with pytest.raises(InputError, match="'train0'"):
+        ranker.out_of_fold("train")
+    with pytest.raises(InputError, match="1 of 3"):
+        ranker.out_of_fold(queries_of(ranker, *train[24:27]))
+    assert len(ranker.out_of_fold(queries_of(ranker, *train[25:]))) == len(train) - 25
+    assert BM25().fit(there).out_of_fold("train") == BM25().fit(there).rank("train")  # it does not use the encoder
+
+
+def test_a_ranker_cannot_learn_in_a_space_whose_encoder_has_seen_all_queries(
+    engine: Engine, others: dict[str, str], trained: dict[int, frozenset[str]]
+) -> None:
+    """The advice is to learn outside it, since engines of folds do not help there."""
+    train = engine.collection.queries.ids.take(engine.collection.split("train").queries).to_pylist()
+    trained[6], trained[4], trained[9] = frozenset(train), frozenset(train[:30]), frozenset(train[30:])
+    folds = [others["lsa4"], others["lsa9"]]
+    with pytest.raises(InputError, match="outside its space"):
+        InSpace(parse(f"svr-memory({SMALL_SVR})"), others["lsa6"], folds=folds).fit(engine)
+    with pytest.raises(InputError, match=r"folds=\[…\] of the rankers within"):
+        SVR([BM25(), InSpace(KNN(), others["lsa6"])], n_bags=6, n_jobs=1).fit(engine)
+    outside = SVR([BM25(), InSpace(KNN(), others["lsa6"], folds=folds)], n_bags=6, n_jobs=1).fit(engine)
+    assert set(outside.query_ids_) == set(train)
+    assert len(outside.out_of_fold("train")) == len(train)
+
+
 def test_nothing_is_learned_from_queries_that_encoders_have_seen(
     engine: Engine, others: dict[str, str], trained: dict[int, frozenset[str]]
 ) -> None:
@@ -117,7 +157,7 @@ def test_nothing_is_learned_from_queries_that_encoders_have_seen(
     assert set(Learned(BM25(), KNN()).fit(there).query_ids_) == set(train[25:])
     assert set(Learned(BM25(), BM25("document")).fit(there).query_ids_) == set(train)
     trained[6] = frozenset(train)
-    with pytest.raises(InputError, match="encoder was trained on all"):
+    with pytest.raises(InputError, match="trained on all"):
         Learned(BM25(), space.clone()).fit(engine)
 
 
@@ -154,6 +194,15 @@ def test_queries_that_an_encoder_was_trained_on(tmp_path: Path) -> None:
     assert trained_queries(Both()) == frozenset()
     (tmp_path / "training.json").write_text(json.dumps({"trained_on": ["a"], "selected_on": ["b"]}))
     assert trained_queries(Both()) == {"a", "b"}
+
+    class Module:
+        name_or_path = str(tmp_path)
+
+    class Loaded:  # by the user, not by the encoder
+        model_name = "SentenceTransformer"
+        model = SimpleNamespace(modules=lambda: [object(), Module()])
+
+    assert trained_queries(Loaded()) == {"a", "b"}
     (tmp_path / "training.json").write_text(json.dumps({"trained_on": "a"}))
     with pytest.raises(FileFormatError, match="'trained_on'"):
         trained_queries(Named())
