@@ -119,12 +119,14 @@ class Analyzer:
 
     def __call__(self, texts: Iterable[str], vocabulary: dict[str, int] | None = None) -> Terms:
         """Analyse texts; with a ``vocabulary``, terms that are not in it are dropped."""
+        refuse_single_text(texts)
         numbers: dict[str, int] = {} if vocabulary is None else vocabulary
         total = len(texts) if isinstance(texts, Sequence) else None
         return Terms(list(self.numbered(track(texts, "analysing", total), numbers, grow=vocabulary is None)), numbers)
 
     def numbered(self, texts: Iterable[str], numbers: dict[str, int], *, grow: bool = False) -> Iterator[list[int]]:
         """Yield the term numbers of each text; with ``grow``, unknown terms get new numbers, else they are dropped."""
+        refuse_single_text(texts)
         cache = _TermCache(self, numbers, grow)
         split = self.function or _words
         for text in texts:
@@ -187,6 +189,12 @@ class _TermCache(dict[str, int]):
         return number
 
 
+def refuse_single_text(texts: object) -> None:
+    """Raise :class:`InputError` for a string in place of a sequence of texts; its letters would become texts."""
+    if isinstance(texts, str):
+        raise InputError(f"expected a sequence of texts, found a single string, {texts[:40]!r}; put it in a list")
+
+
 def as_analyzer(given: Analyzer | Tokenize | str) -> Analyzer:
     """Return an analyzer, given as one, as the name of a language, or as a function from a text to its terms."""
     if isinstance(given, Analyzer):
@@ -220,6 +228,7 @@ def guess_language(texts: Iterable[str]) -> str:
     >>> guess_language(["Le bail est résilié de plein droit lorsque le locataire ne paie pas le loyer convenu."])
     'french'
     """
+    refuse_single_text(texts)
     texts = list(texts)
     words = Counter(word for text in texts for word in _words(normalise(text)))
     counts = {language: sum(words[word] for word in stop_words(language)) for language in _STOPPED}

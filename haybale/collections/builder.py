@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
 from typing import NoReturn
@@ -102,8 +102,8 @@ class CollectionBuilder:
         self._split_queries: dict[str, dict[int, None]] = {}
         self._grades: dict[str, dict[tuple[int, int], int]] = {}
 
-    def add_document(self, doc_id: str, passages: Iterable[str] = (), title: str = "", at: At = None) -> int:
-        """Add a document with its passages, and return its number."""
+    def add_document(self, doc_id: str, passages: str | Iterable[str] = (), title: str = "", at: At = None) -> int:
+        """Add a document with its passages, and return its number; a single string is one passage."""
         if doc_id in self._documents:
             _fail(f"duplicate document id {doc_id!r}", at)
         _check_characters(at, doc_id, title)
@@ -111,7 +111,7 @@ class CollectionBuilder:
         self._doc_ids.append(doc_id)
         self._passage_counts.append(0)
         self._titles.append(title)
-        for text in passages:
+        for text in [passages] if isinstance(passages, str) else passages:
             self.add_passage(number, text, at=at)
         return number
 
@@ -181,16 +181,22 @@ class CollectionBuilder:
         return self._documents[doc_id]
 
     def add_query(
-        self, query_id: str, paragraphs: Sequence[str], own: str | None = None, split: str | None = None, at: At = None
+        self,
+        query_id: str,
+        paragraphs: str | Iterable[str],
+        own: str | None = None,
+        split: str | None = None,
+        at: At = None,
     ) -> None:
-        """Add a query.
+        """Add a query, given by its paragraphs; a single string is one paragraph.
 
         ``own`` is the id of the document that the query was taken from; an id outside the collection has no effect.
         """
         self._check_not_empty()  # otherwise an empty collection would be reported as an unknown id
         if query_id in self._queries:
             _fail(f"duplicate query id {query_id!r}", at)
-        kept = [paragraph for paragraph in paragraphs if paragraph.strip()]
+        given = [paragraphs] if isinstance(paragraphs, str) else paragraphs
+        kept = [paragraph for paragraph in given if paragraph.strip()]
         if not kept:
             _fail(f"query {query_id!r} is empty", at)
         _check_characters(at, query_id, *kept)

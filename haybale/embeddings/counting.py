@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from scipy import sparse
 
-from haybale.analysis import Analyzer
+from haybale.analysis import Analyzer, refuse_single_text
 from haybale.collections.collection import Strings
 from haybale.errors import InputError
 from haybale.progress import track
@@ -88,8 +88,7 @@ class TermCounts:
 
 def strings(texts: Iterable[str] | Strings) -> Iterator[str]:
     """Yield the texts; raise :class:`InputError` for a single string, or an item that is not a string."""
-    if isinstance(texts, str):
-        raise InputError(f"expected a sequence of texts, found a single string, {texts[:40]!r}; put it in a list")
+    refuse_single_text(texts)
     if isinstance(texts, pa.ChunkedArray):
         for batch in pa.table({"text": texts}).to_batches(8192):
             yield from batch["text"].to_pylist()

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numba import njit
 
-from haybale.analysis import Analyzer, Terms, Tokenize, as_analyzer, guess_language
+from haybale.analysis import Analyzer, Terms, Tokenize, as_analyzer, guess_language, refuse_single_text
 from haybale.collections import Collection
 from haybale.collections.collection import Strings, strings_of
 from haybale.embeddings.counting import TermCounts, Vocabulary
@@ -111,6 +111,7 @@ class BM25Index(PassageTable):
         analyzer: Analyzer | Tokenize | None = None,
     ) -> None:
         check_parameters("BM25Index", locals(), _RANGES)
+        refuse_single_text(texts)
         super().__init__(len(texts), doc_offsets, passage_ids, doc_ids)
         if isinstance(texts, TermCounts):
             counts = texts
@@ -280,6 +281,7 @@ class BM25Index(PassageTable):
 
     def analysed(self, queries: Sequence[str]) -> Terms:
         """Return the terms of queries, for repeated searches; terms that no text has are dropped."""
+        refuse_single_text(queries)
         for i, query in enumerate(queries):
             if not query.strip():
                 raise InputError(f"query {i} of {len(queries)} is empty; give it at least one word")

@@ -9,6 +9,7 @@ import math
 import ir_measures
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -190,6 +191,35 @@ def test_the_table() -> None:
         assert all(measure in printed for measure in MEASURES)
     with pytest.raises(InputError, match=r"baseline 'knn'.* bm25"):
         results(values, "knn")
+
+
+@given(order=st.permutations(range(12)))
+def test_results_pair_values_by_query(order: list[int]) -> None:
+    rng = np.random.default_rng(0)
+    index = pd.Index([f"q{i}" for i in range(12)], name="query_id")
+    base, better = (pd.DataFrame({"nDCG@10": rng.random(12) + more}, index=index) for more in (0, 0.2))
+    expected = results({"base": base, "better": better}, "base")
+    shuffled = better.iloc[order]
+    for other in (shuffled, shuffled.reset_index(), pa.Table.from_pandas(shuffled.reset_index())):
+        found = results({"base": base, "better": other}, "base")
+        assert found.to_dict() == expected.to_dict()
+        assert found.values["better"].index.tolist() == index.tolist()
+
+
+def test_results_refuse_other_queries() -> None:
+    index = pd.Index(["1", "2", "3"], name="query_id")
+    base = pd.DataFrame({"nDCG@10": [0.1, 0.2, 0.4], "P@5": 0.2}, index=index)
+    assert (
+        results({"a": base, "b": base.set_axis([1, 2, 3])}, "a").comparisons["b"]["P@5"].p == 1
+    )  # 1 and "1" are one id
+    for other, message in (
+        (base.iloc[:2], "results of b: .*only a has '3'"),
+        (pd.concat([base, base.set_axis(["x", "y", "z"])]), "queries of a, but only b has 'x'"),
+        (base.set_axis(["1", "2", "2"]), "'2' occurs twice"),
+        (base[["P@5"]], "b: expected the measure 'nDCG@10'"),
+    ):
+        with pytest.raises(InputError, match=message):
+            results({"a": base, "b": other}, "a")
 
 
 def test_a_table_of_one_ranker() -> None:
