@@ -29,9 +29,9 @@ from haybale.context.masks import hidden_links, relevant_by_own
 from haybale.context.neighbourhoods import SELF, Neighbourhoods, neighbourhoods
 from haybale.context.network_folds import KINDS, RANGES, NetworkFolds
 from haybale.embeddings.lineage import queries_of_model
-from haybale.embeddings.torch_models import late_interaction
+from haybale.embeddings.torch_models import late_interaction, weights_digest
 from haybale.engine import Engine
-from haybale.errors import InputError
+from haybale.errors import FileFormatError, InputError
 from haybale.extras import import_optional
 from haybale.parameters import COUNT, Interval
 from haybale.rankers import Explanation, OutOfFold, QueryBatch, Ranker, Share, Training
@@ -254,12 +254,20 @@ class TokenContext(BestPassage, OutOfFold, Reranker):
 
     def save_state(self, folder: Path) -> dict[str, Any]:
         self.write_folds(folder)
-        return self.networks_.save(folder) | {"dim": self._tokens.dim, "mask": self.mask_}
+        saved = {"dim": self._tokens.dim, "mask": self.mask_, "weights": weights_digest(self._tokens.model)}
+        return self.networks_.save(folder) | saved
 
     def load_state(self, folder: Path, state: dict[str, Any], engine: Engine) -> None:
         import_optional("torch", "neural")
         self.read_folds(folder)
         self.mask_ = state["mask"]
+        if "weights" in state and weights_digest(self._tokens.model) != state["weights"]:  # not saved by version 0.2
+            raise FileFormatError(
+                self.model,
+                None,
+                f"expected the weights that {self} was saved with, found others; restore them, or fit "
+                "and save the ranker again",
+            )
         self.networks_ = NetworkFolds.load(folder, state, partial(self._new_network, state["dim"]), self)
 
     @property

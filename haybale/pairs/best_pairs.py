@@ -5,11 +5,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from haybale.engine import Engine
+from haybale.errors import FileFormatError
 from haybale.pairs.pair_encoders import PAIR_RANGES, PairEncoder
 from haybale.parameters import COUNT, Constraints, one_of
 from haybale.rankers.explanation import Explanation, Share
@@ -53,16 +56,39 @@ class BestPairs:
     def load_encoder(self, model: str) -> PairEncoder:
         """Load a model; raises :class:`~haybale.InputError` if it does not exist."""
 
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The hub ids or folders of all models, the one that ranks first."""
+        return (self.model,)
+
     def fit_batch(self, training: Training) -> None:
         self._loaded = dict[str, PairEncoder]()
+        self._saved_weights = dict[str, str]()
         self._encoder(self.model)  # raises for a missing model before the ranker within is fitted
         self.rankers_: Sequence[Ranker] = [self.ranker.fitted(training)]
 
     def _encoder(self, model: str) -> PairEncoder:
         loaded: dict[str, PairEncoder] = self.__dict__.setdefault("_loaded", {})
         if model not in loaded:
-            loaded[model] = self.load_encoder(model)
+            found, saved = self.load_encoder(model), self.__dict__.get("_saved_weights", {})
+            if model in saved and found.describe()["weights"] != saved[model]:
+                raise FileFormatError(
+                    model,
+                    None,
+                    f"expected the weights that {self} was saved with, found others; restore them, or fit "
+                    "and save the ranker again",
+                )
+            loaded[model] = found
         return loaded[model]
+
+    def save_state(self, folder: Path) -> dict[str, Any]:
+        """Return the SHA-256 of each model's weights, which are not saved themselves."""
+        return {"weights": {model: self._encoder(model).describe()["weights"] for model in self.models}}
+
+    def load_state(self, folder: Path, state: dict[str, Any], engine: Engine) -> None:
+        """Load the model that ranks; models of folds are loaded, and their weights compared, when they are needed."""
+        self._saved_weights = dict(state.get("weights", {}))  # version 0.2 did not save them
+        self._encoder(self.model)
 
     def rescore(self, batch: QueryBatch, rows: Ints, documents: Ints, scores: Any, out_of_fold: bool) -> Scores:
         return self.score_documents(self.model, batch, rows, documents)

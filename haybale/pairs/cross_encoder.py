@@ -63,22 +63,25 @@ class CrossEncoder(BestPairs, Reranker):
         """Whether the ranker within needs training, or there are models of folds."""
         return self.ranker.needs_training or len(self.folds) > 0
 
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The hub ids or folders of all models, the one that ranks first, then those of the folds."""
+        return (self.model, *self.folds)
+
     def own_encoder_queries(self, engine: Engine) -> frozenset[str]:
         """Return the ids of the queries that the engine's encoder, or all models, were trained on."""
-        models = map(queries_of_model, (self.model, *self.folds))
-        return super().own_encoder_queries(engine) | frozenset.intersection(*models)
+        return super().own_encoder_queries(engine) | frozenset.intersection(*map(queries_of_model, self.models))
 
     def learned_from(self) -> set[str]:
         """Return the ids of queries that any model, or a ranker within, was trained on."""
-        return super().learned_from().union(*map(queries_of_model, (self.model, *self.folds)))
+        return super().learned_from().union(*map(queries_of_model, self.models))
 
     def load_encoder(self, model: str) -> PairEncoder:
         how: dict[str, Any] = {"max_length": self.max_length, "precision": self.precision, "device": self.device}
         return CrossPairs(model, read="score", **how)
 
     def rescore(self, batch: QueryBatch, rows: Ints, documents: Ints, scores: Any, out_of_fold: bool) -> Scores:
-        models = (self.model, *self.folds)
-        model_of = np.zeros(len(batch), dtype=np.int64)
+        models, model_of = self.models, np.zeros(len(batch), dtype=np.int64)
         if out_of_fold and self.folds:
             model_of = first_unseen(batch.ids, [queries_of_model(model) for model in models])
         found = np.empty(len(rows))

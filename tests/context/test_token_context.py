@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 from support.ranker_contract import check_explanations, check_ranking, check_saved, queries_of
 from support.structured import structured_collection
 from support.tiny_models import save_bi_encoder
 
-from haybale import Engine, MaxSim
+from haybale import Engine, MaxSim, load
 from haybale.collections import Collection
 from haybale.context import LinearContext, LinkedDocuments, SectionPropagation, TokenContext
-from haybale.errors import InputError
+from haybale.errors import FileFormatError, InputError
 from haybale.rankers import BM25, KNN
 
 torch = pytest.importorskip("torch")
@@ -69,6 +71,12 @@ def test_the_contract_of_rankers(engine: Engine, structured: Collection, model: 
     trained = queries_of(structured, ranker.query_ids_[:2])
     assert ranker.out_of_fold(trained) != ranker.rank(trained)
     check_saved(ranker, engine, tmp_path / "ranker")
+    path = Path(model, "model.safetensors")
+    weights, tensors = path.read_bytes(), load_file(path)
+    save_file({name: value + 1 for name, value in tensors.items()}, path, {"format": "pt"})
+    with pytest.raises(FileFormatError, match=re.escape(model)):
+        load(tmp_path / "ranker", engine)
+    path.write_bytes(weights)
 
 
 def test_queries_that_an_encoder_was_trained_on_are_not_learned_from(

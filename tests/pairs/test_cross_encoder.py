@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from safetensors.numpy import load_file, save_file
 from support.engines import assert_same_runs
 from support.ranker_contract import check_explanations, check_ranking, check_saved, queries_of
 from support.tiny_models import save_bi_encoder, save_cross_encoder
 from support.topics import NEW, SVR, topic_collection
 
-from haybale import CrossEncoder, Engine
+from haybale import CrossEncoder, Engine, MaxSim, load
 from haybale.collections import Collection
 from haybale.embeddings import SentenceTransformerEncoder
-from haybale.errors import InputError
+from haybale.errors import FileFormatError, InputError
+from haybale.manifest import with_checksum
 from haybale.rankers import BM25, RRF, SimilarQueries, parse
 from haybale.timing import record_timings
 
@@ -77,6 +81,42 @@ def test_the_contract_of_rankers(topics: Collection, engine: Engine, model: str,
     assert ranker.rank({"q": "zzzz"})["q"] == []
     other = CrossEncoder(SimilarQueries(5), model, n_documents=4, device="cpu").fit(engine)
     check_saved(other, Engine(topics), tmp_path / "ranker")
+
+
+@pytest.mark.parametrize("kind", [CrossEncoder, MaxSim])
+def test_a_saved_ranker_knows_its_weights(topics: Collection, engine: Engine, tmp_path: Path, kind: Any) -> None:
+    """A model with other weights in the same folder is refused, instead of ranking otherwise."""
+    model, fold = (save_cross_encoder(tmp_path / name) for name in ("model", "fold"))
+    folds = {"folds": (fold,)} if kind is CrossEncoder else {}
+    ranker = kind(BM25(), model, n_documents=3, n_pairs=1, device="cpu", **folds).fit(engine)
+    expected = ranker.rank("dev")
+    ranker.save(tmp_path / "ranker")
+    assert load(tmp_path / "ranker", engine).rank("dev") == expected
+
+    def replace_weights(folder: str) -> bytes:
+        path = Path(folder, "model.safetensors")
+        before, tensors = path.read_bytes(), load_file(path)
+        name = next(name for name in tensors if "word_embeddings" in name)
+        save_file(tensors | {name: tensors[name][::-1].copy()}, path, {"format": "pt"})
+        return before
+
+    before = replace_weights(model)
+    with pytest.raises(FileFormatError, match=re.escape(model)):
+        load(tmp_path / "ranker", engine)
+    Path(model, "model.safetensors").write_bytes(before)
+    Path(model, "training.json").write_text(json.dumps({"trained_on": ["dev1"], "selected_on": []}))
+    replace_weights(fold)
+    again = load(tmp_path / "ranker", engine)
+    assert again.rank("dev") == expected
+    if folds:
+        with pytest.raises(FileFormatError, match=re.escape(fold)):
+            again.out_of_fold("dev")
+        assert again.fit(engine).out_of_fold("dev") != expected  # fitting again takes the weights there are
+    saved = json.loads((tmp_path / "ranker" / "ranker.json").read_text())
+    for entry in saved["fitted"]:
+        entry["facts"].pop("weights", None)  # as version 0.2 wrote it
+    (tmp_path / "ranker" / "ranker.json").write_text(json.dumps(with_checksum(saved)))
+    assert load(tmp_path / "ranker", engine).rank("dev") == expected
 
 
 def test_shares_sum_to_the_score(topics: Collection, engine: Engine, model: str) -> None:
