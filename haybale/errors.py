@@ -97,9 +97,9 @@ class MissingExtraError(HaybaleError, ImportError):
     'zarr is not installed; pip install zarr'
     """
 
-    def __init__(self, package: str, extra: str | None) -> None:
+    def __init__(self, package: str, extra: str | None, needed: str = "") -> None:
         what = package if extra is None else f'"haybale[{extra}]"'
-        super().__init__(f"{package} is not installed; pip install {what}")
+        super().__init__(f"{package} is not installed{needed and f' ({needed})'}; pip install {what}")
         self.package = package
         self.extra = extra
 

@@ -219,6 +219,14 @@ def write_table(path: Path, table: pa.Table) -> None:
             writer.write_table(table.slice(start, _ROWS).combine_chunks(), row_group_size=_ROWS)
 
 
+def read_any_table(path: Path) -> pa.Table:
+    """Read a Parquet table with any columns."""
+    try:
+        return pq.read_table(path, memory_map=True)
+    except (pa.ArrowException, OSError) as error:
+        raise FileFormatError(path, None, f"expected Parquet, found a damaged file ({error})") from None
+
+
 def read_table(path: Path, schema: pa.Schema, columns: Sequence[str] | None = None) -> pa.Table:
     """Read a Parquet table, or some of its columns; the file must have the given schema and no missing values."""
     try:

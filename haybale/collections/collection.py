@@ -8,6 +8,7 @@ the order of the files. All other packages work with these numbers; string ids a
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -22,6 +23,7 @@ from haybale.arrow import number_array
 from haybale.collections.ids import Ints as Ints
 from haybale.collections.ids import Lookup, first_in_both
 from haybale.collections.ids import Strings as Strings
+from haybale.collections.metadata import joined_metadata
 from haybale.errors import InputError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -184,6 +186,8 @@ class Collection:
     links : Links, optional
     language : str, optional
         Language of the texts, for stop words and stemming; by default it is detected.
+    metadata : pyarrow.Table, optional
+        A row for each document, with columns of strings, integers, floats, dates, booleans or lists of strings.
 
     Examples
     --------
@@ -206,6 +210,7 @@ class Collection:
     sections: Sections | None = None
     links: Links | None = None
     language: str | None = None
+    metadata: pa.Table | None = None
 
     @property
     def n_documents(self) -> int:
@@ -317,6 +322,7 @@ class Collection:
             splits=splits,
             sections=None if self.sections is None else sections,
             links=links,
+            metadata=None if self.metadata is None else self.metadata.take(pa.array(chosen)),
         )
 
     def extended(self, other: Collection) -> Collection:
@@ -363,6 +369,7 @@ class Collection:
             ),
             sections=None if all(part.sections is None for part in both) else sections,
             links=links,
+            metadata=joined_metadata(self.metadata, self.n_documents, other.metadata, other.n_documents),
         )
 
     def digest(self) -> str:
@@ -380,6 +387,8 @@ class Collection:
                 sha.update(pc.binary_length(chunk).to_numpy().astype("<i8", copy=False).data)
             for chunk in column.chunks:
                 sha.update("".join(chunk.to_pylist()).encode())
+        if self.metadata is not None:
+            sha.update(json.dumps(self.metadata.to_pydict(), default=str).encode())
         return sha.hexdigest()
 
     def _content(self) -> Iterator[tuple[str, Strings | Ints]]:

@@ -38,14 +38,14 @@ def open_collection(name: str | Path, layout: str | None = None, *, missing_judg
     FileFormatError
         A file is not in the format of its layout.
     """
-    return _find_reader(name, layout).read(str(name), missing_judgements=missing_judgements)
+    return find_reader(name, layout).read(str(name), missing_judgements=missing_judgements)
 
 
 def read_documents(source: str | Path | Collection, layout: str | None = None, *, warn: bool = True) -> Collection:
     """Return the documents of a collection; the queries and judgements of a folder or dataset are not read."""
     if isinstance(source, Collection):
         return source
-    return _find_reader(source, layout).read(str(source), queries=False, warn=warn)
+    return find_reader(source, layout).read(str(source), queries=False, warn=warn)
 
 
 def open_documents(given: Documents) -> Collection:
@@ -80,25 +80,29 @@ def source_of(name: str | Path) -> str:
 
 def _named_reader(source: str | Path) -> Reader | None:
     """Return the reader of a collection that is not a folder, such as ``"pydocs"``, or None."""
-    named = (reader for _, reader in READERS.items() if not isinstance(reader, FolderReader))
+    readers = [reader for _, reader in READERS.items()]
+    named = (reader for reader in readers if not isinstance(reader, FolderReader) and not reader.fallback)
     return next((reader for reader in named if reader.recognises(str(source))), None)
 
 
-def _find_reader(source: str | Path, layout: str | None) -> Reader:
+def find_reader(source: str | Path, layout: str | None = None) -> Reader:
+    """Return the reader of a collection, which is given by name or recognised by its files."""
     if (named := _named_reader(source)) is not None:
         return named
     if layout is not None:
         return READERS[layout]
-    readers = [reader for _, reader in READERS.items() if isinstance(reader, FolderReader)]
+    all_readers = [reader for _, reader in READERS.items()]
+    readers = [reader for reader in all_readers if isinstance(reader, FolderReader)]
     folder = Path(source)
     with reading(folder):
-        if not folder.is_dir():
-            raise InputError(f"{folder}: no such folder; give 'pydocs' or the folder of a collection")
-        found = [reader for reader in readers if reader.recognises(str(source))]
+        if not folder.exists():
+            raise InputError(f"{folder}: no such folder; give 'pydocs' or a folder with documents")
+        found: list[Reader] = [reader for reader in readers if reader.recognises(str(source))]
+        found = found or [reader for reader in all_readers if reader.fallback and reader.recognises(str(source))]
     if len(found) == 1:
         return found[0]
     if found:
         names = ", ".join(reader.name for reader in found)
         raise InputError(f"{folder}: expected one layout, found files of {names}; choose one with layout=")
     known = ", ".join(f"{reader.expected} ({reader.name})" for reader in readers)
-    raise InputError(f"{folder}: no layout recognised; add one of {known}; text files may end in .gz")
+    raise InputError(f"{folder}: found no document; add files such as .txt or .pdf, or one of {known}")

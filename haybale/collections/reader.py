@@ -27,10 +27,13 @@ class Reader(ABC):
         The name of the layout, for ``open_collection(…, layout=name)`` and ``--layout``.
     expected : str
         The file or the name that the reader recognises, shown in error messages.
+    fallback : bool
+        Whether the reader only reads what no other reader recognises. By default False.
     """
 
     name: ClassVar[str]
     expected: ClassVar[str]
+    fallback: ClassVar[bool] = False
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Register a reader by its name; raise TypeError if the class lacks a method or attribute."""

@@ -29,7 +29,15 @@ from haybale.collections.collection import (
     indptr_from_counts,
 )
 from haybale.folders import whole_folder
-from haybale.manifest import check_file, check_files, read_manifest, read_table, write_manifest, write_table
+from haybale.manifest import (
+    check_file,
+    check_files,
+    read_any_table,
+    read_manifest,
+    read_table,
+    write_manifest,
+    write_table,
+)
 
 FORMAT, VERSION = "haybale collection", 1
 _TEXT, _NUMBER = pa.large_string(), pa.int64()
@@ -44,6 +52,7 @@ _COLUMNS = {
     "links": {"kind": _TEXT, "source": _NUMBER, "target": _NUMBER},
 }
 _OPTIONAL = ("sections", "links")
+_METADATA = "metadata"  # the table of metadata, whose columns are those of the collection
 _LAZY = ("texts", "text")  # the table and column that are read on first use
 _KINDS = {"name": str, "language": (str, None), "splits": [str], "parts": [str], "passages_in_sections": bool}
 
@@ -88,7 +97,7 @@ def save_collection(collection: Collection, folder: Path | str) -> None:
         "name": collection.name,
         "language": collection.language,
         "splits": list(splits),
-        "parts": [name for name in _OPTIONAL if name in tables],
+        "parts": [name for name in _OPTIONAL if name in tables] + [_METADATA] * (collection.metadata is not None),
         "passages_in_sections": passages.sections is not None,
     }
     with whole_folder(Path(folder)) as aside:
@@ -99,6 +108,8 @@ def save_collection(collection: Collection, folder: Path | str) -> None:
                 for column, kind in zip(columns, types, strict=True)
             ]
             write_table(aside / f"{name}.parquet", pa.table(arrays, schema=pa.schema(_COLUMNS[name])))
+        if collection.metadata is not None:
+            write_table(aside / f"{_METADATA}.parquet", collection.metadata)
         write_manifest(aside, manifest)
 
 
@@ -110,7 +121,8 @@ def load_collection(folder: Path | str) -> Collection:
     folder = Path(folder)
     manifest = read_manifest(folder, "collection", {"format": FORMAT, "version": VERSION}, _KINDS)
     parts = [part for part in _COLUMNS if part in manifest["parts"] or part not in _OPTIONAL]
-    check_files(folder, manifest, [f"{part}.parquet" for part in parts])
+    has_metadata = _METADATA in manifest["parts"]
+    check_files(folder, manifest, [f"{part}.parquet" for part in (*parts, *[_METADATA] * has_metadata)])
     path, schemas = folder.absolute(), {part: pa.schema(_COLUMNS[part]) for part in parts}
     columns = {part: [name for name in _COLUMNS[part] if (part, name) != _LAZY] for part in parts}
     tables = {part: read_table(path / f"{part}.parquet", schemas[part], columns[part]) for part in parts}
@@ -168,6 +180,7 @@ def load_collection(folder: Path | str) -> Collection:
         sections=sections,
         links=links,
         language=manifest["language"],
+        metadata=read_any_table(folder / f"{_METADATA}.parquet") if has_metadata else None,
     )
 
 

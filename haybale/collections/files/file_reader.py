@@ -1,0 +1,137 @@
+"""Define the interface of file readers: each class reads the files of one format, and registers itself by its name.
+
+File readers are found through the entry points of the group ``haybale.file_readers``, so adding a format needs only a
+new file.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from haybale.extras import import_optional
+from haybale.registry import Registry, undefined_methods
+
+FILE_READERS: Registry[FileReader] = Registry("file format", "haybale.file_readers")
+EXTRA = "documents"  # the extra that installs the packages of file readers
+
+
+class Unreadable(Exception):
+    """A file that cannot be read; the message is the reason, which is listed, and other files are read."""
+
+
+@dataclass
+class Part:
+    """A paragraph with the page, counted from 1, or the heading that it stands under."""
+
+    text: str
+    page: int | None = None
+    heading: str | None = None
+
+
+@dataclass
+class FileDocument:
+    """A document that was read from a file.
+
+    ``key`` distinguishes several documents of one file, such as the rows of a table; None if the file is one document.
+    ``own_id`` is the id that a record has itself, in place of the file's path and the key. ``problem`` says why this
+    document of the file could not be read; it is listed and left out.
+    """
+
+    parts: list[Part]
+    title: str = ""
+    metadata: dict[str, Any] = field(default_factory=dict)
+    key: str | None = None
+    own_id: str | None = None
+    problem: str | None = None
+
+
+class FileReader(ABC):
+    """Base class of readers of files.
+
+    Attributes
+    ----------
+    name : str
+        The name of the format.
+    suffixes : tuple of str
+        The ends of the names of its files, in lower case: ``(".pdf",)``.
+    packages : tuple of str
+        The modules that reading needs, which the extra ``documents`` installs. By default none.
+    """
+
+    name: ClassVar[str]
+    suffixes: ClassVar[tuple[str, ...]]
+    packages: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Register a reader by its name; raise TypeError if the class lacks a method or attribute."""
+        super().__init_subclass__(**options)
+        missing = undefined_methods(cls) + [name for name in ("name", "suffixes") if not hasattr(cls, name)]
+        if missing:
+            raise TypeError(f"the file reader {cls.__name__} must define {', '.join(missing)}; add them to the class")
+        FILE_READERS.add(cls.name, cls(), cls)
+
+    def check_packages(self) -> None:
+        """Raise :class:`~haybale.errors.MissingExtraError` if a package is not installed."""
+        for package in self.packages:
+            import_optional(package, EXTRA)
+
+    @abstractmethod
+    def read(self, data: bytes, columns: Mapping[str, str]) -> Iterator[FileDocument]:
+        """Yield the documents of a file.
+
+        Parameters
+        ----------
+        data : bytes
+            The content of the file.
+        columns : mapping
+            For tables, the names of the columns ``text``, ``id`` and ``title``, as far as the user gave them.
+
+        Raises
+        ------
+        Unreadable
+            If the file is damaged, encrypted or empty.
+        """
+
+
+def reader_of(name: str) -> FileReader | None:
+    """Return the reader of a file by the end of its name, or None."""
+    lowered = name.lower()
+    readers = [reader for _, reader in FILE_READERS.items()]
+    return next((reader for reader in readers if lowered.endswith(reader.suffixes)), None)
+
+
+def decoded(data: bytes) -> str:
+    r"""Return the text of a file in UTF-8 or UTF-16, with or without a byte order mark, or in Windows-1252.
+
+    >>> decoded("Gebühr".encode("utf-16")), decoded("Gebühr".encode("cp1252")), decoded(b"\xef\xbb\xbfa\r\nb")
+    ('Gebühr', 'Gebühr', 'a\nb')
+    """
+    marks = {b"\xff\xfe\x00\x00": "utf-32", b"\x00\x00\xfe\xff": "utf-32", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+    marked = next((name for mark, name in marks.items() if data.startswith(mark)), None)
+    half = len(data) // 2
+    if marked is None and half and data[1::2].count(0) > 0.4 * half:
+        marked = "utf-16-le"
+    elif marked is None and half and data[::2].count(0) > 0.4 * half:
+        marked = "utf-16-be"
+    try:
+        text = data.decode(marked or "utf-8-sig")
+    except UnicodeDecodeError:
+        if marked is not None:
+            raise Unreadable(f"expected text in {marked}, found other bytes") from None
+        text = data.decode("cp1252", errors="replace")
+    if "\x00" in text or text.count("\ufffd") > max(3, len(text) // 100):
+        raise Unreadable("expected text, found binary data")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def paragraphs_of(text: str) -> list[str]:
+    """Split a text into paragraphs at blank lines.
+
+    >>> paragraphs_of("One\\ntwo.\\n\\n  \\nThree.")
+    ['One\\ntwo.', 'Three.']
+    """
+    return [part.strip() for part in re.split(r"\n[ \t\f]*\n", text) if part.strip()]

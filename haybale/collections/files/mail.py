@@ -1,0 +1,54 @@
+"""Read mail: the text of a message, its headers as metadata, and its attachments as further documents."""
+
+from __future__ import annotations
+
+import email
+import email.policy
+from collections.abc import Iterator, Mapping
+
+from haybale.collections.files.file_reader import (
+    FileDocument,
+    FileReader,
+    Part,
+    Unreadable,
+    paragraphs_of,
+    reader_of,
+)
+from haybale.collections.files.html import html_document
+
+
+class Mail(FileReader):
+    """Reader of ``.eml`` files. An attachment in a known format becomes a document of its own."""
+
+    name = "eml"
+    suffixes = (".eml",)
+
+    def read(self, data: bytes, columns: Mapping[str, str]) -> Iterator[FileDocument]:
+        message = email.message_from_bytes(data, policy=email.policy.default)
+        if not message.keys():
+            raise Unreadable("expected a mail message, found no header")
+        body = message.get_body(("plain", "html"))
+        content = "" if body is None else str(body.get_content())
+        plain = body is None or body.get_content_type() == "text/plain"
+        parts = [Part(text) for text in paragraphs_of(content)] if plain else html_document(content).parts
+        metadata = {name: str(message[name]) for name in ("from", "to", "cc") if message[name]}
+        date = getattr(message["date"], "datetime", None)
+        title = str(message["subject"] or "")
+        yield FileDocument(parts or [Part(title)], title, metadata | ({"date": date} if date else {}))
+        for attachment in message.iter_attachments():
+            name, payload = attachment.get_filename() or "", attachment.get_payload(decode=True)
+            reader = reader_of(name)
+            if reader is not None and isinstance(payload, bytes):
+                yield from _attached(reader, name, payload, columns)
+
+
+def _attached(reader: FileReader, name: str, payload: bytes, columns: Mapping[str, str]) -> Iterator[FileDocument]:
+    """Yield the documents of an attachment, whose keys begin with its name."""
+    reader.check_packages()
+    try:
+        for document in reader.read(payload, columns):
+            document.key = "/".join(filter(None, [name, document.key]))
+            document.title = document.title or name
+            yield document
+    except Unreadable as error:
+        yield FileDocument([], key=name, problem=str(error))

@@ -1,0 +1,47 @@
+"""Read OpenDocument texts with odfpy: paragraphs with their headings."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping
+
+from haybale.collections.files.file_reader import EXTRA, FileDocument, FileReader, Part, Unreadable
+from haybale.extras import import_optional
+
+_METADATA = {"title": "title", "creator": "author", "date": "date", "subject": "subject"}
+
+
+class OpenDocument(FileReader):
+    """Reader of ``.odt`` files."""
+
+    name = "odt"
+    suffixes = (".odt",)
+    packages = ("odf",)
+
+    def read(self, data: bytes, columns: Mapping[str, str]) -> Iterator[FileDocument]:
+        opened = import_optional("odf.opendocument", EXTRA)
+        as_text = import_optional("odf.teletype", EXTRA).extractText
+        try:
+            found = opened.load(io.BytesIO(data))
+            body = found.text
+        except Exception as error:  # odfpy raises errors of many types for damaged files
+            raise Unreadable(f"expected an OpenDocument text, found other data ({type(error).__name__})") from error
+        heading, parts = None, []
+        pending = list(reversed(body.childNodes))
+        while pending:
+            node = pending.pop()
+            kind = getattr(node, "qname", (None, None))[1]
+            if kind in ("h", "p"):
+                text = as_text(node).strip()
+                if text and kind == "h":
+                    heading = text
+                elif text:
+                    parts.append(Part(text, heading=heading))
+            else:  # lists, tables, sections
+                pending += reversed(getattr(node, "childNodes", []))
+        metadata = {}
+        for node in found.meta.childNodes:
+            name, text = _METADATA.get(node.qname[1]), as_text(node).strip()
+            if name and text:
+                metadata[name] = text
+        yield FileDocument(parts, metadata.pop("title", ""), metadata)

@@ -1,0 +1,40 @@
+"""Read Word documents with python-docx: paragraphs and tables, with their headings."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping
+
+from haybale.collections.files.file_reader import EXTRA, FileDocument, FileReader, Part, Unreadable
+from haybale.extras import import_optional
+
+
+class Word(FileReader):
+    """Reader of ``.docx`` files."""
+
+    name = "docx"
+    suffixes = (".docx",)
+    packages = ("docx",)
+
+    def read(self, data: bytes, columns: Mapping[str, str]) -> Iterator[FileDocument]:
+        docx = import_optional("docx", EXTRA)
+        try:
+            found = docx.Document(io.BytesIO(data))
+        except Exception as error:  # python-docx raises errors of many types for damaged files
+            raise Unreadable(f"expected a Word document, found other data ({type(error).__name__})") from error
+        title, heading, parts = "", None, []
+        for block in found.iter_inner_content():
+            if hasattr(block, "rows"):
+                rows = (" | ".join(cell.text.strip() for cell in row.cells) for row in block.rows)
+                parts += [Part(text, heading=heading) for text in rows if text.strip(" |")]
+                continue
+            text, style = block.text.strip(), (block.style.name or "") if block.style is not None else ""
+            if text and style == "Title":
+                title = title or text
+            elif text and style.startswith("Heading"):
+                heading = text
+            elif text:
+                parts.append(Part(text, heading=heading))
+        about = found.core_properties
+        metadata = {"author": about.author, "date": about.created, "subject": about.subject, "keywords": about.keywords}
+        yield FileDocument(parts, about.title or title, {name: value for name, value in metadata.items() if value})
