@@ -69,8 +69,11 @@ class Files(Reader):
         collection, skipped = read_files(Path(source))
         if skipped and warn:
             first, n = skipped[0], len(skipped)
-            message = f"{n:,} files could not be read, such as {first.file!r} ({first.reason}); correct or remove them"
-            warnings.warn(f"{source}: {message}", stacklevel=3)
+            warnings.warn(
+                f"{source}: {n:,} files could not be read, such as {first.file!r} ({first.reason}); "
+                "correct or remove them",
+                stacklevel=3,
+            )
         return collection
 
 
