@@ -26,7 +26,7 @@ from haybale.errors import InputError
 from haybale.extras import import_optional
 from haybale.parameters import COUNT, check_parameters
 from haybale.rankers import Ranker
-from haybale.retrieval.run import DEPTH
+from haybale.retrieval.run import DEPTH, distinct_scores
 
 import_optional("pyterrier", "pyterrier")
 
@@ -45,7 +45,8 @@ class RankerTransformer(pt.Transformer):
     query's ranking. All other columns are kept.
 
     Results have the columns ``docno``, ``score`` and ``rank`` (from 0), sorted by score and then by docno. Queries are
-    in the order of the first row of each ``qid``.
+    in the order of the first row of each ``qid``. PyTerrier and its evaluators break ties in other ways, so scores are
+    distinct: a tied score is lowered by a float32 step, as :meth:`~haybale.Run.to_frame` does.
 
     Parameters
     ----------
@@ -159,6 +160,7 @@ def _results(
     names = pd.Series(list(docnos), dtype="str")
     result = frame.iloc[rows].reset_index(drop=True).assign(docno=names, score=np.asarray(scores, dtype=np.float64))
     query = pd.factorize(frame["qid"])[0][rows]
-    result = result.iloc[np.lexsort((pd.factorize(names, sort=True)[0], -result["score"], query))]
+    order = np.lexsort((pd.factorize(names, sort=True)[0], -result["score"], query))
+    result = result.iloc[order].assign(score=distinct_scores(result["score"].to_numpy()[order], query[order]))
     result["rank"] = result.groupby("qid", sort=False).cumcount()
     return result[result["rank"] < k].reset_index(drop=True)

@@ -24,6 +24,7 @@ from haybale.errors import InputError, MissingExtraError, NotFittedError, Unknow
 from haybale.evaluation import averages, evaluate
 from haybale.rankers import Ranker
 from haybale.retrieval import Run
+from haybale.retrieval.run import distinct_scores
 
 pt = pytest.importorskip("pyterrier")
 
@@ -68,7 +69,7 @@ def dev_queries(n: int = 6, **columns: Any) -> pd.DataFrame:
 
 
 def expected(run: Run) -> dict[str, list[tuple[str, float]]]:
-    return {qid: run[qid] for qid in run.query_ids if run[qid]}
+    return rankings(run.to_frame().rename(columns={"query_id": "qid", "doc_id": "docno"}).eval("rank = rank - 1"))
 
 
 @kinds
@@ -151,7 +152,8 @@ def test_rankings_and_re_rankings_with_ties(
         lowest = min([0.0, *(score for _, score in ranked)])
         not_found = [docno for docno in docs[::-1] if docno not in dict(ranked)]
         ranked += [(docno, lowest - 1 - position) for position, docno in enumerate(not_found)]
-        assert found.get(qid, []) == ranked[:depth]
+        distinct = distinct_scores(np.array([score for _, score in ranked]), np.zeros(len(ranked), dtype=np.int64))
+        assert found.get(qid, []) == list(zip([name for name, _ in ranked], distinct, strict=True))[:depth]
 
 
 def test_queries_are_split_into_paragraphs() -> None:
@@ -231,6 +233,25 @@ def test_a_cutoff_becomes_the_depth() -> None:
     fused = pipeline.compile()
     assert fused.depth == 2
     pd.testing.assert_frame_equal(fused(dev_queries()), pipeline(dev_queries()))
+
+
+def test_an_experiment_with_ties_gives_the_values_of_evaluate() -> None:
+    """Many scores of RRF are equal, and PyTerrier's evaluator breaks ties in another way."""
+    frame, qrels = dev_queries(24), engine().collection.qrels_frame("dev")
+    measures = ["MRR@10", "nDCG@10", "P@5"]
+    for kind in (RRF(BM25(), KNN("document")), PARM("rrf", over="bm25", n_hits=3)):
+        run = fitted(kind).rank(frame.rename(columns={"qid": "query_id", "query": "text"}))
+        rows, *_, scores = run.flat()
+        assert ((rows[1:] == rows[:-1]) & (scores[1:] == scores[:-1])).sum() > 20
+        table = pt.Experiment(
+            [to_pyterrier(fitted(kind)), run.to_frame().rename(columns={"query_id": "qid", "doc_id": "docno"})],
+            frame,
+            qrels.rename(columns={"query_id": "qid", "doc_id": "docno", "relevance": "label"}),
+            [pt.measures.RR @ 10, pt.measures.nDCG @ 10, pt.measures.P @ 5],
+        )
+        means = averages(evaluate(run, qrels, measures))
+        for values in table[["RR@10", "nDCG@10", "P@5"]].to_numpy():
+            assert values.tolist() == pytest.approx([means[each] for each in measures], rel=1e-12)
 
 
 def test_an_experiment_without_java() -> None:

@@ -192,7 +192,7 @@ def _write(run: Run, collection: Collection, reasons: dict[tuple[str, str], Expl
     if out.name.endswith(_TREC):
         run.to_trec(out, tag=file_name(name))
         return
-    rows = run.to_frame()[["query_id", "doc_id", "rank", "score"]].to_dict("records")
+    rows = run.to_frame()[["query_id", "doc_id", "rank", "score", "true_score"]].to_dict("records")
     with whole_file(out) as file:
         if out.suffix == ".jsonl":
             for row in rows:
@@ -202,7 +202,7 @@ def _write(run: Run, collection: Collection, reasons: dict[tuple[str, str], Expl
             return
         file.write("query\trank\tdocument\tscore\tbeginning\n")
         for row, beginning in zip(rows, _beginnings(collection, [row["doc_id"] for row in rows]), strict=True):
-            cells = (row["query_id"], str(row["rank"]), row["doc_id"], f"{row['score']:.6g}", beginning)
+            cells = (row["query_id"], str(row["rank"]), row["doc_id"], repr(float(row["score"])), beginning)
             file.write("\t".join(map(visible, cells)) + "\n")
 
 

@@ -21,7 +21,7 @@ from haybale.collections.collection import Strings, numbers_below, ragged_take, 
 from haybale.collections.ids import as_id, as_ids, distinct_ids, id_codes, id_table, in_one_table, in_order_of_ids
 from haybale.errors import InputError
 from haybale.folders import replaced
-from haybale.frames import Frame, check_filled, in_library, numbers, to_pandas
+from haybale.frames import Frame, check_filled, column_names, in_library, numbers, to_pandas
 from haybale.parameters import FROM_0, check_parameters
 from haybale.retrieval.hits import Ints
 from haybale.vectors import reals
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 DEPTH = 1000  # default number of documents kept for each query
+_TRUE = "true_score"  # the column of a frame with the scores of the run
 
 Scores = NDArray[np.float64]
 
@@ -129,15 +130,21 @@ class Run:
         Parameters
         ----------
         frame : pandas or cuDF frame, or pyarrow table
-            Has the columns ``query_id`` and ``doc_id``, strings or whole numbers, and ``score``; others are ignored.
+            Has the columns ``query_id`` and ``doc_id``, strings or whole numbers, and ``score``; others are ignored. In
+            a frame of :meth:`to_frame`, the scores are those of the column ``true_score``. InputError is raised if they
+            are not those of ``score`` up to its rounding.
         k : int, default 1000
             Number of documents kept for each query.
         """
-        frame = to_pandas(frame, ["query_id", "doc_id", "score"], "run")
+        exact = [_TRUE] if _TRUE in column_names(frame) else []
+        frame = to_pandas(frame, ["query_id", "doc_id", "score", *exact], "run")
         check_filled(frame[["query_id", "doc_id"]], "run")
         rows, query_ids = id_codes(frame["query_id"], "run: column query_id")
         documents, doc_ids = id_codes(frame["doc_id"], "run: column doc_id")
-        return cls.from_numbers(query_ids, doc_ids, rows, documents, numbers(frame, "score", "run"), k)
+        scores = numbers(frame, "score", "run")
+        if exact:
+            scores = _true_scores(rows, scores, numbers(frame, _TRUE, "run"))
+        return cls.from_numbers(query_ids, doc_ids, rows, documents, scores, k)
 
     @classmethod
     def joined(cls, runs: Sequence[Run]) -> Run:
@@ -158,10 +165,8 @@ class Run:
     def to_trec(self, path: Path | str, tag: str = "haybale") -> None:
         """Write a TREC run file, atomically.
 
-        Evaluators sort by score, some in float32, and break ties in different ways. So scores in the file fall strictly
-        within each query, also in float32: a score that does not is replaced by the largest float32 below the score
-        before it. All other scores are exact. So every evaluator gives the values of
-        :func:`~haybale.evaluation.evaluate`.
+        Its scores are distinct, as in :meth:`to_frame`, so every evaluator gives the values of
+        :func:`~haybale.evaluation.evaluate`. The file has no column for the true scores of tied documents.
 
         Parameters
         ----------
@@ -181,7 +186,7 @@ class Run:
             np.asarray(self.query_ids, dtype=object)[self._rows],
             names,
             self._ranks.tolist(),
-            _strictly_falling(self._scores, self._rows, self._offsets).tolist(),
+            distinct_scores(self._scores, self._rows).tolist(),
             strict=True,
         )
         with replaced(Path(path)) as aside, ExitStack() as files:
@@ -196,7 +201,12 @@ class Run:
     @overload
     def to_frame(self, library: str) -> Any: ...
     def to_frame(self, library: str = "pandas") -> Any:
-        """Return a frame with the columns ``query_id``, ``doc_id``, ``score`` (float64) and ``rank`` (from 1).
+        """Return a frame with the columns ``query_id``, ``doc_id``, ``score``, ``rank`` (from 1) and ``true_score``.
+
+        Other tools sort by score, some in float32, and break ties in different ways. So the values of ``score`` fall
+        strictly within each query, also in float32: a score that does not is replaced by the largest float32 below the
+        score before it. Every evaluator therefore gives the values of :func:`~haybale.evaluation.evaluate`, from
+        the frame and from a CSV or Parquet file of it. ``true_score`` has the scores of the run.
 
         Parameters
         ----------
@@ -208,8 +218,9 @@ class Run:
             {
                 "query_id": np.asarray(self.query_ids, dtype=object)[self._rows],
                 "doc_id": take_strings(self._doc_ids, self._documents),
-                "score": self._scores,
+                "score": distinct_scores(self._scores, self._rows),
                 "rank": self._ranks,
+                _TRUE: self._scores,
             }
         )
         return in_library(frame, library)
@@ -331,12 +342,27 @@ def _order_by_score(scores: Scores, rows: Ints, n_queries: int, k: int) -> Ints:
     return np.concatenate(parts)
 
 
-def _strictly_falling(scores: Scores, rows: Ints, offsets: Ints) -> Scores:
-    """Lower scores where needed so that they fall strictly within each query, also in float32; see ``to_trec``.
+def _true_scores(rows: Ints, scores: Scores, true: Scores) -> Scores:
+    """Return the scores of a run from both columns of its frame; raise InputError if the user changed one of them."""
+    largest = float(np.finfo(np.float32).max)
+    distinct, wanted = np.clip(scores, -largest, largest), np.clip(true, -largest, largest)
+    # Each of the documents before it may lower a score by a float32 step, at most 2^-23 of its magnitude.
+    most = np.bincount(rows)[rows] * (2.0**-22 * np.abs(wanted) + 2.0**-140)
+    if len(wrong := np.flatnonzero(~(np.abs(distinct - wanted) <= most) & np.isfinite(true))):
+        found = f"{scores[wrong[0]]} and {true[wrong[0]]} in row {wrong[0]}"
+        raise InputError(f"run: expected equal values in 'score' and {_TRUE!r}, found {found}; remove the wrong column")
+    return true
 
-    >>> _strictly_falling(np.array([1.0, 1.0, 0.5, 1.0]), np.array([0, 0, 0, 1]), np.array([0, 3, 4]))
+
+def distinct_scores(scores: Scores, rows: Ints) -> Scores:
+    """Lower scores (n,) where needed so that they fall strictly within each query, also in float32; see ``to_frame``.
+
+    ``rows`` (n,) are rising numbers of queries.
+
+    >>> distinct_scores(np.array([1.0, 1.0, 0.5, 1.0]), np.array([0, 0, 0, 1]))
     array([1.        , 0.99999994, 0.5       , 1.        ])
     """
+    offsets = np.searchsorted(rows, np.arange(int(rows.max(initial=-1)) + 2))
     # Number the float32 values in rising order. Neighbouring values get neighbouring numbers, and 0.0 gets 0.
     with np.errstate(over="ignore"):  # the largest scores become infinite
         bits = scores.astype(np.float32).view(np.int32).astype(np.int64)

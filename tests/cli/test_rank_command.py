@@ -86,11 +86,14 @@ def test_output_files(built: Path, tmp_path: Path, here: Call) -> None:
         assert ids_of(Run.from_trec(tmp_path / name)) == ids_of(expected)
     records = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()]
     for record in records:
-        assert sum(share["share"] for share in record.pop("explanation")["shares"]) == pytest.approx(record["score"])
-    assert records == expected.to_frame()[["query_id", "doc_id", "rank", "score"]].to_dict("records")
+        assert sum(share["share"] for share in record.pop("explanation")["shares"]) == pytest.approx(
+            record["true_score"]
+        )
+    assert records == expected.to_frame()[["query_id", "doc_id", "rank", "score", "true_score"]].to_dict("records")
     table = [line.split("\t") for line in (tmp_path / "run.txt").read_text().splitlines()]
     assert table[0] == ["query", "rank", "document", "score", "beginning"]
     assert [row[:3] for row in table[1:]] == [[r["query_id"], str(r["rank"]), r["doc_id"]] for r in records]
+    assert [float(row[3]) for row in table[1:]] == [r["score"] for r in records]
     assert table[1][4] == "Title 1"
 
 

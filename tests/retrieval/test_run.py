@@ -112,9 +112,10 @@ def test_take_returns_queries_in_the_given_order(ranking: dict[str, dict[str, fl
         min_size=1,
     )
 )
-def test_trec_files_keep_the_order(
+def test_frames_and_files_keep_the_order(
     tmp_path_factory: pytest.TempPathFactory, ranking: dict[str, dict[str, float]]
 ) -> None:
+    """Scores are distinct, also in float32; a frame has the true ones, too, and so have its files."""
     path = tmp_path_factory.mktemp("runs") / "run.trec"
     run = Run.from_frame(frame(ranking))
     run.to_trec(path, tag="me")
@@ -122,6 +123,15 @@ def test_trec_files_keep_the_order(
     columns = ["query_id", "doc_id", "rank"]
     assert again.to_frame()[columns].equals(run.to_frame()[columns])
     assert [p.name for p in path.parent.iterdir()] == ["run.trec"]  # no temporary file is left
+    table = run.to_frame()
+    table.to_csv(path, index=False)
+    table.to_parquet(path.with_suffix(".parquet"))
+    for read in (table.iloc[::-1], pd.read_csv(path), pd.read_parquet(path.with_suffix(".parquet"))):
+        back = Run.from_frame(read)
+        assert {query: back[query] for query in back.query_ids} == {query: run[query] for query in back.query_ids}
+        assert set(back.query_ids) == {query for query in run.query_ids if run[query]}
+    assert table["score"].tolist() == [score for query in again.query_ids for _, score in again[query]]
+    assert table["true_score"].tolist() == run.flat()[3].tolist()
     for query in again.query_ids:
         ours, theirs = ([score for _, score in each[query]] for each in (run, again))
         with np.errstate(over="ignore"):
@@ -145,13 +155,41 @@ def test_other_evaluators_give_the_same_values(tmp_path: Path) -> None:
     measures = [ir_measures.nDCG @ 10, ir_measures.AP, ir_measures.RR, ir_measures.P @ 5]
     for scores in (found, close, np.zeros(len(rows))):
         run = Run.from_numbers(queries, ids, rows, documents, scores)
-        run.to_trec(tmp_path / "run")
         expected = evaluate(run, qrels, ["nDCG@10", "MAP", "MRR", "P@5"]).to_numpy()
+        run.to_trec(tmp_path / "run")
+        run.to_frame().to_csv(tmp_path / "csv")
         read = list(ir_measures.read_trec_run(str(tmp_path / "run")))
         single = [doc._replace(score=float(np.float32(doc.score))) for doc in read]
-        for theirs in (read, single, single[::-1]):
+        frames = run.to_frame(), run.to_frame()[::-1], pd.read_csv(tmp_path / "csv")
+        for theirs in (read, single, single[::-1], *frames):
             values = {(m.query_id, m.measure): m.value for m in ir_measures.iter_calc(measures, qrels, theirs)}
             assert [[values[query, measure] for measure in measures] for query in queries] == expected.tolist()
+
+
+def test_a_fusion_has_ties_and_its_frame_has_none() -> None:
+    """Two lists in opposite orders: documents at ranks (i, j) and (j, i) tie."""
+    ids, rows = [f"d{i}" for i in range(20)], [0] * 20
+    falling = 20.0 - np.arange(20)
+    one, other = (Run.from_numbers(["q"], ids, rows, places, falling) for places in (range(20), range(20)[::-1]))
+    fused = reciprocal_rank_fusion([one, other])
+    assert len(set(fused.flat()[3])) == 10
+    table = fused.to_frame()
+    assert table["score"].astype(np.float32).is_monotonic_decreasing
+    assert table["score"].astype(np.float32).is_unique
+    assert table["true_score"].nunique() == 10
+    assert Run.from_frame(table) == Run.from_frame(table.drop(columns="score").rename(columns={"true_score": "score"}))
+
+
+@pytest.mark.parametrize("column", ["score", "true_score"])
+def test_a_frame_whose_scores_were_changed_is_refused(column: str) -> None:
+    table = Run.from_frame(frame({"q": {"a": 1.0, "b": 1.0, "c": -2.0}})).to_frame()
+    for changed in (table[column] * 2, table[column] - 0.001, table[column].where(table["rank"] < 3, np.nan)):
+        with pytest.raises(InputError, match=r"true_score|finite"):
+            Run.from_frame(table.assign(**{column: changed}))
+        if column == "score" and changed.notna().all():
+            kept = Run.from_frame(table.assign(score=changed).drop(columns="true_score"))
+            assert dict(kept["q"]) == dict(zip(table["doc_id"], changed, strict=True))
+    assert Run.from_frame(table[table["rank"] > 1])["q"] == [("b", 1.0), ("c", -2.0)]
 
 
 def test_lines_of_a_trec_file(tmp_path: Path) -> None:
