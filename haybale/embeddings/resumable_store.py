@@ -90,12 +90,17 @@ class Chunks(ABC, Generic[T]):
                     f"{files}: this store is not finished; run the same {cls.command} command again to go on"
                 )
             raise InputError(f"{files}: expected a store of {cls.content}, found no {MANIFEST}")
-        manifest, head = files.read_json(MANIFEST), cls.head()
-        if not isinstance(manifest, dict) or any(manifest.get(name) != value for name, value in head.items()):
+        return cls.read_settings(files, MANIFEST)
+
+    @classmethod
+    def read_settings(cls, files: StoreFiles, name: str) -> Settings:
+        """Return the settings in a file; raise :class:`InputError` if they are not those of such a store."""
+        settings, head = files.read_json(name), cls.head()
+        if not isinstance(settings, dict) or any(settings.get(key) != value for key, value in head.items()):
             expected = f"the manifest of a store of {cls.content}, version {head['version']}"
-            raise InputError(f"{files.at(MANIFEST)}: expected {expected}, found another file")
-        check_kinds(files.at(MANIFEST), manifest, {**cls.entries, "shard": _SHARD})
-        return manifest
+            raise InputError(f"{files.at(name)}: expected {expected}, found another file")
+        check_kinds(files.at(name), settings, {**cls.entries, "shard": _SHARD})
+        return settings
 
     @classmethod
     def open(cls, path: str | Path) -> list[Self]:
@@ -188,14 +193,20 @@ class Chunks(ABC, Generic[T]):
             made += sizes[number]
         return current_report()
 
-    def missing(self) -> list[int]:
-        """Return the numbers of missing or damaged chunks; remove partial files that killed writers left."""
+    def make_folders(self) -> None:
+        """Make the folders of chunks and digests; remove partial files that killed writers left in them."""
         for folder in (self.folder, DIGESTS):
+            if self.files.is_file(folder):  # damage left it in the place of the folder
+                self.files.remove(folder)
             if folder != DIGESTS or self.signature() is not None:
                 self.files.fs.makedirs(self.files.at(folder), exist_ok=True)
             for name in self.files.names(folder):
                 if name.endswith(".partial"):
                     self.files.remove(f"{folder}/{name}")
+
+    def missing(self) -> list[int]:
+        """Return the numbers of missing or damaged chunks."""
+        self.make_folders()
         present = set(self.files.names(self.folder))
         return [n for n in track(range(len(self)), "checking") if self.name_of(n) not in present or self._damaged(n)]
 
@@ -232,7 +243,7 @@ class StoreWriter:
         if files.exists(MANIFEST):
             self.begun = kind.read_manifest(files)
         elif files.exists(BUILDING):
-            self.begun = files.read_json(BUILDING)
+            self.begun = kind.read_settings(files, BUILDING)
         self.settings: Settings = {}
 
     def begin(self, settings: Settings) -> Settings:

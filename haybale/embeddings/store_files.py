@@ -50,6 +50,9 @@ class StoreFiles:
     def exists(self, name: str) -> bool:
         return bool(self.fs.exists(self.at(name)))
 
+    def is_file(self, name: str) -> bool:
+        return bool(self.fs.isfile(self.at(name)))
+
     def names(self, folder: str = "") -> list[str]:
         """Return the sorted names of the files in the folder, or in a subfolder; none if it does not exist."""
         try:
@@ -68,7 +71,10 @@ class StoreFiles:
 
     @contextmanager
     def whole(self, name: str) -> Iterator[Any]:
-        """Open a binary file for writing. It is renamed to ``name`` when it is closed without an error."""
+        """Open a binary file for writing. It is renamed to ``name`` when it is closed without an error.
+
+        It replaces a file, or a folder that damage left in its place.
+        """
         partial = f"{name}.partial"
         try:
             with self.fs.open(self.at(partial), "wb") as file:
@@ -76,6 +82,8 @@ class StoreFiles:
         except BaseException:
             self.remove(partial)
             raise
+        if self.is_local and os.path.isdir(self.at(name)):  # a file would be moved into it
+            self.remove(name)
         self.fs.mv(self.at(partial), self.at(name))
 
     def write(self, name: str, content: bytes) -> None:

@@ -1,6 +1,7 @@
 """A resumable store of interactions.
 
-manifest.json, building.json, digests/, shard-1-of-2/ …    as in every :mod:`~haybale.embeddings.resumable_store`
+manifest.json, building.json, digests/, shard-1-of-2/ …    as in every :mod:`~haybale.embeddings.resumable_store`;
+                     here ``digests`` also has the SHA-256 of the first two files below
 blocks.parquet       ``Interactions.blocks``, with the chunk of each block
 padding.safetensors  the vector of a missing pair
 chunks/0 …           safetensors: ``values``, ``paragraphs`` and ``passages`` of whole blocks
@@ -10,18 +11,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from haybale.collections import Queries
-from haybale.embeddings.resumable_store import Chunks, Settings, Shard, store_writer, to_stored
+from haybale.embeddings.resumable_store import DIGESTS, Chunks, Settings, Shard, store_writer, to_stored
 from haybale.engine import Engine
 from haybale.errors import InputError, StoreError
 from haybale.pairs.interactions import Interactions, Reading
@@ -29,9 +32,11 @@ from haybale.pairs.pair_encoders import PairEncoder
 from haybale.parameters import COUNT, Constraints, check_parameters, one_of
 from haybale.progress import track
 from haybale.retrieval import Run
-from haybale.vectors import STORED
+from haybale.vectors import STORED, Floats
 
 BLOCKS, PADDING = "blocks.parquet", "padding.safetensors"
+_COLUMNS = ("query_id", "doc_id", "rank", "score", "level", "rows", "passages", "cut", "texts", "chunk")
+T = TypeVar("T")
 _RANGES: dict[str, Constraints] = {"dtype": one_of(STORED), "pairs_per_chunk": COUNT, "shard": [tuple, list, None]}
 
 
@@ -78,6 +83,32 @@ class InteractionChunks(Chunks[bytes]):
     def save(self, number: int, chunk: bytes) -> bytes:
         self.files.write(f"{self.folder}/{number}", chunk)
         return chunk
+
+    def save_file(self, name: str, content: bytes) -> None:
+        """Write a file that is not a chunk, then its SHA-256, without which it does not count as written."""
+        self.files.write(name, content)
+        self.files.write(f"{DIGESTS}/{name}", _sha256(content))
+
+    def is_saved(self, name: str) -> bool:
+        """Return whether :meth:`save_file` wrote a file, and it is not damaged."""
+        try:
+            return self.files.read(f"{DIGESTS}/{name}") == _sha256(self.files.read(name))
+        except OSError:
+            return False
+
+    def load_file(self, name: str, parse: Callable[[bytes], T]) -> T:
+        """Return the parsed content of a file; raise :class:`StoreError` if it is missing or damaged."""
+        cause: Exception | None = None
+        try:
+            content, digest = self.files.read(name), f"{DIGESTS}/{name}"
+            if not self.files.exists(digest) or self.files.read(digest) == _sha256(content):  # version 0.2 wrote none
+                return parse(content)
+        except (OSError, ValueError, KeyError, SafetensorError, pa.ArrowException) as error:
+            cause = error
+        raise StoreError(
+            f"{self.files.at(name)}: this file is missing or damaged ({cause or 'its checksum differs'}); run the "
+            "interactions command again, which keeps what is written"
+        ) from cause
 
     def signature(self) -> bytes:
         return json.dumps(self.settings, sort_keys=True).encode()
@@ -135,13 +166,16 @@ def interact(
             )
         given = {"settings": reading.settings, "blocks": _blocks_digest(reading.blocks), "dtype": dtype}
         settings = writer.begin(given | {"chunks": len(mine), "pairs_per_chunk": pairs_per_chunk})
-        if not files.exists(BLOCKS):
+        store = InteractionChunks(files, settings)
+        store.make_folders()
+        if not store.is_saved(BLOCKS):
             blocks = reading.blocks.iloc[np.concatenate(mine)].reset_index(drop=True)
             blocks["chunk"] = np.repeat(np.arange(len(mine)), [len(chunk) for chunk in mine])
-            with files.whole(BLOCKS) as file:
-                pq.write_table(pa.Table.from_pandas(blocks, preserve_index=False), file, compression="lz4")
-        if not files.exists(PADDING):
-            files.write(PADDING, save({"padding": reading.padding}))
+            file = pa.BufferOutputStream()
+            pq.write_table(pa.Table.from_pandas(blocks, preserve_index=False), file, compression="lz4")
+            store.save_file(BLOCKS, file.getvalue().to_pybytes())
+        if not store.is_saved(PADDING):
+            store.save_file(PADDING, save({"padding": reading.padding}))
 
         def content(number: int) -> bytes:
             found = reading.read(mine[number])
@@ -152,7 +186,7 @@ def interact(
             return Interacted(str(files), sum(map(len, mine)), made, kept, seconds)
 
         sizes = [int(reading.n_pairs[chunk].sum()) for chunk in mine]
-        done: Interacted = InteractionChunks(files, settings).fill(sizes, content, report, "reading pairs")
+        done: Interacted = store.fill(sizes, content, report, "reading pairs")
     return done
 
 
@@ -160,6 +194,14 @@ def _blocks_digest(blocks: pd.DataFrame) -> str:
     """Return a digest of the whole run and all its texts, the same in every shard."""
     columns = blocks[["query_id", "doc_id", "score", "texts"]].itertuples(index=False)
     return hashlib.sha256(json.dumps([list(each) for each in columns]).encode()).hexdigest()
+
+
+def _parsed_blocks(content: bytes) -> pd.DataFrame:
+    return pq.read_table(pa.BufferReader(content)).to_pandas()[list(_COLUMNS)]  # type: ignore[no-any-return]
+
+
+def _sha256(content: bytes) -> bytes:
+    return hashlib.sha256(content).hexdigest().encode()
 
 
 class InteractionStore:
@@ -193,8 +235,8 @@ class InteractionStore:
         self._shards = InteractionChunks.open(path)
         first = self._shards[0]
         self.settings: Settings = first.settings["settings"]
-        self.padding = load(first.files.read(PADDING))["padding"]
-        tables = (pq.read_table(pa.BufferReader(each.files.read(BLOCKS))).to_pandas() for each in self._shards)
+        self.padding: Floats = first.load_file(PADDING, lambda content: load(content)["padding"])
+        tables = (each.load_file(BLOCKS, _parsed_blocks) for each in self._shards)
         parts = [blocks.assign(shard=shard) for shard, blocks in enumerate(tables)]
         blocks = pd.concat(parts).assign(turn=lambda each: each["chunk"] * len(parts) + each["shard"])
         self.blocks = blocks.sort_values("turn", kind="stable").drop(columns="turn").reset_index(drop=True)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from support.damaged_folders import damaged_copies
 from support.engines import tree
 from support.rerank_cases import N_CHUNKS, HashPairs, case, write
 
 from haybale import InteractionStore, Reading, interact
 from haybale.embeddings import resumable_store
-from haybale.errors import InputError, StoreError
+from haybale.errors import InputError, OutputExistsError, StoreError
 
 
 @pytest.mark.parametrize("shards", [1, 3])
@@ -54,6 +56,34 @@ def test_a_damaged_chunk_is_detected_and_computed_again(tmp_path: Path) -> None:
     assert done.kept > done.pairs > 0
     assert tree(out) == whole
     assert write(out, 0, log).pairs == 0
+
+
+def test_every_damage_is_one_clear_error_and_writing_again_mends_all_but_the_settings(tmp_path: Path) -> None:
+    out, copy, log = tmp_path / "store", tmp_path / "copy", tmp_path / "log"
+    write(out, 0, log, pairs_per_chunk=300)
+    whole, expected, seen = tree(out), InteractionStore(out).read(), set()
+    for what in damaged_copies(out, copy, lambda name: not name.startswith("manifest.json")):
+        if what in ("digests/blocks.parquet: missing", "digests/padding.safetensors: missing"):
+            assert InteractionStore(copy).read().blocks.equals(expected.blocks)  # version 0.2 wrote no such checksums
+        else:
+            with pytest.raises(StoreError, match=re.escape(str(copy))):
+                InteractionStore(copy).read()
+        write(copy, 0, log, pairs_per_chunk=300)
+        assert tree(copy) == whole, what
+        seen.add(what.partition(":")[0])
+    assert seen == {*whole, "chunks", "digests"} - {"manifest.json"}
+    damaged = damaged_copies(out, copy, lambda name: name == "manifest.json")
+    for _ in damaged:  # also every odd value of an entry
+        with pytest.raises((InputError, StoreError), match=re.escape(str(copy))):
+            InteractionStore(copy).read()
+        with pytest.raises((InputError, StoreError, OutputExistsError), match=re.escape(str(copy))):
+            write(copy, 0, log, pairs_per_chunk=300)
+    (out / "manifest.json").rename(out / "building.json")  # as if it had been interrupted
+    for _ in damaged_copies(out, copy, lambda name: name == "building.json"):
+        with pytest.raises((InputError, StoreError, OutputExistsError), match=re.escape(str(copy))):
+            write(copy, 0, log, pairs_per_chunk=300)
+    write(out, 0, log, pairs_per_chunk=300)
+    assert tree(out) == whole
 
 
 def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
