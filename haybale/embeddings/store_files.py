@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from haybale.errors import InputError, StoreError
+from haybale.errors import InputError, OutputExistsError, StoreError
 from haybale.text_files import parsed_json, reading
 
 MANIFEST, BUILDING, LOCK = "manifest.json", "building.json", ".lock"
@@ -110,6 +110,8 @@ def writer_lock(files: StoreFiles) -> Iterator[None]:
     On a local disk the operating system releases the lock of a process that dies. Elsewhere the lock is a file that
     contains its owner, and remains after a crash.
     """
+    if files.is_local and os.path.isfile(files.root):
+        raise OutputExistsError(f"{files}: expected a folder, found a file; give another folder, or remove the file")
     files.fs.makedirs(files.root, exist_ok=True)
     owner = json.dumps({"host": socket.gethostname(), "process": os.getpid()}).encode()
     try:

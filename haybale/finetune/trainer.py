@@ -19,22 +19,21 @@ from haybale.embeddings.lineage import TRAINING, trained_queries
 from haybale.embeddings.store_files import StoreFiles, as_json, writer_lock
 from haybale.embeddings.torch_models import weights_digest
 from haybale.engine import Engine
-from haybale.errors import InputError, StoreError
+from haybale.errors import InputError
 from haybale.extras import import_optional
 from haybale.finetune.batches import plan_batches
+from haybale.finetune.checkpoints import check_run
 from haybale.finetune.recipe import Recipe, recipe_of
 from haybale.finetune.selection import Selection
 from haybale.finetune.trainee import Trainee
 from haybale.finetune.training_pairs import Judged, training_pairs
-from haybale.folders import check_output, replace_json, whole_folder, write_json
+from haybale.folders import check_output, whole_folder, write_json
 from haybale.frames import Frame
 from haybale.parameters import COUNT_OR_NONE, RANDOM_STATE, Interval, check_parameters
 from haybale.rankers import Training
 from haybale.retrieval.hits import Ints
-from haybale.text_files import read_json
 from haybale.timing import timed
 
-_RUN = "run.json"  # identifies the training that a folder of checkpoints belongs to
 _CONSTRAINTS = {
     "held_out": [Interval(Real, 0, 1, closed="left")],
     "selection_passages": COUNT_OR_NONE,
@@ -96,9 +95,9 @@ def train_encoder(
     other passages of the batch (Karpukhin et al., "Dense Passage Retrieval", EMNLP 2020; Althammer et al., "PARM", ECIR
     2022). The checkpoint with the best results of PARM (VRRF) on held-out queries is selected.
 
-    Checkpoints are kept in ``OUT.training``. After an interruption, the same call resumes from the last checkpoint and
-    gives the same weights on the same CPU. (The optimizer's state is stored in torch's own format; the folder is
-    removed at the end.)
+    Checkpoints are kept in ``OUT.training``, with checksums. After an interruption, the same call resumes from the last
+    checkpoint and gives the same weights on the same CPU; a damaged checkpoint is refused. (The optimizer's state is
+    stored in torch's own format; the folder is removed at the end.)
 
     Parameters
     ----------
@@ -138,7 +137,7 @@ def train_encoder(
     OutputExistsError
         ``out`` is not empty.
     StoreError
-        ``OUT.training`` belongs to another training, or another process uses it.
+        ``OUT.training`` belongs to another training, a file in it is damaged, or another process uses it.
     MissingExtraError
         The extra ``train`` is not installed.
     """
@@ -179,6 +178,7 @@ def train_encoder(
     identity = as_json(
         {
             "kind": _KIND,
+            "version": 2,  # since which checkpoints have checksums
             "recipe": chosen.to_dict(),
             "weights": weights_digest(trainee.model),
             "pairs": _digest(pairs),
@@ -189,7 +189,7 @@ def train_encoder(
     )
     work = out.with_name(out.name + ".training")
     with writer_lock(StoreFiles(work)):
-        _check_run(work, identity)
+        check_run(work, identity)
         done = run_training(trainee, pairs, plan, selection, work, n_evaluations, random_state)
         found = TrainedEncoder(out, done.history, done.step, len(pairs), done.seconds)
         with timed("write encoder"), whole_folder(out) as folder:
@@ -235,23 +235,6 @@ def _digest(pairs: pa.Table) -> str:
     for name in pairs.column_names:
         sha256.update(json.dumps([name, pairs.column(name).to_pylist()]).encode())
     return sha256.hexdigest()
-
-
-def _check_run(work: Path, identity: dict[str, Any]) -> None:
-    """Begin the folder of checkpoints; raise :class:`StoreError` if it belongs to another training."""
-    if not (work / _RUN).exists():
-        replace_json(work / _RUN, identity)
-        return
-    begun = read_json(work / _RUN)
-    for name, value in identity.items():
-        if begun.get(name) != value:
-            key = ""
-            if name == "recipe" and isinstance(begun.get(name), dict):
-                key = next((f" ({key})" for key in value if begun[name].get(key) != value[key]), "")
-            raise StoreError(
-                f"{work}: expected the {name}{key} that this training was begun with, found another; "
-                "give the same as before, or remove that folder"
-            )
 
 
 def _model_card(report: dict[str, Any]) -> str:

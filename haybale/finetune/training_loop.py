@@ -5,7 +5,6 @@ This module imports torch, so it is imported only when a training begins.
 
 from __future__ import annotations
 
-import shutil
 import time
 import warnings
 from collections.abc import Iterator
@@ -25,19 +24,26 @@ from sentence_transformers.sentence_transformer import losses
 from sentence_transformers.util import cos_sim, dot_score
 from transformers import PrinterCallback, TrainerCallback
 
-from haybale.errors import FileFormatError, TruncationWarning
+from haybale.errors import TruncationWarning
 from haybale.extras import quiet_transformers
+from haybale.finetune.checkpoints import (
+    check_checkpoint,
+    checkpoint_at,
+    finish_checkpoint,
+    last_checkpoint,
+    read_before,
+    write_before,
+)
 from haybale.finetune.recipe import Recipe
 from haybale.finetune.selection import MEASURES, Selection
 from haybale.finetune.trainee import Trainee
-from haybale.folders import replace_json, write_json
+from haybale.folders import write_json
 from haybale.normalisation import normalise
 from haybale.progress import track
 from haybale.text_files import read_json
 from haybale.timing import timed
 
-_WEIGHTS, _CLOCK, _STATE = "model.safetensors", "clock.json", "trainer_state.json"  # the state is written last
-_BEFORE = "before.json"  # the measures before the first step
+_WEIGHTS, _CLOCK = "model.safetensors", "clock.json"
 _CACHED_FROM, _MINI_BATCH = 129, 32  # batches of 129 pairs or more are encoded in parts of 32
 _CHOICE = "choice"  # the measure that selects a checkpoint
 
@@ -82,9 +88,10 @@ def run_training(
     columns = [name for name in pairs.column_names if name in ("anchor", "positive") or name.startswith("negative")]
     evaluator = None if selection is None else _SelectionEvaluator(selection, trainee)
     with quiet_transformers():
-        checkpoint = _last_checkpoint(work)
-        if evaluator is not None and not (work / _BEFORE).exists():
-            replace_json(work / _BEFORE, evaluator())
+        checkpoint, before = last_checkpoint(work), read_before(work)
+        if evaluator is not None and before is None:
+            before = evaluator()
+            write_before(work, before)
         progress = _Progress(len(plan), every)
         trainer = _Trainer(
             model=trainee.model,
@@ -103,11 +110,10 @@ def run_training(
         trainee.model.eval()
     if trainee.device != "cpu":
         torch.cuda.empty_cache()
-    before = {} if evaluator is None else read_json(work / _BEFORE)
     sizes = np.cumsum(list(map(len, plan)))
     best = trainer.state.best_global_step
     step = len(plan) if evaluator is None or best is None else best
-    return Trained(_history(trainer.state.log_history, before, sizes, every), progress.seconds, step)
+    return Trained(_history(trainer.state.log_history, before or {}, sizes, every), progress.seconds, step)
 
 
 def _arguments(
@@ -142,7 +148,6 @@ def _arguments(
         prompts=trainee.prompts(columns),
         save_strategy="steps",
         save_steps=every,
-        save_total_limit=2,
         logging_strategy="steps",
         # It must divide the number of steps between checkpoints, so that resuming loses no logged loss.
         logging_steps=next(steps for steps in range(max(1, every // 20), every + 1) if every % steps == 0),
@@ -167,7 +172,7 @@ def _planned_sampler(plan: list[list[int]]) -> type[DefaultBatchSampler]:
 
 
 class _Progress(TrainerCallback):
-    """Show a progress bar with the last loss, and sum the seconds of the steps, without those of checkpoints."""
+    """Show a progress bar with the last loss, sum the seconds of the steps only, and complete checkpoints."""
 
     def __init__(self, n_steps: int, every: int) -> None:
         self.n_steps, self.every = n_steps, every
@@ -189,6 +194,7 @@ class _Progress(TrainerCallback):
             self.seconds += time.perf_counter() - self.since
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        finish_checkpoint(Path(args.output_dir), state.global_step, state.best_global_step)
         self.since = time.perf_counter()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -211,6 +217,11 @@ class _Trainer(SentenceTransformerTrainer):
 
     def _load_from_checkpoint(self, checkpoint_path: str) -> None:
         load_model(self.model, str(Path(checkpoint_path, _WEIGHTS)))
+
+    def _load_best_model(self) -> None:
+        folder = checkpoint_at(Path(str(self.args.output_dir)), int(self.state.best_global_step or 0))
+        check_checkpoint(folder)  # the library would only log an error, and keep the last weights
+        self._load_from_checkpoint(str(folder))
 
 
 class _SelectionEvaluator(BaseEvaluator):
@@ -237,17 +248,6 @@ def _loss(model: Any, recipe: Recipe) -> Any:
         return losses.MultipleNegativesRankingLoss(model, **settings)
     size = recipe.mini_batch_size or _MINI_BATCH
     return losses.CachedMultipleNegativesRankingLoss(model, mini_batch_size=size, **settings)
-
-
-def _last_checkpoint(work: Path) -> Path | None:
-    """Return the last complete checkpoint, and remove later ones whose last file is missing or damaged."""
-    for folder in sorted(work.glob("checkpoint-*"), key=lambda path: -int(path.name.rpartition("-")[2])):
-        try:
-            read_json(folder / _STATE)
-            return folder
-        except FileFormatError:
-            shutil.rmtree(folder)
-    return None
 
 
 def _history(log: list[dict[str, Any]], before: dict[str, Any], sizes: Any, every: int) -> pd.DataFrame:

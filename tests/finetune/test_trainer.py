@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,13 +25,16 @@ pytest.importorskip("accelerate")
 import torch
 from safetensors.numpy import load_file
 from sentence_transformers import SentenceTransformer
+from support.damaged_folders import damaged_copies
 from support.tiny_models import save_bi_encoder
 from support.topics import topic_collection
 
 from haybale import CollectionBuilder, Engine, SentenceTransformerEncoder, train_encoder, training_pairs
 from haybale.embeddings.lineage import trained_queries
 from haybale.errors import InputError, MissingExtraError, OutputExistsError, StoreError
+from haybale.finetune import training_loop
 from haybale.finetune.batches import plan_batches
+from haybale.finetune.checkpoints import check_run, finish_checkpoint, last_checkpoint, read_before
 from haybale.finetune.recipe import RECIPES, Recipe
 from haybale.finetune.selection import Selection
 from haybale.finetune.training_loop import _loss
@@ -40,6 +45,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::haybale.errors.TruncationWarning"),
 ]
 SMALL: dict[str, Any] = {"frozen_layers": 0, "batch_size": 8, "evaluations": 2, "learning_rate": 1e-3, "device": "cpu"}
+RESUMED: dict[str, Any] = SMALL | {"evaluations": 6, "epochs": 2}
 
 
 @pytest.fixture(scope="module")
@@ -156,6 +162,76 @@ def test_a_killed_training_resumes_and_gives_the_same_weights(engine: Engine, be
     np.testing.assert_allclose(weights(out), weights(tmp_path / "whole"), atol=1e-3)
     with pytest.raises(OutputExistsError):
         train_encoder(engine, bert, out, **settings)
+
+
+@pytest.fixture
+def interrupted(engine: Engine, bert: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder of a training that was interrupted after its fourth checkpoint."""
+
+    def finish(work: Path, step: int, best_step: int | None) -> None:
+        finish_checkpoint(work, step, best_step)
+        if len(done := [*done_steps, step]) == 4:
+            raise KeyboardInterrupt
+        done_steps[:] = done
+
+    done_steps: list[int] = []
+    monkeypatch.setattr(training_loop, "finish_checkpoint", finish)
+    with pytest.raises(KeyboardInterrupt):
+        train_encoder(engine, bert, tmp_path / "out", **RESUMED)
+    monkeypatch.undo()
+    return tmp_path / "out.training"
+
+
+def refusal(work: Path, identity: dict[str, Any]) -> str:
+    """Return the error with which a training refuses to resume; empty if it resumes."""
+    try:
+        check_run(work, identity)
+        read_before(work)
+        last_checkpoint(work)
+    except StoreError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_a_damaged_checkpoint_is_one_clear_error(engine: Engine, bert: str, interrupted: Path, tmp_path: Path) -> None:
+    """A training resumes with the same weights or not at all, whatever happened to a file."""
+    last, out, copy = last_checkpoint(interrupted), tmp_path / "copy", tmp_path / "copy.training"
+    assert last is not None
+    identity = json.loads((interrupted / "run.json").read_text())
+    whole = train_encoder(engine, bert, tmp_path / "whole", **RESUMED)
+    n_refused, resumed = 0, set()
+    for what in damaged_copies(interrupted, copy):
+        found = refusal(copy, identity)
+        n_refused += bool(found)
+        assert not found or str(copy) in found, what
+        if not found:
+            resumed.add(what)
+        if what in (f"{last.name}/optimizer.pt: missing", f"{last.name}/rng_state.pth: half", "run.json: a folder"):
+            with pytest.raises(StoreError, match=re.escape(str(copy))):
+                train_encoder(engine, bert, out, **RESUMED)
+    assert n_refused > 250
+    # What is missing before the first step is made again. A checkpoint without its manifest is incomplete.
+    again = {"before.json: missing", "run.json: missing"}
+    incomplete = {f"{last.name}{what}" for what in (": empty", ": missing", "/manifest.json: missing")}
+    assert again <= resumed
+    best = json.loads((last / "trainer_state.json").read_text())["best_global_step"]
+    used = (last.name, f"checkpoint-{best}", "run.json", "before.json")  # no other checkpoint is read
+    assert {what for what in resumed if re.split("[:/]", what)[0] in used} <= again | incomplete
+    for what in damaged_copies(interrupted, copy, lambda name: name in ("before.json", "run.json")):
+        if what in again:
+            found = train_encoder(engine, bert, out, **RESUMED)
+            np.testing.assert_array_equal(weights(out), weights(tmp_path / "whole"), what)
+            pd.testing.assert_frame_equal(found.history, whole.history)
+            shutil.rmtree(out)
+    for damaged in damaged_copies(interrupted, copy, lambda name: name == "run.json"):
+        if damaged == "run.json: missing":  # the checkpoints still know which training they are of
+            with pytest.raises(StoreError, match="another training"):
+                train_encoder(engine, bert, out, **RESUMED | {"learning_rate": 2e-3})
+    shutil.rmtree(copy)
+    copy.write_text("a file")
+    with pytest.raises(OutputExistsError, match=re.escape(str(copy))):
+        train_encoder(engine, bert, out, **RESUMED)
 
 
 def test_folds_and_held_out_queries(engine: Engine, bert: str, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-ODD: tuple[Any, ...] = (None, True, -1, 10**30, 0.5, "", "x", [], [[]], {}, {"x": None})
+ODD: tuple[Any, ...] = (None, True, -1, 10**30, "", [[]], {"x": None})
 
 
 def damaged_copies(folder: Path, copy: Path, only: Callable[[str], bool] = lambda name: True) -> Iterator[str]:
