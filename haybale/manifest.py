@@ -24,7 +24,7 @@ from safetensors.numpy import load_file
 from haybale.errors import FileFormatError
 from haybale.folders import write_json
 from haybale.parallel import cpus
-from haybale.text_files import parsed_json, reading
+from haybale.text_files import parsed_json, read_bytes, reading
 
 MANIFEST = "manifest.json"
 Tensors = dict[str, NDArray[Any]]
@@ -68,7 +68,7 @@ def read_manifest(
     with reading(path):
         if not path.is_file():
             raise FileFormatError(path, None, f"not found: {folder} is not a saved {what}; give the folder of one")
-        manifest = parsed_json(path, path.read_bytes())
+        manifest = parsed_json(path, read_bytes(path))
     for entry, value in expected.items():
         found = manifest.get(entry) if isinstance(manifest, dict) else None
         if found != value:

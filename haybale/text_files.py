@@ -1,4 +1,8 @@
-"""Read plain or gzipped text files: lines, tables and JSON. Errors name the file and the line."""
+"""Read plain or gzipped text files: lines, tables and JSON. Errors name the file and the line.
+
+Files are read line by line, so a collection may be larger than memory. Single lines, and files that are one text or
+one JSON value, must fit into memory; larger ones are refused while they are read (:data:`MAX_LINE`, :data:`MAX_TEXT`).
+"""
 
 from __future__ import annotations
 
@@ -10,11 +14,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from io import BufferedReader
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, BinaryIO, cast
 
 from haybale.errors import FileFormatError, HaybaleError, InputError
 
 STDIN = Path("-")
+
+MAX_LINE = 2**27  # bytes of one line: 128 MiB, such as one document in a .jsonl file
+MAX_TEXT = 2**28  # bytes of one text or JSON value: 256 MiB
 
 
 def find_file(folder: Path, name: str) -> Path | None:
@@ -43,14 +50,22 @@ def reading(path: Path | str) -> Iterator[None]:
         raise FileFormatError(path, None, f"cannot be read: {error.strerror or error}; give a readable file") from error
 
 
-def _decoded_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield ``(line number from 1, line with its end)`` of a UTF-8 file; :data:`STDIN` is standard input."""
-    number, name = 0, "stdin" if path == STDIN else path
-    with reading(path), nullcontext(sys.stdin.buffer) if path == STDIN else path.open("rb") as file:
+def _decoded_lines(path: Path, limit: int | None = None) -> Iterator[tuple[int, str]]:
+    """Yield ``(line number from 1, line with its end)`` of a UTF-8 file; :data:`STDIN` is standard input.
+
+    A line of more than :data:`MAX_LINE` bytes, or a file of more than ``limit`` bytes after unpacking, is an error.
+    """
+    number, size, name = 0, 0, "stdin" if path == STDIN else path
+    with reading(path), nullcontext(_stdin()) if path == STDIN else path.open("rb") as file:
         lines = BufferedReader(cast(Any, gzip.GzipFile(fileobj=file))) if path.suffix == ".gz" else file
         try:
-            for data in lines:  # only "\n" ends a line: passages may contain other line breaks
+            while data := lines.readline(MAX_LINE + 1):  # only "\n" ends a line: passages may contain other line breaks
                 number += 1
+                size += len(data)
+                if len(data) > MAX_LINE:
+                    raise FileFormatError(name, number, f"expected a line {_too_long(MAX_LINE)}; split it")
+                if limit is not None and size > limit:
+                    raise FileFormatError(name, None, f"expected a text {_too_long(limit)}; split it")
                 line = data.decode()
                 yield number, line.removeprefix("\ufeff") if number == 1 else line  # without a byte order mark
         except (EOFError, zlib.error) as error:
@@ -63,6 +78,16 @@ def _decoded_lines(path: Path) -> Iterator[tuple[int, str]]:
             raise FileFormatError(name, number, message) from error
 
 
+def _stdin() -> BinaryIO:
+    if sys.stdin is None:
+        raise InputError("the queries '-' need a text from stdin, which is closed; give a file instead")
+    return sys.stdin.buffer
+
+
+def _too_long(limit: int) -> str:
+    return f"of at most {limit // 2**20:,} MiB ({limit:,} bytes after unpacking), found more"
+
+
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield ``(line number from 1, line without its end)`` of every line that is not blank."""
     for number, line in _decoded_lines(path):
@@ -70,9 +95,9 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
             yield number, line.rstrip("\r\n")
 
 
-def read_text(path: Path) -> str:
-    """Return the text of a file, with ``\\n`` as the line end."""
-    return "".join(line for _, line in _decoded_lines(path)).replace("\r\n", "\n").replace("\r", "\n")
+def read_text(path: Path, limit: int = MAX_TEXT) -> str:
+    """Return the text of a file of at most ``limit`` bytes, with ``\\n`` as the line end."""
+    return "".join(line for _, line in _decoded_lines(path, limit)).replace("\r\n", "\n").replace("\r", "\n")
 
 
 def read_tsv(path: Path, width: int, maxsplit: int = -1) -> Iterator[tuple[int, list[str]]]:
@@ -92,8 +117,16 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def read_json(path: Path) -> dict[str, Any]:
     """Return the object in a JSON file; anything else raises :class:`~haybale.FileFormatError`."""
-    with reading(path):
-        return json_object(path, path.read_bytes())
+    return json_object(path, read_bytes(path))
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return the content of a file of at most :data:`MAX_TEXT` bytes."""
+    with reading(path), path.open("rb") as file:
+        content = file.read(MAX_TEXT + 1)
+    if len(content) > MAX_TEXT:
+        raise FileFormatError(path, None, f"expected a file {_too_long(MAX_TEXT)}; replace it")
+    return content
 
 
 def json_object(path: Path, text: str | bytes, line: int | None = None) -> dict[str, Any]:
@@ -111,7 +144,10 @@ def parsed_json(path: Path | str, text: str | bytes, line: int | None = None) ->
     except json.JSONDecodeError as error:
         message = f"expected JSON, found an error in column {error.colno}: {error.msg}"
         raise FileFormatError(path, line or error.lineno, message) from None
-    except (ValueError, RecursionError) as error:  # not UTF-8, a number with too many digits, or too deep nesting
+    except RecursionError:
+        message = "expected JSON with at most some hundred levels of '[' and '{', found more; flatten it"
+        raise FileFormatError(path, line, message) from None
+    except ValueError as error:  # not UTF-8, or a number with too many digits
         raise FileFormatError(path, line, f"expected JSON, found other data: {error}") from None
 
 

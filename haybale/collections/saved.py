@@ -28,6 +28,7 @@ from haybale.collections.collection import (
     Strings,
     indptr_from_counts,
 )
+from haybale.errors import FileFormatError
 from haybale.folders import whole_folder
 from haybale.manifest import (
     check_file,
@@ -50,6 +51,25 @@ _COLUMNS = {
     "judgements": {"split": _TEXT, "query": _NUMBER, "document": _NUMBER, "grade": _NUMBER},
     "sections": {"id": _TEXT, "title": _TEXT, "parent": _NUMBER},
     "links": {"kind": _TEXT, "source": _NUMBER, "target": _NUMBER},
+}
+# Columns that count the rows of another table, and columns that refer to its rows, with the smallest number allowed.
+_COUNTS = (
+    ("documents", "passages", "texts"),
+    ("documents", "sections", "sections"),
+    ("queries", "paragraphs", "paragraphs"),
+)
+_REFERENCES = (
+    ("texts", "section", "sections", -1),
+    ("queries", "own", "documents", -1),
+    ("splits", "query", "queries", 0),
+    ("judgements", "query", "queries", 0),
+    ("judgements", "document", "documents", 0),
+    ("sections", "parent", "sections", -1),
+)
+_LINK_ENDS = {
+    "internal": ("texts", "sections"),
+    "passage_to_document": ("texts", "documents"),
+    "section_to_document": ("sections", "documents"),
 }
 _OPTIONAL = ("sections", "links")
 _METADATA = "metadata"  # the table of metadata, whose columns are those of the collection
@@ -127,6 +147,8 @@ def load_collection(folder: Path | str) -> Collection:
     columns = {part: [name for name in _COLUMNS[part] if (part, name) != _LAZY] for part in parts}
     tables = {part: read_table(path / f"{part}.parquet", schemas[part], columns[part]) for part in parts}
 
+    _check_numbers(path, manifest, tables)
+
     def read_texts() -> Strings:
         check_file(path / "texts.parquet", manifest["files"]["texts.parquet"])
         return read_table(path / "texts.parquet", schemas["texts"], ["text"])["text"]
@@ -182,6 +204,38 @@ def load_collection(folder: Path | str) -> Collection:
         language=manifest["language"],
         metadata=read_any_table(folder / f"{_METADATA}.parquet") if has_metadata else None,
     )
+
+
+def _check_numbers(path: Path, manifest: dict[str, Any], tables: dict[str, pa.Table]) -> None:
+    """Raise FileFormatError for a count or a row number that does not fit the other tables, such as a forged one."""
+
+    def check(part: str, column: str, is_right: Any, expected: str) -> None:
+        if not np.all(is_right):
+            message = f"column {column!r} must have {expected}, found others; save the collection again"
+            raise FileFormatError(path / f"{part}.parquet", None, message)
+
+    n_rows = {part: len(tables[part]) if part in tables else 0 for part in _COLUMNS}
+    for part, column, target in _COUNTS:
+        counts = numbers_of(tables[part][column])
+        is_right = (counts >= 0).all() and counts.sum() == n_rows[target] and (counts <= n_rows[target]).all()
+        check(part, column, is_right, f"counts that sum to the {n_rows[target]:,} {target}")
+    for part, column, target, lowest in _REFERENCES:
+        if part in tables and not (column == "section" and not manifest["passages_in_sections"]):
+            found = numbers_of(tables[part][column])
+            in_range = (found >= lowest) & (found < n_rows[target])
+            check(part, column, in_range, f"row numbers from {lowest} to {n_rows[target] - 1}")
+    for part in ("splits", "judgements"):
+        names = set(pc.unique(tables[part]["split"]).to_pylist())
+        check(part, "split", names <= set(manifest["splits"]), f"names of the splits {', '.join(manifest['splits'])}")
+    if "links" in tables:
+        kinds = tables["links"]["kind"]
+        check("links", "kind", set(pc.unique(kinds).to_pylist()) <= set(_LINK_ENDS), f"one of {', '.join(_LINK_ENDS)}")
+        for kind, targets in _LINK_ENDS.items():
+            links = tables["links"].filter(pc.equal(kinds, text_array([kind])[0]))
+            for column, target in zip(("source", "target"), targets, strict=True):
+                found = numbers_of(links[column])
+                in_range = (found >= 0) & (found < n_rows[target])
+                check("links", column, in_range, f"row numbers from 0 to {n_rows[target] - 1}")
 
 
 def _repeat_names(names: Iterable[tuple[str, Any]]) -> pa.Array:

@@ -24,7 +24,7 @@ from haybale.grammar import Call, parse_call
 from haybale.manifest import MANIFEST
 from haybale.parameters import Constraints, check_parameters
 from haybale.registry import Registry, undefined_methods
-from haybale.text_files import parsed_json
+from haybale.text_files import parsed_json, read_bytes
 from haybale.timing import timed
 from haybale.vectors import Matrix
 
@@ -249,5 +249,5 @@ def _saved_class(folder: Path) -> Any:
     path = folder / MANIFEST
     if not path.is_file():
         return None
-    found = parsed_json(path, path.read_bytes())
+    found = parsed_json(path, read_bytes(path))
     return found.get("class") if isinstance(found, dict) else None

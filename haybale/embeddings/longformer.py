@@ -20,7 +20,7 @@ from haybale.embeddings.torch_models import torch_device, weights_digest
 from haybale.errors import InputError
 from haybale.extras import import_optional, quiet_transformers
 from haybale.parameters import COUNT_OR_NONE, Constraints, check_parameters, one_of
-from haybale.text_files import parsed_json
+from haybale.text_files import parsed_json, read_bytes
 from haybale.vectors import Floats
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class LongformerEncoder(Encoder):
         if not config.is_file() or (folder / "modules.json").exists():
             return False
         try:
-            return bool(parsed_json(config, config.read_bytes()).get("model_type") == "longformer")
+            return bool(parsed_json(config, read_bytes(config)).get("model_type") == "longformer")
         except (ValueError, AttributeError):
             return False
 

@@ -20,6 +20,10 @@ from haybale.grammar import Call, Word, parse_values
 from haybale.rankers.ranker import RANKERS, Ranker
 from haybale.text_files import read_text
 
+_MAX_NESTING = 32  # rankers in rankers; deeper ones would take minutes to rank
+_MAX_LEVELS = 4 * _MAX_NESTING  # lists and objects in a YAML or JSON file
+_MAX_FILE = 2**20  # bytes of a YAML or JSON file
+
 
 def ranker_names() -> list[str]:
     """Return the names of all rankers, including those of other installed packages."""
@@ -93,12 +97,14 @@ def _with_rankers(value: Any, text: str) -> Any:
 def read_yaml(path: Path) -> Ranker:
     """Read a ranker from a YAML or JSON file: a value for :func:`from_spec`, or the ``ranker.json`` of a saved ranker.
 
-    Raises :class:`~haybale.FileFormatError` if the file is not YAML or holds no ranker.
+    Raises :class:`~haybale.FileFormatError` if the file is not YAML or holds no ranker. YAML aliases (``*name``) are
+    refused, because a few of them can stand for gigabytes. So are files of more than 1 MiB, and lists and objects
+    nested more than 128 levels deep.
     """
-    text = read_text(path)
+    text = read_text(path, _MAX_FILE)
     try:
-        spec = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # also for dates, long numbers and deep nesting
+        spec = yaml.load(text, _Loader)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # also for dates and long numbers
         raise FileFormatError(
             path, None, f"expected YAML, found a syntax error: {' '.join(str(error).split())}"
         ) from None
@@ -109,6 +115,23 @@ def read_yaml(path: Path) -> Ranker:
     if isinstance(spec, dict) and isinstance(spec.get("ranker"), dict):  # as Ranker.save writes it
         spec = spec["ranker"]
     return from_spec(spec)
+
+
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]
+    """A loader of plain values that refuses aliases and deep nesting."""
+
+    _level = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        event = self.peek_event()
+        if isinstance(event, yaml.AliasEvent):
+            raise yaml.YAMLError(f"the alias *{event.anchor} is not supported; write the value out")
+        self._level += 1
+        if self._level > _MAX_LEVELS:
+            raise yaml.YAMLError(f"more than {_MAX_LEVELS} levels of lists and objects; nest fewer rankers")
+        node = super().compose_node(parent, index)
+        self._level -= 1
+        return node
 
 
 def _make(name: str, args: Sequence[Any], params: Mapping[str, Any]) -> Ranker:
@@ -126,8 +149,17 @@ def _make(name: str, args: Sequence[Any], params: Mapping[str, Any]) -> Ranker:
     except TypeError as error:
         reason = str(error).removeprefix(f"{kind.__name__}.__init__() ")
         raise InputError(f"{name} cannot be made ({reason}); give its parameters: {', '.join(known)}") from None
+    if _nesting(ranker) > _MAX_NESTING:
+        raise InputError(
+            f"at most {_MAX_NESTING} rankers can be nested in each other, found {name} above more; use fewer"
+        )
     ranker.check_params()
     return ranker
+
+
+def _nesting(ranker: Ranker) -> int:
+    """Return the number of levels of nested rankers, this one included."""
+    return 1 + max(map(_nesting, ranker.nested()), default=0)
 
 
 def from_spec(spec: Ranker | Mapping[str, Any] | str) -> Ranker:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import shutil
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -21,6 +23,7 @@ from support.engines import change_manifest, tree
 from haybale.collections import Collection, CollectionBuilder
 from haybale.collections.saved import load_collection, save_collection
 from haybale.errors import FileFormatError, InputError, OutputExistsError
+from haybale.manifest import write_manifest
 
 texts = st.text(st.sampled_from("a\u00e4\n\U0001f42b\x00"), max_size=3).map(lambda text: f"x{text}")
 KINDS = ("internal", "passage_to_document", "section_to_document")
@@ -317,3 +320,39 @@ def test_a_folder_that_is_not_empty_is_not_overwritten(saved: Path, toy: Collect
     assert tree(saved) == before
     with pytest.raises(FileFormatError, match="nowhere"):
         load_collection(saved / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("part", "column", "value"),
+    [
+        ("documents", "passages", 7),
+        ("documents", "passages", -1),
+        ("documents", "sections", 2),
+        ("queries", "paragraphs", 0),
+        ("queries", "own", 2),
+        ("texts", "section", 2),
+        ("splits", "query", 1),
+        ("splits", "split", "none"),
+        ("judgements", "query", -1),
+        ("judgements", "document", 2),
+        ("sections", "parent", -2),
+        ("links", "kind", "other"),
+        ("links", "source", 2),
+        ("links", "target", 2),
+    ],
+)
+def test_wrong_numbers_with_right_checksums_are_rejected(
+    saved: Path, tmp_path: Path, part: str, column: str, value: Any
+) -> None:
+    """A forged table does not reach NumPy: one error names the file and the column."""
+    folder = tmp_path / "c"
+    shutil.copytree(saved, folder)
+    table = pq.read_table(folder / f"{part}.parquet")
+    at = table.column_names.index(column)
+    forged = pa.array([value, *table[column].to_pylist()[1:]], type=table.schema.field(column).type)
+    pq.write_table(table.set_column(at, table.schema.field(column), forged), folder / f"{part}.parquet")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").unlink()
+    write_manifest(folder, {name: each for name, each in manifest.items() if name not in ("sha256", "files")})
+    with pytest.raises(FileFormatError, match=rf"{part}\.parquet: .*'{column}'"):
+        load_collection(folder)
