@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
+from typing import Any
 
-from haybale.errors import MissingExtraError
+from haybale.errors import InputError, MissingExtraError
 
+_SECONDS = 5.0  # to wait for an answer of the hub
 _DISTRIBUTIONS = {"Stemmer": "PyStemmer"}  # modules whose distribution has another name
 
 
@@ -32,6 +35,44 @@ def import_optional(module: str, extra: str | None = None) -> ModuleType:
         if error.name is None or error.name.partition(".")[0] != package:
             raise
         raise MissingExtraError(package if extra else _DISTRIBUTIONS.get(package, package), extra) from error
+
+
+def hub_options(name: str) -> dict[str, Any]:
+    """Return the options with which the libraries of Hugging Face load a model: none, or only what is in their cache.
+
+    One short request finds out whether the hub can be reached; the libraries themselves would retry for minutes. A path
+    that does not exist raises :class:`~haybale.InputError`.
+
+    >>> hub_options(".")
+    {}
+    >>> hub_options("./no-such-folder")
+    Traceback (most recent call last):
+    haybale.errors.InputError: './no-such-folder': expected a folder with a model, found none; check the path
+    """
+    if os.path.exists(name):
+        return {}
+    if name.startswith((".", "/", "~")) or name.count("/") > 1:
+        raise InputError(f"{name!r}: expected a folder with a model, found none; check the path")
+    hub = import_optional("huggingface_hub", "neural")
+    constants = import_optional("huggingface_hub.constants", "neural")
+    if constants.HF_HUB_OFFLINE:
+        return {"local_files_only": True}
+    try:
+        hub.get_session().head(constants.ENDPOINT, timeout=_SECONDS)
+    except Exception:  # of requests or of httpx, whichever the installed version uses
+        return {"local_files_only": True}
+    return {}
+
+
+def not_loaded(what: str, name: str, options: dict[str, Any], error: Exception) -> InputError:
+    """Return the error for a model that could not be loaded with the given :func:`hub_options`."""
+    why = " ".join(str(error).split())
+    if options:
+        return InputError(
+            f"cannot load the {what} {name!r}: the hub cannot be reached, and the model is not in its cache; give the "
+            f"folder of a model ({why})"
+        )
+    return InputError(f"cannot load the {what} {name!r}; check the hub id or folder ({why})")
 
 
 @contextmanager

@@ -80,7 +80,7 @@ def _decoded_lines(path: Path, limit: int | None = None) -> Iterator[tuple[int, 
 
 def _stdin() -> BinaryIO:
     if sys.stdin is None:
-        raise InputError("the queries '-' need a text from stdin, which is closed; give a file instead")
+        raise InputError("the queries '-' must come from 'stdin', which is closed; give a file instead")
     return sys.stdin.buffer
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import warnings
 from typing import Any, NoReturn
 
+from haybale.cli.process import prepare_process
 from haybale.cli.terminal import say
-from haybale.errors import HaybaleError, InputError
+from haybale.errors import HaybaleError
 from haybale.extras import import_optional
 
 __all__ = ["main"]
@@ -21,9 +21,7 @@ def main() -> NoReturn:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # print characters that the terminal cannot show as escapes
     try:
-        for text in sys.argv[1:]:
-            if re.search(r"[\ud800-\udfff]", text):  # Python decodes bytes that are not UTF-8 to surrogates
-                raise InputError(f"the argument {text} must be UTF-8 text; check the encoding of the terminal")
+        prepare_process()
         import_optional("typer")
         from haybale.cli.application import COMMANDS, app
 
@@ -34,7 +32,7 @@ def main() -> NoReturn:
     except OSError as error:  # while reading or writing a file
         _say(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
     except MemoryError as error:
-        _say(f"there is not enough memory: {error}")
+        _say(f"there is not enough memory ({error or 'an allocation failed'}); free some, or raise ulimit -v")
     except Exception as error:
         if not hasattr(error, "format_message"):
             raise

@@ -13,7 +13,7 @@ from haybale.embeddings.encoder import Encoder
 from haybale.embeddings.token_batches import Batch, check_texts, encode_batches, token_rows
 from haybale.embeddings.torch_models import weights_digest
 from haybale.errors import InputError
-from haybale.extras import import_optional
+from haybale.extras import hub_options, import_optional, not_loaded
 from haybale.parameters import COUNT, COUNT_OR_NONE, Constraints, check_parameters, one_of
 from haybale.vectors import Floats, check_vectors
 
@@ -78,13 +78,11 @@ class SentenceTransformerEncoder(Encoder):
         self.model, self.model_name = model, type(model).__name__
         if isinstance(model, (str, Path)):
             self.model_name = str(model)
+            where, options = None if device == "auto" else device, hub_options(self.model_name)
             try:
-                self.model = library.SentenceTransformer(self.model_name, device=None if device == "auto" else device)
+                self.model = library.SentenceTransformer(self.model_name, device=where, **options)
             except (OSError, ValueError) as error:
-                why = " ".join(str(error).split())
-                raise InputError(
-                    f"cannot load the model {self.model_name!r}; check the hub id or folder ({why})"
-                ) from error
+                raise not_loaded("model", self.model_name, options, error) from error
         if max_length is not None:
             limit = length_limit(self.model)
             if limit is not None and max_length > limit:

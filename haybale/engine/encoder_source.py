@@ -49,6 +49,12 @@ class EncoderSource:
             encoder = self._load()
         return encoder if is_fitted(encoder) else self._fit(encoder)
 
+    def load_model(self) -> None:
+        """Load an encoder that need not be fitted, so that a missing model is an error before anything is written."""
+        is_text = self.store is None and isinstance(self.given, str)
+        if is_text and not hasattr(encoder_maker(self.given, **self.terms).func, "fit"):
+            self.encoder  # noqa: B018  (loads it)
+
     def _load(self) -> Any:
         if isinstance(self.given, dict):
             return rebuild(self.given, "the engine")

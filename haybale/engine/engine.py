@@ -185,6 +185,8 @@ class Engine:
             engine.analyzer.to_dict()  # raises for a function
         storage = engine._storage
         storage.folder = folder = Path(folder)
+        if not (folder / "engine.json").exists():
+            engine._source.load_model()
         request = {"settings": as_json(engine.settings), "input": engine._input}
         with storage.writing():
             if not storage.begin_build(request):

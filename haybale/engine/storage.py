@@ -81,7 +81,7 @@ class Storage:
             with writer_lock(StoreFiles(self.folder)):
                 for path in [*self.folder.glob(".*"), *self.folder.glob("*/.*")]:
                     if _TEMPORARY.fullmatch(path.name):  # left behind by a writer that was killed
-                        shutil.rmtree(path) if path.is_dir() else path.unlink()
+                        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
                 self._writes = True
                 try:
                     yield

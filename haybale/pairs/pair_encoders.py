@@ -24,7 +24,7 @@ from haybale.embeddings.token_batches import Batch, check_texts, encode_batches,
 from haybale.embeddings.torch_models import late_interaction, torch_device, weights_digest
 from haybale.engine import Engine
 from haybale.errors import InputError
-from haybale.extras import import_optional, quiet_transformers
+from haybale.extras import hub_options, import_optional, not_loaded, quiet_transformers
 from haybale.parameters import COUNT_OR_NONE, TEXT_OR_NONE, Interval, check_parameters, one_of
 from haybale.text_files import read_json
 from haybale.vectors import Floats, check_vectors
@@ -103,11 +103,13 @@ class CrossPairs(PairEncoder):
         given = {"read": read, "max_length": max_length, "precision": precision, "batch_tokens": batch_tokens}
         check_parameters("CrossPairs", given | {"device": device}, PAIR_RANGES)
         self.name, self.read = str(model), read
-        device = torch_device(device)
+        device, options = torch_device(device), hub_options(self.name)
         try:
-            self.model, self.tokenizer, self._activation = _loaded(self.name, read, device)
+            self.model, self.tokenizer, self._activation = _loaded(self.name, read, device, options)
         except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: another number of outputs
             kind = "cross-encoder" if read == "score" else "model"
+            if options:
+                raise not_loaded(kind, self.name, options, error) from error
             reason = str(error).splitlines()[0]
             raise InputError(f"cannot load the {kind} {self.name!r} ({reason}); choose another model") from error
         self.model.eval()
@@ -359,22 +361,22 @@ def _limit(model: Any, tokenizer: Any) -> int:
     return int(min(positions, tokenizer.model_max_length))
 
 
-def _loaded(name: str, read: str, device: str | None) -> tuple[Any, Any, Any]:
+def _loaded(name: str, read: str, device: str | None, options: dict[str, Any]) -> tuple[Any, Any, Any]:
     """Return the model, its tokenizer, and the activation of its score (None for other outputs)."""
     with quiet_transformers():
         library = import_optional("transformers", "neural")
-        tokenizer = library.AutoTokenizer.from_pretrained(name)
+        tokenizer = library.AutoTokenizer.from_pretrained(name, **options)
         if read == "score":
             of_scores = library.AutoModelForSequenceClassification
-            model, report = of_scores.from_pretrained(name, num_labels=1, output_loading_info=True)
+            model, report = of_scores.from_pretrained(name, num_labels=1, output_loading_info=True, **options)
             if report["missing_keys"]:
                 raise ValueError(f"expected weights {min(report['missing_keys'])!r}, found none")
-            return model.to(device), tokenizer, _activation(name, model.config)
-        how: dict[str, Any] = {"add_pooling_layer": False} if read == "cls" else {}
+            return model.to(device), tokenizer, _activation(name, model.config, options)
+        how = {"add_pooling_layer": False, **options} if read == "cls" else options
         try:
             model, report = library.AutoModel.from_pretrained(name, output_loading_info=True, **how)
         except TypeError:  # this architecture has no pooler
-            model, report = library.AutoModel.from_pretrained(name, output_loading_info=True)
+            model, report = library.AutoModel.from_pretrained(name, output_loading_info=True, **options)
     missing = sorted(report["missing_keys"])
     if read == "pooler" and (getattr(model, "pooler", None) is None or any("pooler" in key for key in missing)):
         raise ValueError('expected weights of a pooler, found none; read="cls" needs none')
@@ -383,10 +385,10 @@ def _loaded(name: str, read: str, device: str | None) -> tuple[Any, Any, Any]:
     return model.to(device), tokenizer, None
 
 
-def _activation(model: str, config: Any) -> Any:
+def _activation(model: str, config: Any, options: dict[str, Any]) -> Any:
     """Return the activation that sentence-transformers applies: the one saved with the model, or a sigmoid."""
     util = import_optional("sentence_transformers.util", "neural")
-    saved = util.load_file_path(model, "config_sentence_transformers.json")  # version 6 saves it there
+    saved = util.load_file_path(model, "config_sentence_transformers.json", **options)  # version 6 saves it there
     name = None if saved is None else read_json(Path(saved)).get("activation_fn")
     name = name or (getattr(config, "sentence_transformers", None) or {}).get("activation_fn")
     name = name or getattr(config, "sbert_ce_default_activation_function", None) or "torch.nn.Sigmoid"

@@ -95,7 +95,9 @@ def _project(passages: Matrix, queries: Matrix) -> NDArray[np.float64]:
     reduce: Any = TruncatedSVD if sparse.issparse(passages) else PCA
     vectors: Any = (sparse.vstack if sparse.issparse(passages) else np.concatenate)([passages, queries])
     n, d = vectors.shape
-    reduced = reduce(min(REDUCED, n - 1, d), random_state=0).fit_transform(vectors.astype(np.float32))
-    tsne = TSNE(init="pca", perplexity=min(30.0, (n - 1) / 3), random_state=0, n_jobs=1)
+    with np.errstate(divide="ignore", invalid="ignore"):  # equal vectors have no variance to explain
+        reduced = reduce(min(REDUCED, n - 1, d), random_state=0).fit_transform(vectors.astype(np.float32))
+    init = "pca" if reduced[:, 0].std() > 0 else "random"  # which do not tell equal vectors apart either
+    tsne = TSNE(init=init, perplexity=min(30.0, (n - 1) / 3), random_state=0, n_jobs=1)
     places: NDArray[np.float64] = tsne.fit_transform(reduced).astype(np.float64)
     return places
