@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import haybale
 from haybale.cli import options
 from haybale.cli.application import ENGINES, command
-from haybale.cli.options import argument
+from haybale.cli.options import TEXTS, argument, option
 from haybale.cli.terminal import reporter, show
 from haybale.errors import FileFormatError, InputError
 
@@ -28,10 +28,14 @@ def add(
             "Text files (.txt, one document each), .jsonl files (_id and text on each line), or folders of collections."
         ),
     ],
+    replace: Annotated[
+        bool, option("Replace documents whose ids the engine has, or had before a removal.", TEXTS, "--replace")
+    ] = False,
 ) -> None:
     """Add documents to an engine. Searches find them at once; trained rankers need not be trained again.
 
-    If one document cannot be added, none is.
+    If one document cannot be added, none is. With --replace, all are replaced at once. A process that has the engine
+    open sees the change when it calls Engine.refresh() or opens the engine again.
     """
     from haybale.timing import record_timings
 
@@ -39,9 +43,12 @@ def add(
     with record_timings(reporter()):
         grown = haybale.Engine.open(engine)
         added = _read_documents(files)
-        grown.add(added)
+        n_replaced = grown.replace(added) if replace else 0
+        if not replace:
+            grown.add(added)
         grown.prepare()  # so that the first ranking need not wait for their vectors
     counts = f"{added.n_documents:,} documents and {added.n_passages:,} passages"
+    counts += f" ({n_replaced:,} replaced)" if replace else ""
     show(f"added {counts} in {time.perf_counter() - start:.1f} s; {grown!r}")
 
 

@@ -15,7 +15,7 @@ from haybale.cli.terminal import show
 def remove(engine: options.EngineFolder, ids: Annotated[list[str], argument("The ids of the documents.")]) -> None:
     """Remove documents from an engine, so that no search finds them.
 
-    Their texts stay in the folder until the engine is built again.
+    Their texts stay in the folder until the engine is built again. haybale add --replace takes their ids again.
     """
     shrunk = haybale.Engine.open(engine)
     shrunk.remove(ids)

@@ -283,11 +283,14 @@ class Collection:
         columns = {"query": self.queries.ids, "passage": self.passages.ids, "document": self.doc_ids}
         return {kind: Lookup(ids) for kind, ids in columns.items()}
 
-    def take(self, documents: Sequence[int] | Ints) -> Collection:
+    def take(self, documents: Sequence[int] | Ints, latest: Ints | None = None) -> Collection:
         """Return a collection of the documents with the given ascending numbers (n,), renumbered from 0.
 
         All queries are kept, but a query from another document loses its own document. Judgements and links of other
         documents are dropped. Invalid numbers, or documents without any passage, raise :class:`InputError`.
+
+        With ``latest`` (n_documents,), document ``latest[d]`` replaces document d: it gets the queries, the judgements
+        and the links to d.
         """
         chosen = rising_numbers(documents, self.n_documents, "document")
         rows, offsets = ragged_take(self.passages.doc_offsets, chosen)
@@ -296,6 +299,8 @@ class Collection:
         old, of_section = self.sections or _no_sections(self.n_documents), self.passages.sections
         numbers, section_offsets = ragged_take(old.doc_offsets, chosen)
         new_section, new = _renumbered(numbers, len(old)), _renumbered(chosen, self.n_documents)
+        if latest is not None:
+            new = np.append(new[latest], -1)
         links = self.links and self.links.renumbered(_renumbered(rows, self.n_passages), new_section, new)
         sections = Sections(
             ids=strings_at(old.ids, numbers),
@@ -325,16 +330,17 @@ class Collection:
             metadata=None if self.metadata is None else self.metadata.take(pa.array(chosen)),
         )
 
-    def extended(self, other: Collection) -> Collection:
+    def extended(self, other: Collection, *, distinct: bool = True) -> Collection:
         """Return this collection with the documents of ``other`` added, but not its queries and judgements.
 
-        An id of a document, passage or section that occurs in both collections raises :class:`InputError`.
+        An id of a document, passage or section that occurs in both collections raises :class:`InputError`, unless
+        ``distinct`` is false. Then :meth:`take` only one document with each id before looking ids up.
         """
         both = (self, other)
         one, two = (part.sections or _no_sections(part.n_documents) for part in both)
         columns = (self.doc_ids, other.doc_ids), (self.passages.ids, other.passages.ids), (one.ids, two.ids)
         for kind, (ids, other_ids) in zip(("document", "passage", "section"), columns, strict=True):
-            if (shared := first_in_both(ids, other_ids)) is not None:
+            if distinct and (shared := first_in_both(ids, other_ids)) is not None:
                 raise InputError(f"{kind} id {shared!r} is in both collections, expected new ids; rename or remove it")
 
         def joined_section_numbers(first: Ints, second: Ints) -> Ints:

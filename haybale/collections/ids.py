@@ -190,5 +190,37 @@ def first_in_both(some: Strings, others: Strings) -> str | None:
     return None if position < 0 else some[position].as_py()
 
 
+def places_of(column: Strings, ids: Strings | pa.Array) -> Ints:
+    """Return the positions (n,), in a column, of the values that ``ids`` has, too.
+
+    >>> places_of(pa.chunked_array([["a", "b", "a"]]), pa.array(["a", "c"]))
+    array([0, 2])
+    """
+    values = ids.combine_chunks() if isinstance(ids, pa.ChunkedArray) else ids
+    return numbers_of(pc.indices_nonzero(pc.is_in(column, value_set=values))).astype(np.int64)
+
+
+def latest_with_id(ids: Strings, n_first: int) -> Ints | None:
+    """Return the last position (n,) with the id of each position; None if all ids are distinct.
+
+    The first ``n_first`` ids must be distinct.
+
+    >>> latest_with_id(pa.chunked_array([["a", "b", "a"]]), 2)
+    array([2, 1, 2])
+    """
+    later = ids.slice(n_first)
+    places = places_of(ids, later)
+    if not len(places):
+        return None
+    encoded = ids.take(number_array(places)).combine_chunks().dictionary_encode()
+    codes, n_distinct = numbers_of(encoded.indices), len(encoded.dictionary)
+    if n_distinct == len(places):
+        return None
+    last, latest = np.full(n_distinct, -1), np.arange(len(ids))
+    np.maximum.at(last, codes, places)
+    latest[places] = last[codes]
+    return latest
+
+
 def _is_strings(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))

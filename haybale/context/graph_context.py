@@ -220,13 +220,14 @@ class GraphContext(BestPassage, OutOfFold, Reranker):
     def context_vectors(self) -> Floats:
         """Return GAT(p) (n_passages, d) of all passages, CGAT(p) for "lim", with no links hidden."""
         self.check_fitted()
-        return self._cached_contexts(self.engine_, -1).copy()
+        return self._cached_contexts(self.engine_.snapshot(), -1).copy()
 
     def _cached_contexts(self, engine: Engine, fold: int) -> Floats:
         """Return :meth:`context_vectors` of the network of a fold, computed once for the engine's present documents."""
-        if self._contexts is None or self._contexts[0] is not engine.collection:
-            self._contexts = engine.collection, {}
-        cached = self._contexts[1]
+        known = self._contexts  # another thread, on another snapshot, may replace it
+        if known is None or known[0] is not engine.collection:
+            known = self._contexts = engine.collection, {}
+        cached = known[1]
         if fold not in cached:
             surroundings = self._surroundings(engine)
             passages = np.arange(surroundings.graph.n_passages)
@@ -281,7 +282,7 @@ class GraphContext(BestPassage, OutOfFold, Reranker):
 
     def save_state(self, folder: Path) -> dict[str, Any]:
         self.write_folds(folder)
-        return self.networks_.save(folder) | {"dim": self._dim(self.engine_), "mask": self.mask_}
+        return self.networks_.save(folder) | {"dim": self._dim(self.engine_.snapshot()), "mask": self.mask_}
 
     def load_state(self, folder: Path, state: dict[str, Any], engine: Engine) -> None:
         import_optional("torch", "neural")

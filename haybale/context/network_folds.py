@@ -15,6 +15,7 @@ from haybale.errors import FileFormatError
 from haybale.manifest import read_tensors, write_tensors
 from haybale.parameters import COUNT, POSITIVE, RANDOM_STATE, TEXT_OR_NONE, Constraints, Interval, one_of
 from haybale.rankers import Ranker
+from haybale.rankers.out_of_fold import learning
 from haybale.timing import timed
 
 if TYPE_CHECKING:
@@ -63,10 +64,12 @@ class NetworkFolds(dict[int, Any]):
                 self[-1], self.loss = self._train(-1)
 
     def __missing__(self, fold: int) -> Any:
-        with timed(f"learn context of folds ({self.ranker})"):
-            self[fold], _ = self._train(fold)
-        if len(self) == len(_FOLDS):
-            self.batches = None  # frees the training examples
+        with learning:  # by one thread, while others wait
+            if fold not in self:
+                with timed(f"learn context of folds ({self.ranker})"):
+                    self[fold], _ = self._train(fold)
+            if len(self) == len(_FOLDS):
+                self.batches = None  # frees the training examples
         return self[fold]
 
     def _train(self, fold: int) -> tuple[Any, float]:

@@ -285,8 +285,7 @@ class TokenMatrices:
     def __init__(self, model: str, query_length: int, passage_length: int) -> None:
         self.model = late_interaction(model)
         self.query_length, self.passage_length = query_length, passage_length
-        self._nodes: dict[int, Any] = {}
-        self._collection: Collection | None = None  # of the cached nodes
+        self._nodes: tuple[Collection | None, dict[int, Any]] = None, {}  # the cached nodes of a collection
         self._n_numbers = 0
         self._block: tuple[QueryBatch, int, list[Floats]] | None = None
 
@@ -313,9 +312,12 @@ class TokenMatrices:
 
         An empty text has one token, the zero vector.
         """
-        if self._collection is not engine.collection or self._n_numbers > _CACHED:
-            self._collection, self._nodes, self._n_numbers = engine.collection, {}, 0
-        missing = [node for node in np.unique(nodes).tolist() if node not in self._nodes]
+        cached = self._nodes  # another thread, on another snapshot, may replace it
+        if cached[0] is not engine.collection or self._n_numbers > _CACHED:
+            cached, self._n_numbers = (engine.collection, {}), 0
+            self._nodes = cached
+        known = cached[1]
+        missing = [node for node in np.unique(nodes).tolist() if node not in known]
         if missing:
             graph, texts = graph_of(engine).graph, engine.collection.passages.texts
             n = graph.n_passages
@@ -325,9 +327,9 @@ class TokenMatrices:
             found = iter(self.model.encode_document(full, **options) if full else [])
             for node, text in zip(missing, given, strict=True):
                 tokens = _unit(next(found)[: self.passage_length]) if text.strip() else np.zeros((1, self.dim))
-                self._nodes[node] = tokens.astype(np.float16)
+                known[node] = tokens.astype(np.float16)
                 self._n_numbers += tokens.size
-        matrices = [self._nodes[node] for node in nodes.tolist()]
+        matrices = [known[node] for node in nodes.tolist()]
         lengths = np.array(list(map(len, matrices)))
         there = np.arange(lengths.max()) < lengths[:, None]
         values = np.zeros((*there.shape, self.dim), dtype=np.float32)

@@ -29,8 +29,10 @@ class EncoderSource:
     @property
     def encoder(self) -> Any:
         """The fitted encoder."""
-        with self.storage.lock:
-            return self._encoder
+        if "_encoder" not in vars(self):
+            with self.storage.lock:
+                return self._encoder
+        return self._encoder  # without the lock, which an addition holds while it encodes documents
 
     @property
     def is_saved_with_engine(self) -> bool:

@@ -7,7 +7,6 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -52,6 +51,10 @@ class Engine:
 
     The constructor makes an engine in memory. :meth:`build` makes one in a folder, and :meth:`open` opens it.
 
+    Several threads may search an engine while others add, replace and remove documents. Every ranking, explanation and
+    fit works on the documents that the engine had when it began (:meth:`snapshot`); changes are made one after the
+    other. Other processes see the changes when they open the engine, or call :meth:`refresh`.
+
     Parameters
     ----------
     collection : Collection, str, Path, mapping or frame
@@ -94,7 +97,8 @@ class Engine:
     Engine 'documents': 2 documents, 2 passages, in memory
     """
 
-    _parent: Engine | None = None  # the engine that this one is a view of
+    _is_fixed = False  # whether this is a snapshot or a view, whose documents never change
+    _latest: Engine | None = None  # the snapshot of the present documents, if one was made
 
     def __init__(
         self,
@@ -147,13 +151,16 @@ class Engine:
         self.chunking = None if chunked is None else Chunking(**{name: chunked[name] for name in CHUNKING})
         self.analyzer = analyzer or Analyzer(self.language)
         terms = {"language": self.language} if analyzer is None else {"language": None, "analyzer": analyzer}
-        texts = [self._texts(whole, number) for number, whole in enumerate(wholes)]
+        marks = [self._storage.mark(number) if number else None for number in range(len(wholes))]
+        texts = [self._texts(*each) for each in zip(wholes, range(len(wholes)), marks, strict=True)]
         self._source = EncoderSource(encoder, texts[0], terms, self._storage, self.store, has_saved_encoder)
         self._documents: Documents = Snapshot([self._segment(each) for each in texts], removed)
+        self._digests: dict[str, str] = {}  # shared with snapshots and views
         self._written: dict[str, Any] | None = None  # the manifest in the folder
+        self._stamp: tuple[int, int, int] | None = None  # of the manifest, when it was read or written
 
-    def _texts(self, whole: Collection, number: int) -> Texts:
-        return Texts(whole, number, self._storage, self.analyzer, self.chunking)
+    def _texts(self, whole: Collection, number: int, mark: bytes | None = None) -> Texts:
+        return Texts(whole, number, self._storage, self.analyzer, self.chunking, mark)
 
     def _segment(self, texts: Texts) -> Segment:
         return Segment(texts, self._source, self.device, self.store if texts.number == 0 else None)
@@ -187,7 +194,7 @@ class Engine:
         storage.folder = folder = Path(folder)
         if not (folder / "engine.json").exists():
             engine._source.load_model()
-        request = {"settings": as_json(engine.settings), "input": engine._input}
+        request = {"settings": as_json(engine.settings), "input": engine.input_digest}
         with storage.writing():
             if not storage.begin_build(request):
                 if not (folder / "0" / "collection").exists():
@@ -226,7 +233,7 @@ class Engine:
         """
         engine = cls.__new__(cls)
         engine.device, engine._storage, engine._given_encoder = device, Storage(Path(folder)), encoder
-        manifest = engine._storage.read()
+        stamp, manifest = engine._storage.stamp(), engine._storage.read()
         engine.settings, engine.language = manifest["settings"], manifest["language"]
         find_device(device or "cpu")
         analyzer, saved = engine.settings["analyzer"], engine.settings["encoder"]
@@ -236,7 +243,8 @@ class Engine:
         with timed("read collection"):
             wholes = [load_collection(Path(folder, str(n), "collection")) for n in range(manifest["segments"])]
         engine._set_up(wholes, manifest["removed"], own, saved if encoder is None else encoder, manifest["encoder"])
-        engine._written, engine.id = manifest, manifest["id"]
+        engine._written, engine._stamp = manifest, stamp
+        engine._digests |= {"id": manifest["id"], "input": manifest["input"]}
         return engine
 
     def _write(self, snapshot: Snapshot) -> None:
@@ -244,24 +252,29 @@ class Engine:
         manifest = {
             "id": self.id,
             "settings": as_json(self.settings),
-            "input": self._written["input"],
+            "input": self.input_digest,
             "language": self.language,
             "encoder": self._written["encoder"],
             "segments": len(snapshot.segments),
             "removed": snapshot.removed,
         }
         self._storage.write(manifest)
-        self._written = manifest
+        self._written, self._stamp = manifest, self._storage.stamp()
 
-    @cached_property
-    def _input(self) -> str:
-        return self._source.texts.whole.digest()
+    @property
+    def input_digest(self) -> str:
+        """A digest of the collection that the engine was made from; additions do not change it."""
+        if "input" not in self._digests:
+            self._digests["input"] = self._source.texts.whole.digest()
+        return self._digests["input"]
 
-    @cached_property
+    @property
     def id(self) -> str:
         """A digest of the collection and the encoder, which saved rankers refer to; additions do not change it."""
-        known = json.dumps([self._input, as_json(describe_encoder(self.encoder))], sort_keys=True)
-        return hashlib.sha256(known.encode()).hexdigest()
+        if "id" not in self._digests:
+            known = json.dumps([self.input_digest, as_json(describe_encoder(self.encoder))], sort_keys=True)
+            self._digests["id"] = hashlib.sha256(known.encode()).hexdigest()
+        return self._digests["id"]
 
     def __repr__(self) -> str:
         where, found = "in memory" if self.folder is None else f"in {self.folder}", self.collection
@@ -278,25 +291,45 @@ class Engine:
         return self._source.encoder
 
     @property
-    def _current(self) -> Documents:
-        """The documents with their indexes; raises InputError for a view if the engine has changed since."""
-        if self._parent is not None and self._parent._current is not cast(View, self._documents).parent:
-            raise InputError("documents were added or removed, so this view is no longer valid; call within() again")
-        return self._documents
-
-    @property
     def _snapshot(self) -> Snapshot:
         return cast(Snapshot, self._documents)
+
+    def snapshot(self) -> Engine:
+        """Return the engine with the documents that it has now, which later changes do not affect.
+
+        Rankers take one for each ranking, explanation and fit. Take one yourself if several calls must agree on the
+        documents, such as a ranking and the texts of the documents that it found. It needs no copy of anything.
+
+        Examples
+        --------
+        >>> engine = Engine({"dogs": "Dogs bark.", "cats": "Cats purr."}, language="english", encoder="tfidf(min_df=1)")
+        >>> before = engine.snapshot()
+        >>> engine.remove(["cats"])
+        >>> before.collection.n_documents, engine.collection.n_documents
+        (2, 1)
+        """
+        if self._is_fixed:
+            return self
+        documents, found = self._documents, self._latest
+        if found is None or found._documents is not documents:
+            found = self._fixed(documents)
+            self._latest = found
+        return found
+
+    def _fixed(self, documents: Documents) -> Engine:
+        found = copy.copy(self)
+        found._documents, found._is_fixed, found._latest = documents, True, None
+        return found
 
     @property
     def whole(self) -> Collection:
         """The documents before passages are cut into pieces."""
-        return self._current.whole
+        return self._documents.whole
 
     @property
     def collection(self) -> Collection:
         """The collection as indexed, after splitting, chunking, additions and removals."""
-        return self._current.collection
+        return self._documents.collection
 
     def bm25(
         self, unit: str = "passage", k1: float | None = None, b: float | None = None, k3: float | None = None
@@ -311,26 +344,27 @@ class Engine:
         """
         if unit not in UNITS:
             raise InputError(f"unit must be 'passage' or 'document', found {unit!r}")
-        index = cast(BM25Index, self._index(f"bm25-{unit}"))
+        documents = self._documents
+        index: BM25Index = documents.index(f"bm25-{unit}")
         k1, b = index.k1 if k1 is None else k1, index.b if b is None else b
         if (k1, b) != (index.k1, index.b):
-            index = self.cached((unit, k1, b), lambda: index.with_parameters(k1, b))
-        return index if k3 is None else self.cached((unit, k1, b, k3), lambda: index.with_parameters(k1, b, k3))
+            index = documents.cached((unit, k1, b), lambda: index.with_parameters(k1, b))
+        return index if k3 is None else documents.cached((unit, k1, b, k3), lambda: index.with_parameters(k1, b, k3))
 
     @property
     def passages(self) -> PassageIndex:
         """The index of passage vectors."""
-        return cast(PassageIndex, self._index("passages"))
+        return cast(PassageIndex, self._documents.index("passages"))
 
     @property
     def documents(self) -> PassageIndex:
         """The index of documents, with one vector for the text of each document that has a passage."""
-        return cast(PassageIndex, self._index("documents"))
+        return cast(PassageIndex, self._documents.index("documents"))
 
     @property
     def first_passages(self) -> PassageIndex:
         """The index of documents, with the vector of the first passage of each."""
-        return cast(PassageIndex, self._index("first-passages"))
+        return cast(PassageIndex, self._documents.index("first-passages"))
 
     @property
     def made(self) -> set[str]:
@@ -338,7 +372,11 @@ class Engine:
         return self._documents.made
 
     def cached(self, key: Any, make: Callable[[], T]) -> T:
-        """Return the value cached for a key, or make it. The eight most recently used values are kept."""
+        """Return the value cached for a key, or make it. The eight most recently used values are kept.
+
+        A change of the engine empties the cache. So that a value is made of the documents that it is cached for, let a
+        :meth:`snapshot` cache it.
+        """
         return self._documents.cached(key, make)
 
     def prepare(self) -> Engine:
@@ -348,14 +386,11 @@ class Engine:
         _ = self.passages, self.documents
         return self
 
-    def _index(self, name: str) -> Any:
-        return self._current.index(name)
-
     def add(self, documents: DocumentsLike) -> None:
         """Add documents, which can be found at once. No model is trained again, and no other document is encoded again.
 
         The statistics of BM25 are those of all documents afterwards. The encoder is not fitted again, so TF-IDF and LSA
-        ignore new terms. Not thread-safe: do not call while other threads search.
+        ignore new terms. Other threads may search, add and remove meanwhile.
 
         Parameters
         ----------
@@ -367,28 +402,66 @@ class Engine:
         Raises
         ------
         InputError
-            If an id exists already or belongs to a removed document, or there is no document. Nothing is changed then.
+            If an id exists already or belongs to a removed document (:meth:`replace` accepts both), or there is no
+            document. Nothing is changed then.
         StoreError
             If another process is writing the engine, or has changed it.
         """
-        self._refuse_view("add()")
+        self._refuse_fixed("add()")
+        self._add(documents, replace=False)
+
+    def replace(self, documents: DocumentsLike) -> int:
+        """Add documents as :meth:`add` does, and replace those whose ids the engine has, or had before a removal.
+
+        All are replaced at once: no search finds an old document beside a new one. Judgements, links and queries that
+        refer to an id then refer to the new document. Texts of the old documents stay in the folder, and count in the
+        statistics of BM25, until the engine is built again.
+
+        Parameters
+        ----------
+        documents : Collection, frame, mapping, str or Path
+            As in :meth:`add`, which raises the same errors.
+
+        Returns
+        -------
+        int
+            The number of documents that were replaced; the others were added.
+
+        Examples
+        --------
+        >>> engine = Engine({"dogs": "Dogs bark.", "cats": "Cats purr."}, language="english", encoder="tfidf(min_df=1)")
+        >>> engine.replace({"dogs": "Dogs also howl.", "cows": "Cows moo."})
+        1
+        >>> engine
+        Engine 'documents': 3 documents, 3 passages, in memory
+        """
+        self._refuse_fixed("replace()")
+        return self._add(documents, replace=True)
+
+    def _add(self, documents: DocumentsLike, *, replace: bool) -> int:
         added = open_documents(documents)
         if self.settings["paragraphs"] is not None:
             added = with_paragraphs(added, self.settings["paragraphs"])
-        snapshot = self._snapshot
-        snapshot.all_documents.extended(added)  # raises for ids that exist
-        segment = self._segment(self._texts(added, len(snapshot.segments)))
+        replaced = []
 
         def grown() -> Snapshot:
-            if (folder := segment.texts.folder("collection")) is not None:
+            snapshot = self._snapshot
+            replaced.append(len(snapshot.check_new(added, replace=replace)))
+            texts = self._texts(added, len(snapshot.segments))
+            if (folder := texts.folder("collection")) is not None:
                 shutil.rmtree(folder.parent, ignore_errors=True)  # left behind by an addition that was killed
                 save_collection(added, folder)
-            return snapshot.with_segment(segment)
+                texts.mark = self._storage.mark(texts.number)
+            removed = set(snapshot.removed).difference(added.doc_ids.to_pylist())
+            return snapshot.changed([self._segment(texts)], removed)
 
         self._change(grown)
+        return replaced[0]
 
     def remove(self, doc_ids: Sequence[str]) -> None:
         """Remove documents from all rankings. Their texts stay in the folder, and count in the statistics of BM25.
+
+        Other threads may search, add and remove meanwhile.
 
         Raises
         ------
@@ -397,43 +470,105 @@ class Engine:
         StoreError
             If another process is writing the engine, or has changed it.
         """
-        self._refuse_view("remove()")
+        self._refuse_fixed("remove()")
         removed = as_ids(doc_ids, "document ids")
-        self.whole.document_numbers(removed)  # raises for unknown ids
-        self._change(lambda: self._snapshot.with_removed(removed))
+
+        def shrunk() -> Snapshot:
+            self.whole.document_numbers(removed)  # raises for unknown ids
+            return self._snapshot.changed([], {*self._snapshot.removed, *removed})
+
+        self._change(shrunk)
 
     def _change(self, make: Callable[[], Snapshot]) -> None:
         """Replace the snapshot in memory and in the folder, or in neither if an error occurs."""
         with self._storage.writing():
-            if self.folder is not None and self._storage.read() != self._written:
-                raise StoreError(f"{self.folder}: another process has changed it; open it again before changes")
+            replaced = self.folder is not None and self._storage.stamp() != self._stamp
+            if replaced and not self._is_current(self._storage.read()):
+                raise StoreError(f"{self.folder}: another process has changed it; call refresh() before changes")
             snapshot = make()
             if self.folder is not None:
                 self._write(snapshot)
-            self._documents = snapshot
+            self._documents, self._latest = snapshot, None
+
+    def refresh(self) -> bool:
+        """Take over what others have added, replaced and removed in the folder; return whether anything has changed.
+
+        An engine does not see changes by other processes, or by other engine objects of the same folder, before this
+        call. Rankings that are running are not affected. Without changes it takes some microseconds, so a service may
+        call it before every search. An engine in memory never changes by others.
+
+        Raises
+        ------
+        StoreError
+            If the folder has another engine now, built from other documents or with another encoder.
+        FileFormatError
+            If the folder has no engine any more, or a damaged one.
+        """
+        self._refuse_fixed("refresh()")
+        if self.folder is None:
+            return False
+        stamp = self._storage.stamp()
+        if stamp is not None and stamp == self._stamp:
+            return False
+        with self._storage.lock:
+            stamp, manifest = self._storage.stamp(), self._storage.read()
+            if self._is_current(manifest):
+                self._stamp = stamp
+                return False
+            snapshot, n_segments = self._snapshot, manifest["segments"]
+            n_known = len(snapshot.segments)
+            if manifest["id"] != self.id or n_segments < n_known or not self._has_segments():
+                raise StoreError(
+                    f"{self.folder}: expected the engine that was opened, found one that was built since; open it again"
+                )
+            with timed("read collection"):
+                new = []
+                for n in range(n_known, n_segments):
+                    whole = load_collection(Path(self.folder, str(n), "collection"))
+                    new.append(self._segment(self._texts(whole, n, self._storage.mark(n))))
+            snapshot = snapshot.changed(new, manifest["removed"])
+            self._written, self._stamp = manifest, stamp
+            self._documents, self._latest = snapshot, None
+        return True
+
+    def _is_current(self, manifest: dict[str, Any]) -> bool:
+        """Return whether a manifest is the known one; two additions may have equal manifests."""
+        return manifest == self._written and self._has_segments()
+
+    def _has_segments(self) -> bool:
+        """Return whether the folder still has the known segments; the id of the engine vouches for the first."""
+        added = (segment.texts for segment in self._snapshot.segments[1:])
+        try:
+            return all(self._storage.mark(texts.number) == texts.mark for texts in added)
+        except OSError:
+            return False
 
     def within(self, documents: Sequence[str] | NDArray[np.bool_]) -> Engine:
-        """Return a view of the engine, in which rankers find only some documents, with unchanged scores.
+        """Return a view of the engine, in which rankers find only some of the documents that it has now.
+
+        Term weights and vectors stay those of all documents, so BM25 and nearest neighbours give each document the
+        score that it has in the whole engine. Whatever uses ranks or first documents uses those among the given
+        documents: fusions, PARM and re-rankers. Context rankers see only the links among the given documents, so they
+        do not find a document that is linked with others only. Later changes of the engine do not affect the view.
 
         Parameters
         ----------
         documents : sequence of str, or (n_documents,) bool
             Ids, or a mask, of documents of :attr:`collection`. InputError is raised if none of them has a passage.
         """
-        given = np.asarray(documents)
+        given, parent = np.asarray(documents), self._documents
+        collection = parent.collection
         if given.dtype == bool:
-            n = self.collection.n_documents
+            n = collection.n_documents
             if given.shape != (n,):
                 raise InputError(f"a mask must have one entry per document, {n}, found shape {given.shape}")
             numbers = np.flatnonzero(given)
         else:
-            numbers = np.unique(self.collection.document_numbers(documents))
-        if not np.diff(self.collection.passages.doc_offsets)[numbers].any():
+            numbers = np.unique(collection.document_numbers(documents))
+        if not np.diff(collection.passages.doc_offsets)[numbers].any():
             n = len(numbers)
             raise InputError(f"none of the {n} chosen documents has a passage to search within; choose at least one")
-        view = copy.copy(self)
-        view._parent, view._documents = self, View(self._current, numbers)
-        return view
+        return self._fixed(View(parent, numbers))
 
     def numbers_within(self, documents: Ints) -> Ints:
         """Convert document numbers of the engine, (n,), to those of this view; -1 for documents that it lacks."""
@@ -442,6 +577,7 @@ class Engine:
         numbers[view.numbers] = np.arange(len(view.numbers))
         return numbers[documents]
 
-    def _refuse_view(self, method: str) -> None:
-        if self._parent is not None:
-            raise InputError(f"{method} cannot change a view made by within(); call {method} of the engine itself")
+    def _refuse_fixed(self, method: str) -> None:
+        if self._is_fixed:
+            made_by = "view made by within()" if isinstance(self._documents, View) else "snapshot"
+            raise InputError(f"{method} cannot change a {made_by}; call {method} of the engine itself")

@@ -43,16 +43,18 @@ class Segment:
         return self._indexes[name]
 
     def extend_index(self, index: Any, name: str) -> Any:
-        """Append the documents of this segment to an index of earlier segments."""
+        """Append the documents of this segment to an index of earlier segments, whose ids they may repeat."""
         if not name.startswith("bm25"):
             new = self.index(name)
-            return index.extended(new.vectors, new.doc_offsets, passage_ids=new.passage_ids, doc_ids=new.doc_ids)
-        ids = self.texts.whole.doc_ids
+            ids = {"passage_ids": new.passage_ids, "doc_ids": new.doc_ids}
+            return index.extended(new.vectors, new.doc_offsets, **ids, distinct=False)
+        doc_ids = self.texts.whole.doc_ids
         if name == "bm25-document":
-            documents, offsets = self.texts.whole.document_texts(), np.arange(len(ids) + 1)
-            return index.extended(documents, offsets, passage_ids=ids, doc_ids=ids)
+            documents, offsets = self.texts.whole.document_texts(), np.arange(len(doc_ids) + 1)
+            return index.extended(documents, offsets, passage_ids=doc_ids, doc_ids=doc_ids, distinct=False)
         passages = self.texts.indexed.passages
-        return index.extended(passages.texts.to_pylist(), passages.doc_offsets, passage_ids=passages.ids, doc_ids=ids)
+        ids = {"passage_ids": passages.ids, "doc_ids": doc_ids}
+        return index.extended(passages.texts.to_pylist(), passages.doc_offsets, **ids, distinct=False)
 
     def _bm25(self, name: str) -> BM25Index:
         texts, by_passage, folder = self.texts, name == "bm25-passage", self.texts.folder(name)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property, reduce
+from functools import partial, reduce
 from typing import Any, TypeVar
 
 import numpy as np
 
+from haybale.arrow import text_array
 from haybale.collections import Collection
-from haybale.collections.collection import Ints
+from haybale.collections.collection import Ints, Strings
+from haybale.collections.ids import latest_with_id, places_of
 from haybale.engine.segment import Segment, documents_with_passages, index_documents
 from haybale.errors import InputError
 from haybale.retrieval import PassageIndex
@@ -22,33 +24,50 @@ T = TypeVar("T")
 
 
 class Documents(ABC):
-    """Documents with their indexes, each made when it is first needed."""
+    """Documents that never change, with their indexes, each made by one thread when it is first needed."""
 
-    def __init__(self, lock: threading.RLock, device: str | None) -> None:
-        self.lock, self.device = lock, device
+    def __init__(self, device: str | None) -> None:
+        self.device = device
+        self._lock = threading.RLock()  # held while a part is made, and before a storage's lock if both are needed
+        self._collections: dict[str, Collection] = {}
         self._indexes: dict[str, Any] = {}
         self._cache: dict[Any, Any] = {}  # the most recently used value is last
+        self._cache_lock = threading.Lock()
 
-    @property
     @abstractmethod
-    def whole(self) -> Collection:
-        """The documents before passages are cut into pieces."""
+    def _make_whole(self) -> Collection:
+        """Make :attr:`whole`."""
 
-    @property
     @abstractmethod
-    def collection(self) -> Collection:
-        """The documents as indexed."""
+    def _make_collection(self) -> Collection:
+        """Make :attr:`collection`."""
 
     @abstractmethod
     def _make_index(self, name: str) -> Any:
         """Make an index of the documents."""
 
+    @property
+    def whole(self) -> Collection:
+        """The documents before passages are cut into pieces."""
+        return self._made_once(self._collections, "whole", self._make_whole)
+
+    @property
+    def collection(self) -> Collection:
+        """The documents as indexed."""
+        return self._made_once(self._collections, "collection", self._make_collection)
+
     def index(self, name: str) -> Any:
         """Return an index of segments, or ``"first-passages"``; make it if necessary."""
-        with self.lock:
-            if name not in self._indexes:
-                self._indexes[name] = self._first_passages() if name == "first-passages" else self._make_index(name)
-            return self._indexes[name]
+        make = self._first_passages if name == "first-passages" else partial(self._make_index, name)
+        return self._made_once(self._indexes, name, make)
+
+    def _made_once(self, made: dict[str, T], name: str, make: Callable[[], T]) -> T:
+        """Return a part, which is found without a lock once it is made."""
+        if name not in made:
+            with self._lock:
+                if name not in made:
+                    made[name] = make()
+        return made[name]
 
     @property
     def made(self) -> set[str]:
@@ -57,11 +76,16 @@ class Documents(ABC):
 
     def cached(self, key: Any, make: Callable[[], T]) -> T:
         """Return the value cached for a key, or make it. The eight most recently used values are kept."""
-        with self.lock:
-            found: T = self._cache.pop(key) if key in self._cache else make()
-            self._cache[key] = found
-            if len(self._cache) > _MAX_CACHED:
-                del self._cache[next(iter(self._cache))]
+        with self._cache_lock:
+            if key in self._cache:
+                self._cache[key] = value = self._cache.pop(key)
+                return value  # type: ignore[no-any-return]
+        with self._lock:
+            found: T = self._cache[key] if key in self._cache else make()
+            with self._cache_lock:
+                self._cache[key] = found
+                if len(self._cache) > _MAX_CACHED:
+                    del self._cache[next(iter(self._cache))]
             return found
 
     def _first_passages(self) -> PassageIndex:
@@ -71,75 +95,124 @@ class Documents(ABC):
 
 
 class Snapshot(Documents):
-    """All documents of some segments except the ``removed`` ones. Adding and removing make a new snapshot.
+    """The documents of some segments, without the ``removed`` ones. A change of an engine makes a new snapshot.
 
-    ``indexes``, by name, are over all documents of the segments, including removed ones.
+    Of several documents with one id, the last replaces the others: they are hidden. ``indexes``, by name, and
+    ``all_documents`` contain hidden documents, too, which still count in the statistics of the indexes.
     """
 
     def __init__(
-        self, segments: Sequence[Segment], removed: Iterable[str] = (), indexes: Mapping[str, Any] | None = None
+        self,
+        segments: Sequence[Segment],
+        removed: Iterable[str] = (),
+        indexes: Mapping[str, Any] | None = None,
+        all_documents: Collection | None = None,
     ) -> None:
-        super().__init__(segments[0].texts.storage.lock, segments[0].device)
-        self.segments, self.removed = tuple(segments), sorted(removed)
+        super().__init__(segments[0].device)
+        self.segments, self.removed = tuple(segments), sorted(set(removed))
         self._unfiltered = dict(indexes or {})
-        self.all_documents = reduce(Collection.extended, (segment.texts.whole for segment in segments))
-        self._kept: Ints | None = None  # numbers of the documents that are not removed; None for all
-        if self.removed:
-            numbers = self.all_documents.document_numbers(self.removed)
-            self._kept = np.setdiff1d(np.arange(self.all_documents.n_documents), numbers)
+        self.all_documents = all_documents or _joined([segment.texts.whole for segment in segments])
+        ids, n_first = self.all_documents.doc_ids, segments[0].texts.whole.n_documents
+        self._latest = latest_with_id(ids, n_first)  # the document that stands for each document; None for itself
+        self._kept: Ints | None = None  # numbers of the documents that are not hidden; None for all
+        if self.removed or self._latest is not None:
+            numbers = np.arange(len(ids))
+            hidden = np.flatnonzero(self._latest != numbers) if self._latest is not None else numbers[:0]
+            gone = places_of(ids, text_array(self.removed))
+            self._kept = np.setdiff1d(numbers, np.concatenate([hidden, gone]))
             if not np.diff(self.all_documents.passages.doc_offsets)[self._kept].any():
                 n = len(self.removed)
                 raise InputError(f"an engine needs a document with a passage: {n} removals leave none; remove fewer")
 
-    @cached_property
-    def whole(self) -> Collection:
-        return self.all_documents if self._kept is None else self.all_documents.take(self._kept)
+    def _make_whole(self) -> Collection:
+        return self._without_hidden(self.all_documents)
 
-    @cached_property
-    def collection(self) -> Collection:
+    def _make_collection(self) -> Collection:
         if self.segments[0].texts.chunking is None:
             return self.whole
-        found = reduce(Collection.extended, (segment.texts.indexed for segment in self.segments))
-        return found if self._kept is None else found.take(self._kept)
+        return self._without_hidden(_joined([segment.texts.indexed for segment in self.segments]))
+
+    def _without_hidden(self, documents: Collection) -> Collection:
+        return documents if self._kept is None else documents.take(self._kept, self._latest)
 
     @property
     def made(self) -> set[str]:
         """The names of the indexes that have been made or opened so far."""
         return {*self._indexes, *self._unfiltered}
 
-    def with_segment(self, segment: Segment) -> Snapshot:
-        """Return a snapshot with one more segment; existing indexes are extended by its documents."""
-        grown = {name: segment.extend_index(index, name) for name, index in self._unfiltered.items()}
-        return Snapshot([*self.segments, segment], self.removed, grown)
+    def changed(self, segments: Sequence[Segment], removed: Iterable[str]) -> Snapshot:
+        """Return a snapshot with more segments, without the ``removed`` documents; existing indexes are extended."""
+        grown, documents = dict(self._unfiltered), self.all_documents
+        for segment in segments:
+            grown = {name: segment.extend_index(index, name) for name, index in grown.items()}
+            documents = documents.extended(segment.texts.whole, distinct=False)
+        return Snapshot([*self.segments, *segments], removed, grown, documents)
 
-    def with_removed(self, doc_ids: Iterable[str]) -> Snapshot:
-        """Return a snapshot without some documents, which still count in the statistics of the indexes."""
-        return Snapshot(self.segments, {*self.removed, *doc_ids}, self._unfiltered)
+    def check_new(self, added: Collection, *, replace: bool) -> Ints:
+        """Return the numbers, in :attr:`whole`, of the documents that ``added`` replaces.
+
+        Raises InputError for ids that are taken: those of documents unless ``replace``, and those that passages and
+        sections of other documents have.
+        """
+        whole = self.whole
+        replaced = places_of(whole.doc_ids, added.doc_ids)
+        if not replace:
+            how = "call replace() or use haybale add --replace"
+            if len(replaced):
+                known = whole.doc_ids[int(replaced[0])].as_py()
+                raise InputError(f"expected new document ids, found {known!r} of the engine; {how} to replace it")
+            gone = places_of(text_array(self.removed), added.doc_ids)
+            if len(gone):
+                known = self.removed[int(gone[0])]
+                raise InputError(f"expected new document ids, found {known!r} of a removed document; {how} to add it")
+        stays = np.ones(whole.n_documents, dtype=bool)
+        stays[replaced] = False
+        for kind in ("passage", "section"):
+            (ids, offsets), (new, _) = (_ids_of(part, kind) for part in (whole, added))
+            taken = places_of(ids, new)
+            taken = taken[stays[np.searchsorted(offsets, taken, side="right") - 1]]
+            if len(taken):
+                known = ids[int(taken[0])].as_py()
+                raise InputError(f"expected new {kind} ids, found {known!r} of another document; rename it")
+        return replaced
 
     def _make_index(self, name: str) -> Any:
         if name not in self._unfiltered:
-            index = self.segments[0].index(name)
-            for segment in self.segments[1:]:
-                index = segment.extend_index(index, name)
-            self._unfiltered[name] = index
+            with self.segments[0].texts.storage.lock:
+                if name not in self._unfiltered:
+                    index = self.segments[0].index(name)
+                    for segment in self.segments[1:]:
+                        index = segment.extend_index(index, name)
+                    self._unfiltered[name] = index
         index = self._unfiltered[name]
         return index if self._kept is None else index.take(self._kept)
 
 
 class View(Documents):
-    """Some documents of a parent, given by their rising ``numbers`` there; their scores are those of the parent."""
+    """Some documents of a parent, given by their rising ``numbers`` there; their vectors and term weights stay."""
 
     def __init__(self, parent: Documents, numbers: Ints) -> None:
-        super().__init__(threading.RLock(), parent.device)
+        super().__init__(parent.device)
         self.parent, self.numbers = parent, numbers
 
-    @cached_property
-    def whole(self) -> Collection:
+    def _make_whole(self) -> Collection:
         return self.parent.whole.take(self.numbers)
 
-    @cached_property
-    def collection(self) -> Collection:
+    def _make_collection(self) -> Collection:
         return self.parent.collection.take(self.numbers)
 
     def _make_index(self, name: str) -> Any:
         return self.parent.index(name).take(self.numbers)
+
+
+def _joined(parts: Sequence[Collection]) -> Collection:
+    """Return the documents of several collections as one; ids may repeat."""
+    return reduce(lambda one, other: one.extended(other, distinct=False), parts)
+
+
+def _ids_of(documents: Collection, kind: str) -> tuple[Strings, Ints]:
+    """Return the ids of passages or sections, and where those of each document begin."""
+    part = documents.passages if kind == "passage" else documents.sections
+    if part is None:
+        return documents.doc_ids[:0], np.zeros(documents.n_documents + 1, dtype=np.int64)
+    return part.ids, part.doc_offsets

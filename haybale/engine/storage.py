@@ -1,6 +1,7 @@
 """Store an engine in a folder, with a manifest and one writer at a time, or in memory.
 
-    engine.json        format, version, settings, digest of the collection, number of segments, removed documents
+    engine.json        format, version, settings, digest of the collection, number of segments, removed documents; of
+                       several documents with one id, the last replaces the others
     building.json      settings and digest, while the engine is being built
     encoder/           the encoder, if it was fitted on the passages; others are loaded by name
     0/                 the documents that the engine was built from
@@ -28,7 +29,7 @@ from haybale.embeddings.store import CHUNKING
 from haybale.embeddings.store_files import StoreFiles, writer_lock
 from haybale.errors import FileFormatError, OutputExistsError, StoreError
 from haybale.folders import replace_json
-from haybale.manifest import MANY, check_kinds, read_manifest, with_checksum
+from haybale.manifest import MANIFEST, MANY, check_kinds, read_manifest, with_checksum
 from haybale.text_files import read_json, reading
 from haybale.timing import timed
 
@@ -120,6 +121,19 @@ class Storage:
         (self.folder / _BUILDING).unlink(missing_ok=True)
         if failed:
             shutil.rmtree(self.folder / "0")
+
+    def stamp(self) -> tuple[int, int, int] | None:
+        """Return numbers that change when the manifest is replaced; None if there is no manifest."""
+        assert self.folder is not None
+        try:
+            found = (self.folder / _MANIFEST).stat()
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_ino, found.st_size
+
+    def mark(self, number: int) -> bytes | None:
+        """Return the manifest of a segment's collection, which differs if its documents differ; None in memory."""
+        return None if self.folder is None else (self.folder / str(number) / "collection" / MANIFEST).read_bytes()
 
     def read(self) -> dict[str, Any]:
         """Read and verify the manifest; convert one of version 2 to the current form."""

@@ -25,6 +25,7 @@ class Texts:
     storage: Storage
     analyzer: Analyzer  # for BM25
     chunking: Chunking | None
+    mark: bytes | None = None  # the manifest of the collection in the folder, which tells segments apart
 
     def folder(self, name: str) -> Path | None:
         """Return the path for an index or collection of the segment; None in memory."""

@@ -38,7 +38,8 @@ def rank_passages(ranker: Ranker, queries: QueriesLike, *, k: int = 1000) -> Run
     hits = getattr(ranker, "passage_hits", None)
     if hits is None or getattr(ranker, "unit", "passage") != "passage":
         raise InputError(f"{ranker} ranks documents, not passages; use a ranker of passages, such as bm25 or knn")
-    batch = QueryBatch(ranker.engine_, queries_from(ranker.engine_.collection, queries))
+    engine = ranker.engine_.snapshot()
+    batch = QueryBatch(engine, queries_from(engine.collection, queries))
     rows, _, passages, scores = hits(batch, k).flat()
     return Run.from_numbers(batch.ids, batch.engine.collection.passages.ids, rows, passages, scores, k)
 

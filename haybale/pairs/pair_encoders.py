@@ -404,13 +404,14 @@ class _TextCache:
         self._make, self._made = make, dict[str, Any]()
 
     def __call__(self, texts: Sequence[str]) -> list[Any]:
-        wanted = [text for text in texts if text not in self._made]
-        if len(self._made) + len(wanted) > _CACHED:
-            self._made.clear()
+        made = self._made  # another thread may replace it
+        wanted = [text for text in texts if text not in made]
+        if len(made) + len(wanted) > _CACHED:
+            made = self._made = {}
             wanted = list(texts)
         if wanted:
-            self._made.update(zip(wanted, self._make(wanted), strict=True))
-        return [self._made[text] for text in texts]
+            made.update(zip(wanted, self._make(wanted), strict=True))
+        return [made[text] for text in texts]
 
 
 def _distinct(firsts: Sequence[str], seconds: Sequence[str], which: Ints) -> tuple[list[list[str]], Ints]:

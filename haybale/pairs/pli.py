@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from functools import cached_property
 from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar
@@ -23,7 +22,7 @@ from haybale.pairs.interactions import READING, Interactions, Reading, settings_
 from haybale.pairs.pair_encoders import PAIR_RANGES, CrossPairs, PairEncoder, VectorPairs
 from haybale.parameters import SEQUENCE, TEXT_OR_NONE, Interval
 from haybale.rankers.explanation import Explanation, Share, by_size
-from haybale.rankers.out_of_fold import OutOfFold
+from haybale.rankers.out_of_fold import OutOfFold, learned_once
 from haybale.rankers.query_batch import QueryBatch
 from haybale.rankers.ranker import Ranker
 from haybale.rankers.reranker import Reranker
@@ -157,7 +156,7 @@ class PLI(OutOfFold, Reranker):
     def _network(self) -> BERTPLI:
         return BERTPLI(**{name: getattr(self, name) for name in _NETWORK_PARAMETERS}, device=self.device)
 
-    @cached_property
+    @learned_once
     def fold_networks_(self) -> list[BERTPLI | None]:
         """The networks trained without each fold, on first use; None if the other folds cannot train one."""
         found, relevant = self._training_data

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
@@ -10,9 +11,11 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from haybale.collections import Collection
+from haybale.collections.collection import take_strings
 from haybale.embeddings.lineage import first_unseen, trained_queries
 from haybale.engine import Engine
-from haybale.errors import InputError
+from haybale.errors import InputError, StoreError
 from haybale.parameters import SEQUENCE
 from haybale.rankers.explanation import Explanation, Share
 from haybale.rankers.loading import load
@@ -22,6 +25,7 @@ from haybale.rankers.training import Training
 from haybale.retrieval import Run
 
 _engines: WeakValueDictionary[Path, Engine] = WeakValueDictionary()  # the open engines by folder
+_SAMPLE = 200  # documents whose texts are compared
 
 
 @dataclass(eq=False, repr=False)
@@ -38,6 +42,9 @@ class InSpace(Ranker):
     A nested ranker that learns is fitted on each engine, from the queries that the engine's encoder was not trained on.
     If the encoder of ``engine`` was trained on all of them, learn outside its space instead:
     ``SVR([BM25(), InSpace(KNN(), "engine-trained", folds=["engine-0", "engine-1"])])``.
+
+    Documents that others add to the folder of the other engine, or remove from it, are seen by the next ranking.
+    Replace a document in both engines, because each ranks it by its own text.
 
     Parameters
     ----------
@@ -72,9 +79,11 @@ class InSpace(Ranker):
     def fit_batch(self, training: Training) -> None:
         self.external_rankers_: list[Ranker] = []
         for engine in self._open_engines():
-            known = set(engine.collection.doc_ids.to_pylist())
+            batch = training.batch.on_engine(engine)
+            _check_same_texts(batch.engine, training.batch.engine)
+            known = set(batch.engine.collection.doc_ids.to_pylist())
             relevant = [[doc_id for doc_id in ids if doc_id in known] for ids in training.relevant]
-            self.external_rankers_.append(self.ranker.fitted(Training(training.batch.on_engine(engine), relevant)))
+            self.external_rankers_.append(self.ranker.fitted(Training(batch, relevant)))
 
     def own_encoder_queries(self, engine: Engine) -> frozenset[str]:
         """Return the ids of the queries that the encoders of all other engines were trained on."""
@@ -86,8 +95,7 @@ class InSpace(Ranker):
 
     def rank_batch(self, batch: QueryBatch, depth: int) -> Run:
         ranker = self.external_rankers_[0]
-        run = ranker.run(batch.on_engine(_shared_documents(ranker.engine_, batch.engine)), depth)
-        return _renumbered(batch, run, depth)
+        return _renumbered(batch, ranker.run(self._external(batch, ranker), depth), depth)
 
     def out_of_fold_batch(self, batch: QueryBatch, depth: int) -> Run:
         """Rank each query on the first engine whose encoder was not trained on it."""
@@ -96,13 +104,13 @@ class InSpace(Ranker):
         parts = []
         for number in np.unique(first).tolist():
             ranker, part = self.external_rankers_[number], batch.part(np.flatnonzero(first == number))
-            external = part.on_engine(_shared_documents(ranker.engine_, batch.engine))
-            parts.append(_renumbered(part, ranker.run_out_of_fold(external, depth), depth))
+            run = ranker.run_out_of_fold(self._external(part, ranker), depth)
+            parts.append(_renumbered(part, run, depth))
         return Run.joined(parts).take(batch.ids)
 
     def explain_document(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:
         ranker = self.external_rankers_[0]
-        external = batch.on_engine(_shared_documents(ranker.engine_, batch.engine))
+        external = self._external(batch, ranker)
         inner = ranker.explained(external, int(external.engine.collection.document_numbers([base.doc_id])[0]))
         return replace(base, shares=[Share(f"{ranker} in {self.engine}", base.score or 0.0, of=inner)])
 
@@ -116,21 +124,61 @@ class InSpace(Ranker):
         self.external_rankers_ = [load(folder / str(number), external) for number, external in enumerate(engines)]
 
     def _open_engines(self) -> list[Engine]:
-        """Open the other engines; a process opens each folder once."""
+        """Open the other engines; a process opens each folder once, and again if the engine was built again."""
         engines = []
         for folder in (self.engine, *self.folds):
             path = Path(folder).resolve()
             engine = _engines.get(path)
+            if engine is not None:
+                try:
+                    engine.refresh()
+                except StoreError:  # built again
+                    engine = None
             if engine is None:
                 engine = _engines[path] = Engine.open(path)
             engines.append(engine)
         return engines
+
+    def _external(self, batch: QueryBatch, ranker: Ranker) -> QueryBatch:
+        """Return the queries on the engine of a ranker, restricted to the documents that both engines have.
+
+        Calls for the same batch return the same snapshot.
+        """
+        try:
+            ranker.engine_.refresh()
+        except StoreError as error:
+            raise StoreError(f"{self}: expected the engine that it was fitted on; fit it again ({error})") from None
+        external = batch.on_engine(ranker.engine_)
+        shared = _shared_documents(external.engine, batch.engine)
+        return external if shared is external.engine else batch.on_engine(shared)
 
     @property
     def fit_report_(self) -> dict[str, Any]:
         ranker = self.external_rankers_[0]
         n_trained = len(trained_queries(ranker.engine_.encoder))
         return {"queries that its encoder was trained on": n_trained} | ranker.fit_report_
+
+
+def _check_same_texts(external: Engine, engine: Engine) -> None:
+    """Raise InputError if documents with equal ids are others: if more than half of a sample share few words."""
+    if external.input_digest == engine.input_digest:
+        return
+    ids = take_strings(engine.whole.doc_ids, np.flatnonzero(external.whole.find_documents(engine.whole.doc_ids) >= 0))
+    some = [ids[place] for place in np.unique(np.linspace(0, len(ids) - 1, _SAMPLE).astype(int))] if ids else []
+    pairs = zip(some, _words_of(external.whole, some), _words_of(engine.whole, some), strict=True)
+    others = [doc_id for doc_id, one, other in pairs if 2 * len(one & other) < len(one | other)]
+    if 2 * len(others) > len(some):
+        raise InputError(
+            f"{external!r} has other texts than {engine!r} under the same ids, such as document {others[0]!r}; "
+            "give an engine of the same documents"
+        )
+
+
+def _words_of(documents: Collection, ids: Sequence[str]) -> list[set[str]]:
+    """Return the words of documents, which hardly differ if engines split paragraphs differently."""
+    texts, offsets = documents.passages.texts, documents.passages.doc_offsets
+    parts = (texts[offsets[number] : offsets[number + 1]].to_pylist() for number in documents.document_numbers(ids))
+    return [set(re.findall(r"\w+", " ".join(part))) for part in parts]
 
 
 def _shared_documents(external: Engine, engine: Engine) -> Engine:

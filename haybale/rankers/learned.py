@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -23,7 +22,7 @@ from haybale.rankers.judged_pools import JudgedPools, ndcg, pool_run
 from haybale.rankers.knn import KNN
 from haybale.rankers.learned_fusion import LearnedFusion
 from haybale.rankers.new_queries import NewQueries, unseen_queries
-from haybale.rankers.out_of_fold import OutOfFold
+from haybale.rankers.out_of_fold import OutOfFold, learned_once
 from haybale.rankers.parm import PARM
 from haybale.rankers.query_batch import QueryBatch
 from haybale.rankers.ranker import Ranker
@@ -232,7 +231,7 @@ class Learned(OutOfFold, Fusion):
         ranker.fitted_key = ranker.key()
         return ranker
 
-    @cached_property
+    @learned_once
     def fold_fusions_(self) -> list[LearnedFusion | None]:
         """The weights learned on the queries outside each fold, computed on first use."""
         with timed("learn fusion of folds"):

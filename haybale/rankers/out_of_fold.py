@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +19,19 @@ if TYPE_CHECKING:
     from haybale.rankers.training import Training
 
 _QUERIES = "training_queries.parquet"
+learning = threading.RLock()  # held by the thread that learns the models of folds when they are first used
+
+T = TypeVar("T")
+
+
+class learned_once(cached_property[T]):
+    """A cached property that one thread learns, while others wait."""
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        if instance is None or self.attrname in vars(instance):
+            return super().__get__(instance, owner)
+        with learning:
+            return super().__get__(instance, owner)
 
 
 class OutOfFold:

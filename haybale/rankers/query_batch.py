@@ -26,19 +26,31 @@ T = TypeVar("T")
 
 
 class QueryBatch:
-    """Queries on an engine, with a cache of their vectors, hits and runs that rankers share.
+    """Queries on a snapshot of an engine, with a cache of their vectors, hits and runs that rankers share.
+
+    Everything that is computed for a batch, however long it takes, is of one moment of the engine.
 
     Parameters
     ----------
     engine : Engine
+        The engine, or a snapshot of it.
     queries : Queries
-        The queries; ``own`` holds document numbers of this engine.
+        The queries; ``own`` holds document numbers of this engine. If other threads may change the engine, give the
+        snapshot that the numbers are of.
     label : str, default ""
         Added to the names of timed stages. A batch with a label holds training queries, which are searched deeper.
+    live_engine : Engine, optional
+        The engine that rankers fitted on the batch rank on. Default: ``engine``.
+
+    Attributes
+    ----------
+    engine : Engine
+        The snapshot.
     """
 
-    def __init__(self, engine: Engine, queries: Queries, label: str = "") -> None:
-        self.engine = engine
+    def __init__(self, engine: Engine, queries: Queries, label: str = "", *, live_engine: Engine | None = None) -> None:
+        self.engine = engine.snapshot()
+        self.live_engine = engine if live_engine is None else live_engine
         self.queries = queries
         self.label = label
         self._cached: dict[Hashable, Any] = {}
@@ -50,7 +62,7 @@ class QueryBatch:
 
     def take(self, rows: Ints) -> QueryBatch:
         """Return a batch of some queries, which reuses the vectors and runs of this batch."""
-        part = QueryBatch(self.engine, self.queries.take(rows), self.label)
+        part = QueryBatch(self.engine, self.queries.take(rows), self.label, live_engine=self.live_engine)
         part._whole = (self, rows)
         return part
 
@@ -59,18 +71,21 @@ class QueryBatch:
         return self._once(("rows", rows.tobytes()), lambda: self.take(rows))
 
     def on_engine(self, engine: Engine) -> QueryBatch:
-        """Return the same queries on another engine; own documents are found there by id, or are -1."""
-        if engine is self.engine:
+        """Return the same queries on another engine; own documents are found there by id, or are -1.
+
+        Each call for the same engine returns the same snapshot of it.
+        """
+        if engine is self.engine or engine is self.live_engine:
             return self
 
         def moved() -> QueryBatch:
             if self._whole is not None:
                 return self._whole[0].on_engine(engine).take(self._whole[1])
-            known = self.own >= 0
+            known, there = self.own >= 0, engine.snapshot()
             own = np.full(len(self), -1)
             ids = take_strings(self.engine.collection.doc_ids, self.own[known])
-            own[known] = engine.collection.find_documents(ids)
-            return QueryBatch(engine, replace(self.queries, own=own), self.label)
+            own[known] = there.collection.find_documents(ids)
+            return QueryBatch(there, replace(self.queries, own=own), self.label, live_engine=engine)
 
         return self._once(("engine", engine), moved)
 

@@ -76,7 +76,7 @@ class Ranker(ABC):
     removed_parameters : dict of str to object
         Parameters of earlier versions with their defaults. A saved ranker with another value is refused.
     engine_ : Engine
-        The engine that the ranker was fitted on.
+        The engine that the ranker was fitted on. It ranks the documents that the engine has when a call begins.
     rankers_ : sequence of Ranker
         Fitted copies of the nested rankers, in the order of the parameters.
     query_ids_ : sequence of str
@@ -229,7 +229,7 @@ class Ranker(ABC):
         self.check_params()
         self.training_digest = training.digest if self.needs_training else None
         self.fit_batch(training)
-        self.engine_, self.fitted_key = training.batch.engine, self.key()
+        self.engine_, self.fitted_key = training.batch.live_engine, self.key()
         return self
 
     def fitted(self, training: Training) -> Self:
@@ -238,7 +238,7 @@ class Ranker(ABC):
         A :class:`~haybale.rankers.Training` fits equal rankers once.
         """
         known = self.training_digest
-        same = known is not None and known == training.digest and self.engine_ is training.batch.engine
+        same = known is not None and known == training.digest and self.engine_ is training.batch.live_engine
         if same and self.fitted_key == self.key():
             return self
         copy = self.clone()
@@ -250,7 +250,8 @@ class Ranker(ABC):
         """Return the best documents of each query.
 
         The ranking of a query does not depend on the other queries. Only with dense vectors may the last bits of its
-        scores depend on how many queries are ranked at once.
+        scores depend on how many queries are ranked at once. All queries of a call are ranked on the documents that the
+        engine has when it begins; several threads may rank at once, while others change the engine.
 
         Parameters
         ----------
@@ -284,7 +285,8 @@ class Ranker(ABC):
         ``ranker.explained(batch.take(row), …)`` repeats no search of ``ranker.run(batch, depth)``.
         """
         self.check_fitted()
-        engine, parsed = self.engine_, queries_from(self.engine_.collection, queries)
+        engine = self.engine_.snapshot()
+        parsed = queries_from(engine.collection, queries)
         if within is not None:
             engine = engine.within(within)
             parsed = replace(parsed, own=engine.numbers_within(parsed.own))
@@ -319,18 +321,18 @@ class Ranker(ABC):
         """
         self.check_fitted()
         check_parameters("out_of_fold", {"depth": depth}, {"depth": COUNT})
-        return self.run_out_of_fold(
-            QueryBatch(self.engine_, queries_from(self.engine_.collection, queries), "train"), depth
-        )
+        engine = self.engine_.snapshot()
+        return self.run_out_of_fold(QueryBatch(engine, queries_from(engine.collection, queries), "train"), depth)
 
     def explain(self, query: QueriesLike, doc_id: str) -> Explanation:
         """Explain a document's score for one query, down to the passages and judged queries that nested rankers use."""
         self.check_fitted()
-        queries = queries_from(self.engine_.collection, query)
+        engine = self.engine_.snapshot()
+        queries = queries_from(engine.collection, query)
         if len(queries) != 1:
             raise InputError(f"explain needs one query, found {len(queries)}")
-        document = int(self.engine_.collection.document_numbers([str(doc_id)])[0])
-        return self.explained(QueryBatch(self.engine_, queries), document)
+        document = int(engine.collection.document_numbers([str(doc_id)])[0])
+        return self.explained(QueryBatch(engine, queries), document)
 
     def explained(self, batch: QueryBatch, document: int) -> Explanation:
         """Explain the score of a document, given by its number, for the only query of a batch."""

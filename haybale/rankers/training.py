@@ -26,7 +26,7 @@ class Training:
     Parameters
     ----------
     batch : QueryBatch
-        The queries on the engine that rankers are fitted on.
+        The queries on the engine that rankers are fitted on. They learn from its snapshot, and rank on the engine.
     relevant : list of list of str
         The ids of each query's relevant documents.
     """
@@ -46,15 +46,20 @@ class Training:
         Raises :class:`~haybale.InputError` for queries without judgements, judgements of unknown queries or documents,
         and different grades for the same query and document.
         """
-        collection = engine.collection
+        snapshot = engine.snapshot()
+        collection = snapshot.collection
+
+        def batch_of(queries: Queries) -> QueryBatch:
+            return QueryBatch(snapshot, queries, "train", live_engine=engine)
+
         if qrels is None:
             if queries is None and "train" not in collection.splits:
-                return cls(_batch(engine, collection.queries.take([])), [])
+                return cls(batch_of(collection.queries.take([])), [])
             if queries is not None and not isinstance(queries, str):
                 raise InputError("queries can only be learned from with judgements; give qrels=…, or name a split")
             split = queries or "train"
             queries_of_split = collection.queries.take(collection.split(split).queries)
-            return cls(_batch(engine, queries_of_split), collection.relevant_ids(split))
+            return cls(batch_of(queries_of_split), collection.relevant_ids(split))
         parsed = collection.queries if queries is None else queries_from(collection, queries)
         judged = judgements(qrels).drop_duplicates()
         twice = judged[judged.duplicated(["query_id", "doc_id"])]
@@ -73,8 +78,8 @@ class Training:
         relevant: list[list[str]] = [documents.get(query, []) for query in ids]
         if queries is None:  # all judged queries of the collection
             rows = np.flatnonzero([len(ids) > 0 for ids in relevant])
-            return cls(_batch(engine, parsed.take(rows)), [relevant[row] for row in rows])
-        return cls(_batch(engine, parsed), relevant)
+            return cls(batch_of(parsed.take(rows)), [relevant[row] for row in rows])
+        return cls(batch_of(parsed), relevant)
 
     @cached_property
     def digest(self) -> str:
@@ -90,7 +95,3 @@ class Training:
             self._fitted[key] = make()
         found: T = self._fitted[key]
         return found
-
-
-def _batch(engine: Engine, queries: Queries) -> QueryBatch:
-    return QueryBatch(engine, queries, "train")

@@ -259,13 +259,17 @@ class BM25Index(PassageTable):
         how = self.vocabulary, self.analyzer, (self.k1, self.b, self.k3)
         return type(self).__new__(type(self))._set(columns, postings, *how, self._weights[chosen])
 
-    def extended(self, texts: Sequence[str], doc_offsets: Ints | None, *, passage_ids: Ids, doc_ids: Ids) -> Self:
+    def extended(
+        self, texts: Sequence[str], doc_offsets: Ints | None, *, passage_ids: Ids, doc_ids: Ids, distinct: bool = True
+    ) -> Self:
         """Return an index with more documents, equal to one built from all texts; only the new ones are analysed.
 
         Parameters
         ----------
         texts, doc_offsets, passage_ids, doc_ids
             The new documents, as in the class; ``doc_offsets`` begin at 0. InputError is raised for an existing id.
+        distinct : bool, default True
+            With False, existing ids are accepted: :meth:`take` one document with each id before looking ids up.
 
         Examples
         --------
@@ -275,7 +279,8 @@ class BM25Index(PassageTable):
         """
         vocabulary = dict(self.vocabulary)
         counts = TermCounts.of(texts, self.analyzer, vocabulary)
-        columns = self.columns.joined(Columns.validated(len(counts), doc_offsets, passage_ids, doc_ids))
+        new = Columns.validated(len(counts), doc_offsets, passage_ids, doc_ids)
+        columns = self.columns.joined(new, distinct=distinct)
         postings, parameters = self._postings.extended(Postings.of(counts)), (self.k1, self.b, self.k3)
         return type(self).__new__(type(self))._set(columns, postings, vocabulary, self.analyzer, parameters)
 

@@ -205,7 +205,9 @@ class PassageIndex(PassageTable):
             some = self.vectors[first:end] if consecutive else self.vectors[self.device.xp.asarray(rows)]
         return type(self).__new__(type(self))._set(columns, some, self.device, self.backend)
 
-    def extended(self, vectors: Matrix, doc_offsets: Ints | None, *, passage_ids: Ids, doc_ids: Ids) -> Self:
+    def extended(
+        self, vectors: Matrix, doc_offsets: Ints | None, *, passage_ids: Ids, doc_ids: Ids, distinct: bool = True
+    ) -> Self:
         """Return an index with more documents.
 
         Parameters
@@ -213,9 +215,12 @@ class PassageIndex(PassageTable):
         vectors, doc_offsets, passage_ids, doc_ids
             The new documents, as in the class; ``doc_offsets`` begin at 0, and the vectors are sparse if the index is.
             InputError is raised for an existing id.
+        distinct : bool, default True
+            With False, existing ids are accepted: :meth:`take` one document with each id before looking ids up.
         """
         more = to_device(check_like(vectors, "passages", self.vectors), self.device)
-        columns = self.columns.joined(Columns.validated(int(more.shape[0]), doc_offsets, passage_ids, doc_ids))
+        new = Columns.validated(int(more.shape[0]), doc_offsets, passage_ids, doc_ids)
+        columns = self.columns.joined(new, distinct=distinct)
         with self.device.current():
             if self.is_sparse:
                 both = self.device.sparse.vstack([self.vectors, more], format="csr")

@@ -80,12 +80,12 @@ class Columns:
             raise InputError(f"none of the {len(chosen)} chosen documents has a passage; choose at least one that has")
         return rows, Columns(offsets, strings_at(self.passage_ids, rows), strings_at(self.doc_ids, chosen))
 
-    def joined(self, other: Columns) -> Columns:
-        """Append the documents of ``other``; raise InputError for an id that both have."""
+    def joined(self, other: Columns, *, distinct: bool = True) -> Columns:
+        """Append the documents of ``other``; raise InputError for an id that both have, if ids must be distinct."""
         ids = []
         for name, kind in (("passage_ids", "passage"), ("doc_ids", "document")):
             mine, more = getattr(self, name), getattr(other, name)
-            if (twice := first_in_both(mine, more)) is not None:
+            if distinct and (twice := first_in_both(mine, more)) is not None:
                 raise InputError(f"{kind} id {twice!r} is in the index already; give new ids")
             ids.append(joined_strings(mine, more))
         return Columns(joined_offsets(self.doc_offsets, other.doc_offsets), *ids)

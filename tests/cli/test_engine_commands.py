@@ -103,6 +103,25 @@ def test_removed_documents_are_not_found(engine: Path, tmp_path: Path, here: Cal
     assert Engine.open(engine).collection.n_documents == 28
 
 
+def test_replaced_documents(engine: Path, tmp_path: Path, here: Call) -> None:
+    for doc_id in ("d03", "new"):
+        (tmp_path / f"{doc_id}.txt").write_text("onlyhere word")
+    files = [str(tmp_path / "d03.txt"), str(tmp_path / "new.txt")]
+    assert here("remove", str(engine), "d04")[0] == 0
+    (tmp_path / "d04.txt").write_text("onlyhere word")
+    for path in (files[0], str(tmp_path / "d04.txt")):
+        status, _, said = here("add", str(engine), path)
+        assert status == 2, said
+        assert "--replace" in said
+    status, out, said = here("add", str(engine), *files, str(tmp_path / "d04.txt"), "--replace")
+    assert status == 0, said
+    assert "3 documents and 3 passages (1 replaced)" in out
+    assert "31 documents" in out
+    run = tmp_path / "run.trec"
+    assert here("rank", str(engine), "onlyhere", "--ranker", "bm25", "--out", str(run))[0] == 0
+    assert sorted(read_trec_run(run)["doc_id"]) == ["d03", "d04", "new"]
+
+
 def test_train_prints_a_summary_and_details_on_request(built: Path, tmp_path: Path, here: Call) -> None:
     ranker, fast = "learned(bm25,bm25-doc,knn,svr)", ("--set", "n_bags=4", "--set", "n_jobs=1")
     printed = []

@@ -97,11 +97,11 @@ def test_each_index_is_made_when_needed_and_saved(topics: Collection, tmp_path: 
     for name in INDEXES:
         assert name not in engine.made
         assert not (tmp_path / "engine" / "0" / name).exists()
-        index = engine._index(name)
-        assert engine._index(name) is index
+        index = engine._documents.index(name)
+        assert engine._documents.index(name) is index
         with record_timings() as stages:
             again = Engine.open(tmp_path / "engine")
-            again._index(name)
+            again._documents.index(name)
         assert not [stage for stage in stages.seconds if stage.startswith(("index BM25", "encode", "count"))]
         assert again.made == {name}
     with pytest.raises(InputError, match=r"unit must.*'page'"):
@@ -113,7 +113,7 @@ def test_files_do_not_depend_on_the_order_and_hold_no_code(
     topics: Collection, built: Callable[[str], Path], tmp_path: Path, variant: str
 ) -> None:
     for name in reversed(INDEXES):
-        Engine.build(topics, tmp_path / "engine", **VARIANTS[variant])._index(name)
+        Engine.build(topics, tmp_path / "engine", **VARIANTS[variant])._documents.index(name)
     assert tree(tmp_path / "engine") == tree(built(variant))
     for name, content in tree(built(variant)).items():
         plain = {".json", ".parquet", ".safetensors", "vectors.zarr", "digests"}
@@ -470,15 +470,24 @@ def test_invalid_views_are_rejected(topics: Collection) -> None:
     assert "_encoder" not in vars(engine._source), "a view loads no encoder"
 
 
-def test_view_made_before_a_change_is_rejected(topics: Collection) -> None:
-    engine = Engine(topics)
-    view = engine.within(["d01", "d02", "d03"])
-    nested = view.within(["d01"])
+def test_views_and_snapshots_keep_their_documents(topics: Collection) -> None:
+    engine, unchanged = Engine(topics), Engine(topics)
+    some = ["d01", "d02", "d03"]
+    snapshot, view = engine.snapshot(), engine.within(some)
+    nested = view.within(some[1:])
     engine.remove(["d02"])
-    for use in (view.bm25, nested.bm25, lambda: view.passages, lambda: nested.collection, lambda: view.whole):
-        with pytest.raises(InputError, match=r"within\(\)"):
-            use()
+    engine.add(NEW)
+    engine.replace({"d03": "another text"})
+    assert_same_runs(snapshot, unchanged)
+    assert_same_runs(view, unchanged.within(some))
+    assert_same_runs(nested, unchanged.within(some[1:]))
+    assert snapshot.snapshot() is snapshot
+    assert engine.snapshot() is engine.snapshot() is not snapshot
     assert engine.within(["d01", "d03"]).collection.n_documents == 2
+    for fixed, named in ((snapshot, "snapshot"), (view, r"within\(\)")):
+        for change in (lambda each: each.add(NEW), lambda each: each.replace(NEW), lambda each: each.remove(["d01"])):
+            with pytest.raises(InputError, match=named):
+                change(fixed)
 
 
 @pytest.mark.parametrize("chunking", [None, Chunking(5, 3)])

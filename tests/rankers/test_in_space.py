@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from shutil import copytree
+from shutil import copytree, rmtree
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from support.engines import assert_same
 from support.ranker_cases import queries_of
+from support.topics import NEW, topic_collection
 from support.topics import SVR as SMALL_SVR
-from support.topics import topic_collection
 
 from haybale import CollectionBuilder, Engine, load
 from haybale.embeddings.lineage import trained_queries
-from haybale.errors import FileFormatError, InputError
+from haybale.errors import FileFormatError, InputError, StoreError
 from haybale.rankers import BM25, KNN, PARM, RRF, SVR, InSpace, Learned, SimilarQueries, from_spec, in_space, parse
 
 pytestmark = pytest.mark.filterwarnings("ignore::haybale.rankers.EmptyRankingWarning")
@@ -170,6 +170,48 @@ def test_saved_and_loaded(engine: Engine, others: dict[str, str], tmp_path: Path
     again = load(tmp_path / "model", Engine(topic_collection()))
     assert_same(again.rank("dev"), ranker.rank("dev"))
     assert_same(again.out_of_fold("train"), ranker.out_of_fold("train"))
+
+
+def test_changes_of_the_other_engine_are_seen(tmp_path: Path) -> None:
+    """By another object; a removed document is not found any more, and an added one is."""
+    engine, folder = Engine(topic_collection()), tmp_path / "other"
+    Engine.build(topic_collection(), folder, encoder="lsa(n_components=6)")
+    ranker = InSpace(KNN(), str(folder)).fit(engine)
+    first = ranker.rank("dev")["dev1"][0][0]
+    changed = Engine.open(folder)
+    changed.remove([first])
+    changed.add(NEW)
+    engine.add(NEW)
+    found = ranker.rank("dev", depth=100)["dev1"]
+    assert found == KNN().fit(changed).rank("dev", depth=100)["dev1"]
+    assert first not in dict(found)
+    assert {"n1", "n2"} <= set(dict(found))
+    assert InSpace(KNN(), str(folder)).fit(engine).rank("dev", depth=100)["dev1"] == found
+
+
+def test_an_engine_that_was_built_again_is_refused_and_then_opened_again(tmp_path: Path) -> None:
+    engine, folder = Engine(topic_collection()), tmp_path / "other"
+    Engine.build(topic_collection(), folder, encoder="lsa(n_components=6)")
+    ranker = InSpace(KNN(), str(folder)).fit(engine)
+    rmtree(folder)
+    Engine.build(topic_collection(), folder, encoder="lsa(n_components=4)")
+    for use in (lambda: ranker.rank("dev"), lambda: ranker.explain("a text", "d01")):
+        with pytest.raises(StoreError, match="fit it again"):
+            use()
+    expected = KNN().fit(Engine.open(folder)).rank("dev")
+    assert_same(ranker.fit(engine).rank("dev"), expected)
+
+
+def test_another_collection_with_equal_ids_is_refused(tmp_path: Path) -> None:
+    engine = Engine(topic_collection())
+    Engine.build(topic_collection(seed=8), tmp_path / "strange", encoder="lsa(n_components=4)")
+    with pytest.raises(InputError, match="same ids, such as document '"):
+        InSpace(KNN(), str(tmp_path / "strange")).fit(engine)
+    for name, settings in {"split": {"paragraphs": "sentences"}, "grown": {}}.items():
+        Engine.build(topic_collection(), tmp_path / name, encoder="lsa(n_components=4)", **settings)
+    Engine.open(tmp_path / "grown").replace({"d01": "another text"})
+    for name in ("split", "grown"):
+        InSpace(KNN(), str(tmp_path / name)).fit(engine)
 
 
 def test_errors(engine: Engine, others: dict[str, str], tmp_path: Path) -> None:
