@@ -20,6 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from haybale.compounds import LINKS, Compounds
 from haybale.errors import InputError, UnknownNameError
 from haybale.extras import import_optional
 from haybale.normalisation import normalise
@@ -81,6 +82,8 @@ class Analyzer:
         has neither, and splits scripts without spaces into overlapping pairs of characters.
     stop_words : iterable of str, optional
         Words to drop; by default those of the language.
+    compounds : Compounds, optional
+        Splits compounds; their parts are terms, too. :meth:`learned` learns it from a collection. By default none.
     function : callable, optional
         A function from a text to its terms in reading order. It replaces the analysis above, requires the language
         ``"none"`` without stop words, and cannot be saved. Another combination raises :class:`InputError`.
@@ -98,6 +101,7 @@ class Analyzer:
     language: str = "english"
     stop_words: Iterable[str] | None = None
     function: Tokenize | None = None
+    compounds: Compounds | None = None
 
     def __post_init__(self) -> None:
         if self.language not in LANGUAGES:
@@ -129,10 +133,13 @@ class Analyzer:
         refuse_single_text(texts)
         cache = _TermCache(self, numbers, grow)
         split = self.function or _words
+        parts = _PartCache(self.compounds)
         for text in texts:
             words = split(normalise(text))
             if isinstance(words, str):
                 raise InputError(f"the analyzer function must return a list of terms, found the string {words[:40]!r}")
+            if self.compounds is not None:
+                words = [part for word in words for part in parts[word]]
             yield [number for number in map(cache.__getitem__, words) if number >= 0]
             if len(cache) > _CACHED_WORDS:
                 cache = _TermCache(self, numbers, grow)
@@ -154,7 +161,9 @@ class Analyzer:
         if self.function is not None:
             name = getattr(self.function, "__qualname__", type(self.function).__qualname__)
             return {"function": f"{getattr(self.function, '__module__', None)}.{name}"}
-        return {"language": self.language, "stop_words": None if self.stop_words is None else list(self.stop_words)}
+        stopped = None if self.stop_words is None else list(self.stop_words)
+        compounds = {} if self.compounds is None else {"compounds": self.compounds.counts}
+        return {"language": self.language, "stop_words": stopped} | compounds
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for :meth:`from_dict`; an analyzer with a function raises :class:`InputError`."""
@@ -168,9 +177,27 @@ class Analyzer:
         """Return the analyzer that ``to_dict`` described; anything else raises :class:`InputError`."""
         words = described.get("stop_words", "") if isinstance(described, dict) else ""
         valid = words is None or (isinstance(words, list) and all(isinstance(word, str) for word in words))
-        if not valid or set(described) != {"language", "stop_words"} or not isinstance(described["language"], str):
+        names = set(described) - {"compounds"} if valid else set()
+        if names != {"language", "stop_words"} or not isinstance(described["language"], str):
             raise InputError(f"analyzer: expected 'language' and 'stop_words', found {described!r:.80}")
-        return cls(**described)
+        language, counts = described["language"], described.get("compounds")
+        return cls(language, words, compounds=None if counts is None else Compounds.from_counts(language, counts))
+
+    @classmethod
+    def learned(cls, language: str, texts: Iterable[str]) -> Analyzer:
+        """Return the analyzer that engines use for a collection: in some languages it splits compounds.
+
+        In the languages of :data:`~haybale.compounds.LINKS`, the parts of a compound are terms beside the compound
+        itself. The splitter is learned from the texts.
+
+        >>> texts = ["Der Vertrag.", "Ein Vertrag.", "Der Vertrag", *["Arbeit"] * 3, "Arbeitsvertrag"]
+        >>> Analyzer.learned("german", texts).terms("den Arbeitsvertrag")
+        ['arbeitsvertrag', 'arbeit', 'vertrag']
+        """
+        if language not in LINKS:
+            return cls(language)
+        words = (word for text in track(texts, "learning compounds") for word in _words(normalise(text)))
+        return cls(language, compounds=Compounds.learn(language, words, without=stop_words(language)))
 
 
 class _TermCache(dict[str, int]):
@@ -187,6 +214,19 @@ class _TermCache(dict[str, int]):
         number = numbers.setdefault(term, len(numbers)) if self._grow else numbers.get(term, -1)
         self[word] = number
         return number
+
+
+class _PartCache(dict[str, tuple[str, ...]]):
+    """A cache from words to the word itself and, for a compound, its parts."""
+
+    def __init__(self, compounds: Compounds | None) -> None:
+        super().__init__()
+        self._compounds = compounds
+
+    def __missing__(self, word: str) -> tuple[str, ...]:
+        assert self._compounds is not None
+        found = self[word] = (word, *self._compounds.split(word))
+        return found
 
 
 def refuse_single_text(texts: object) -> None:

@@ -66,6 +66,9 @@ Language = Annotated[
     str | None,
     option("The language, such as english; none for no stemming. Default: the collection's, or detected.", TEXTS),
 ]
+Compounds = Annotated[
+    bool, option("Make terms of the parts of compounds, in German and languages like it. Default: no.", TEXTS)
+]
 Paragraphs = Annotated[
     str | None,
     option("Split texts again: lines, blank-lines, numbered, sentences, headings or sections. Default: no.", TEXTS),

@@ -21,6 +21,7 @@ def tune(
         int | None, option("Use this number of queries, drawn at random. Default: all.", TEXTS, min=1)
     ] = None,
     language: options.Language = None,
+    compounds: options.Compounds = False,
     layout: options.Layout = None,
     missing_judgements: options.MissingJudgements = None,
     out: Annotated[Path | None, option("Write all values to this new JSON file. Default: print only.", RESULTS)] = None,
@@ -36,7 +37,14 @@ def tune(
     if out is not None:
         check_new_file(out)
         check_file(out)
-    how = given(measure=measure, split=split, n_queries=queries, language=language, random_state=random_state)
+    how = given(
+        measure=measure,
+        split=split,
+        n_queries=queries,
+        language=language,
+        random_state=random_state,
+        compounds=compounds or None,
+    )
     with record_timings(reporter()):
         with timed("read collection"):
             read = haybale.open_collection(collection, layout, **given(missing_judgements=missing_judgements))

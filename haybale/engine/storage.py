@@ -174,6 +174,6 @@ def _check_same(folder: Path, found: dict[str, Any], request: dict[str, Any]) ->
         before = found["settings"].get(name)
         if before != value:
             raise StoreError(
-                f"{folder}: this engine was begun with {name} {before!r}, now it is {value!r}; "
+                f"{folder}: this engine was begun with {name} {before!r:.100}, now it is {value!r:.100}; "
                 "only the same settings can resume it: give these, or a new folder"
             )

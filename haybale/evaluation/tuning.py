@@ -27,6 +27,7 @@ from haybale.errors import InputError
 from haybale.evaluation.measures import evaluate, parse_measures
 from haybale.parameters import (
     BM25_RANGES,
+    BOOLEAN,
     COUNT_OR_NONE,
     RANDOM_STATE,
     SEQUENCE,
@@ -53,6 +54,7 @@ _RANGES = {
     "b": SEQUENCE,
     "k3": SEQUENCE,
     "language": TEXT_OR_NONE,
+    "compounds": BOOLEAN,
     "n_queries": COUNT_OR_NONE,
     "random_state": RANDOM_STATE,
 }
@@ -112,6 +114,7 @@ def tune_bm25(
     k3: Sequence[float | None] = K3,
     measure: str = "nDCG@10",
     language: str | None = None,
+    compounds: bool = False,
     n_queries: int | None = None,
     random_state: int = 0,
 ) -> Tuned:
@@ -140,6 +143,8 @@ def tune_bm25(
         Any measure of :func:`~haybale.evaluation.evaluate`.
     language : str, optional
         Language of the texts. Default: the language of the collection, or else a guess.
+    compounds : bool, default False
+        Whether the parts of compounds are terms, too, as in :class:`~haybale.Engine`.
     n_queries : int, optional
         Number of queries to sample from those with a relevant document. Default: all.
     random_state : int, default 0
@@ -163,7 +168,7 @@ def tune_bm25(
         raise InputError(f"split {split!r} has no query with a relevant document; choose another split")
     if n_queries is not None and n_queries < len(judged):
         judged = np.sort(np.random.default_rng(random_state).choice(judged, size=n_queries, replace=False))
-    index = BM25Index.from_collection(collection, unit, language=language)
+    index = BM25Index.from_collection(collection, unit, language=language, compounds=compounds)
     trials = _Trials(collection, split, judged, measure, index)
     xs, ys, zs = (sorted({None if x is None else float(x) for x in each}, key=_rising) for each in (k1, b, k3))
     _search_grid(trials, xs, ys, zs)

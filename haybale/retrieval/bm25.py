@@ -14,7 +14,7 @@ from numba import njit
 from haybale.analysis import Analyzer, Terms, Tokenize, as_analyzer, guess_language, refuse_single_text
 from haybale.collections import Collection
 from haybale.collections.collection import Strings, strings_of
-from haybale.embeddings.counting import TermCounts, Vocabulary
+from haybale.embeddings.counting import TermCounts, Vocabulary, strings
 from haybale.errors import FileFormatError, InputError
 from haybale.folders import whole_folder
 from haybale.manifest import (
@@ -152,6 +152,7 @@ class BM25Index(PassageTable):
         b: float = 0.75,
         k3: float | None = None,
         language: str | None = None,
+        compounds: bool = False,
     ) -> Self:
         """Index the passages or the whole documents of a collection.
 
@@ -162,11 +163,14 @@ class BM25Index(PassageTable):
             What is indexed and scored: each passage, or each document as one text.
         k1, b, k3, language
             As in the class; the default language is that of the collection, if it has one.
+        compounds : bool, default False
+            Whether the parts of compounds are terms, too, as in :class:`~haybale.Engine`.
         """
         check_parameters("BM25Index", locals(), _RANGES)
         passages, documents = collection.passages, collection.doc_ids
         language = language or collection.language or language_of_sample(passages.texts)
-        counts = TermCounts.of(passages.texts, Analyzer(language))
+        analyzer = Analyzer.learned(language, strings(passages.texts)) if compounds else Analyzer(language)
+        counts = TermCounts.of(passages.texts, analyzer)
         how: dict[str, Any] = {"doc_ids": documents, "k1": k1, "b": b, "k3": k3}
         if unit == "document":
             return cls(counts.merged(passages.doc_offsets), passage_ids=documents, **how)

@@ -1,0 +1,123 @@
+"""Split compounds: in German, Dutch, Scandinavian languages, Finnish and Hungarian, words are written as one.
+
+A query for *Verhältnis* should find *Mietverhältnis*. The words of a collection show how its compounds are made: a word
+is split if its parts are words of the collection that are as frequent as the word itself, by their geometric mean
+(Koehn & Knight 2003, "Empirical methods for compound splitting", section 3). Linking elements, such as the *s* in
+*Arbeit-s-vertrag*, may stand between parts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Any
+
+from haybale.errors import InputError
+
+# Linking elements by language; a language that is not listed here has no compounds in this sense.
+LINKS = {
+    "german": ("", "s", "es", "n", "en", "er", "e", "ns", "ens"),
+    "dutch": ("", "s", "e", "en", "er"),
+    "swedish": ("", "s", "e", "u", "o"),
+    "danish": ("", "s", "e"),
+    "norwegian": ("", "s", "e"),
+    "finnish": ("", "n"),
+    "hungarian": ("",),
+}
+_SHORTEST = 4  # characters of a part
+_LONGEST = 40  # characters of a word that is split
+_MOST_PARTS = 4
+_MIN_COUNT = 3  # occurrences of a word that may be a part
+
+
+class Compounds:
+    """A compound splitter of one language, learned from the words of a collection.
+
+    Parameters
+    ----------
+    language : str
+        One of :data:`LINKS`.
+    counts : mapping of str to int
+        The occurrences of the words that may be parts, in lower case.
+
+    Examples
+    --------
+    >>> words = ["vertrag"] * 5 + ["arbeit"] * 5 + ["arbeitsvertrag", "arbeitsverträge", "karte"]
+    >>> compounds = Compounds.learn("german", words)
+    >>> compounds.split("arbeitsvertrag"), compounds.split("vertrag")
+    (('arbeit', 'vertrag'), ())
+    """
+
+    def __init__(self, language: str, counts: Mapping[str, int]) -> None:
+        self.language, self.counts = language, dict(counts)
+        self._logs = {word: math.log(count) for word, count in self.counts.items()}
+
+    @classmethod
+    def learn(cls, language: str, words: Iterable[str], without: Iterable[str] = ()) -> Compounds:
+        """Learn from all words of a collection, with repetitions; stop words, ``without``, are no parts."""
+        counts = Counter(words)
+        for word in without:
+            counts.pop(word, None)
+        parts = (w for w, n in counts.items() if n >= _MIN_COUNT and _SHORTEST <= len(w) <= _LONGEST and w.isalpha())
+        return cls(language, {word: counts[word] for word in sorted(parts)})
+
+    def split(self, word: str) -> tuple[str, ...]:
+        """Return the parts of a word, without linking elements; empty if it is no compound."""
+        if not 2 * _SHORTEST <= len(word) <= _LONGEST:
+            return ()
+        best: dict[tuple[int, int], tuple[float, tuple[str, ...]]] = {}  # by start and number of parts of the rest
+        sizes = range(1, _MOST_PARTS)
+        for start in range(len(word) - _SHORTEST, -1, -1):
+            if 0 < start < _SHORTEST:
+                continue
+            for end in range(start + _SHORTEST, len(word) + 1):
+                if end < len(word) < end + _SHORTEST or (start == 0 and end == len(word)):
+                    continue
+                part = self._part(word[start:end], is_last=end == len(word))
+                if part is None:
+                    continue
+                known = {0: (0.0, ())} if end == len(word) else {n: best[end, n] for n in sizes if (end, n) in best}
+                for n, (total, parts) in known.items():
+                    found = (self._logs[part] + total, (part, *parts))
+                    if (start, n + 1) not in best or found[0] > best[start, n + 1][0]:
+                        best[start, n + 1] = found
+        splits = [best[0, n] for n in range(2, _MOST_PARTS + 1) if (0, n) in best]
+        if not splits:
+            return ()
+        total, parts = max(splits, key=lambda found: found[0] / len(found[1]))
+        return parts if total / len(parts) >= self._logs.get(word, 0.0) else ()
+
+    def _part(self, text: str, is_last: bool) -> str | None:
+        """Return the most frequent word that a part of a compound may be, with its linking element removed."""
+        found = None
+        for link in ("",) if is_last else LINKS[self.language]:
+            word = text.removesuffix(link) if text.endswith(link) else ""
+            if len(word) >= _SHORTEST and word in self._logs and (not found or self._logs[word] > self._logs[found]):
+                found = word
+        return found
+
+    @cached_property
+    def digest(self) -> str:
+        """The SHA-256 of language and counts."""
+        return hashlib.sha256(json.dumps([self.language, self.counts]).encode()).hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Compounds) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __repr__(self) -> str:
+        return f"Compounds({self.language!r}, {len(self.counts):,} words)"
+
+    @classmethod
+    def from_counts(cls, language: str, counts: Any) -> Compounds:
+        """Make a splitter of saved counts; :class:`InputError` for anything else."""
+        valid = isinstance(counts, dict) and all(isinstance(n, int) and n > 0 for n in counts.values())
+        if language not in LINKS or not valid:
+            raise InputError(f"compounds: expected words with counts, found {counts!r:.80}")
+        return cls(language, counts)
