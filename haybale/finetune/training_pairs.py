@@ -16,6 +16,7 @@ from haybale.collections.queries import QueriesLike
 from haybale.device import to_numpy
 from haybale.engine import Engine
 from haybale.errors import InputError
+from haybale.finetune.same_texts import SameTexts
 from haybale.frames import Frame, check_filled, column_names, to_pandas
 from haybale.parameters import COUNT, COUNT_OR_NONE, FROM_0, RANDOM_STATE, TEXT_OR_NONE, check_parameters, one_of
 from haybale.progress import track
@@ -36,6 +37,7 @@ PAIRING = {
     "n_pairs": COUNT_OR_NONE,
 }
 _CONSTRAINTS = PAIRING | {"random_state": RANDOM_STATE}
+_REPEATED = 1000  # hits beyond those of forbidden documents that are searched because their texts may be repeated there
 _DEPTH = 50  # the number of hits of a paragraph that its hard negatives are drawn from
 
 
@@ -61,7 +63,7 @@ def training_pairs(
     passages that match it best.
 
     A negative never comes from the document that the query was taken from, nor from a document that is relevant to any
-    query taken from that document.
+    query taken from that document; nor does its text stand in such a document.
 
     Parameters
     ----------
@@ -94,8 +96,9 @@ def training_pairs(
     -------
     pa.Table
         The texts ``anchor``, ``positive`` and ``negative`` (or ``negative_1``, ``negative_2``, …); ``query_id``;
-        ``group``, the number of the query document; ``documents``, those of the positive and the negatives; and
-        ``forbidden``, the documents that must not provide negatives for this row, also within a batch.
+        ``group``, the number of the query document; ``documents``, those of the positive and the negatives, then other
+        judged documents with their texts; and ``forbidden``, the documents that must not provide negatives for this
+        row, also within a batch.
 
     Raises
     ------
@@ -115,11 +118,16 @@ def training_pairs(
         pairs = pairs[_evenly(judged.groups[pairs["query"]], n_pairs, rng)]
     names = [] if negatives == "none" else [f"negative_{i}" for i in range(1, n_negatives + 1)]
     with timed("find negatives"):
-        drawn = _negatives(engine, judged, pairs, len(names), negatives, skip, rng)
+        same = SameTexts(engine.collection.passages, set().union(*judged.forbidden))
+        drawn = _negatives(engine, judged, pairs, len(names), negatives, skip, rng, same)
     texts, passages = engine.collection.passages.texts, engine.collection.passages
     anchors = judged.training.batch.queries.paragraphs
     doc_ids = np.array(engine.collection.doc_ids.to_pylist(), dtype=object)
-    documents = doc_ids[passages.doc_of[np.column_stack([pairs["passage"], drawn])]]
+    used = np.column_stack([pairs["passage"], drawn])
+    documents = doc_ids[passages.doc_of[used]].tolist()
+    for row in np.flatnonzero((same.counts[same.of[used]] > 1).any(axis=1)).tolist():
+        others = doc_ids[same.documents_with(used[row])].tolist()
+        documents[row] += [doc_id for doc_id in others if doc_id not in documents[row]]
     forbidden = [sorted(doc_ids[list(each)]) for each in judged.forbidden]
     columns: dict[str, Any] = {
         "anchor": take_strings(anchors, pairs["paragraph"]),
@@ -127,7 +135,7 @@ def training_pairs(
         **{name: take_strings(texts, drawn[:, i]) for i, name in enumerate(names)},
         "query_id": [judged.training.batch.ids[query] for query in pairs["query"]],
         "group": judged.groups[pairs["query"]],
-        "documents": documents.tolist(),
+        "documents": documents,
         "forbidden": [forbidden[query] for query in pairs["query"]],
     }
     if len(names) == 1:
@@ -228,7 +236,14 @@ def _evenly(groups: Ints, n: int, rng: np.random.Generator) -> Ints:
 
 
 def _negatives(
-    engine: Engine, judged: Judged, pairs: Pairs, n: int, kind: str, skip: int, rng: np.random.Generator
+    engine: Engine,
+    judged: Judged,
+    pairs: Pairs,
+    n: int,
+    kind: str,
+    skip: int,
+    rng: np.random.Generator,
+    same: SameTexts,
 ) -> Ints:
     """Draw the negatives of each pair: passage numbers (pairs, n)."""
     passages, batch = engine.collection.passages, judged.training.batch
@@ -237,17 +252,18 @@ def _negatives(
     if not n:
         return drawn
     texts = passages.texts
-    hard = _hard_negatives(engine, judged, pairs, kind, skip) if kind in ("bm25", "vectors") else {}
-    allowed = {}
+    hard = _hard_negatives(engine, judged, pairs, kind, skip, same) if kind in ("bm25", "vectors") else {}
+    allowed, barred = {}, {}
     for query in np.unique(pairs["query"]).tolist():
         allowed[query] = np.setdiff1d(not_empty, list(judged.forbidden[query]))
+        barred[query] = set(same.in_documents(judged.forbidden[query]).tolist())
         if not len(allowed[query]):
             raise InputError(
                 f"query {batch.ids[query]!r}: no document is left for negatives, all are relevant or its own; "
                 "use negatives='none'"
             )
     for row, (query, paragraph, positive) in enumerate(track(pairs.tolist(), "drawing negatives", len(pairs))):
-        used = {texts[positive].as_py(), batch.queries.paragraphs[paragraph].as_py()}
+        anchor, used = batch.queries.paragraphs[paragraph].as_py(), {int(same.of[positive])}
         hits = rng.permutation(hard.get(paragraph, np.empty(0, dtype=np.int64))).tolist()
         chosen: list[int] = []
         for attempt in range(len(hits) + 100 * n):  # bounded, since few passages may have texts of their own
@@ -258,8 +274,8 @@ def _negatives(
             else:
                 document = int(rng.choice(allowed[query]))
                 other = int(rng.integers(*passages.doc_offsets[document : document + 2]))
-            text = texts[other].as_py()
-            if text not in used:
+            text = int(same.of[other])
+            if text not in used and text not in barred[query] and texts[other].as_py() != anchor:
                 chosen.append(other)
                 used.add(text)
         if len(chosen) < n:
@@ -268,13 +284,17 @@ def _negatives(
     return drawn
 
 
-def _hard_negatives(engine: Engine, judged: Judged, pairs: Pairs, kind: str, skip: int) -> dict[int, Ints]:
-    """Return the first hits of each paragraph, without passages of forbidden documents."""
+def _hard_negatives(
+    engine: Engine, judged: Judged, pairs: Pairs, kind: str, skip: int, same: SameTexts
+) -> dict[int, Ints]:
+    """Return the first hits of each paragraph, without texts that stand in forbidden documents."""
     passages, batch = engine.collection.passages, judged.training.batch
     paragraphs, first = np.unique(pairs["paragraph"], return_index=True)
     queries = pairs["query"][first]
+    barred = {query: same.in_documents(judged.forbidden[query]) for query in np.unique(queries).tolist()}
     lengths = np.diff(passages.doc_offsets)
-    n_forbidden = max(int(lengths[list(judged.forbidden[query])].sum()) for query in np.unique(queries).tolist())
+    n_forbidden = max(int(lengths[list(judged.forbidden[query])].sum()) for query in barred)
+    n_forbidden += min(_REPEATED, max(int(same.counts[each].sum()) for each in barred.values()) - n_forbidden)
     k = min(passages.doc_offsets[-1], skip + _DEPTH + n_forbidden)
     if kind == "bm25":
         found = engine.bm25().search(take_strings(batch.queries.paragraphs, paragraphs), int(k)).passages
@@ -286,6 +306,6 @@ def _hard_negatives(engine: Engine, judged: Judged, pairs: Pairs, kind: str, ski
     hits = {}
     for paragraph, query, row in zip(paragraphs.tolist(), queries.tolist(), found, strict=True):
         row = row[row >= 0]
-        row = row[~np.isin(passages.doc_of[row], list(judged.forbidden[query]))]
+        row = row[~np.isin(same.of[row], barred[query])]
         hits[paragraph] = row[skip : skip + _DEPTH]
     return hits
