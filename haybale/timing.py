@@ -1,38 +1,51 @@
 """Measure the seconds of stages: code marks them with :func:`timed`, and :func:`record_timings` collects the seconds.
 
-The seconds of a nested stage do not count for the enclosing stage. Without a recorder nothing is measured.
+The seconds of a nested stage do not count for the enclosing stage. Every stage is also reported to ``logging``, by the
+logger ``haybale``: its end with its seconds at the level INFO, its beginning at DEBUG. Without a recorder, and without
+a logger that reports INFO, nothing is measured.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 
+_LOGGER = logging.getLogger("haybale")
+
 
 class Timings:
     """The seconds of each stage, in the order in which the stages first ended.
 
-    ``report(stage, seconds)`` is called whenever a stage ends, with the seconds of the stage so far.
+    ``report(stage, seconds)`` is called whenever a stage ends, with the seconds of the stage so far. A stage that runs
+    several times is logged again whenever it has taken another second.
     """
 
     def __init__(self, report: Callable[[str, float], None] | None = None) -> None:
         self.seconds: dict[str, float] = {}
         self._report = report
+        self._logged: dict[str, float] = {}  # the seconds in the last line of each stage
         self._nested: list[float] = []  # for each running stage, the seconds of the stages inside it
 
     @contextmanager
     def _timed(self, name: str) -> Iterator[None]:
-        start = time.perf_counter()
+        if name not in self._logged:
+            _LOGGER.debug("%s: begins", name)
+        start, is_done = time.perf_counter(), False
         self._nested.append(0.0)
         try:
             yield
+            is_done = True
         finally:
             seconds, nested = time.perf_counter() - start, self._nested.pop()
             if self._nested:
                 self._nested[-1] += seconds
             self.seconds[name] = self.seconds.get(name, 0.0) + seconds - nested
+            if is_done and self.seconds[name] >= self._logged.get(name, -1.0) + 1:
+                self._logged[name] = self.seconds[name]
+                _LOGGER.info("%s: %.1f s", name, self.seconds[name])
             if self._report is not None:
                 self._report(name, self.seconds[name])
 
@@ -61,4 +74,13 @@ def record_timings(report: Callable[[str, float], None] | None = None) -> Iterat
 def timed(name: str) -> AbstractContextManager[None]:
     """Mark a block as a stage with the given name."""
     stages = _recorder.get()
-    return nullcontext() if stages is None else stages._timed(name)
+    if stages is not None:
+        return stages._timed(name)
+    return _alone(name) if _LOGGER.isEnabledFor(logging.INFO) else nullcontext()
+
+
+@contextmanager
+def _alone(name: str) -> Iterator[None]:
+    """Measure a stage without a recorder, for the log only."""
+    with record_timings() as stages, stages._timed(name):
+        yield

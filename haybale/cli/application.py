@@ -7,16 +7,21 @@ so that ``--help`` stays fast.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
-from typing import Annotated, Any, TypeVar
+from functools import wraps
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
+from haybale.cli.terminal import printing
 from haybale.registry import Registry
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 ENGINES, TRIALS, MORE = "Build, train and search", "Evaluate", "More"  # panels of the help
+QUIET = "Print only results, warnings and errors: no stages, no progress."
+VERBOSE = "Print the beginning and the seconds of every stage, and of train everything that it found."
 COMMANDS: Registry[Callable[..., Any]] = Registry("command", "haybale.commands")
 
 app = typer.Typer(
@@ -44,10 +49,32 @@ def command(panel: str = MORE, name: str | None = None) -> Callable[[Function], 
     def register(function: Function) -> Function:
         shown = name or function.__name__.replace("_", "-")
         COMMANDS.add(shown, function, function)
-        app.command(shown, rich_help_panel=panel)(function)
+        app.command(shown, rich_help_panel=panel)(_with_verbosity(function))
         return function
 
     return register
+
+
+def _with_verbosity(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that takes ``quiet`` and ``verbose`` too, and prints less or more (:func:`printing`)."""
+
+    @wraps(function)
+    def run(*args: Any, quiet: bool, verbose: bool, **options: Any) -> Any:
+        with printing(quiet, verbose):
+            return function(*args, **options)
+
+    flags = {"quiet": _flag("--quiet", QUIET), "verbose": _flag("--verbose", VERBOSE)}
+    hints = get_type_hints(function, include_extras=True) | flags
+    own = inspect.signature(function).parameters.values()
+    added = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False) for name in flags]
+    parameters = [each.replace(annotation=hints[each.name]) for each in (*own, *added)]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = hints
+    return run
+
+
+def _flag(name: str, help: str) -> Any:
+    return Annotated[bool, typer.Option(name, help=help, rich_help_panel="Output", show_default=False)]
 
 
 @app.callback(invoke_without_command=True)

@@ -13,7 +13,7 @@ import haybale
 from haybale.cli import options
 from haybale.cli.application import TRIALS, command
 from haybale.cli.options import RANKING, RESULTS, argument, engine_settings, given, option
-from haybale.cli.terminal import print_outcome, reporter, say
+from haybale.cli.terminal import note, print_outcome, reporter
 from haybale.cli.values import parse_values
 from haybale.errors import InputError
 
@@ -88,8 +88,8 @@ def compare(
         write_or_rescue(outcome.write, out)
     print_outcome(outcome, f"{outcome.collection.name}, {outcome.split}")
     if out is not None:
-        say(f"Saved runs, table.md, results.json and settings.json to {out}.")
-        say(f"Next: haybale report {shlex.quote(str(out))} --out report.html")
+        note(f"Saved runs, table.md, results.json and settings.json to {out}.")
+        note(f"Next: haybale report {shlex.quote(str(out))} --out report.html")
 
 
 def _models(texts: Sequence[str], taken: Container[str]) -> dict[str, Path]:

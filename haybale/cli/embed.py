@@ -11,7 +11,7 @@ import haybale
 from haybale.cli import options
 from haybale.cli.application import MORE, command
 from haybale.cli.options import ENCODER, MACHINE, RESULTS, VECTORS, chunking_of, given, option
-from haybale.cli.terminal import resumable, say
+from haybale.cli.terminal import note, resumable
 from haybale.cli.values import parse_part, parse_values
 from haybale.errors import InputError, UnknownNameError
 
@@ -91,11 +91,11 @@ def embed(
                 done = haybale.embed_shards(source, make, out, shards, **how)
     kept = f", {done.kept:,} were in the store already" if done.kept else ""
     rates = f": {done.rates}" if done.passages else ""
-    say(f"{done.passages:,} passages embedded in {done.seconds:.1f} s{kept}{rates}")
+    note(f"{done.passages:,} passages embedded in {done.seconds:.1f} s{kept}{rates}")
     if part is None:
-        say(repr(haybale.EmbeddingStore(out)))
+        note(repr(haybale.EmbeddingStore(out)))
     else:
-        say(f"Saved shard {shard} of {out}. The store can be read when all shards are written.")
+        note(f"Saved shard {shard} of {out}. The store can be read when all shards are written.")
 
 
 def _with_language(

@@ -13,7 +13,7 @@ import haybale
 from haybale.cli import options
 from haybale.cli.application import ENGINES, command
 from haybale.cli.options import RESULTS, TEXTS, chunking_of, engine_settings, given, option
-from haybale.cli.terminal import reporter, resumable, say, show, size_on_disk
+from haybale.cli.terminal import note, reporter, resumable, show, size_on_disk
 
 SKIPPED = "skipped.csv"  # in the engine's folder: the files that could not be read
 _SHOWN = 20  # of them on the terminal
@@ -70,12 +70,12 @@ def index(
         engine = haybale.Engine.build(read, out, **settings).prepare()
     if skipped:
         for each in skipped[:_SHOWN]:
-            say(f"skipped {each.file}: {each.reason}")
+            note(f"skipped {each.file}: {each.reason}")
         with whole_file(out / SKIPPED) as file:
             csv.writer(file).writerows([("file", "reason"), *skipped])
-        say(f"{_summary(skipped)}; {out / SKIPPED} lists them")
+        note(f"{_summary(skipped)}; {out / SKIPPED} lists them")
     show(f"{engine!r}; language: {engine.language}; {time.perf_counter() - start:.1f} s, {size_on_disk(out)} on disk")
-    say(f"Next: haybale rank {shlex.quote(str(out))} QUERY")
+    note(f"Next: haybale rank {shlex.quote(str(out))} QUERY")
 
 
 def _summary(skipped: Sequence[Any]) -> str:

@@ -11,7 +11,7 @@ import haybale
 from haybale.cli import options
 from haybale.cli.application import ENGINES, command
 from haybale.cli.options import RANKING, RESULTS, TEXTS, argument, option
-from haybale.cli.terminal import reporter, say, show, visible
+from haybale.cli.terminal import note, reporter, show, visible
 from haybale.cli.values import parse_ranker
 from haybale.errors import InputError
 
@@ -104,7 +104,7 @@ def rank(
     if adapt and isinstance(chosen, haybale.Learned):
         chosen = chosen.adapted(asked)
         share = chosen.fit_report_["queries expected to be new"]
-        say(f"{share:.0%} of the queries are expected to have unseen relevant documents; the ranker is now {chosen}")
+        note(f"{share:.0%} of the queries are expected to have unseen relevant documents; the ranker is now {chosen}")
     runs: list[Run] = []
     reasons: dict[tuple[str, str], Explanation] = {}
     for batch in chosen.batches(asked, within=limits):
@@ -142,7 +142,7 @@ def _fitted(ranker: Ranker, engine: Engine) -> Ranker:
 
     if not ranker.needs_training:
         return ranker.fit(engine)
-    say(f"{ranker} is trained first. To keep the trained ranker, use haybale train.")
+    note(f"{ranker} is trained first. To keep the trained ranker, use haybale train.")
     with record_timings(reporter()):
         return ranker.fit(engine)
 

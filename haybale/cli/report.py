@@ -8,7 +8,7 @@ from typing import Annotated
 from haybale.cli import options
 from haybale.cli.application import TRIALS, command
 from haybale.cli.options import RANKING, RESULTS, TEXTS, VECTORS, argument, option
-from haybale.cli.terminal import reporter, say, show
+from haybale.cli.terminal import note, reporter, show
 
 
 @command(TRIALS)
@@ -42,4 +42,4 @@ def report(
     from haybale.reports.study import summarise
 
     show(summarise(write_report(report=reporter(), **how)))
-    say(f"Saved to {out} ({out.stat().st_size / 1000:,.0f} kB). Open it in a browser.")
+    note(f"Saved to {out} ({out.stat().st_size / 1000:,.0f} kB). Open it in a browser.")

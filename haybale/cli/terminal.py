@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import unicodedata
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from haybale.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,10 +42,66 @@ def say(line: str) -> None:
     print(visible(line), file=sys.stderr, flush=True)
 
 
+class _Verbosity:
+    """How much the running command prints beside its results, its warnings and its errors."""
+
+    quiet = False
+    verbose = False
+
+
+verbosity = _Verbosity()
+
+
+@contextmanager
+def printing(quiet: bool, verbose: bool) -> Iterator[None]:
+    """Print less or more in the block, as the options --quiet and --verbose demand.
+
+    By default finished stages are printed, with progress bars on a terminal and a line a minute elsewhere.
+    """
+    if quiet and verbose:
+        raise InputError("--quiet cannot be combined with --verbose; omit one of them")
+    from haybale.progress import hidden_bars
+
+    handler = logging.StreamHandler(_Stderr())
+    handler.setFormatter(logging.Formatter("  %(message)s"))
+    logger = logging.getLogger("haybale" if verbose else "haybale.progress")
+    before = logger.level
+    verbosity.quiet, verbosity.verbose = quiet, verbose
+    with ExitStack() as block:
+        if quiet:
+            block.enter_context(hidden_bars())
+        else:
+            logger.addHandler(handler)
+            logger.setLevel(logging.DEBUG if verbose else logging.INFO)
+        try:
+            yield
+        finally:
+            logger.removeHandler(handler)
+            logger.setLevel(before)
+            verbosity.quiet = verbosity.verbose = False
+
+
+class _Stderr:
+    """The stream on which log lines are printed like all others."""
+
+    def write(self, text: str) -> None:
+        sys.stderr.write("".join(visible(line) + "\n" for line in text.splitlines()))
+
+    def flush(self) -> None:
+        sys.stderr.flush()
+
+
+def note(line: str) -> None:
+    """Print a line beside the result on stderr, unless the command is quiet."""
+    if not verbosity.quiet:
+        say(line)
+
+
 def reporter() -> Callable[[str, float], None]:
     """Return a function that prints a finished stage with its seconds on stderr.
 
-    A stage that runs several times is printed again whenever it has taken another second.
+    A stage that runs several times is printed again whenever it has taken another second. Nothing is printed by a quiet
+    command, nor by a verbose one, which prints the log.
     """
     from rich.console import Console
 
@@ -51,7 +110,7 @@ def reporter() -> Callable[[str, float], None]:
 
     def report(stage: str, seconds: float) -> None:
         failed = sys.exc_info()[0] is not None  # the command prints the error that ended the stage
-        if failed or (stage in printed and seconds < printed[stage] + 1):
+        if verbosity.quiet or verbosity.verbose or failed or (stage in printed and seconds < printed[stage] + 1):
             return
         printed[stage] = seconds
         console.print("  [green]✓[/] ", end="")

@@ -13,7 +13,7 @@ import haybale
 from haybale.cli import options
 from haybale.cli.application import ENGINES, command
 from haybale.cli.options import RANKING, RESULTS, option
-from haybale.cli.terminal import reporter, show, size_on_disk
+from haybale.cli.terminal import reporter, show, size_on_disk, verbosity
 from haybale.cli.values import parse_ranker
 
 if TYPE_CHECKING:
@@ -29,9 +29,6 @@ def train(
     out: Annotated[Path, option("A new or empty folder for the trained ranker.", RESULTS)],
     split: options.TrainingSplit = None,
     set_values: options.SetValues = None,
-    verbose: Annotated[
-        bool, option("Print all weights and other results of training too.", RESULTS, "--verbose")
-    ] = False,
     device: options.Device = None,
     dask: options.Dask = None,
 ) -> None:
@@ -57,7 +54,7 @@ def train(
     if weights is not None:
         show(f"The inputs of {weights[0].name} with the largest weights: {_largest(weights[1], 3)}.")
     show(f"Saved to {out} ({size_on_disk(out)}).")
-    if verbose:
+    if verbosity.verbose:
         for each, report in reports:
             show(f"{each}:")
             for name, value in report.items():

@@ -9,7 +9,7 @@ import haybale
 from haybale.cli import options
 from haybale.cli.application import TRIALS, command
 from haybale.cli.options import RANKING, RESULTS, TEXTS, given, option
-from haybale.cli.terminal import reporter, say, show
+from haybale.cli.terminal import note, reporter, show
 
 
 @command(TRIALS)
@@ -73,4 +73,4 @@ def tune(
         print()
     show("Options for the other commands: " + " ".join(tuned.options for tuned in found))
     if out is not None:
-        say(f"Saved all values to {out}.")
+        note(f"Saved all values to {out}.")

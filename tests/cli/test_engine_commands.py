@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -148,3 +149,18 @@ def test_train_a_ranker_of_a_file_and_one_without_training(built: Path, tmp_path
         assert status == 0, said
         assert name in out
         assert str(load(folder, Engine.open(built))) == name
+
+
+def test_quiet_and_verbose(data: Path, tmp_path: Path, here: Call) -> None:
+    """Every command prints less or more; the log is as before afterwards."""
+    status, shown, said = here("index", str(data), "--out", str(tmp_path / "q"), "--language", "english", "--quiet")
+    assert (status, said) == (0, "")
+    assert "30 documents" in shown
+    status, _, said = here("rank", str(tmp_path / "q"), "rare3x", "--verbose")
+    assert status == 0
+    assert re.search(r"^  search BM25 \(documents\): \d+\.\d s$", said, re.M)
+    assert here("rank", str(tmp_path / "q"), "rare3x")[2] == ""
+    status, _, said = here("rank", str(tmp_path / "q"), "rare3x", "--quiet", "--verbose")
+    assert (status, said.count("\n")) == (2, 1)
+    status, _, said = here("rank", str(tmp_path / "none"), "rare3x", "--quiet")
+    assert (status, said.count("\n")) == (2, 1)  # errors are printed by a quiet command, too

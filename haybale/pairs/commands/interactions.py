@@ -8,7 +8,7 @@ import haybale
 from haybale.cli import options
 from haybale.cli.application import ENGINES, command
 from haybale.cli.options import MACHINE, RANKING, RESULTS, given, option
-from haybale.cli.terminal import reporter, resumable, say, show
+from haybale.cli.terminal import note, reporter, resumable, show
 from haybale.cli.values import parse_part, parse_ranker
 from haybale.errors import InputError
 
@@ -52,7 +52,7 @@ def interactions(
         seen = inner.encoder_queries | chosen.own_encoder_queries(opened)  # no ranker learns from them
         rows = [row for row, query in enumerate(queries.ids.to_pylist()) if query not in seen]
         if len(rows) < len(queries):
-            say(f"{len(queries) - len(rows):,} queries are left out, because an encoder was trained on them")
+            note(f"{len(queries) - len(rows):,} queries are left out, because an encoder was trained on them")
             queries = queries.take(rows)
         run = inner.run_out_of_fold(QueryBatch(opened, queries, split), chosen.n_documents)
         how: dict[str, Any] = {"k": chosen.n_documents, "n": chosen.n, "m": chosen.m, "select": chosen.select}
@@ -60,5 +60,5 @@ def interactions(
         done = haybale.interact(opened, queries, run, pairs, out, shard=part, **how)
     kept = f", {done.kept:,} were in the store already" if done.kept else ""
     rates = f": {done.rates}" if done.pairs else ""
-    say(f"{done.pairs:,} pairs read in {done.seconds:.1f} s{kept}{rates}")
+    note(f"{done.pairs:,} pairs read in {done.seconds:.1f} s{kept}{rates}")
     show(repr(haybale.InteractionStore(out)) if part is None else f"Saved shard {shard} of {out}.")
