@@ -18,7 +18,7 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ from haybale import (
     parse,
 )
 from haybale.collections import Queries
+from haybale.embeddings.lineage import queries_of_model
 from haybale.errors import HaybaleError, InputError
 from haybale.evaluation import paired_tests
 from haybale.folders import check_file, replace_json, whole_file
@@ -109,9 +110,13 @@ class Domain:
             rows = np.flatnonzero([len(each) > 0 for each in found])
             if limit is not None and limit < len(rows):
                 rows = np.sort(rng.choice(rows, size=limit, replace=False))
-            ids = collection.queries.take(numbers[rows]).ids.to_pylist()
-            relevant |= dict(zip(ids, (found[row] for row in rows), strict=True))
-            chosen[name] = ids
+            queries = collection.queries.take(numbers[rows])
+            ids = queries.ids.to_pylist()
+            own = [collection.doc_ids[number].as_py() if number >= 0 else None for number in queries.own.tolist()]
+            # A query's own document is never retrieved, so it is neither found nor missed.
+            others = [[doc_id for doc_id in found[row] if doc_id != mine] for row, mine in zip(rows, own, strict=True)]
+            relevant |= dict(zip(ids, others, strict=True))
+            chosen[name] = [query for query in ids if relevant[query]]
         run = fitted.run_out_of_fold(training.batch, max(k_train, 1)).top(k_train).take(chosen["train"])
         if add_relevant:
             run = with_relevant(run, relevant, k_train, rng)
@@ -135,6 +140,32 @@ def with_relevant(run: Run, relevant: Mapping[str, Sequence[str]], k: int, rng: 
     return Run.from_frame(pd.DataFrame(rows, columns=["query_id", "doc_id", "score"]))
 
 
+def without_seen(domains: Sequence[Domain], encoders: Sequence[PairEncoder]) -> list[Domain]:
+    """Return the domains without the training queries that an encoder was trained on, as its ``training.json`` says.
+
+    The second encoder was trained on the first domain, the third on the second, and the first perhaps on both. Raise
+    :class:`InputError` if an encoder was trained on test queries, or on all training queries.
+    """
+    found = []
+    for number, domain in enumerate(domains):
+        models = [getattr(encoders[place], "name", "") for place in (0, number + 1)]
+        seen = frozenset[str]().union(*(queries_of_model(model) for model in models if model))
+        tested = [query for query in domain.test.query_ids if query in seen]
+        if tested:
+            raise InputError(
+                f"{domain.name}: a pair encoder must not be trained on test queries, but was on {tested[0]!r} "
+                f"({len(tested)} queries); train it on others, or test on another split"
+            )
+        kept = [query for query in domain.train.query_ids if query not in seen]
+        if not kept:
+            raise InputError(
+                f"{domain.name}: networks need training queries that no pair encoder was trained on, found none; train "
+                "the encoder on some of them only"
+            )
+        found.append(replace(domain, train=domain.train.take(kept)))
+    return found
+
+
 def cross_domain(
     domains: Sequence[Domain],
     encoders: Sequence[PairEncoder],
@@ -150,6 +181,8 @@ def cross_domain(
     **network: Any,
 ) -> pd.DataFrame:
     """Compute R1 to R6. Interactions are stored, so that after an interruption the same call goes on.
+
+    The networks learn from the queries that no pair encoder was trained on.
 
     Parameters
     ----------
@@ -177,6 +210,7 @@ def cross_domain(
     """
     if len(domains) != 2 or len(encoders) != 3:
         raise InputError(f"expected 2 domains and 3 encoders, found {len(domains)} and {len(encoders)}")
+    domains = without_seen(domains, encoders)
     described = [encoder.describe() for encoder in encoders]
     read: dict[tuple[int, int, str], Interactions] = {}
     for number, encoder in enumerate(encoders):

@@ -6,6 +6,7 @@ import json
 import runpy
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -153,6 +154,49 @@ def test_the_script_writes_and_prints_its_table(
     found = json.loads((out / "results.json").read_text())
     assert len(found["rows"]) == 2 * 13
     assert found["settings"]["seeds"] == 2
+
+
+def test_own_documents_are_neither_added_nor_counted(script: dict[str, Any]) -> None:
+    """Ranking never finds them."""
+    builder = CollectionBuilder("a", language="english")
+    for number in range(6):
+        builder.add_document(f"d{number}", [f"all about topic{number % 3} and word{number}"])
+    for split in ("train", "test"):
+        for number in range(4):
+            builder.add_query(f"{split}{number}", [f"topic{number % 3}"], own=f"d{number}", split=split)
+            for doc in (f"d{number}", f"d{(number + 3) % 6}") if number else (f"d{number}",):
+                builder.add_judgement(split, f"{split}{number}", doc)
+    for add_relevant in (False, True):
+        found = script["Domain"].of(Engine(builder.build()), parse("bm25"), k=3, k_train=3, add_relevant=add_relevant)
+        assert found.test.query_ids == ["test1", "test2", "test3"]  # nothing else is relevant to test0
+        assert found.relevant["train1"] == ["d4"]
+        assert "d1" not in dict(found.train["train1"])
+        row = script["_row"]("first stage", None, found, [script["_by_rank"](found.test, 1)], None)
+        assert row["recall"] == 1
+
+
+def test_queries_that_a_pair_encoder_was_trained_on(script: dict[str, Any], tmp_path: Path) -> None:
+    domains = [domain(script, run_of({f"{split}{i}": ["1"] for i in range(4)}), {}) for split in ("train", "train")]
+    domains = [script["replace"](each, test=run_of({"test0": ["1"]})) for each in domains]
+
+    def encoders(*trained: list[str]) -> list[Any]:
+        made = []
+        for number, queries in enumerate(trained):
+            folder = tmp_path / str(number)
+            folder.mkdir(exist_ok=True)
+            (folder / "training.json").write_text(json.dumps({"trained_on": queries, "selected_on": []}))
+            made.append(SimpleNamespace(name=str(folder)))
+        return made
+
+    first, second = script["without_seen"](domains, encoders([], ["train0", "train3"], ["train1"]))
+    assert first.train.query_ids == ["train1", "train2"]
+    assert second.train.query_ids == ["train0", "train2", "train3"]
+    first, second = script["without_seen"](domains, encoders(["train2"], [], ["test1"]))
+    assert first.train.query_ids == second.train.query_ids == ["train0", "train1", "train3"]
+    with pytest.raises(InputError, match="'test0'"):
+        script["without_seen"](domains, encoders([], [], ["test0"]))
+    with pytest.raises(InputError, match="found none"):
+        script["cross_domain"](domains, encoders([], [f"train{i}" for i in range(4)], []), tmp_path / "out")
 
 
 def test_what_is_refused(script: dict[str, Any], tmp_path: Path) -> None:
