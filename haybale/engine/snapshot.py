@@ -28,15 +28,13 @@ class Documents(ABC):
 
     def __init__(self, device: str | None) -> None:
         self.device = device
-        self._lock = threading.RLock()  # held while a part is made, and before a storage's lock if both are needed
+        # Held while a part is made. A thread that also needs the lock of the storage takes it second: a change of the engine
+        # holds that lock and must not need this one.
+        self._lock = threading.RLock()
         self._collections: dict[str, Collection] = {}
         self._indexes: dict[str, Any] = {}
         self._cache: dict[Any, Any] = {}  # the most recently used value is last
         self._cache_lock = threading.Lock()
-
-    @abstractmethod
-    def _make_whole(self) -> Collection:
-        """Make :attr:`whole`."""
 
     @abstractmethod
     def _make_collection(self) -> Collection:
@@ -47,9 +45,9 @@ class Documents(ABC):
         """Make an index of the documents."""
 
     @property
+    @abstractmethod
     def whole(self) -> Collection:
         """The documents before passages are cut into pieces."""
-        return self._made_once(self._collections, "whole", self._make_whole)
 
     @property
     def collection(self) -> Collection:
@@ -123,9 +121,11 @@ class Snapshot(Documents):
             if not np.diff(self.all_documents.passages.doc_offsets)[self._kept].any():
                 n = len(self.removed)
                 raise InputError(f"an engine needs a document with a passage: {n} removals leave none; remove fewer")
+        self._whole = self._without_hidden(self.all_documents)
 
-    def _make_whole(self) -> Collection:
-        return self._without_hidden(self.all_documents)
+    @property
+    def whole(self) -> Collection:
+        return self._whole
 
     def _make_collection(self) -> Collection:
         if self.segments[0].texts.chunking is None:
@@ -195,8 +195,9 @@ class View(Documents):
         super().__init__(parent.device)
         self.parent, self.numbers = parent, numbers
 
-    def _make_whole(self) -> Collection:
-        return self.parent.whole.take(self.numbers)
+    @property
+    def whole(self) -> Collection:
+        return self._made_once(self._collections, "whole", lambda: self.parent.whole.take(self.numbers))
 
     def _make_collection(self) -> Collection:
         return self.parent.collection.take(self.numbers)

@@ -150,12 +150,12 @@ def compare(
             raise InputError(f"rankers {other!r} and {name!r} cannot be written to the same file; rename one of them")
     with record_timings(report) as stages:
         engine = engine if isinstance(engine, Engine) else Engine(engine)
-        part = engine.collection.split(split)
         _check_training(engine, named, split, train)
-        qrels = engine.collection.qrels_frame(split)
-        evaluate(Run.joined([]), qrels, measures)  # raises for unusable judgements before any work
         training = Training.of(engine, train) if train in engine.collection.splits else Training.of(engine)
-        batch = QueryBatch(engine, engine.collection.queries.take(part.queries))
+        collection = training.batch.engine.collection  # of the snapshot that all rankers are fitted and ranked on
+        part, qrels = collection.split(split), collection.qrels_frame(split)
+        evaluate(Run.joined([]), qrels, measures)  # raises for unusable judgements before any work
+        batch = QueryBatch(training.batch.engine, collection.queries.take(part.queries))
         fitted = {
             name: ranker if _is_fitted_on(ranker, engine) else ranker.fitted(training) for name, ranker in named.items()
         }
@@ -166,7 +166,7 @@ def compare(
             table = results({name: evaluate(run, qrels, measures) for name, run in runs.items()}, first)
     facts: dict[str, Any] = {"vectors": list(engine.passages.vectors.shape)} if "passages" in engine.made else {}
     facts |= {name: ranker.fit_report_ for name, ranker in _all_of(fitted).items() if ranker.fit_report_}
-    return Outcome(engine.collection, split, fitted, runs, table, stages.seconds, facts, engine.settings)
+    return Outcome(collection, split, fitted, runs, table, stages.seconds, facts, engine.settings)
 
 
 def _named(rankers: Rankers) -> dict[str, Ranker]:

@@ -47,6 +47,8 @@ def work(job, encoder, folder, kill):
     if job == "build":
         settings = {"encoder": "lsa(n_components=6)"} if encoder == "lsa" else {}
         Engine.build(topics, folder, **settings).prepare()
+    elif job == "replace":
+        Engine.open(folder).prepare().replace({"d01": "newword", **NEW})
     else:
         engine = Engine.open(folder).prepare()
         if engine.collection.n_documents == topics.n_documents:
@@ -132,6 +134,24 @@ def test_killed_additions_are_repeated(nursery: Nursery, tmp_path: Path, encoder
     status, *_ = run_job(nursery, "build", encoder, tmp_path / "built")
     assert status == 0
     kill_repeatedly(nursery, "add", encoder, lambda folder: copytree(tmp_path / "built", folder) and None, tmp_path)
+
+
+def test_killed_replacements_leave_all_old_or_all_new_documents(nursery: Nursery, tmp_path: Path) -> None:
+    run_job(nursery, "build", "tfidf", tmp_path / "built")
+    copytree(tmp_path / "built", tmp_path / "whole")
+    _, touches, _ = run_job(nursery, "replace", "tfidf", tmp_path / "whole")
+    rng, found = random.Random(7), set[tuple[int, bool]]()
+    for number, kill in enumerate([*(rng.randint(1, touches) for _ in range(8)), touches - 1, touches]):
+        folder = copytree(tmp_path / "built", tmp_path / str(number))
+        status, *_ = run_job(nursery, "replace", "tfidf", folder, kill=kill)
+        assert status == -signal.SIGKILL
+        documents = Engine.open(folder).whole
+        text = documents.document_texts()[documents.document_numbers(["d01"])[0]]
+        found.add((documents.n_documents, text == "newword"))
+        status, *_ = run_job(nursery, "replace", "tfidf", folder)
+        assert status == 0
+        assert Engine.open(folder).whole.n_documents == 44
+    assert found == {(42, False), (44, True)}
 
 
 def test_killed_addition_leaves_the_engine_unchanged(nursery: Nursery, tmp_path: Path) -> None:

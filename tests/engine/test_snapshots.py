@@ -79,6 +79,26 @@ def test_no_change_of_a_thread_is_lost(topics: Collection) -> None:
     assert set(engine.collection.doc_ids.to_pylist()) - set(topics.doc_ids.to_pylist()) == expected
 
 
+def test_changes_need_no_lock_of_searches(topics: Collection, tmp_path: Path) -> None:
+    """A search that makes an index holds the snapshot's lock, and may wait for the change that holds the storage's."""
+    engine = Engine.build(topics, tmp_path / "engine")
+    Engine.open(tmp_path / "engine").remove(["d09"])
+    changes = [
+        engine.refresh,
+        lambda: engine.add(NEW),
+        lambda: engine.replace({"d01": "text"}),
+        lambda: engine.remove(["d02"]),
+        lambda: engine.replace({"d02": "text"}),
+    ]
+    for change in changes:
+        with engine._documents._lock:
+            thread = threading.Thread(target=change, daemon=True)
+            thread.start()
+            thread.join(30)
+            assert not thread.is_alive()
+    assert engine.collection.n_documents == topics.n_documents + 1
+
+
 def test_threads_that_rank_out_of_fold_learn_once(topics: Collection) -> None:
     ranker = parse("learned(bm25,knn-queries)").fit(Engine(topics))
     expected = parse("learned(bm25,knn-queries)").fit(Engine(topics)).out_of_fold()
