@@ -28,8 +28,8 @@ class Documents(ABC):
 
     def __init__(self, device: str | None) -> None:
         self.device = device
-        # Held while a part is made. A thread that also needs the lock of the storage takes it second: a change of the engine
-        # holds that lock and must not need this one.
+        # Held while a part is made. A thread that also needs the lock of the storage takes that one second, because a
+        # change of the engine holds it.
         self._lock = threading.RLock()
         self._collections: dict[str, Collection] = {}
         self._indexes: dict[str, Any] = {}

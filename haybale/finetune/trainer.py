@@ -152,6 +152,7 @@ def train_encoder(
     from haybale.finetune.training_loop import run_training
 
     check_output(out)
+    engine = engine.snapshot()
     training = Judged.of(engine, queries, qrels).training
     train_rows, held_out_rows = _split_queries(training, held_out, fold, random_state)
     trainee = Trainee(encoder, chosen, device, random_state)

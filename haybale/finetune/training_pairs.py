@@ -108,6 +108,7 @@ def training_pairs(
     """
     parameters = {name: value for name, value in locals().items() if name in _CONSTRAINTS}
     check_parameters("training_pairs", parameters, _CONSTRAINTS)
+    engine = engine.snapshot()
     judged = Judged.of(engine, queries, qrels)
     rng = np.random.default_rng(random_state)
     with timed("match paragraphs"):

@@ -141,7 +141,7 @@ class Reading:
         vectors: list[Matrix] | None = None,
     ) -> None:
         check_parameters("interactions", {"k": k, "n": n, "m": m, "select": select}, READING)
-        self.engine, self.queries, self.pairs, self._vectors = engine, queries, pairs, vectors
+        self.engine, self.queries, self.pairs, self._vectors = engine.snapshot(), queries, pairs, vectors
         self.select, self.k = select, k
         self.n, self.m = n or SELECTIONS[select][0], m or SELECTIONS[select][1]
         self.blocks, self._rows, self._documents = self._planned(run.top(k))

@@ -50,6 +50,17 @@ def test_rankings_are_bit_identical(folder: Path, name: str) -> None:
                 assert ranked(haybale.parse(text).fit(each)) == run, text
 
 
+def test_documents_can_be_replaced(folder: Path) -> None:
+    engine = Engine.open(folder / "tfidf")
+    engine.add(ADDED)
+    engine.remove(REMOVED)
+    n_documents = engine.collection.n_documents
+    assert engine.replace({REMOVED[0]: "a text of its own", **ADDED}) == len(ADDED)
+    for each in (engine, Engine.open(folder / "tfidf")):
+        assert each.collection.n_documents == n_documents + 1
+        assert each.whole.document_texts()[each.whole.document_numbers([REMOVED[0]])[0]] == "a text of its own"
+
+
 def test_building_again_requires_the_same_settings(folder: Path) -> None:
     collection = Engine.open(folder / "lsa").whole
     again = Engine.build(collection, folder / "lsa", encoder="lsa(6,random_state=3)")
