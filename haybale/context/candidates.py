@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haybale.collections.collection import Ints, ragged_take
+from haybale.collections.ids import in_order_of_ids
 from haybale.context.engine_graph import graph_of
 from haybale.errors import InputError
 from haybale.rankers import OutOfFold, QueryBatch, Ranker, Training
@@ -67,13 +68,15 @@ class BestPassage:
 
     def passage_hits(self, batch: QueryBatch, k: int) -> Hits:
         """Return the k best passages of each query among its first ``n_documents`` documents."""
-        rows, ranks, documents = self.rankers_[0].run(batch, self.n_documents).numbers_in(batch.engine.collection)
+        collection = batch.engine.collection
+        rows, ranks, documents = self.rankers_[0].run(batch, self.n_documents).numbers_in(collection)
         first = ranks <= self.n_documents
         none = np.empty(0, dtype=np.int64)
         queries, passages, values = [none], [none], [np.empty(0, dtype=np.float32)]
         for each in query_candidates(batch, rows[first], documents[first]):
             scores = self.score_passages(batch, each, -1)
-            order = np.lexsort((each.passages, -scores))[: min(k, int(np.isfinite(scores).sum()))]
+            _, by_id = in_order_of_ids(collection.doc_ids, collection.passages.doc_of[each.passages])
+            order = np.lexsort((each.passages, by_id, -scores))[: min(k, int(np.isfinite(scores).sum()))]
             queries.append(np.full(len(order), each.row))
             passages.append(each.passages[order])
             values.append(scores[order].astype(np.float32))

@@ -549,7 +549,8 @@ class SVREnsemble:
         scores = np.full(near.shape, _NO_SCORE)
         pairs = np.nonzero(left)[0], near[left]
         scores[left] = self._predicted(vectors, *pairs, None, partial(self.support_.mean, intercept=intercept), weights)
-        return Hits(*(to_device(best, device_of(query_vectors)) for best in select(scores, min(k, n), near)))
+        found = select(scores, min(k, n), near, index.columns.order)
+        return Hits(*(to_device(best, device_of(query_vectors)) for best in found))
 
     def rank(
         self, query_vectors: Matrix, query_ids: Sequence[str], *, k: int = 100, exclude: Exclude | None = None

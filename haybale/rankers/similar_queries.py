@@ -41,8 +41,8 @@ class SimilarQueries(OutOfFold, Ranker):
 
     The ranker does not use document texts. It finds documents that text searches miss, but only those that were
     relevant to a training query. The search is exact. A training query with a cosine of 0 or less is no neighbour; of
-    equal cosines, the earlier query comes first. Out of fold, neither a training query itself nor other queries that
-    were taken from the same document are neighbours.
+    equal cosines, the query with the smaller id comes first. Out of fold, neither a training query itself nor other
+    queries that were taken from the same document are neighbours.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ class SimilarQueries(OutOfFold, Ranker):
         relevant = [list(dict.fromkeys(ids)) for ids in training.relevant]
         self.query_ids_ = batch.ids
         self.groups_: Ints = batch.queries.groups  # training queries of one document share a number
-        self.index_ = PassageIndex(_unit(batch.vectors), passage_ids=batch.ids)
+        self.index_ = PassageIndex(_unit(batch.vectors), passage_ids=batch.ids, doc_ids=batch.ids)
         self.doc_ids_: Strings = collection.doc_ids
         # Ragged array: the relevant documents of each training query as numbers in doc_ids_; (n_queries + 1,) offsets.
         self.offsets_: Ints = indptr_from_counts([len(ids) for ids in relevant])
@@ -142,7 +142,10 @@ class SimilarQueries(OutOfFold, Ranker):
     def load_state(self, folder: Path, state: dict[str, Any], engine: Engine) -> None:
         folder = folder / _FOLDER  # earlier builds also wrote a manifest there, which ranker.json replaces
         self.index_ = PassageIndex.open(folder / _INDEX)
-        self.query_ids_ = self.index_.passage_ids.to_pylist()
+        ids = self.index_.passage_ids
+        if not self.index_.doc_ids.equals(ids):  # until 0.2, numbers stood for the ids of queries
+            self.index_ = PassageIndex(self.index_.vectors, passage_ids=ids, doc_ids=ids)
+        self.query_ids_ = ids.to_pylist()
         self.doc_ids_ = read_table(folder / _DOCUMENTS, _IDS).column("id")
         tensors = mapped_tensors(folder / _RELEVANT)
         self.offsets_, self.relevant_, self.groups_ = (tensors[name] for name in ("offsets", "documents", "groups"))

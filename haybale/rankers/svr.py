@@ -184,9 +184,9 @@ class SVR(OutOfFold, Ranker):
             self.ensemble_: SVREnsemble = equal.fitted(training).ensemble_
             return
         index, vectors = self._index(batch.engine), batch.vectors
-        columns: dict[str, Any] = {"exclude": batch.own, "query_ids": batch.ids, "groups": batch.queries.groups}
+        columns: dict[str, Any] = {"exclude": batch.own, "query_ids": batch.ids, "groups": batch.groups}
         evidence, sources = self._hits(batch, out_of_fold=True)
-        candidates = pool(*(hits.top(self.n_train) for hits in sources))
+        candidates = pool(*(hits.top(self.n_train) for hits in sources), index=index)
         n_bags, n_rows = settings["n_bags"], int((candidates.passages >= 0).sum())
         if self.overlap is None and self.rows_per_bag is None and n_rows > 2 * _ROWS * n_bags:  # too large for memory
             n_bags = settings["n_bags"] = -(-n_rows // _ROWS)
@@ -243,7 +243,7 @@ class SVR(OutOfFold, Ranker):
                 k = depth + sum(part.passages.shape[1] for part in parts)
                 settings: dict[str, Any] = {"exclude": batch.own, "query_numbers": numbers, "intercept": False}
                 parts = [*parts, ensemble.search(vectors, k, **settings)]
-        candidates = pool(*parts)
+        candidates = pool(*parts, index=self._index(batch.engine))
         features = None
         if ensemble.features_ is not None:
             features = self._features(candidates, evidence)

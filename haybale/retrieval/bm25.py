@@ -311,11 +311,11 @@ class BM25Index(PassageTable):
         Returns
         -------
         Hits
-            (m, k), by falling score, then by rising passage number.
+            (m, k), by falling score, then by document id, then by place in the document.
         """
         self.check_k(k)
         scorer, excluded = self._scorer(queries, exclude)
-        passages, values = top_passages(len(excluded), k, scorer, self.doc_offsets, excluded)
+        passages, values = top_passages(len(excluded), k, scorer, self.doc_offsets, excluded, self.columns.order)
         return Hits(passages, np.where(passages == NO_PASSAGE, np.float32(-np.inf), values.view(np.float32)))
 
     def documents(

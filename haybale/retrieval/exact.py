@@ -18,6 +18,7 @@ from haybale.device import Device, to_device
 from haybale.parallel import batch_size_for_memory, iter_chunks
 from haybale.retrieval.backends import Backend, tiles_on
 from haybale.retrieval.hits import NO_PASSAGE, Ints, select
+from haybale.retrieval.id_order import IdOrder
 from haybale.vectors import squared_lengths
 
 SLACK = 24  # candidates beyond k, so that most searches need only one proposal
@@ -28,11 +29,12 @@ _GATHERED = 2**30  # maximum bytes gathered at once on a device
 class ExactSearch:
     """Exact search over float32 ``vectors`` (n, d) on ``device``, with candidates proposed by ``backend``.
 
-    ``doc_offsets`` (n_documents + 1,), a NumPy array, says where the passages of each document begin.
+    ``doc_offsets`` (n_documents + 1,), a NumPy array, says where the passages of each document begin, and ``order`` how
+    passages with equal scores are ordered.
     """
 
-    def __init__(self, vectors: Any, doc_offsets: Ints, device: Device, backend: Backend) -> None:
-        self.vectors, self.device, self.backend = vectors, device, backend
+    def __init__(self, vectors: Any, doc_offsets: Ints, device: Device, backend: Backend, order: IdOrder) -> None:
+        self.vectors, self.device, self.backend, self.order = vectors, device, backend, order
         self._sizes = np.append(np.diff(doc_offsets), 0)  # the last size is for -1, no document
         self._doc_of = to_device(np.repeat(np.arange(len(self._sizes)), self._sizes), device)
 
@@ -51,7 +53,7 @@ class ExactSearch:
         while len(rows):
             found, proposed, exact, bound = self._propose(queries[rows], depth)
             exact = xp.where(self._doc_of[found] == excluded[rows][:, None], np.float32(-np.inf), exact)
-            passages[rows], scores[rows] = select(exact, k, found)
+            passages[rows], scores[rows] = select(exact, k, found, self.order)
             if depth == n:
                 break
             # A passage that was not proposed scores at most the worst proposal plus twice the error bound.

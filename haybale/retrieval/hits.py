@@ -1,13 +1,14 @@
 """The hits of a search: the best passages of each query, with their scores.
 
-Hits are in a total order: by falling score, then by rising passage number. Equal scores are frequent, for example in
-statutes that repeat themselves. The order makes results independent of tiles, threads and backends.
+Hits are in a total order: by falling score, then by document id, then by place in the document (:class:`IdOrder`).
+Equal scores are frequent, for example in statutes that repeat themselves. The order makes results independent of the
+order of documents, and of tiles, threads and backends.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,10 @@ from numpy.typing import NDArray
 from haybale.device import device_of, to_numpy
 from haybale.errors import InputError
 from haybale.vectors import Floats, array_namespace
+
+if TYPE_CHECKING:
+    from haybale.retrieval.id_order import IdOrder
+    from haybale.retrieval.passages import PassageTable
 
 Ints = NDArray[np.int64]
 NO_PASSAGE = -1
@@ -61,11 +66,11 @@ class Hits:
             return rows, columns + 1, self.passages[rows, columns], self.scores[rows, columns]
 
 
-def select(scores: Any, k: int, numbers: Any = None) -> tuple[Any, Any]:
+def select(scores: Any, k: int, numbers: Any = None, order: IdOrder | None = None) -> tuple[Any, Any]:
     """Return the k best columns of each row in the total order: ``(numbers, scores)``, each (m, min(k, n)).
 
-    ``scores`` (m, n) are float32. ``numbers`` (m, n), below 2^32, number the columns; the default is 0..n-1. A score
-    of -inf gets the number -1.
+    ``scores`` (m, n) are float32. ``numbers`` (m, n), below 2^32, are the passages of the columns; the default is
+    0..n-1. Without ``order``, equal scores are in the order of the numbers. A score of -inf gets the number -1.
 
     >>> select(np.array([[0.5, 0.9, 0.5, 0.5]], dtype=np.float32), 3)
     (array([[1, 0, 2]]), array([[0.9, 0.5, 0.5]], dtype=float32))
@@ -73,6 +78,20 @@ def select(scores: Any, k: int, numbers: Any = None) -> tuple[Any, Any]:
     xp = array_namespace(scores)
     if numbers is None:
         numbers = xp.broadcast_to(xp.arange(scores.shape[1]), scores.shape)
+    found, best = _select(scores, k + 1, numbers)  # one more, to see whether the last is tied
+    if order is not None:
+        tied = xp.flatnonzero(((best[:, 1:] == best[:, :-1]) & ~xp.isneginf(best[:, 1:])).any(axis=1))
+        ids = order.on(device_of(scores)) if len(tied) else None
+        if ids is not None:
+            places, passages = ids
+            by_place, best[tied] = _select(scores[tied], k + 1, places[numbers[tied]])
+            found[tied] = xp.where(by_place == NO_PASSAGE, NO_PASSAGE, passages[by_place].astype(np.int64))
+    return found[:, :k], best[:, :k]
+
+
+def _select(scores: Any, k: int, numbers: Any) -> tuple[Any, Any]:
+    """Return the k best columns by falling score, then by rising number."""
+    xp = array_namespace(scores)
     # Sort by one integer key of score and number. The bits of a positive float32, read as int32, rise with its value;
     # those of a negative one fall. Adding 0.0 turns -0.0 into 0.0.
     bits = (xp.ascontiguousarray(scores, dtype=np.float32) + np.float32(0)).view(np.int32)
@@ -86,7 +105,7 @@ def select(scores: Any, k: int, numbers: Any = None) -> tuple[Any, Any]:
     return xp.where(xp.isneginf(best), NO_PASSAGE, keys & 0xFFFFFFFF), best
 
 
-def pool(*parts: Hits) -> Hits:
+def pool(*parts: Hits, index: PassageTable | None = None) -> Hits:
     """Merge the hits of several searches for the same queries.
 
     A passage scores by its best reciprocal rank in any of the searches. The result holds NumPy arrays.
@@ -95,6 +114,9 @@ def pool(*parts: Hits) -> Hits:
     ----------
     *parts : Hits
         The hits of each search.
+    index : PassageTable, optional
+        The index that was searched, or another one of the same passages. Passages of equal ranks are in the order of
+        its ids; by default, in the order of their numbers.
 
     Raises
     ------
@@ -112,7 +134,8 @@ def pool(*parts: Hits) -> Hits:
         raise InputError(f"pool: hits must have the same number of queries, found {[len(part) for part in parts]}")
     flats = [part.to_numpy().flat() for part in parts]
     rows, ranks, passages = (np.concatenate([flat[column] for flat in flats]) for column in range(3))
-    order = np.lexsort((passages, ranks, rows))
+    places = None if index is None else index.columns.order.places
+    order = np.lexsort((passages if places is None else places[passages], ranks, rows))
     rows, ranks, passages = rows[order], ranks[order], passages[order]
     # After sorting, a pair of row and passage occurs first with its best rank.
     _, first = np.unique(rows * (passages.max(initial=0) + 1) + passages, return_index=True)

@@ -104,7 +104,9 @@ class PassageIndex(PassageTable):
         """Set all attributes, from checked columns and vectors."""
         self.columns, self.vectors, self.device, self.backend = columns, vectors, device, backend
         if not self.is_sparse:
-            self._exact_search = ExactSearch(vectors, self.doc_offsets, device, find_backend(backend, device))
+            self._exact_search = ExactSearch(
+                vectors, self.doc_offsets, device, find_backend(backend, device), columns.order
+            )
         elif backend != "auto":
             raise InputError(f"with sparse vectors, backend must be 'auto', found {backend!r}")
         return self
@@ -186,7 +188,7 @@ class PassageIndex(PassageTable):
         vectors = moved(vectors, target) if postings is None else to_device(vectors, target)
         index = cls.__new__(cls)._set(columns, vectors, target, backend)
         if postings is not None and target.is_cpu:
-            index._sparse_search = InvertedIndex(postings, columns.doc_offsets)
+            index._sparse_search = InvertedIndex(postings, columns.doc_offsets, columns.order)
         return index
 
     def take(self, documents: Sequence[int] | Ints) -> Self:
@@ -254,9 +256,9 @@ class PassageIndex(PassageTable):
     def _sparse_search(self) -> InvertedIndex | ProductSearch:
         """The search over sparse vectors; it needs as much memory as the vectors."""
         if self.device.is_cpu:
-            return InvertedIndex(sparse.csc_matrix(self.vectors), self.doc_offsets)
+            return InvertedIndex(sparse.csc_matrix(self.vectors), self.doc_offsets, self.columns.order)
         with self.device.current():
-            return ProductSearch(self.vectors, self.doc_offsets)
+            return ProductSearch(self.vectors, self.doc_offsets, self.columns.order)
 
     def search(self, queries: Matrix, k: int, *, exclude: Exclude | None = None) -> Hits:
         """Return the k nearest passages of each query vector.
@@ -273,8 +275,9 @@ class PassageIndex(PassageTable):
         Returns
         -------
         Hits
-            (m, k), NumPy arrays for queries from the CPU and CuPy arrays for queries on a device. A row has fewer hits
-            if the excluded document leaves fewer passages, and none for a zero vector.
+            (m, k), by falling score, then by document id, then by place in the document: NumPy arrays for queries from
+            the CPU and CuPy arrays for queries on a device. A row has fewer hits if the excluded document leaves fewer
+            passages, and none for a zero vector.
 
         Raises
         ------

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from haybale.parallel import in_threads
 from haybale.progress import track
 from haybale.retrieval.hits import NO_PASSAGE, Ints
+from haybale.retrieval.id_order import IdOrder
 
 T = TypeVar("T")
 Values = NDArray[np.uint32]
@@ -29,7 +30,9 @@ _GROUP = 16  # values in a group; groups with a low maximum are skipped
 _DIGITS = ((21, 11), (10, 11), (0, 10))  # (shift, bits) of the digits of a value, from the highest
 
 
-def top_passages(m: int, k: int, scorer: NewScorer, doc_offsets: Ints, excluded: Ints) -> tuple[Ints, Values]:
+def top_passages(
+    m: int, k: int, scorer: NewScorer, doc_offsets: Ints, excluded: Ints, order: IdOrder
+) -> tuple[Ints, Values]:
     """Return the numbers and values of the k best passages of each of m queries, (m, k), padded with -1 and 0.
 
     ``doc_offsets`` (n_documents + 1,) says where the passages of each document begin, and ``excluded`` (m,) has the
@@ -44,9 +47,16 @@ def top_passages(m: int, k: int, scorer: NewScorer, doc_offsets: Ints, excluded:
             of_row = _exclude(score(row), doc_offsets, excluded[row])
             numbers = found[: _find_top(of_row, k, found)]
             # One key of value and number sorts by falling value, then by rising number.
-            keys = np.sort((~of_row[numbers]).astype(np.uint64) << np.uint64(32) | numbers)[:k]
-            passages[row, : len(keys)] = keys.astype(np.uint32)
-            values[row, : len(keys)] = ~(keys >> np.uint64(32)).astype(np.uint32)
+            falling = (~of_row[numbers]).astype(np.uint64) << np.uint64(32)
+            keys = np.sort(falling | numbers)
+            best = (keys >> np.uint64(32)).astype(np.uint32)
+            if (best[1:] == best[:-1]).any() and order.places is not None:
+                assert order.passages is not None
+                by_place = np.sort(falling | order.places[numbers])[:k].astype(np.uint32)
+                passages[row, : len(by_place)] = order.passages[by_place]
+            else:
+                passages[row, : min(k, len(keys))] = keys[:k].astype(np.uint32)
+            values[row, : min(k, len(keys))] = ~best[:k]
 
     _map_rows(search, m)
     return passages, values

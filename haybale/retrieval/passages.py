@@ -32,6 +32,7 @@ from haybale.device import to_numpy
 from haybale.errors import InputError
 from haybale.manifest import read_table, write_table
 from haybale.retrieval.hits import Hits, Ints
+from haybale.retrieval.id_order import IdOrder
 
 Ids = Sequence[str] | Strings
 # The document that each query excludes: its number (-1 for none) or its id (None for none).
@@ -52,6 +53,7 @@ class Columns:
     doc_offsets: Ints  # (n_documents + 1,)
     passage_ids: Strings  # (n,)
     doc_ids: Strings  # (n_documents,)
+    whole: tuple[Columns, Ints] | None = None  # the columns that these are taken from, and the numbers of the passages
 
     @classmethod
     def validated(cls, n: int, doc_offsets: Ints | None, passage_ids: Ids | None, doc_ids: Ids | None) -> Columns:
@@ -63,6 +65,12 @@ class Columns:
     def doc_of(self) -> Ints:
         """The document of each passage, (n,)."""
         return np.repeat(np.arange(len(self.doc_ids)), np.diff(self.doc_offsets))
+
+    @cached_property
+    def order(self) -> IdOrder:
+        """The order of passages with equal scores."""
+        whole = None if self.whole is None else (self.whole[0].order, self.whole[1])
+        return IdOrder(self.doc_ids, self.doc_offsets, whole)
 
     @cached_property
     def passage_lookup(self) -> Lookup:
@@ -78,7 +86,8 @@ class Columns:
         rows, offsets = ragged_take(self.doc_offsets, chosen)
         if not len(rows):
             raise InputError(f"none of the {len(chosen)} chosen documents has a passage; choose at least one that has")
-        return rows, Columns(offsets, strings_at(self.passage_ids, rows), strings_at(self.doc_ids, chosen))
+        ids = strings_at(self.passage_ids, rows), strings_at(self.doc_ids, chosen)
+        return rows, Columns(offsets, *ids, whole=(self, rows))
 
     def joined(self, other: Columns, *, distinct: bool = True) -> Columns:
         """Append the documents of ``other``; raise InputError for an id that both have, if ids must be distinct."""

@@ -14,11 +14,13 @@ import numpy as np
 import pyarrow as pa
 
 from haybale.cluster import count_jobs, memory_per_task, spread
+from haybale.collections.collection import Strings, strings_at
 from haybale.device import to_numpy
 from haybale.embeddings import EmbeddingStore
 from haybale.embeddings.store import address_of, count_chunks, fingerprint_of, opened, read_chunks, rows_per_chunk
 from haybale.parameters import COUNT_OR_NONE, MEMORY, N_JOBS, check_parameters
 from haybale.retrieval.hits import NO_PASSAGE, Hits, Ints, select
+from haybale.retrieval.id_order import IdOrder
 from haybale.retrieval.index import PassageIndex
 from haybale.retrieval.passages import Exclude, PassageTable, document_offsets
 from haybale.vectors import Floats, check_like
@@ -86,10 +88,13 @@ class ShardedIndex(PassageTable):
             start, end = _rows(self.store, first, last)
             document, offsets = _local_offsets(self.doc_offsets, start, end)
             shard = _Shard(address_of(self.store), fingerprint_of(self.store), first, last, self.device)
-            tasks.append((shard, budget, k, offsets, queries, _local_numbers(excluded, document, len(offsets) - 1)))
+            n_documents = len(offsets) - 1
+            ids = strings_at(self.doc_ids, np.arange(document, document + n_documents))  # a task gets only its own
+            own = _local_numbers(excluded, document, n_documents)
+            tasks.append((shard, budget, k, offsets, ids, queries, own))
         best = _no_hits(m, 0)
         for found in spread(search_shard, tasks, self.n_jobs, "searching shards"):
-            best = _merge(best, found, k)
+            best = _merge(best, found, k, self.columns.order)
         return Hits(*best)
 
     def index_of_hits(self, hits: Hits, documents: Sequence[int] = ()) -> tuple[PassageIndex, Hits]:
@@ -121,13 +126,15 @@ class _Shard(NamedTuple):
     device: str
 
 
-def search_shard(shard: _Shard, budget: float, k: int, offsets: Ints, queries: Floats, excluded: Ints) -> Found:
+def search_shard(
+    shard: _Shard, budget: float, k: int, offsets: Ints, doc_ids: Strings, queries: Floats, excluded: Ints
+) -> Found:
     """Return the k best passages of a shard for each query (m, d), as passage numbers of the store.
 
-    At most ``budget`` bytes of vectors are held. ``offsets`` (n_documents + 1,) are those of the shard's documents, and
-    ``excluded`` (m,) has the document that each query excludes, -1 for none.
+    At most ``budget`` bytes of vectors are held. ``offsets`` (n_documents + 1,) and ``doc_ids`` (n_documents,) are
+    those of the shard's documents, and ``excluded`` (m,) has the document that each query excludes, -1 for none.
     """
-    best = _no_hits(len(queries), 0)
+    best, order = _no_hits(len(queries), 0), IdOrder(doc_ids, offsets)
     store = opened(shard.address, shard.fingerprint)
     origin, _ = _rows(store, shard.first, shard.last)
     step = int(max(1, budget / 2 // (4 * store.dim * rows_per_chunk(store))))
@@ -135,11 +142,12 @@ def search_shard(shard: _Shard, budget: float, k: int, offsets: Ints, queries: F
         last = min(first + step, shard.last)
         start, end = _rows(store, first, last)
         document, block = _local_offsets(offsets, start - origin, end - origin)
-        index = PassageIndex(read_chunks(store, first, last), block, device=shard.device)
+        ids = doc_ids[document : document + len(block) - 1]
+        index = PassageIndex(read_chunks(store, first, last), block, doc_ids=ids, device=shard.device)
         hits = index.search(queries, min(k, len(index)), exclude=_local_numbers(excluded, document, len(index.doc_ids)))
-        numbers = np.where(hits.passages != NO_PASSAGE, hits.passages + start, NO_PASSAGE)
-        best = _merge(best, (numbers, hits.scores), k)
-    return best
+        numbers = np.where(hits.passages != NO_PASSAGE, hits.passages + start - origin, NO_PASSAGE)
+        best = _merge(best, (numbers, hits.scores), k, order)
+    return np.where(best[0] != NO_PASSAGE, best[0] + origin, NO_PASSAGE), best[1]
 
 
 def _rows(store: EmbeddingStore, first: int, last: int) -> tuple[int, int]:
@@ -151,10 +159,10 @@ def _no_hits(m: int, k: int) -> Found:
     return np.full((m, k), NO_PASSAGE, dtype=np.int64), np.full((m, k), -np.inf, dtype=np.float32)
 
 
-def _merge(one: Found, other: Found, k: int) -> Found:
+def _merge(one: Found, other: Found, k: int, order: IdOrder) -> Found:
     """Return the k best of two searches over different passages."""
     numbers = np.concatenate([one[0], other[0]], axis=1)
-    return select(np.concatenate([one[1], other[1]], axis=1), k, numbers)
+    return select(np.concatenate([one[1], other[1]], axis=1), k, numbers, order)
 
 
 def _local_offsets(offsets: Ints, start: int, end: int) -> tuple[int, Ints]:

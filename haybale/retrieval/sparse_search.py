@@ -14,6 +14,7 @@ from scipy import sparse
 from haybale.device import device_of, to_device
 from haybale.parallel import batch_size_for_memory, iter_chunks
 from haybale.retrieval.hits import NO_PASSAGE, Ints, select
+from haybale.retrieval.id_order import IdOrder
 from haybale.retrieval.inverted import NewScorer, Scorer, Values, read_only, top_documents, top_passages
 from haybale.vectors import Floats
 
@@ -30,12 +31,14 @@ class InvertedIndex:
         The passages of each term.
     doc_offsets : (n_documents + 1,) int64
         Where the passages of each document begin.
+    order : IdOrder
+        The order of passages with equal scores.
     """
 
     name = "inverted index"
 
-    def __init__(self, postings: sparse.csc_matrix, doc_offsets: Ints) -> None:
-        self.postings, self.doc_offsets = postings, doc_offsets
+    def __init__(self, postings: sparse.csc_matrix, doc_offsets: Ints, order: IdOrder) -> None:
+        self.postings, self.doc_offsets, self.order = postings, doc_offsets, order
 
     def search(self, queries: sparse.csr_matrix, k: int, excluded: Ints) -> tuple[Ints, Floats]:
         """Return the numbers and scores of the best passages, (m, k), padded with -1 and -inf.
@@ -43,7 +46,8 @@ class InvertedIndex:
         ``queries`` (m, d) are float32 CSR in canonical form; ``excluded`` (m,) has the document that each query
         excludes, -1 for none.
         """
-        passages, values = top_passages(queries.shape[0], k, self._scorer(queries), self.doc_offsets, excluded)
+        scorer = self._scorer(queries)
+        passages, values = top_passages(queries.shape[0], k, scorer, self.doc_offsets, excluded, self.order)
         return passages, np.where(passages == NO_PASSAGE, np.float32(-np.inf), _decoded(values))
 
     def documents(self, queries: sparse.csr_matrix, k: int, excluded: Ints, doc_of: Ints) -> tuple[Ints, Ints, Floats]:
@@ -73,8 +77,8 @@ class ProductSearch:
 
     name = "cupyx"
 
-    def __init__(self, vectors: Any, doc_offsets: Ints) -> None:
-        self.device = device_of(vectors)
+    def __init__(self, vectors: Any, doc_offsets: Ints, order: IdOrder) -> None:
+        self.device, self.order = device_of(vectors), order
         self._vectors = vectors.astype(np.float64)
         # A product of non-negative vectors is positive if they share a term. With signs, magnitudes are multiplied too.
         self._magnitudes = None if not vectors.nnz or bool(vectors.data.min() >= 0) else self._absolute(self._vectors)
@@ -94,7 +98,7 @@ class ProductSearch:
                 magnitudes = self._vectors if self._magnitudes is None else self._magnitudes
                 shared = self._scores(magnitudes, self._absolute(some)) > 0
             shared &= self._doc_of[None, :] != excluded[rows][:, None]
-            return select(xp.where(shared, scores.astype(np.float32), np.float32(-np.inf)), k)
+            return select(xp.where(shared, scores.astype(np.float32), np.float32(-np.inf)), k, order=self.order)
 
         size = batch_size_for_memory(self.device.half_of_memory(), 8 * width + 64 * n)
         found = list(iter_chunks(int(queries.shape[0]), size, search, what="queries"))

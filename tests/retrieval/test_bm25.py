@@ -57,7 +57,7 @@ def test_scores_follow_the_formula(pydocs: Collection, k1: float, b: float, k3: 
         assert index.similarities([query], passage)[0, 0] == score
         assert np.float32(sum(index.term_shares(query, passage).values())) == score
     ranked = hits.passages[0][hits.passages[0] >= 0]
-    assert ranked.tolist() == sorted(found, key=lambda p: (-found[p], p))
+    assert ranked.tolist() == sorted(found, key=lambda p: (-found[p], str(p)))
 
 
 def test_excluded_documents_and_unknown_words(toy: Collection) -> None:
@@ -106,10 +106,12 @@ def by_bm25s(made: bm25s.BM25, index: BM25Index, query: str) -> np.ndarray:
     return made.get_scores(ids) if ids else np.zeros(len(index), dtype=np.float32)
 
 
-def ranked(scores: np.ndarray, k: int, excluded: slice = slice(0, 0)) -> tuple[list[int], list[float]]:
+def ranked(
+    scores: np.ndarray, doc_of: np.ndarray, k: int, excluded: slice = slice(0, 0)
+) -> tuple[list[int], list[float]]:
     scores = scores.copy()
     scores[excluded] = 0
-    order = [i for i in np.lexsort((np.arange(len(scores)), -scores)) if scores[i] > 0][:k]
+    order = sorted(np.flatnonzero(scores > 0).tolist(), key=lambda i: (-scores[i], str(doc_of[i]), i))[:k]
     return order, scores[order].tolist()
 
 
@@ -135,7 +137,7 @@ def test_scores_are_bit_identical_to_bm25s(sample, k1: float, b: float) -> None:
         hits = index.search(queries, k, exclude=own)
         for row, query in enumerate(queries):
             excluded = slice(*offsets[own[row] : own[row] + 2]) if own[row] >= 0 else slice(0, 0)
-            numbers, scores = ranked(by_bm25s(made, index, query), k, excluded)
+            numbers, scores = ranked(by_bm25s(made, index, query), index.doc_of, k, excluded)
             missing = k - len(numbers)
             assert hits.passages[row].tolist() == numbers + [-1] * missing
             assert hits.scores[row].tolist() == scores + [-math.inf] * missing
@@ -163,7 +165,7 @@ def test_ties_and_repetitions(texts: list[str], query: str, times: int, k: int) 
     index = BM25Index(texts, language="english")
     k = min(k, len(texts))
     hits = index.search([query], k)
-    numbers, scores = ranked(by_bm25s(index_of_bm25s(index, texts), index, query), k)
+    numbers, scores = ranked(by_bm25s(index_of_bm25s(index, texts), index, query), index.doc_of, k)
     assert hits.passages[0, : len(numbers)].tolist() == numbers
     assert hits.scores[0, : len(numbers)].tolist() == scores
     assert (hits.passages[0, len(numbers) :] == -1).all()

@@ -13,6 +13,7 @@ from hypothesis.extra.numpy import arrays
 from haybale.errors import InputError
 from haybale.retrieval import Hits, PassageIndex, pool
 from haybale.retrieval.hits import select
+from haybale.retrieval.passages import PassageTable
 
 LEVELS = [-np.inf, -1.5, -0.0, 0.0, 0.25, 1.0, 1e30]
 NUMBERS = np.array([[8, 3, 2**32 - 2, 5, 0, 1, 7, 2**31, 4], [0, 1, 2, 3, 4, 5, 6, 7, -1]])
@@ -48,6 +49,23 @@ def test_pool_sorts_the_union_by_best_rank(a: list[list[int]], b: list[list[int]
         best = {p: min(r.index(p) for r in (a[row], b[row]) if p in r) for p in {*a[row], *b[row]}}
         assert together[together >= 0].tolist() == sorted(best, key=lambda p: (best[p], p))
     np.testing.assert_array_equal(pool(hits_of(a), hits_of(b)).passages, pool(hits_of(b), hits_of(a)).passages)
+
+
+@settings(deadline=None)
+@given(scores=arrays(np.float32, (3, 8), elements=st.sampled_from(LEVELS)), order=st.permutations("abcd"))
+def test_equal_scores_are_in_the_order_of_ids(scores: np.ndarray, order: list[str]) -> None:
+    """Documents have three, no, one and four passages; a passage follows the ones before it in its document."""
+    index = PassageTable(8, np.array([0, 3, 3, 4, 8]), doc_ids=order)
+    for k in range(1, 10):
+        for row, found in enumerate(select(scores, k, order=index.columns.order)[0]):
+            expected = sorted(range(8), key=lambda p: (-scores[row, p], order[index.doc_of[p]], p))
+            assert found.tolist() == [p if np.isfinite(scores[row, p]) else -1 for p in expected][:k]
+    ranks = Hits(np.arange(8).reshape(8, 1), np.ones((8, 1), dtype=np.float32))
+    everything = pool(*(Hits(ranks.passages[[p]], ranks.scores[[p]]) for p in range(8)), index=index)
+    assert everything.passages[0].tolist() == sorted(range(8), key=lambda p: (order[index.doc_of[p]], p))
+    some = index.columns.take([0, 2, 3])[1].order
+    by_id = sorted(range(8), key=lambda p: (order[index.doc_of[p]], p))
+    assert (np.arange(8) if some.passages is None else some.passages).tolist() == by_id
 
 
 def test_hits_on_a_device(cupy: Any) -> None:

@@ -31,7 +31,7 @@ def oracle(queries: Any, passages: Any, k: int, doc_of: Any, own: Any) -> tuple[
         for j, passage in enumerate(passages.toarray().astype(np.float64)):
             common = np.any((query != 0) & (passage != 0)) and not (own[i] >= 0 and doc_of[j] == own[i])
             scores.append(np.float32(sum(query * passage)) if common else -np.inf)
-        order = sorted(range(len(scores)), key=lambda j: (-scores[j], j))[:k]
+        order = sorted(range(len(scores)), key=lambda j: (-scores[j], str(doc_of[j]), j))[:k]
         rows.append([j if np.isfinite(scores[j]) else -1 for j in order])
         values.append([scores[j] for j in order])
     return np.array(rows), np.array(values, dtype=np.float32)
