@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from dataclasses import replace
 
@@ -26,7 +27,8 @@ def resplit(collection: Collection, splitter: Splitter) -> Collection:
 
     The passages of a document, or the paragraphs of a query, are joined by newlines and split again. The id of a new
     passage is ``<document id>:<label>``. If the splitter finds no paragraph, the document or query becomes one passage.
-    Sections and links are dropped.
+    Sections and links are dropped. A warning is given if no document has more than one new passage, such as with
+    ``"blank-lines"`` after a reader that splits at line ends and leaves out blank lines (BEIR's).
 
     >>> from haybale.collections import CollectionBuilder, find_splitter
     >>> builder = CollectionBuilder("a law")
@@ -39,6 +41,12 @@ def resplit(collection: Collection, splitter: Splitter) -> Collection:
     of_queries = [split_or_whole(text, splitter) for text in queries.texts(range(len(queries)))]
     ids = [f"{doc_id}:{part.label}" for doc_id, parts in zip(doc_ids, of_documents, strict=True) for part in parts]
     _check_unique(ids)
+    if len(ids) == len(doc_ids) < collection.n_passages:
+        message = (
+            f"no boundary was found in any document of {collection.name!r}, so each is one passage now; choose another "
+            "way to split paragraphs, or omit it, since the reader may have split at line ends and left out blank lines"
+        )
+        warnings.warn(message, stacklevel=2)
     texts = strings_of(part.text for parts in of_documents for part in parts)
     paragraphs = strings_of(part.text for parts in of_queries for part in parts)
     return replace(

@@ -104,16 +104,16 @@ def as_json(value: Any) -> Any:
 
 
 @contextmanager
-def writer_lock(files: StoreFiles) -> Iterator[None]:
+def writer_lock(files: StoreFiles, work: str = "this store") -> Iterator[None]:
     """Lock a folder for writing; raise :class:`StoreError`, which names the other process, if it is locked already.
 
     On a local disk the operating system releases the lock of a process that dies. Elsewhere the lock is a file that
-    contains its owner, and remains after a crash.
+    contains its owner, and remains after a crash. ``work`` says what is written, for the error of other processes.
     """
     if files.is_local and os.path.isfile(files.root):
         raise OutputExistsError(f"{files}: expected a folder, found a file; give another folder, or remove the file")
     files.fs.makedirs(files.root, exist_ok=True)
-    owner = json.dumps({"host": socket.gethostname(), "process": os.getpid()}).encode()
+    owner = json.dumps({"host": socket.gethostname(), "process": os.getpid(), "work": work}).encode()
     try:
         with _flock(files, owner) if files.is_local else _lock_file(files, owner):
             yield
@@ -124,11 +124,11 @@ def writer_lock(files: StoreFiles) -> Iterator[None]:
 
 
 def _locked_error(files: StoreFiles, owner: bytes, hint: str = "") -> StoreError:
-    who = "another process"
+    who, work = "another process", "this store"
     with contextlib.suppress(ValueError, KeyError, TypeError):
         held = json.loads(owner)
-        who = f"process {held['process']} on {held['host']}"
-    return StoreError(f"{files}: {who} is writing this store; wait until it ends{hint}")
+        who, work = f"process {held['process']} on {held['host']}", held.get("work", work)
+    return StoreError(f"{files}: {who} is writing {work}; wait until it ends{hint}")
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from haybale.collections.open import read_documents
 from haybale.collections.spool import spool
 from haybale.embeddings.chunking import Chunking
 from haybale.embeddings.encoder import is_fitted
-from haybale.embeddings.resumable_store import Settings, Shard, StoreWriter, store_writer, to_stored
+from haybale.embeddings.resumable_store import Settings, Shard, StoreWriter, shard_name, store_writer, to_stored
 from haybale.embeddings.store import (
     ENCODER,
     PASSAGES,
@@ -115,6 +115,9 @@ def embed(
         The folder holds something else.
     """
     check_parameters("embed", locals(), _CONSTRAINTS)
+    in_shards = shard is not None and len(shard) == 2 and shard[1] > 1
+    if shard and in_shards and not is_fitted(encoder) and not _has_encoder(out, shard):
+        raise _not_fitted(encoder)  # before anything is written
     with store_writer(VectorChunks, out, shard, (PASSAGES,)) as writer:
         read = read_input(writer.files, writer.begun, source, layout, chunking, rows_per_chunk, writer.shard)
         if hasattr(encoder, "fit"):
@@ -201,11 +204,19 @@ def _fitted(encoder: Any, writer: StoreWriter) -> Any:
         return encoder if is_fitted(encoder) else load_same_encoder(encoder, writer.files)
     if not is_fitted(encoder):
         if writer.shard[1] > 1:
-            raise InputError(
-                f"shards need the same fitted encoder, but this {type(encoder).__name__} is not fitted; fit it first, "
-                "or embed without shards"
-            )
+            raise _not_fitted(encoder)
         with open_passages(writer.files) as passages:
             encoder.fit(passages)
     save_encoder(encoder, writer.files)
     return encoder
+
+
+def _not_fitted(encoder: Any) -> InputError:
+    return InputError(
+        f"shards need the same fitted encoder, but this {type(encoder).__name__} is not fitted; fit it first, or embed "
+        "without shards"
+    )
+
+
+def _has_encoder(out: str | Path, shard: Shard) -> bool:
+    return StoreFiles(out).within(shard_name(*shard)).exists(ENCODER)

@@ -108,7 +108,8 @@ class Segment:
     def _embed(self, source: Collection, folder: Path) -> Matrix:
         """Return dense vectors from an embedding store; complete the store first if necessary."""
         if not (folder / MANIFEST).exists() or (folder / BUILDING).exists():
-            with self.texts.storage.writing(), timed(f"encode {folder.name}"):
+            work = f"the vectors of {folder.name}, which were missing"
+            with self.texts.storage.writing(work), timed(f"encode {folder.name}"):
                 embed(source, self.source.encoder, folder)
         else:
             with suppress(OSError):  # left behind by a writer that was killed before it ended

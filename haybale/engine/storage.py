@@ -73,13 +73,16 @@ class Storage:
                 )
 
     @contextmanager
-    def writing(self) -> Iterator[None]:
-        """Hold the folder's writer lock; raise StoreError if another process holds it. Do nothing in memory."""
+    def writing(self, work: str = "this engine") -> Iterator[None]:
+        """Hold the folder's writer lock; raise StoreError if another process holds it. Do nothing in memory.
+
+        ``work`` says what is written, for the error of other processes.
+        """
         with self.lock:
             if self.folder is None or self._writes:
                 yield
                 return
-            with writer_lock(StoreFiles(self.folder)):
+            with writer_lock(StoreFiles(self.folder), work):
                 for path in [*self.folder.glob(".*"), *self.folder.glob("*/.*")]:
                     if _TEMPORARY.fullmatch(path.name):  # left behind by a writer that was killed
                         shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
@@ -94,7 +97,7 @@ class Storage:
         if path is None or path.exists():
             return
         try:
-            with self.writing(), timed(f"write {path.name}"):
+            with self.writing(f"the index {path.name}, which was missing"), timed(f"write {path.name}"):
                 if not path.exists():
                     save(path)
         except (StoreError, PermissionError):  # another process is writing, or the folder is read-only

@@ -65,3 +65,9 @@ def test_an_interrupted_command_is_continued(tmp_path: Path) -> None:
     again = haybale(*command)
     assert 0 < int(re.match(r"([\d,]+) passages", again.stderr)[1].replace(",", "")) < 60_000
     assert len(EmbeddingStore(tmp_path / "s")) == 60_000
+
+
+def test_a_refused_shard_leaves_nothing(data: Path, tmp_path: Path, here: Callable[..., tuple[int, str, str]]) -> None:
+    status, _, said = here("embed", str(data), "--encoder", "lsa", "--shard", "1/2", "--out", str(tmp_path / "store"))
+    assert (status, said.count("\n")) == (2, 1)
+    assert not (tmp_path / "store").exists()

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from haybale import Engine
-from haybale.errors import InputError
+from haybale.errors import InputError, StoreError
 from haybale.extras import hub_options
 
 CODE = "import sys; from haybale.cli import main; sys.argv[0] = 'haybale'; main()"
@@ -111,3 +111,24 @@ def test_a_picture_of_nearly_equal_vectors_warns_of_nothing() -> None:
 
     for vectors in (np.ones((9, 5), np.float32), np.ones((9, 5), np.float32) + np.eye(9, 5, dtype=np.float32) * 1e-7):
         assert np.isfinite(_project(vectors[:6], vectors[6:])).all()
+
+
+def test_the_lock_of_a_missing_index_is_called_that(built: Path, tmp_path: Path) -> None:
+    """A process that only opened an engine writes an index that was missing; another one that changes it says so."""
+    engine = Path(shutil.copytree(built, tmp_path / "engine"))
+    shutil.rmtree(engine / "0" / "bm25-passage")
+    code = """
+import sys, time
+from haybale import Engine
+from haybale.retrieval import BM25Index
+BM25Index.save = lambda *given: (print("writing", flush=True), time.sleep(60))
+Engine.open(sys.argv[1]).bm25("passage")
+"""
+    with subprocess.Popen([sys.executable, "-c", code, str(engine)], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"writing\n"
+            with pytest.raises(StoreError, match=rf"process {process.pid}.*index bm25-passage.*wait"):
+                Engine.open(engine).remove(["d01"])
+        finally:
+            process.kill()

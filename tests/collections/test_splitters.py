@@ -5,12 +5,22 @@ from __future__ import annotations
 import re
 from collections import Counter
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from haybale.collections import SPLITTERS, Collection, CollectionBuilder, by_section, find_splitter, resplit
+from haybale.collections import (
+    SPLITTERS,
+    Collection,
+    CollectionBuilder,
+    by_section,
+    find_splitter,
+    open_collection,
+    resplit,
+    with_paragraphs,
+)
 from haybale.collections.splitters import is_french, numbering, sentences, split_sentences
 from haybale.errors import InputError, UnknownNameError
 
@@ -302,3 +312,12 @@ def test_by_section_keeps_the_texts_of_documents(pydocs: Collection) -> None:
     new = by_section(pydocs)
     assert new.n_passages < pydocs.n_passages
     assert new.document_texts() == pydocs.document_texts()
+
+
+def test_a_split_that_finds_no_boundary_is_said(tmp_path: Path) -> None:
+    """BEIR's reader splits at line ends and leaves out blank lines, so no blank line is left to split at."""
+    (tmp_path / "corpus.jsonl").write_text('{"_id": "a", "title": "", "text": "one\\n\\ntwo"}\n')
+    with pytest.warns(UserWarning, match=r"no boundary.*choose"):
+        whole = with_paragraphs(open_collection(tmp_path), "blank-lines")
+    assert whole.passages.texts.to_pylist() == ["one two"]
+    assert with_paragraphs(open_collection(tmp_path), "lines").n_passages == 2
