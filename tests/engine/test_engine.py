@@ -254,7 +254,7 @@ def test_missing_indexes_of_a_read_only_folder(copied: Callable[..., Path], monk
     shutil.rmtree(folder / "0" / "documents")
 
     @contextmanager
-    def forbidden(files: Any) -> Iterator[None]:
+    def forbidden(files: Any, work: str) -> Iterator[None]:
         raise PermissionError(13, "Permission denied", str(files))
         yield
 
