@@ -128,7 +128,7 @@ class GraphContext(BestPassage, OutOfFold, Reranker):
         dim = self._dim(training.batch.engine)
         if dim % self.heads:
             raise InputError(f"heads must divide the width of the vectors, {dim}, found {self.heads}")
-        self.rankers_ = [self.ranker.fitted(training)]
+        self.rankers_ = [self.ranker.fitted(training.for_nested())]
         self.mask_ = relevant_by_own(self, training)
         judged = judged_documents(self, training)
         self._contexts: tuple[Collection, dict[int, Floats]] | None = None

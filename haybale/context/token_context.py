@@ -141,7 +141,7 @@ class TokenContext(BestPassage, OutOfFold, Reranker):
             width = self._tokens.dim
             raise InputError(f"heads must divide the width of the token vectors, {width}, found {self.heads}")
         _ = graph_of(training.batch.engine)  # raises before any work if there is no graph
-        self.rankers_ = [self.ranker.fitted(training)]
+        self.rankers_ = [self.ranker.fitted(training.for_nested())]
         self.mask_ = relevant_by_own(self, training)
         judged = judged_documents(self, training)
         examples = []

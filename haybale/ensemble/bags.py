@@ -144,5 +144,8 @@ def out_of_bag_weights(seen: NDArray[np.bool_], numbers: Ints, m: int) -> NDArra
     counts = outside.sum(axis=1)
     if not counts.all():
         found = f"{(counts == 0).sum()} of {m} queries are in every bag, the first is {numbers[counts.argmin()]}"
-        raise InputError(f"out-of-bag scores need a bag without the query, but {found}; use more bags or less overlap")
+        raise InputError(
+            f"out-of-bag scores need a bag without the query, but {found}; use more bags, less overlap, or "
+            "strategy='queries'"
+        )
     return np.asarray(outside / counts[:, None])

@@ -216,6 +216,7 @@ class SVREnsemble:
         features: Floats | None = None,
         query_ids: Sequence[str] | None = None,
         groups: Ints | None = None,
+        out_of_bag: bool = False,
     ) -> Self:
         """Train on judged queries.
 
@@ -238,6 +239,8 @@ class SVREnsemble:
             Group of each query, such as the document from which queries are taken. The strategy ``"queries"``
             distributes whole groups over bags, and the out-of-bag score of a query comes from bags without a query of
             its group.
+        out_of_bag : bool, default False
+            Whether :meth:`out_of_bag_scores` will be needed. A query in every bag is then refused before training.
 
         Raises
         ------
@@ -256,7 +259,9 @@ class SVREnsemble:
         candidates = candidates.to_numpy()
         rows = candidate_rows(self.protocol, candidates, relevant, index, vectors, exclude)
         values = None if features is None else check_features(features, candidates.passages)
-        return self.fit_rows(index, vectors, rows, features=values, query_ids=query_ids, groups=groups)
+        return self.fit_rows(
+            index, vectors, rows, features=values, query_ids=query_ids, groups=groups, out_of_bag=out_of_bag
+        )
 
     def fit_rows(
         self,
@@ -267,12 +272,13 @@ class SVREnsemble:
         features: Floats | None = None,
         query_ids: Sequence[str] | None = None,
         groups: Ints | None = None,
+        out_of_bag: bool = False,
     ) -> Self:
         """Train on given candidate rows; :meth:`fit` makes them from candidates and judgements.
 
         Parameters
         ----------
-        index, query_vectors, query_ids, groups
+        index, query_vectors, query_ids, groups, out_of_bag
             As in :meth:`fit`, which raises the same errors.
         rows : CandidateRows
         features : (m·c, f), optional
@@ -295,6 +301,9 @@ class SVREnsemble:
         problem, used_q, used_p = self._problem(index, vectors, rows, features)
         sizes = self.n_bags, self.overlap, self.random_state
         bags = make_bags(rows, self.strategy, *sizes, vectors, groups, self.rows_per_bag)
+        seen = seen_by(rows.query, bags, groups)
+        if out_of_bag:
+            out_of_bag_weights(seen, np.arange(m), m)
         duals = solve_bags(problem, bags, find_solver(self.solver), self.n_jobs, self.memory_budget)
         self.support_, support_q, support_p = Support.of(problem, bags, duals)
         self.support_.check_precision(problem, duals)
@@ -302,7 +311,7 @@ class SVREnsemble:
         self.support_passage_ids_ = index.passage_ids.take(used_p[support_p]).to_pylist()
         self.index_, self.n_rows_ = index, len(rows)
         self.bag_sizes_, self.n_iter_ = [len(bag) for bag in bags], [dual.n_iter for dual in duals]
-        self.seen_ = seen_by(rows.query, bags, groups)
+        self.seen_ = seen
         return self
 
     def _problem(

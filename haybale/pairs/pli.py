@@ -139,7 +139,7 @@ class PLI(OutOfFold, Reranker):
             raise InputError(f"{self} needs training queries of at least 2 documents, found {folds}")
         pairs = self.pairs(batch.engine)  # raises for a missing model before the ranker within is fitted
         stored = self._stored(settings_of(batch.engine, pairs, self.n, self.m, self.select))
-        self.rankers_ = [self.ranker.fitted(training)]
+        self.rankers_ = [self.ranker.fitted(training.for_nested())]
         rows = self.learnable_rows(training)
         relevant = {batch.ids[row]: training.relevant[row] for row in rows if training.relevant[row]}
         batch = batch.take(rows) if len(rows) < len(batch) else batch

@@ -83,7 +83,9 @@ class InSpace(Ranker):
             _check_same_texts(batch.engine, training.batch.engine)
             known = set(batch.engine.collection.doc_ids.to_pylist())
             relevant = [[doc_id for doc_id in ids if doc_id in known] for ids in training.relevant]
-            self.external_rankers_.append(self.ranker.fitted(Training(batch, relevant)))
+            external = Training(batch, relevant)
+            external.out_of_fold = training.out_of_fold
+            self.external_rankers_.append(self.ranker.fitted(external))
 
     def own_encoder_queries(self, engine: Engine) -> frozenset[str]:
         """Return the ids of the queries that the encoders of all other engines were trained on."""

@@ -123,7 +123,7 @@ class Learned(OutOfFold, Fusion):
     def fit_batch(self, training: Training) -> None:
         import pandas as pd
 
-        super().fit_batch(training)
+        super().fit_batch(training.for_nested())
         batch, known = training.batch, self.learnable_rows(training)
         drawn = np.random.default_rng(self.random_state).choice(
             len(known), size=min(len(known), self.n_queries), replace=False

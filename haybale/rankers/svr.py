@@ -174,7 +174,8 @@ class SVR(OutOfFold, Ranker):
                 f"{self}: {units} training queries for n_bags={self.n_bags}, only {n_bags} bags are trained; add more"
             )
             warnings.warn(message, stacklevel=2)
-        self.rankers_ = [ranker.fitted(training) for ranker in (*self._evidence(), *self._sources())]
+        nested = training.for_nested()
+        self.rankers_ = [ranker.fitted(nested) for ranker in (*self._evidence(), *self._sources())]
         rows, relevant = self.learnable_rows(training), training.relevant
         if len(rows) < len(training):
             batch, relevant = batch.take(rows), [relevant[row] for row in rows]
@@ -185,6 +186,7 @@ class SVR(OutOfFold, Ranker):
             return
         index, vectors = self._index(batch.engine), batch.vectors
         columns: dict[str, Any] = {"exclude": batch.own, "query_ids": batch.ids, "groups": batch.groups}
+        columns["out_of_bag"] = training.out_of_fold
         evidence, sources = self._hits(batch, out_of_fold=True)
         candidates = pool(*(hits.top(self.n_train) for hits in sources), index=index)
         n_bags, n_rows = settings["n_bags"], int((candidates.passages >= 0).sum())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Hashable
+from copy import copy
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -34,7 +35,17 @@ class Training:
     def __init__(self, batch: QueryBatch, relevant: list[list[str]]) -> None:
         self.batch = batch
         self.relevant = relevant
+        self.out_of_fold = False  # whether rankings out of fold of these queries will be needed
         self._fitted: dict[Any, Any] = {}
+
+    def for_nested(self) -> Training:
+        """Return the same, with the same cache, for rankers nested in one that learns from their rankings out of fold.
+
+        A ranker that cannot give such rankings then says so before it is trained.
+        """
+        same = copy(self)
+        same.out_of_fold = True
+        return same
 
     def __len__(self) -> int:
         return len(self.batch)

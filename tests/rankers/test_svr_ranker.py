@@ -15,6 +15,7 @@ from support.topics import EVIDENCE, SVR
 from haybale import Engine
 from haybale.collections import Collection, CollectionBuilder
 from haybale.ensemble import pair_features
+from haybale.errors import InputError
 from haybale.rankers import BM25, KNN, QueryBatch, Ranker, parse
 from haybale.rankers import SVR as SVRRanker
 from haybale.rankers import svr as module
@@ -157,3 +158,26 @@ def test_documents_without_a_passage_are_no_candidates() -> None:
     ranker = parse("svr(n_bags=3,overlap=0.0,n_jobs=1)").fit(Engine(builder.build()))
     assert "empty" not in ranker.rank("dev").flat()[2].to_pylist()
     assert "empty" in dict(ranker.rankers_[-1].rank("dev")["dev0"])  # similar queries find it
+
+
+def test_bags_that_all_have_a_query_are_refused_before_training(
+    topics: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A ranker that learns from other rankers needs their rankings out of fold."""
+    engine, paper = Engine(topics, encoder="lsa(n_components=12)"), "svr-paper(n_bags=4,n_jobs=1)"
+    alone = parse(paper).fit(engine)  # it ranks other queries
+    assert len(alone.rank("dev")) > 0
+    with pytest.raises(InputError, match="are in every bag"):
+        alone.out_of_fold("train")
+
+    def solve_bags(*_: Any, **__: Any) -> None:
+        raise AssertionError("the bags were trained")
+
+    monkeypatch.setattr("haybale.ensemble.svr_ensemble.solve_bags", solve_bags)
+    for learner in (
+        f"learned(bm25,{paper})",
+        f"svr(evidence=[bm25,rrf(knn,{paper})])",
+        f"learned(bm25,rrf(knn,{paper}))",
+    ):
+        with pytest.raises(InputError, match="strategy='queries'"):
+            parse(learner).fit(engine)
