@@ -25,6 +25,7 @@ CORE = ("collections", "embeddings", "retrieval", "ensemble", "engine", "rankers
 MEASURES = {
     "bench_best.py": CORE,
     "bench_bm25.py": ("retrieval/bm25.py", "retrieval/inverted.py", "retrieval/postings.py", "analysis.py"),
+    "bench_filters.py": ("engine/document_filter.py", "collections/metadata.py"),
     "bench_gpu.py": ("retrieval", "ensemble", "vectors.py", "device.py"),
     "bench_graph.py": (*CORE, "context"),
     "bench_imports.py": ("__init__.py", "lazy.py", "registry.py", "cli", "engine", "rankers", "collections"),

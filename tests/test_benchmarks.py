@@ -121,6 +121,11 @@ def test_small_bm25_and_parm(ran: Any, words: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_small_filters(ran: Any) -> None:
+    pytest.importorskip("duckdb")
+    assert "| `id = 'd777'` | 1 |" in ran("bench_filters", "filters.md", "--documents", "1000", "--rounds", "2")
+
+
 def test_small_svr(ran: Any, words: Path) -> None:
     page = ran("bench_svr", "svr.md", str(words), WIDTH=6, CASES=((40, False, 20, 1, 1),), PLANTED=60, CURVES=40)
     assert re.search(r"\| sklearn \(1 rounds\) .*e-0\d \|", page)

@@ -31,6 +31,7 @@ def compare(
         list[str] | None, option("NAME=FOLDER adds a ranker that haybale train wrote to FOLDER. Repeatable.", RANKING)
     ] = None,
     baseline: Annotated[str, option("The ranker that the others are tested against. Default: bm25.", RANKING)] = "bm25",
+    where: options.Where = None,
     set_values: options.SetValues = None,
     split: options.Split = None,
     layout: options.Layout = None,
@@ -81,7 +82,9 @@ def compare(
             whole = engine.collection
             ranked = whole.queries.take(whole.split(split or "dev").queries)
             check_trec([*ranked.ids.to_pylist(), *whole.doc_ids.to_pylist()])
-        outcome = haybale.compare(engine, named | ready, baseline=baseline, report=report, **given(split=split))
+        outcome = haybale.compare(
+            engine, named | ready, baseline=baseline, where=where, report=report, **given(split=split)
+        )
     seconds = before.seconds | outcome.seconds
     outcome = replace(outcome, seconds=seconds, source=source_of(collection), layout=layout)
     if out is not None:  # written before the table is printed, because printing may fail

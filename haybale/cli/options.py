@@ -92,6 +92,12 @@ Store = Annotated[
     option("Use the vectors, pieces and encoder of a store that haybale embed wrote. Default: none.", VECTORS),
 ]
 
+Where = Annotated[
+    str | None,
+    option(
+        'Rank only documents with this SQL condition on their metadata, such as "year >= 2015". Default: all.', RANKING
+    ),
+]
 SetValues = Annotated[
     list[str] | None,
     option("NAME=VALUE sets a parameter of all rankers, bm25-doc.NAME=VALUE of one. Repeatable.", RANKING, "--set"),

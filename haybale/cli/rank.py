@@ -53,6 +53,7 @@ def rank(
     within: Annotated[
         Path | None, option("Search only the documents whose ids are the lines of this file. Default: all.", RANKING)
     ] = None,
+    where: options.Where = None,
     paragraphs: Annotated[
         str | None,
         option(
@@ -92,6 +93,8 @@ def rank(
     collection = opened.whole
     asked = queries_from(opened.collection, queries_argument(queries), paragraphs)
     limits = None if within is None else [line.strip() for _, line in read_lines(within)]
+    if where is not None:
+        opened.documents_where(where)  # raises for a wrong condition
     if out is not None and out.name.endswith(_TREC):
         check_trec([*asked.ids.to_pylist(), *(opened.collection.doc_ids.to_pylist() if limits is None else limits)])
     chosen = untrained or haybale.load(str(model), opened)
@@ -107,7 +110,7 @@ def rank(
         note(f"{share:.0%} of the queries are expected to have unseen relevant documents; the ranker is now {chosen}")
     runs: list[Run] = []
     reasons: dict[tuple[str, str], Explanation] = {}
-    for batch in chosen.batches(asked, within=limits):
+    for batch in chosen.batches(asked, within=limits, where=where):
         run = chosen.run(batch, k or WRITTEN)
         runs.append(run)
         for row, query_id in enumerate(batch.ids):

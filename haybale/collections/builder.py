@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import warnings
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,7 @@ from haybale.collections.collection import (
     strings_of,
 )
 from haybale.collections.ids import Ints, Strings, check_characters
+from haybale.collections.metadata import metadata_table, plain_value
 from haybale.errors import FileFormatError, InputError, told_apart
 from haybale.parameters import check_parameters, one_of
 
@@ -88,6 +89,7 @@ class CollectionBuilder:
         self._documents: dict[str, int] = {}
         self._doc_ids: list[str] = []
         self._titles: list[str] = []
+        self._metadata: dict[int, dict[str, Any]] = {}
         self._passage_counts = array("q")  # passages of each document so far
         self._explicit_ids: dict[str, int] = {}  # explicit passage ids, with their numbers
         self._passage_ids, self._texts = StringColumn(), StringColumn()
@@ -102,8 +104,20 @@ class CollectionBuilder:
         self._split_queries: dict[str, dict[int, None]] = {}
         self._grades: dict[str, dict[tuple[int, int], int]] = {}
 
-    def add_document(self, doc_id: str, passages: str | Iterable[str] = (), title: str = "", at: At = None) -> int:
-        """Add a document with its passages, and return its number; a single string is one passage."""
+    def add_document(
+        self,
+        doc_id: str,
+        passages: str | Iterable[str] = (),
+        title: str = "",
+        at: At = None,
+        *,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> int:
+        """Add a document with its passages, and return its number; a single string is one passage.
+
+        Values of ``metadata`` are strings, numbers, dates, booleans or lists of strings. Each name becomes a column of
+        :attr:`Collection.metadata`; strings become numbers, dates (``2015-01-31``) or booleans if all of a column can.
+        """
         if doc_id in self._documents:
             _fail(f"duplicate document id {doc_id!r}", at)
         _check_characters(at, doc_id, title)
@@ -113,7 +127,24 @@ class CollectionBuilder:
         self._titles.append(title)
         for text in [passages] if isinstance(passages, str) else passages:
             self.add_passage(number, text, at=at)
+        if metadata:
+            self.add_metadata(number, metadata, at)
         return number
+
+    def add_metadata(self, document: int, metadata: Mapping[str, Any], at: At = None) -> None:
+        """Add metadata of a document, given by its number; other values of the same names are replaced."""
+        for name, given in metadata.items():
+            if not isinstance(name, str) or not name:
+                _fail(f"metadata of {self._doc_ids[document]!r} must have names, found {name!r}; rename it", at)
+            value = plain_value(given)
+            texts = value if isinstance(value, list) else [value]
+            _check_characters(at, name, *(text for text in texts if isinstance(text, str)))
+            self._metadata.setdefault(document, {})[name] = value
+
+    def set_title(self, document: int, title: str, at: At = None) -> None:
+        """Set the title of a document, given by its number."""
+        _check_characters(at, "", title)
+        self._titles[document] = title
 
     def document_number(self, doc_id: str) -> int | None:
         """Return the number of a document that was added before, or None."""
@@ -273,6 +304,7 @@ class CollectionBuilder:
             sections=sections,
             links=links,
             language=self.language,
+            metadata=metadata_table([self._metadata.get(number, {}) for number in range(len(self._doc_ids))]),
         )
 
     def _check_not_empty(self) -> None:

@@ -23,7 +23,7 @@ from haybale.arrow import number_array
 from haybale.collections.ids import Ints as Ints
 from haybale.collections.ids import Lookup, first_in_both
 from haybale.collections.ids import Strings as Strings
-from haybale.collections.metadata import joined_metadata
+from haybale.collections.metadata import documents_table, joined_metadata
 from haybale.errors import InputError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -239,6 +239,11 @@ class Collection:
         """Return the text of each document: its passages, joined by newlines."""
         texts, offsets = self.passages.texts.to_pylist(), self.passages.doc_offsets
         return ["\n".join(texts[start:end]) for start, end in pairwise(offsets)]
+
+    def documents_table(self) -> pa.Table:
+        """Return a table with a row for each document: ``id``, ``title``, ``passages`` (their number) and metadata."""
+        n_passages = number_array(np.diff(self.passages.doc_offsets))
+        return documents_table(self.doc_ids, self.doc_titles, n_passages, self.metadata)
 
     def qrels_frame(self, split: str) -> pd.DataFrame:
         """Return the judgements of a split as a frame with the columns ``query_id``, ``doc_id`` and ``relevance``."""

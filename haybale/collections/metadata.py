@@ -6,11 +6,14 @@ CSV file become numbers, dates or booleans if all values of the column can be re
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, datetime
+from itertools import count, islice
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 _INTEGER = re.compile(r"[+-]?(0|[1-9]\d{0,17})")
@@ -31,6 +34,30 @@ def metadata_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table | None:
     if not names:
         return None
     return pa.table({name: _column([row.get(name) for row in rows]) for name in names})
+
+
+def documents_table(
+    ids: pa.ChunkedArray, titles: pa.ChunkedArray, n_passages: pa.Array, metadata: pa.Table | None
+) -> pa.Table:
+    """Return a table of documents: ``id``, ``title``, ``passages`` (their number), and the columns of the metadata.
+
+    Names are unique without regard to case, as in SQL: a column of the metadata whose name is taken gets a number.
+    """
+    columns = {"id": ids, "title": titles, "passages": n_passages}
+    for name, column in () if metadata is None else zip(metadata.column_names, metadata.columns, strict=True):
+        columns[unique_name(name, columns)] = column
+    return pa.table(columns)
+
+
+def unique_name(name: str, taken: Iterable[str]) -> str:
+    """Return a name that no other equals without regard to case.
+
+    >>> unique_name("Title", ["id", "title"])
+    'Title_2'
+    """
+    known = {other.lower() for other in taken}
+    candidates = (f"{name}_{number}" for number in count(2))
+    return next(each for each in (name, *islice(candidates, len(known) + 1)) if each.lower() not in known)
 
 
 def joined_metadata(one: pa.Table | None, n_one: int, two: pa.Table | None, n_two: int) -> pa.Table | None:
@@ -70,21 +97,39 @@ def _cast(part: pa.Table, name: str, n: int, kind: pa.DataType) -> pa.ChunkedArr
 
 def _column(values: list[Any]) -> pa.Array:
     """Return a typed column; values of several types become strings."""
-    present = [value for value in values if value is not None and value != ""]
+    values = [plain_value(value) for value in values]
+    present = [value for value in values if value is not None]
     kinds = {type(value) for value in present}
     if kinds == {str}:
         return _read_strings(values)
     if list in kinds:
         return pa.array([_strings(value) for value in values], _STRINGS)
-    if kinds <= {date, datetime}:
-        return pa.array([v.date() if isinstance(v, datetime) else v for v in values], pa.date32())
+    if kinds == {date}:
+        return pa.array(values, pa.date32())
     if kinds == {bool}:
         return pa.array(values, pa.bool_())
     if kinds == {int} and all(-(2**63) <= value < 2**63 for value in present):
         return pa.array(values, pa.int64())
-    if kinds <= {int, float}:
+    if kinds <= {int, float} and all(isinstance(value, float) or abs(value) < 2**1000 for value in present):
         return pa.array([None if v is None else float(v) for v in values], pa.float64())
-    return pa.array([None if v is None or v == "" else str(v) for v in values], pa.large_string())
+    return pa.array([None if v is None else str(v) for v in values], pa.large_string())
+
+
+def plain_value(value: Any) -> Any:
+    """Return a string, a number, a date, a boolean, a list or None; an object becomes JSON, and a time its date."""
+    if isinstance(value, np.datetime64):
+        value = value.astype("datetime64[D]")
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, Mapping):
+        return json.dumps(dict(value), ensure_ascii=False, default=str)
+    if isinstance(value, set | frozenset):
+        return sorted(map(str, value))
+    if isinstance(value, list | tuple | np.ndarray):
+        return [plain_value(each) for each in value]
+    if value == "" or value != value:  # NaN, or not a time
+        return None
+    return value.date() if isinstance(value, datetime) else value
 
 
 def _strings(value: Any) -> list[str] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from haybale.collections.builder import CollectionBuilder
 from haybale.collections.collection import Collection
@@ -14,7 +14,7 @@ from haybale.errors import InputError
 from haybale.frames import Frame
 from haybale.text_files import reading
 
-Documents: TypeAlias = "Collection | Frame | Mapping[str, str | Sequence[str]] | str | Path"
+Documents: TypeAlias = "Collection | Frame | Mapping[str, str | Sequence[str] | Mapping[str, Any]] | str | Path"
 
 
 def open_collection(name: str | Path, layout: str | None = None, *, missing_judgements: str = "refuse") -> Collection:
@@ -51,10 +51,11 @@ def read_documents(source: str | Path | Collection, layout: str | None = None, *
 def open_documents(given: Documents) -> Collection:
     """Return documents in any form as a collection.
 
-    The documents are a collection, a folder, a frame, or a mapping of ids to texts or lists of passages.
+    The documents are a collection, a folder, a frame, or a mapping of ids to texts, lists of passages, or mappings with
+    ``text``, optionally ``title``, and metadata.
 
-    >>> open_documents({"a": "Dogs bark.", "b": ["Taxes are due.", "In May."]})
-    Collection 'documents': 2 documents, 3 passages, 0 queries ()
+    >>> open_documents({"a": "Dogs bark.", "b": ["Taxes are due.", "In May."], "c": {"text": "Cats.", "year": 2015}})
+    Collection 'documents': 3 documents, 4 passages, 0 queries ()
     """
     from haybale.collections.readers.frames import documents_from_frame
 
@@ -65,11 +66,16 @@ def open_documents(given: Documents) -> Collection:
     if not isinstance(given, Mapping):
         return documents_from_frame(given)
     builder = CollectionBuilder("documents")
-    for doc_id, text in zip(distinct_ids(given, "document ids"), given.values(), strict=True):
+    for doc_id, document in zip(distinct_ids(given, "document ids"), given.values(), strict=True):
+        fields: dict[str, Any] = dict(document) if isinstance(document, Mapping) else {"text": document}
+        text, title = fields.pop("text", None), fields.pop("title", "")
         passages = list(text) if isinstance(text, Sequence) and not isinstance(text, str) else [text]
-        if not all(isinstance(passage, str) for passage in passages):
-            raise InputError(f"document {doc_id!r}: expected a text or a list of passages, found {text!r:.80}")
-        builder.add_document(doc_id, passages)
+        if not all(isinstance(passage, str) for passage in (*passages, title)):
+            raise InputError(
+                f"document {doc_id!r}: expected a text, a list of passages, or these as 'text' beside metadata, found "
+                f"{document!r:.80}"
+            )
+        builder.add_document(doc_id, passages, title, metadata=fields)
     return builder.build()
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from haybale.analysis import Analyzer, Tokenize, as_analyzer
@@ -409,8 +410,8 @@ class Engine:
         ----------
         documents : Collection, frame, mapping, str or Path
             A collection, whose queries are ignored; a frame with the columns ``doc_id``, ``text`` and optionally
-            ``passage_id``, with one row for each passage; a mapping of ids to a text or a list of passages; or the
-            folder of a collection.
+            ``passage_id``, ``title`` and metadata, with one row for each passage; a mapping of ids to a text, a list of
+            passages, or a mapping with ``text``, ``title`` and metadata; or the folder of a collection.
 
         Raises
         ------
@@ -556,7 +557,18 @@ class Engine:
         except OSError:
             return False
 
-    def within(self, documents: Sequence[str] | NDArray[np.bool_]) -> Engine:
+    def documents_table(self) -> pa.Table:
+        """Return a table with a row for each document: ``id``, ``title``, ``passages`` (their number) and metadata."""
+        return self.whole.documents_table()
+
+    def documents_where(self, where: str) -> Ints:
+        """Return the numbers (n,), ascending, of the documents that fulfil an SQL condition on :meth:`documents_table`.
+
+        :class:`~haybale.engine.document_filter.DocumentFilter` describes conditions; errors name the columns.
+        """
+        return self._documents.filter.numbers(where)
+
+    def within(self, documents: Sequence[str] | NDArray[np.bool_] | None = None, *, where: str | None = None) -> Engine:
         """Return a view of the engine, in which rankers find only some of the documents that it has now.
 
         Term weights and vectors stay those of all documents, so BM25 and nearest neighbours give each document the
@@ -567,21 +579,13 @@ class Engine:
         Parameters
         ----------
         documents : sequence of str, or (n_documents,) bool
-            Ids, or a mask, of documents of :attr:`collection`. InputError is raised if none of them has a passage.
+            Ids, or a mask, of documents of :attr:`collection`. Default: all. InputError is raised if none of them has a
+            passage.
+        where : str, optional
+            Only those of the documents that fulfil this condition, as in :meth:`documents_where`.
         """
-        given, parent = np.asarray(documents), self._documents
-        collection = parent.collection
-        if given.dtype == bool:
-            n = collection.n_documents
-            if given.shape != (n,):
-                raise InputError(f"a mask must have one entry per document, {n}, found shape {given.shape}")
-            numbers = np.flatnonzero(given)
-        else:
-            numbers = np.unique(collection.document_numbers(documents))
-        if not np.diff(collection.passages.doc_offsets)[numbers].any():
-            n = len(numbers)
-            raise InputError(f"none of the {n} chosen documents has a passage to search within; choose at least one")
-        return self._fixed(View(parent, numbers))
+        parent = self._documents
+        return self._fixed(View(parent, parent.chosen(documents, where)))
 
     def numbers_within(self, documents: Ints) -> Ints:
         """Convert document numbers of the engine, (n,), to those of this view; -1 for documents that it lacks."""

@@ -5,15 +5,17 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial, reduce
+from functools import cached_property, partial, reduce
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from haybale.arrow import text_array
 from haybale.collections import Collection
 from haybale.collections.collection import Ints, Strings
 from haybale.collections.ids import latest_with_id, places_of
+from haybale.engine.document_filter import DocumentFilter
 from haybale.engine.segment import Segment, documents_with_passages, index_documents
 from haybale.errors import InputError
 from haybale.retrieval import PassageIndex
@@ -66,6 +68,28 @@ class Documents(ABC):
                 if name not in made:
                     made[name] = make()
         return made[name]
+
+    @cached_property
+    def filter(self) -> DocumentFilter:
+        """Finds documents by their metadata."""
+        return DocumentFilter(self.whole.documents_table())
+
+    def chosen(self, documents: Sequence[str] | NDArray[np.bool_] | None, where: str | None) -> Ints:
+        """Return the ascending numbers (n,) of documents given by ids or a mask, of those that fulfil a condition."""
+        n = self.collection.n_documents
+        given = np.asarray(np.ones(n, dtype=bool) if documents is None else documents)
+        if documents is None or given.dtype == bool:
+            if given.shape != (n,):
+                raise InputError(f"a mask must have one entry per document, {n}, found shape {given.shape}")
+            numbers = np.flatnonzero(given)
+        else:
+            numbers = np.unique(self.collection.document_numbers(documents))
+        if where is not None:
+            numbers = np.intersect1d(numbers, self.filter.numbers(where), assume_unique=True)
+        if not np.diff(self.collection.passages.doc_offsets)[numbers].any():
+            found = f"{len(numbers)} chosen documents" + ("" if where is None else f" where {where!r}")
+            raise InputError(f"none of the {found} has a passage to search within; choose at least one")
+        return numbers
 
     @property
     def made(self) -> set[str]:

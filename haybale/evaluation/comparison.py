@@ -22,7 +22,7 @@ from haybale.evaluation.measures import MEASURES, evaluate, parse_measures
 from haybale.evaluation.significance import Results, results
 from haybale.evaluation.table import markdown
 from haybale.folders import whole_folder, write_json
-from haybale.parameters import SEQUENCE, Constraints, check_parameters
+from haybale.parameters import SEQUENCE, TEXT_OR_NONE, Constraints, check_parameters
 from haybale.rankers import BM25, KNN, PARM, SVR, Learned, QueryBatch, Ranker, Training, from_spec, parse_all
 from haybale.rankers.ranker import warn_of_empty
 from haybale.retrieval import Run
@@ -96,6 +96,7 @@ _RANGES: dict[str, Constraints] = {
     "split": [str],
     "train": [str],
     "baseline": [str, Ranker],
+    "where": TEXT_OR_NONE,
     "report": [callable, None],
 }
 
@@ -108,6 +109,7 @@ def compare(
     train: str = "train",
     baseline: Ranker | str = "bm25",
     measures: Sequence[str] = MEASURES,
+    where: str | None = None,
     report: Callable[[str, float], None] | None = None,
 ) -> Outcome:
     """Rank the queries of a split with several rankers, and compare each ranker with a baseline.
@@ -130,6 +132,9 @@ def compare(
         The baseline, which is ranked even if ``rankers`` lack it.
     measures : sequence of str
         Names of measures as for :func:`~haybale.evaluate`.
+    where : str, optional
+        Rank only documents that fulfil this SQL condition on their metadata, as in :meth:`Ranker.rank`, and evaluate on
+        the judgements of these. Rankers learn from all judgements of ``train``.
     report : callable, optional
         Called with ``(stage, seconds)`` at the end of each stage.
 
@@ -152,10 +157,11 @@ def compare(
         engine = engine if isinstance(engine, Engine) else Engine(engine)
         _check_training(engine, named, split, train)
         training = Training.of(engine, train) if train in engine.collection.splits else Training.of(engine)
-        collection = training.batch.engine.collection  # of the snapshot that all rankers are fitted and ranked on
-        part, qrels = collection.split(split), collection.qrels_frame(split)
+        snapshot = training.batch.engine  # all rankers are fitted and ranked on it
+        ranked = snapshot if where is None else snapshot.within(where=where)
+        collection, qrels = snapshot.collection, ranked.collection.qrels_frame(split)
         evaluate(Run.joined([]), qrels, measures)  # raises for unusable judgements before any work
-        batch = QueryBatch(training.batch.engine, collection.queries.take(part.queries))
+        batch = QueryBatch(ranked, ranked.collection.queries.take(collection.split(split).queries))
         fitted = {
             name: ranker if _is_fitted_on(ranker, engine) else ranker.fitted(training) for name, ranker in named.items()
         }
@@ -166,7 +172,8 @@ def compare(
             table = results({name: evaluate(run, qrels, measures) for name, run in runs.items()}, first)
     facts: dict[str, Any] = {"vectors": list(engine.passages.vectors.shape)} if "passages" in engine.made else {}
     facts |= {name: ranker.fit_report_ for name, ranker in _all_of(fitted).items() if ranker.fit_report_}
-    return Outcome(collection, split, fitted, runs, table, stages.seconds, facts, engine.settings)
+    settings = engine.settings if where is None else engine.settings | {"where": where}
+    return Outcome(collection, split, fitted, runs, table, stages.seconds, facts, settings)
 
 
 def _named(rankers: Rankers) -> dict[str, Ranker]:

@@ -245,7 +245,12 @@ class Ranker(ABC):
         return training.cached_fit(copy.key(), lambda: copy.fit_on(training))
 
     def rank(
-        self, queries: QueriesLike, *, depth: int = DEPTH, within: Sequence[str] | NDArray[np.bool_] | None = None
+        self,
+        queries: QueriesLike,
+        *,
+        depth: int = DEPTH,
+        within: Sequence[str] | NDArray[np.bool_] | None = None,
+        where: str | None = None,
     ) -> Run:
         """Return the best documents of each query.
 
@@ -262,23 +267,31 @@ class Ranker(ABC):
             Largest number of documents for each query.
         within : sequence of str or (n_documents,) bool, optional
             Rank only these documents, given by id or as a mask.
+        where : str, optional
+            Rank only documents that fulfil this SQL condition on their metadata, such as ``"year >= 2015 and court =
+            'BGH'"``; see :class:`~haybale.engine.document_filter.DocumentFilter`.
 
         Raises
         ------
         InputError
-            For an empty text, a repeated query id or an unknown document.
+            For an empty text, a repeated query id, an unknown document or a wrong condition, and if no document is
+            left to rank.
         NotFittedError
             If the ranker has not been fitted.
         """
         self.check_fitted()
         check_parameters("rank", {"depth": depth}, {"depth": COUNT})
-        parts = [self.run(part, depth) for part in self.batches(queries, within=within)]
+        parts = [self.run(part, depth) for part in self.batches(queries, within=within, where=where)]
         run = parts[0] if len(parts) == 1 else Run.joined(parts)
         warn_of_empty(run, str(self))
         return run
 
     def batches(
-        self, queries: QueriesLike, *, within: Sequence[str] | NDArray[np.bool_] | None = None
+        self,
+        queries: QueriesLike,
+        *,
+        within: Sequence[str] | NDArray[np.bool_] | None = None,
+        where: str | None = None,
     ) -> Iterator[QueryBatch]:
         """Yield the queries of :meth:`rank` in batches of a few thousand, for :meth:`run` and :meth:`explained`.
 
@@ -287,8 +300,8 @@ class Ranker(ABC):
         self.check_fitted()
         engine = self.engine_.snapshot()
         parsed = queries_from(engine.collection, queries)
-        if within is not None:
-            engine = engine.within(within)
+        if within is not None or where is not None:
+            engine = engine.within(within, where=where)
             parsed = replace(parsed, own=engine.numbers_within(parsed.own))
         starts = range(0, len(parsed), _BLOCK)
         return (QueryBatch(engine, parsed.take(np.arange(at, min(at + _BLOCK, len(parsed))))) for at in starts)
@@ -324,15 +337,24 @@ class Ranker(ABC):
         engine = self.engine_.snapshot()
         return self.run_out_of_fold(QueryBatch(engine, queries_from(engine.collection, queries), "train"), depth)
 
-    def explain(self, query: QueriesLike, doc_id: str) -> Explanation:
-        """Explain a document's score for one query, down to the passages and judged queries that nested rankers use."""
-        self.check_fitted()
-        engine = self.engine_.snapshot()
-        queries = queries_from(engine.collection, query)
-        if len(queries) != 1:
-            raise InputError(f"explain needs one query, found {len(queries)}")
-        document = int(engine.collection.document_numbers([str(doc_id)])[0])
-        return self.explained(QueryBatch(engine, queries), document)
+    def explain(
+        self,
+        query: QueriesLike,
+        doc_id: str,
+        *,
+        within: Sequence[str] | NDArray[np.bool_] | None = None,
+        where: str | None = None,
+    ) -> Explanation:
+        """Explain a document's score for one query, down to the passages and judged queries that nested rankers use.
+
+        ``within`` and ``where`` are those of :meth:`rank`, because scores by ranks depend on them.
+        """
+        batches = list(self.batches(query, within=within, where=where))
+        n_queries = sum(map(len, batches))
+        if n_queries != 1:
+            raise InputError(f"explain needs one query, found {n_queries}")
+        document = int(batches[0].engine.collection.document_numbers([str(doc_id)])[0])
+        return self.explained(batches[0], document)
 
     def explained(self, batch: QueryBatch, document: int) -> Explanation:
         """Explain the score of a document, given by its number, for the only query of a batch."""

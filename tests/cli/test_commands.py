@@ -21,6 +21,7 @@ from haybale.cli.application import COMMANDS, app
 from haybale.cli.doctor import CHECKS, Check, examine
 from haybale.collections import Collection
 from haybale.errors import InputError
+from haybale.retrieval import Run
 from haybale.retrieval.backends import auto
 
 ROOT = Path(__file__).parents[2]
@@ -106,6 +107,16 @@ def test_compare_prints_one_table_and_writes_everything(data: Path, tmp_path: Pa
     assert "bm25" in shown
     assert len(re.findall(r"p [=<] \d", shown)) == 2
     assert str(data) not in page.read_text()  # the page does not show folders of the machine
+
+
+def test_compare_on_the_documents_that_fulfil_a_condition(built: Path, tmp_path: Path, here: Call) -> None:
+    pytest.importorskip("duckdb")
+    how = ("--rankers", "bm25", "--where", "title <> 'Title 5'", "--out", str(tmp_path / "out"))
+    status, _, said = here("compare", str(built), *how)
+    assert status == 0, said
+    assert json.loads((tmp_path / "out" / "settings.json").read_text())["where"] == "title <> 'Title 5'"
+    run = Run.from_trec(tmp_path / "out" / "runs" / "bm25.trec")
+    assert "d05" not in {doc_id for query in run.query_ids for doc_id, _ in run[query]}
 
 
 def test_compare_an_engine_with_a_model(built: Path, data: Path, tmp_path: Path, here: Call) -> None:

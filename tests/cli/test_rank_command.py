@@ -105,6 +105,16 @@ def test_within_a_list_of_documents(built: Path, tmp_path: Path, here: Call) -> 
     assert {doc_id for doc_id, _ in Run.from_trec(tmp_path / "run.trec")["0"]} == {"d07", "d08"}
 
 
+def test_where_ranks_the_documents_that_fulfil_a_condition(built: Path, tmp_path: Path, here: Call) -> None:
+    pytest.importorskip("duckdb")
+    how = ("--where", "title in ('Title 5', 'Title 7')", "--explain", "--out", str(tmp_path / "run.trec"))
+    status, _, said = here("rank", str(built), "rare5x common1 common2", *how)
+    assert status == 0, said
+    assert {doc_id for doc_id, _ in Run.from_trec(tmp_path / "run.trec")["0"]} == {"d05", "d07"}
+    status, _, said = here("rank", str(built), "common1", "--where", "titel = 'Title 5'")
+    assert (status, "id, title, passages" in said) == (2, True)
+
+
 @pytest.mark.parametrize("ranker", ["parm-vrrf", "rrf(bm25,rrf(bm25-doc,parm-rrf))"])
 def test_heatmap_of_parm_or_of_a_parm_inside_another_ranker(
     ranker: str, built: Path, document: str, tmp_path: Path, here: Call

@@ -1,17 +1,22 @@
-"""Read a collection from three frames, or from a folder of three Parquet files: passages, queries and judgements.
+"""Read a collection from frames, or from a folder of Parquet files: passages, queries, judgements and documents.
 
     passages[.parquet]    doc_id, text, passage_id (optional)           one row per passage, in document order
+    documents[.parquet]   doc_id, title (optional)                      optional; one row per document
     queries[.parquet]     query_id, text, split and own (optional)      each line of text is a paragraph
     qrels[.parquet]       query_id, doc_id, relevance and split (optional)
 
 Ids are strings or whole numbers; whole numbers become strings. ``own`` is the document that a query was taken from. A
 judgement belongs to the ``split`` in its row, by default to the split of its query, and by default to ``test``. A query
 is in every split in which it is judged. The default ``relevance`` is 1.
+
+Further columns of documents are their metadata, and so are those of passages, if all rows of a document have the same
+value; those with different values, such as page numbers, are left out with a warning. ``title`` may stand there too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import warnings
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -20,19 +25,37 @@ import pyarrow.parquet as pq
 
 from haybale.collections.builder import CollectionBuilder
 from haybale.collections.collection import Collection
+from haybale.collections.metadata import plain_value
 from haybale.collections.reader import FolderReader
 from haybale.errors import FileFormatError, InputError
-from haybale.frames import Frame, column_names, to_arrow
+from haybale.frames import Frame, column_names, to_arrow, to_pandas
 
-_NEEDED = {"passages": ("doc_id", "text"), "queries": ("query_id", "text"), "qrels": ("query_id", "doc_id")}
-_OPTIONAL = {"passages": ("passage_id",), "queries": ("split", "own"), "qrels": ("relevance", "split")}
+_NEEDED = {
+    "passages": ("doc_id", "text"),
+    "documents": ("doc_id",),
+    "queries": ("query_id", "text"),
+    "qrels": ("query_id", "doc_id"),
+}
+_OPTIONAL = {
+    "passages": ("passage_id",),
+    "documents": (),
+    "queries": ("split", "own"),
+    "qrels": ("relevance", "split"),
+}
 _DEFAULTS = {"passage_id": None, "own": None, "relevance": 1}  # values of optional columns that are absent
 Columns = dict[str, list[Any]]
+Further = dict[str, pa.ChunkedArray]  # columns that may be metadata
 Source = Path | str  # a file, or the name of a frame
 
 
 def collection_from_frames(
-    name: str, passages: Frame, queries: Frame, qrels: Frame, *, language: str | None = None
+    name: str,
+    passages: Frame,
+    queries: Frame,
+    qrels: Frame,
+    *,
+    documents: Frame | None = None,
+    language: str | None = None,
 ) -> Collection:
     """Create a collection from frames of pandas, cuDF, polars or pyarrow.
 
@@ -42,6 +65,9 @@ def collection_from_frames(
     passages, queries, qrels : frame
         Their columns are, in this order: ``doc_id``, ``text`` and optionally ``passage_id``; ``query_id``, ``text`` and
         optionally ``split`` and ``own``; ``query_id``, ``doc_id`` and optionally ``relevance`` and ``split``.
+    documents : frame, optional
+        Titles and metadata: ``doc_id``, optionally ``title``, and further columns of strings, numbers, dates, booleans
+        or lists of strings. ``passages`` may have such columns too; each must have one value for a document.
     language : str, optional
         Language of the texts, for BM25 and TF-IDF; by default it is detected.
 
@@ -59,16 +85,19 @@ def collection_from_frames(
     Collection 'laws': 2 documents, 3 passages, 1 query (test 1)
     """
     builder = CollectionBuilder(name, language)
-    _add_passages(builder, _read_frame(passages, "passages", "passages"), "passages")
+    _add_documents(builder, _read_frame(passages, "passages", "passages"), _further_of(passages), "passages")
+    if documents is not None:
+        ids = _read_frame(documents, "documents", "documents")["doc_id"]
+        _add_metadata(builder, ids, _further_of(documents), "documents")
     query_columns, qrels_columns = _read_frame(queries, "queries", "queries"), _read_frame(qrels, "qrels", "qrels")
     _add_queries(builder, query_columns, qrels_columns, "queries", "qrels")
     return builder.build()
 
 
 def documents_from_frame(frame: Frame) -> Collection:
-    """Create a collection without queries from a frame of passages."""
+    """Create a collection without queries from a frame of passages, whose further columns are metadata."""
     builder = CollectionBuilder("documents")
-    _add_passages(builder, _read_frame(frame, "passages", "documents"), "documents")
+    _add_documents(builder, _read_frame(frame, "passages", "documents"), _further_of(frame), "documents")
     return builder.build()
 
 
@@ -80,15 +109,48 @@ class Parquet(FolderReader):
     query_files = ("queries.parquet", "qrels.parquet")
 
     def add_documents(self, builder: CollectionBuilder, folder: Path) -> None:
-        _add_passages(builder, *_read_file(folder, "passages"))
+        columns, path = _read_file(folder, "passages")
+        _add_documents(builder, columns, _further_in(path), path)
+        if (folder / "documents.parquet").is_file():
+            columns, path = _read_file(folder, "documents")
+            _add_metadata(builder, columns["doc_id"], _further_in(path), path)
 
     def add_queries(self, builder: CollectionBuilder, folder: Path) -> None:
         (queries, queries_path), (qrels, qrels_path) = _read_file(folder, "queries"), _read_file(folder, "qrels")
         _add_queries(builder, queries, qrels, queries_path, qrels_path)
 
 
-def _add_passages(builder: CollectionBuilder, columns: Columns, source: Source) -> None:
+def _add_documents(builder: CollectionBuilder, columns: Columns, further: Further, source: Source) -> None:
     _add_rows(source, zip(columns["doc_id"], columns["text"], columns["passage_id"], strict=True), builder.add_to)
+    _add_metadata(builder, columns["doc_id"], further, source)
+
+
+def _add_metadata(builder: CollectionBuilder, ids: Sequence[str], further: Further, source: Source) -> None:
+    """Add the columns that have one value for each document; a warning names the others."""
+    numbers = []
+    for row, doc_id in enumerate(ids):
+        if (number := builder.document_number(doc_id)) is None:
+            _fail(source, f"row {row}: document {doc_id!r} has no passage in the collection; add one or remove the row")
+        numbers.append(number)
+    left_out = []
+    for name, column in further.items():
+        found: dict[int, Any] = {}
+        values = map(plain_value, column.to_pylist() if _is_metadata(column) else [])
+        given = ((number, value) for number, value in zip(numbers, values, strict=False) if value is not None)
+        if not _is_metadata(column) or any(found.setdefault(number, value) != value for number, value in given):
+            left_out.append(name)
+            continue
+        for number, value in found.items():
+            if name == "title":
+                builder.set_title(number, str(value))
+            else:
+                builder.add_metadata(number, {name: value})
+    if left_out:
+        warnings.warn(
+            f"{source}: left out columns {', '.join(left_out)}: metadata must have one string, number, date, boolean "
+            "or list of strings for each document; give a frame without them",
+            stacklevel=4,
+        )
 
 
 def _add_queries(
@@ -117,6 +179,45 @@ def _add_rows(source: Source, rows: Iterable[tuple[Any, ...]], add: Callable[...
             add(*values)
         except InputError as error:
             _fail(source, f"row {row}: {error}")
+
+
+def _further_of(frame: Frame) -> Further:
+    """Return the columns of a frame that are not read otherwise; values of several types become strings."""
+    return {name: _arrow_column(frame, name) for name in _further_names(column_names(frame))}
+
+
+def _arrow_column(frame: Frame, name: str) -> pa.ChunkedArray:
+    try:
+        return to_arrow(frame, [name])[name]
+    except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeEncodeError, OverflowError):  # a column of mixed types
+        values = map(plain_value, to_pandas(frame, [name])[name])
+        return pa.chunked_array([[None if value is None else str(value) for value in values]])
+
+
+def _further_in(path: Path) -> Further:
+    table = pq.read_table(path, columns=_further_names(pq.read_schema(path).names))
+    return dict(zip(table.column_names, table.columns, strict=True))
+
+
+def _further_names(names: list[str]) -> list[str]:
+    """Return the names of possible metadata; a name that occurs twice, or is no string, is left out."""
+    known = {"doc_id", "text", "passage_id"}
+    return [
+        name
+        for name in names
+        if names.count(name) == 1
+        and isinstance(name, str)
+        and name not in known
+        and not name.startswith("__index_level_")
+    ]
+
+
+def _is_metadata(column: pa.ChunkedArray) -> bool:
+    """Return whether the type of a column is one of metadata; vectors and objects are not."""
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return kind.value_type in (pa.string(), pa.large_string())
+    return not (pa.types.is_nested(kind) or kind in (pa.binary(), pa.large_binary()))
 
 
 def _read_frame(frame: Frame, part: str, source: str) -> Columns:
