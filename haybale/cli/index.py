@@ -44,10 +44,12 @@ def index(
 
     The collection may be any folder of files: texts, Markdown, PDF, Word, OpenDocument, RTF, HTML, mail, CSV, Excel,
     JSON Lines, Parquet, RIS and zip files. Files that cannot be read are listed, also in skipped.csv in the engine's
-    folder. After an interruption, the same command continues the work.
+    folder. After an interruption, the same command continues the work. If files were added, changed or deleted, the
+    same command updates the engine: only these files are read.
     """
     from haybale.collections.open import find_reader
     from haybale.collections.readers.files import Files, Skipped, read_files
+    from haybale.engine.update import FILES, record_files, update
     from haybale.errors import InputError
     from haybale.folders import check_file, whole_file
     from haybale.timing import record_timings, timed
@@ -60,14 +62,27 @@ def index(
     settings |= given(chunking=chunking_of(pieces, stride))
     with resumable(), record_timings(reporter()):
         skipped: list[Skipped] = []
-        with timed("read collection"):
-            if isinstance(find_reader(collection, layout), Files):
-                read, skipped = read_files(Path(collection), given(text=text, id=id, title=title))
-                if skipped and strict:
-                    raise InputError(f"{collection}: {_summary(skipped)}; --strict needs all: correct or remove them")
-            else:
-                read = haybale.open_collection(collection, layout, **given(missing_judgements=missing_judgements))
-        engine = haybale.Engine.build(read, out, **settings).prepare()
+        of_files = isinstance(find_reader(collection, layout), Files)
+        columns, is_new = given(text=text, id=id, title=title), not (out / FILES).exists()
+        if of_files and not is_new:
+            engine = haybale.Engine.open(out, device=device)
+            _check_settings(engine, settings)
+            changes = update(engine, Path(collection), columns)
+            skipped = changes.skipped
+            say(f"{changes.n_added:,} documents added, {changes.n_replaced:,} replaced, {changes.n_removed:,} removed")
+        else:
+            with timed("read collection"):
+                if of_files:
+                    read, skipped = read_files(Path(collection), columns)
+                    if skipped and strict:
+                        problem = _summary(skipped)
+                        raise InputError(f"{collection}: {problem}; --strict needs all: correct or remove them")
+                else:
+                    read = haybale.open_collection(collection, layout, **given(missing_judgements=missing_judgements))
+            engine = haybale.Engine.build(read, out, **settings)
+            if of_files:
+                record_files(engine, Path(collection), skipped)
+        engine.prepare()
     if skipped:
         for each in skipped[:_SHOWN]:
             note(f"skipped {each.file}: {each.reason}")
@@ -76,6 +91,22 @@ def index(
         note(f"{_summary(skipped)}; {out / SKIPPED} lists them")
     show(f"{engine!r}; language: {engine.language}; {time.perf_counter() - start:.1f} s, {size_on_disk(out)} on disk")
     note(f"Next: haybale rank {shlex.quote(str(out))} QUERY")
+
+
+def _check_settings(engine: haybale.Engine, settings: dict[str, Any]) -> None:
+    """Refuse settings that the engine was not built with."""
+    from haybale.embeddings.encoder import encoder_text
+    from haybale.errors import InputError
+
+    known = {"language": engine.language} | {name: engine.settings[name] for name in ("encoder", "paragraphs")}
+    known["compounds"] = engine.analyzer.compounds is not None
+    known["chunking"] = None if engine.chunking is None else engine.chunking.describe()
+    for name, value in settings.items():
+        wanted = value.describe() if name == "chunking" else encoder_text(value) if name == "encoder" else value
+        if name in known and known[name] != wanted:
+            raise InputError(
+                f"{engine.folder}: expected {name} {known[name]!r} as it was built with, found {wanted!r}; give a new folder"
+            )
 
 
 def _summary(skipped: Sequence[Any]) -> str:

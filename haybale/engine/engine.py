@@ -424,7 +424,7 @@ class Engine:
         self._refuse_fixed("add()")
         self._add(documents, replace=False)
 
-    def replace(self, documents: DocumentsLike) -> int:
+    def replace(self, documents: DocumentsLike, remove: Sequence[str] = ()) -> int:
         """Add documents as :meth:`add` does, and replace those whose ids the engine has, or had before a removal.
 
         All are replaced at once: no search finds an old document beside a new one. Judgements, links and queries that
@@ -435,6 +435,8 @@ class Engine:
         ----------
         documents : Collection, frame, mapping, str or Path
             As in :meth:`add`, which raises the same errors.
+        remove : sequence of str, optional
+            Ids of documents to remove in the same step.
 
         Returns
         -------
@@ -450,9 +452,9 @@ class Engine:
         Engine 'documents': 3 documents, 3 passages, in memory
         """
         self._refuse_fixed("replace()")
-        return self._add(documents, replace=True)
+        return self._add(documents, replace=True, remove=as_ids(remove, "document ids"))
 
-    def _add(self, documents: DocumentsLike, *, replace: bool) -> int:
+    def _add(self, documents: DocumentsLike, *, replace: bool, remove: Sequence[str] = ()) -> int:
         added = open_documents(documents)
         if self.settings["paragraphs"] is not None:
             added = with_paragraphs(added, self.settings["paragraphs"])
@@ -460,13 +462,14 @@ class Engine:
 
         def grown() -> Snapshot:
             snapshot = self._snapshot
+            snapshot.whole.document_numbers(remove)  # raises for unknown ids
             replaced.append(len(snapshot.check_new(added, replace=replace)))
             texts = self._texts(added, len(snapshot.segments))
             if (folder := texts.folder("collection")) is not None:
                 shutil.rmtree(folder.parent, ignore_errors=True)  # left behind by an addition that was killed
                 save_collection(added, folder)
                 texts.mark = self._storage.mark(texts.number)
-            removed = set(snapshot.removed).difference(added.doc_ids.to_pylist())
+            removed = {*snapshot.removed, *remove}.difference(added.doc_ids.to_pylist())
             return snapshot.changed([self._segment(texts)], removed)
 
         self._change(grown)

@@ -6,7 +6,7 @@ import csv
 import warnings
 import zipfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path, PurePosixPath
@@ -66,6 +66,7 @@ class Files(Reader):
     def read(
         self, source: str, *, queries: bool = True, missing_judgements: str = "refuse", warn: bool = True
     ) -> Collection:
+        collection: Collection
         collection, skipped = read_files(Path(source))
         if skipped and warn:
             first, n = skipped[0], len(skipped)
@@ -77,7 +78,22 @@ class Files(Reader):
         return collection
 
 
-def read_files(source: Path, columns: Mapping[str, str] | None = None) -> tuple[Collection, list[Skipped]]:
+def paths_of(source: Path) -> dict[str, Path]:
+    """Return the files on disk, by their paths relative to the folder; zip files are not opened."""
+    if source.is_file():
+        return {"" if source.suffix.lower() == ".zip" else source.name: source}
+    paths = {path.relative_to(source).as_posix(): path for path in sorted(source.rglob("*")) if path.is_file()}
+    return {name: path for name, path in paths.items() if not any(p.startswith(".") for p in name.split("/"))}
+
+
+def read_files(
+    source: Path,
+    columns: Mapping[str, str] | None = None,
+    *,
+    only: Set[str] | None = None,
+    taken: Set[str] = frozenset(),
+    may_be_empty: bool = False,
+) -> tuple[Any, list[Skipped]]:
     """Read a folder, a zip file or a single file.
 
     Parameters
@@ -85,6 +101,12 @@ def read_files(source: Path, columns: Mapping[str, str] | None = None) -> tuple[
     source : Path
     columns : mapping, optional
         The names of the columns ``text``, ``id`` and ``title`` of tables. By default they are recognised.
+    only : set of str, optional
+        Names of files, as :func:`paths_of` has them: the others are not read.
+    taken : set of str, optional
+        Ids that records cannot have, because other documents have them.
+    may_be_empty : bool, default False
+        Whether to return None instead of a collection without documents.
 
     Returns
     -------
@@ -102,7 +124,7 @@ def read_files(source: Path, columns: Mapping[str, str] | None = None) -> tuple[
     if not source.exists():
         raise InputError(f"{source}: no such file or folder; give a folder with documents")
     skipped: list[Skipped] = []
-    items = list(_items(source, skipped))
+    items = list(_items(source, skipped, only))
     known = []
     for item in items:
         reader = reader_of(item.id)
@@ -122,7 +144,7 @@ def read_files(source: Path, columns: Mapping[str, str] | None = None) -> tuple[
                 skipped.append(Skipped(file, document.problem))
                 continue
             own = document.own_id
-            doc_id = file if own is None or builder.document_number(own) is not None else own
+            doc_id = file if own is None or own in taken or builder.document_number(own) is not None else own
             if builder.document_number(doc_id) is not None:
                 skipped.append(Skipped(file, f"the id {doc_id!r} occurs twice"))
                 continue
@@ -132,23 +154,24 @@ def read_files(source: Path, columns: Mapping[str, str] | None = None) -> tuple[
                 skipped.append(Skipped(file, str(error)))
                 continue
             rows.append({"file": item.id} | document.metadata)
+    if not rows and may_be_empty:
+        return None, skipped
     if not rows:
         reasons = f"; {skipped[0].file}: {skipped[0].reason}" if skipped else ""
         raise InputError(f"{source}: found no document that can be read{reasons}; add files with text")
     if source.is_dir():
-        skipped += _add_columns(source / METADATA, rows)
+        problems = _add_columns(source / METADATA, rows)
+        skipped += problems if only is None else []  # it names the files that are not read, too
     return replace(builder.build(warn=False), metadata=metadata_table(rows)), skipped
 
 
-def _items(source: Path, skipped: list[Skipped]) -> Iterator[_Item]:
+def _items(source: Path, skipped: list[Skipped], only: Set[str] | None = None) -> Iterator[_Item]:
     """Yield the files of a folder and of the zip files in it, sorted by name; hidden files are left out."""
-    if source.is_file():
-        yield from _expanded(_Item(source, (), source.name), skipped, "" if source.suffix.lower() == ".zip" else None)
-        return
-    for path in sorted(source.rglob("*")):
-        relative = path.relative_to(source)
-        if path.is_file() and not any(part.startswith(".") for part in relative.parts) and str(relative) != METADATA:
-            yield from _expanded(_Item(path, (), relative.as_posix()), skipped)
+    for name, path in paths_of(source).items():
+        if name == METADATA or (only is not None and name not in only):
+            continue
+        whole = path == source and not name  # a zip file in place of a folder
+        yield from _expanded(_Item(path, (), name or path.name), skipped, "" if whole else None)
 
 
 def _expanded(item: _Item, skipped: list[Skipped], prefix: str | None = None) -> Iterator[_Item]:

@@ -1,0 +1,125 @@
+"""The same command again updates an engine of a folder: what changed is read, and the rest stays."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+from support.commands import haybale
+
+from haybale import BM25, Engine
+from haybale.collections.readers.files import read_files
+from haybale.engine.update import FILES, record_files, update
+
+CODE = "import sys; from haybale.cli import main; sys.argv[0] = 'haybale'; main()"
+
+
+def built(source: Path, folder: Path) -> Engine:
+    collection, skipped = read_files(source)
+    engine = Engine.build(collection, folder, language="english", encoder="tfidf(min_df=1)")
+    record_files(engine, source, skipped)
+    return engine
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    folder = tmp_path / "mine"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "dogs.txt").write_text("Dogs must be kept on a lead.")
+    (folder / "cats.txt").write_text("Cats need no lead.")
+    (folder / "sub" / "tax.csv").write_text("id,text\nr1,The dog tax is due in May.\nr2,The cat tax is due in June.\n")
+    (folder / "broken.pdf").write_text("no pdf")
+    with zipfile.ZipFile(folder / "old.zip", "w") as archive:
+        archive.writestr("horses.txt", "Horses neigh.")
+    return folder
+
+
+def test_new_changed_and_deleted_files(source: Path, tmp_path: Path) -> None:
+    pytest.importorskip("pypdf")
+    engine = built(source, tmp_path / "engine")
+    first = set(engine.collection.doc_ids.to_pylist())
+    assert first == {"dogs.txt", "cats.txt", "r1", "r2", "old.zip/horses.txt"}
+    assert update(engine, source)[:3] == (0, 0, 0)
+    (source / "cats.txt").unlink()
+    (source / "dogs.txt").write_text("Dogs may run in the park.")
+    (source / "more.csv").write_text("id,text\nr1,Another r1 about parrots.\nr9,Parrots talk.\n")
+    (source / "broken.pdf").unlink()
+    (source / "empty.txt").write_text("")
+    with zipfile.ZipFile(source / "old.zip", "w") as archive:
+        archive.writestr("ponies.txt", "Ponies are small horses.")
+    found = update(engine, source)
+    assert found[:3] == (3, 1, 2)
+    assert [each.file for each in found.skipped] == ["empty.txt"]
+    whole, _ = read_files(source)
+    texts = dict(zip(engine.collection.doc_ids.to_pylist(), engine.collection.document_texts(), strict=True))
+    assert sorted(texts.values()) == sorted(whole.document_texts())
+    assert texts["dogs.txt"] == "Dogs may run in the park."
+    assert "more.csv:1" in texts  # r1 is the id of another row
+    for each in (engine, Engine.open(tmp_path / "engine")):
+        run = BM25().fit(each).rank({"q": "parrots"})
+        assert {name for name, _ in run["q"]} == {"more.csv:1", "r9"}
+    assert update(Engine.open(tmp_path / "engine"), source)[:3] == (0, 0, 0)
+
+
+def test_metadata_of_all_documents_follows_its_file(source: Path, tmp_path: Path) -> None:
+    pytest.importorskip("pypdf")
+    engine = built(source, tmp_path / "engine")
+    (source / "metadata.csv").write_text("path,court\ndogs.txt,BGH\n")
+    update(engine, source)
+    metadata = dict(zip(engine.collection.doc_ids.to_pylist(), engine.collection.metadata.to_pylist(), strict=True))
+    assert metadata["dogs.txt"]["court"] == "BGH"
+    assert metadata["cats.txt"]["court"] is None
+
+
+def test_only_what_changed_is_read(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pypdf")
+    engine = built(source, tmp_path / "engine")
+    (source / "cats.txt").write_text("Cats purr.")
+    read: list[str] = []
+    module = sys.modules["haybale.collections.readers.files"]
+    whole = module.read_file
+    monkeypatch.setattr(module, "read_file", lambda item, columns: (read.append(item.id), whole(item, columns))[1])
+    assert update(engine, source)[:3] == (0, 1, 0)
+    assert read == ["cats.txt"]
+
+
+def test_the_command_updates(source: Path, tmp_path: Path) -> None:
+    pytest.importorskip("pypdf")
+    out = str(tmp_path / "engine")
+    command = ["index", str(source), "--out", out, "--language", "english"]
+    assert haybale(*command).returncode == 0
+    (source / "new.txt").write_text("Cows moo.")
+    done = haybale(*command)
+    assert (done.returncode, "1 documents added" in done.stderr) == (0, True)
+    refused = haybale(*command[:-1], "german")
+    assert (refused.returncode, "'english'" in refused.stderr) == (2, True)
+    assert "new.txt" in Engine.open(out).collection.doc_ids.to_pylist()
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.02, 0.05, 0.1])
+def test_a_killed_update_leaves_the_old_or_the_new_engine(delay: float, source: Path, tmp_path: Path) -> None:
+    pytest.importorskip("pypdf")
+    out = tmp_path / "engine"
+    engine = built(source, out)
+    old = sorted(engine.collection.document_texts())
+    (source / "cats.txt").unlink()
+    for number in range(200):
+        (source / f"{number}.txt").write_text(f"A note with number {number}.")
+    new = sorted(read_files(source)[0].document_texts())
+    before = (out / FILES).stat().st_mtime_ns
+    process = subprocess.Popen(
+        [sys.executable, "-c", CODE, "index", str(source), "--out", str(out)], stderr=subprocess.DEVNULL
+    )
+    while process.poll() is None and not (out / "1").exists() and (out / FILES).stat().st_mtime_ns == before:
+        time.sleep(0.005)
+    time.sleep(delay)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert sorted(Engine.open(out).collection.document_texts()) in (old, new)
+    update(Engine.open(out), source)
+    assert sorted(Engine.open(out).collection.document_texts()) == new
