@@ -69,7 +69,7 @@ def index(
             _check_settings(engine, settings)
             changes = update(engine, Path(collection), columns)
             skipped = changes.skipped
-            say(f"{changes.n_added:,} documents added, {changes.n_replaced:,} replaced, {changes.n_removed:,} removed")
+            note(f"{changes.n_added:,} documents added, {changes.n_replaced:,} replaced, {changes.n_removed:,} removed")
         else:
             with timed("read collection"):
                 if of_files:
@@ -105,7 +105,8 @@ def _check_settings(engine: haybale.Engine, settings: dict[str, Any]) -> None:
         wanted = value.describe() if name == "chunking" else encoder_text(value) if name == "encoder" else value
         if name in known and known[name] != wanted:
             raise InputError(
-                f"{engine.folder}: expected {name} {known[name]!r} as it was built with, found {wanted!r}; give a new folder"
+                f"{engine.folder}: expected the {name} it was built with, {known[name]!r}, found {wanted!r}; "
+                "give a new folder"
             )
 
 
