@@ -15,7 +15,8 @@ import numpy as np
 
 _UNSEEN = re.compile(
     "[\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufe00-\ufe0f\ufeff"  # and joiners
-    "\u0610-\u061a\u0640\u064b-\u065f\u0670\u06d6-\u06dc\u06df-\u06e8\u06ea-\u06ed]+"  # Arabic signs and tatweel
+    # Arabic signs and tatweel, but not madda and hamza (U+0653 to U+0655), which compose with letters
+    "\u0610-\u061a\u0640\u064b-\u0652\u0656-\u065f\u0670\u06d6-\u06dc\u06df-\u06e8\u06ea-\u06ed]+"
 )
 
 

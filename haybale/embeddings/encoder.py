@@ -12,6 +12,7 @@ An encoder text is one of
 from __future__ import annotations
 
 import inspect
+import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -163,11 +164,13 @@ def encoder_maker(text: str, **defaults: Any) -> Any:
     if not text:
         raise InputError(f"expected the name of an encoder, such as 'tfidf', found {text!r}")
     head = re.match(r"([\w-]+)(:|\(|$)", text)
-    is_call = head is not None and head[2] == "(" and not Path(text).exists()
+    is_call = head is not None and head[2] == "(" and not os.path.exists(text)
     if head is not None and (is_call or head[1] in ENCODERS):
         name, model = head[1], text[head.end() :]
         call = Call(name, (model,)) if head[2] == ":" else parse_call(text, "encoder")
         return _maker(ENCODERS[name], call, defaults)
+    if len(text) > 2048 or any(len(part.encode("utf-8", "replace")) > 255 for part in Path(text).parts):
+        raise InputError(f"expected the name of an encoder or a folder, found {len(text):,} characters: {text:.40}…")
     for _, kind in ENCODERS.items():
         if kind.recognises(Path(text)):
             return _maker(getattr(kind, "load", kind), Call(kind.name, (text,)), defaults)
