@@ -33,7 +33,7 @@ docs: $(VENV)/$(EXTRAS)
 
 # Hostile input, thousands of cases of it; the tests try some hundreds.
 hostile: $(VENV)/$(EXTRAS)
-	PYTHONPATH=tests:. $(BIN)/python -m hostile.driver --cases 7000
+	OMP_NUM_THREADS=1 PYTHONPATH=tests:. $(BIN)/python -m hostile.driver --cases 7000
 
 # The tests that look at a report in a real browser skip without one. CI, where it may, installs Debian's.
 browser:

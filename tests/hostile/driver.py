@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import os
 import random
 import tempfile
 import time
@@ -22,29 +23,43 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hostile.arrays import arrays
+from hostile.at_once import at_once
+from hostile.bombs import bombs
+
+# from hostile.bombs import bombs
+from hostile.environment import environment
 from hostile.full_disk import full_disk
+from hostile.kills import kills
+from hostile.laws import laws
 from hostile.options import options
 from hostile.parameters import parameters
 from hostile.readers import readers
 from hostile.saved import manifests, saved
+from hostile.stores import checkpoints, stores
+from hostile.streams import streams
 from hostile.strings import strings
 from hostile.target import CORRECT, REJECTED, Cases, Target
+from hostile.unicode_forms import unicode_forms
+from support.case_workers import run_cases
 
 from haybale.errors import HaybaleError
 
-KINDS: dict[str, Callable[[Target, random.Random], Cases]] = {
-    each.__name__: each for each in (options, parameters, readers, saved, manifests, strings, arrays, full_disk)
-}
+ATTACKS = (options, parameters, readers, saved, manifests, strings, arrays, full_disk, environment, streams, kills)
+ATTACKS += (at_once, unicode_forms, stores, checkpoints, bombs, laws)
+KINDS: dict[str, Callable[[Target, random.Random], Cases]] = {each.__name__: each for each in ATTACKS}
 # Share of all cases; the other kinds have a limited number of cases.
-SHARE = {"readers": 0.25, "saved": 0.2, "manifests": 0.12, "full_disk": 0.04}
+SHARE = {"readers": 0.25, "saved": 0.2, "manifests": 0.12, "full_disk": 0.04, "streams": 0.08, "kills": 0.05}
+SHARE |= {"at_once": 0.06, "unicode_forms": 0.3, "stores": 0.15, "checkpoints": 0.05, "laws": 0.25}
 FAILED = "failed"
+SECONDS = 10.0  # a case that takes longer has failed
 
 
 class Tried(NamedTuple):
-    """The number of cases by outcome, and ``(name, reason)`` of each failed case."""
+    """The number of cases by outcome, ``(name, reason)`` of each failed case, and the largest memory in MiB."""
 
     counts: Counter[str]
     failed: list[tuple[str, str]]
+    memory: float
 
 
 def outcome(run: Callable[[], str]) -> tuple[str, str]:
@@ -65,19 +80,28 @@ def outcome(run: Callable[[], str]) -> tuple[str, str]:
         return FAILED, f"{type(error).__name__}: {str(error)[:150]} ({Path(where.filename).name}:{where.lineno})"
 
 
-def attack(target: Target, kind: str, most: int, seed: int = 0) -> Tried:
+def attack(target: Target, kind: str, most: int, seed: int = 0, n_workers: int = 1, seconds: float = SECONDS) -> Tried:
     """Try up to ``most`` cases of a kind; sample a kind with a limited number of cases."""
     cases: Iterator[tuple[str, Callable[[], str]]] = iter(KINDS[kind](target, random.Random(seed)))
-    if kind not in SHARE:
-        listed = list(cases)
-        cases = iter(listed if len(listed) <= most else random.Random(seed).sample(listed, most))
-    tried = Tried(Counter(), [])
-    for name, run in itertools.islice(cases, most):
-        how, why = outcome(run)
-        tried.counts[how] += 1
-        if how == FAILED:
-            tried.failed.append((name, why))
-    return tried
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        listed = list(itertools.islice(cases, most if kind in SHARE else None))
+    if len(listed) > most:
+        listed = random.Random(seed).sample(listed, most)
+    tried, memory = Tried(Counter(), [], 0.0), 0.0
+
+    def run(number: int) -> tuple[str, str]:
+        try:
+            return outcome(listed[number][1])
+        finally:
+            target.clean()
+
+    for done in run_cases(len(listed), run, n_workers, seconds):
+        tried.counts[done.outcome] += 1
+        memory = max(memory, done.memory)
+        if done.outcome == FAILED:
+            tried.failed.append((listed[done.number][0], done.reason))
+    return tried._replace(memory=memory)
 
 
 def main() -> int:
@@ -86,20 +110,24 @@ def main() -> int:
     parser.add_argument("--cases", type=int, default=6000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kinds", nargs="*", default=list(KINDS))
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     a = parser.parse_args()
     total, failed = 0, 0
     with tempfile.TemporaryDirectory() as folder:
         target = Target(Path(folder))
-        print(f"{'kind':12} {'tried':>6} {'correct':>7} {'rejected':>8} {'failed':>6} {'seconds':>8}")
+        print(f"{'kind':12} {'tried':>6} {'correct':>7} {'rejected':>8} {'failed':>6} {'seconds':>8} {'MiB':>6}")
         for kind in a.kinds:
             start = time.perf_counter()
-            tried = attack(target, kind, int(a.cases * SHARE.get(kind, 1)), a.seed)
+            tried = attack(target, kind, int(a.cases * SHARE.get(kind, 1)), a.seed, a.workers)
             n, correct, rejected = sum(tried.counts.values()), tried.counts[CORRECT], tried.counts[REJECTED]
             seconds = time.perf_counter() - start
             total, failed = total + n, failed + len(tried.failed)
-            print(f"{kind:12} {n:6} {correct:7} {rejected:8} {len(tried.failed):6} {seconds:8.1f}")
+            print(
+                f"{kind:12} {n:6} {correct:7} {rejected:8} {len(tried.failed):6} {seconds:8.1f} {tried.memory:6.0f}",
+                flush=True,
+            )
             for name, why in tried.failed:
-                print(f"    {name}: {why}".encode("ascii", "backslashreplace").decode())
+                print(f"    {name}: {why}".encode("ascii", "backslashreplace").decode(), flush=True)
     print(f"{total} tried, {failed} failed")
     return min(1, failed)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from hostile.damage import damaged
 from hostile.target import CORRECT, Cases, Target, command, finite
+from support.damage import damaged
 from support.layouts import beir, folder_of, gerdalir, structured
 
 import haybale

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from hostile.damage import damaged
 from hostile.target import CORRECT, SAVED, Cases, Target, finite
+from support.damage import damaged
 
 from haybale.manifest import digest, with_checksum
 

@@ -63,9 +63,14 @@ class Target:
 
     def new(self) -> Path:
         """Return a path that does not exist."""
-        path = self.folder / "tried" / str(next(self._numbers))
-        path.parent.mkdir(exist_ok=True)
+        path = self.folder / "tried" / str(os.getpid()) / str(next(self._numbers))
+        path.parent.mkdir(parents=True, exist_ok=True)
         return path
+
+    def clean(self) -> None:
+        """Remove what this process made."""
+        os.chdir(self.folder)
+        shutil.rmtree(self.folder / "tried" / str(os.getpid()), ignore_errors=True)
 
     def copy(self, name: str) -> Path:
         return Path(shutil.copytree(self.folder / name, self.new()))

@@ -1,13 +1,11 @@
-"""Concurrent use of one engine or folder: threads, forks, writers, and killed processes."""
+"""Concurrent use of one engine or folder: threads, forks and writers."""
 
 from __future__ import annotations
 
 import multiprocessing
-import os
 import resource
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -60,44 +58,6 @@ def test_the_memory_of_a_thousand_searches_does_not_grow(target: Target) -> None
     before = memory()
     search(1000)
     assert memory() - before < 4e6
-
-
-JOBS: dict[str, tuple[Callable[[Target, Path], Any], Callable[[Target, Path], Any]]] = {
-    "train": (
-        lambda target, folder: haybale.parse("learned(bm25,svr(n_bags=6,n_jobs=1))").fit(target.engine).save(folder),
-        lambda target, folder: haybale.load(folder, target.engine).rank("dev", depth=5),
-    ),
-    "save": (
-        lambda target, folder: target.rankers["svr(n_bags=4)"].save(folder),
-        lambda target, folder: haybale.load(folder, target.engine).rank("dev", depth=5),
-    ),
-    "merge": (
-        lambda target, folder: [
-            haybale.embed(target.collection, target.encoder, folder, rows_per_chunk=8, shard=(i, 3)) for i in (1, 2, 3)
-        ],
-        lambda target, folder: haybale.EmbeddingStore(folder).vectors(),
-    ),
-}
-
-
-@pytest.mark.parametrize("job", JOBS)
-def test_the_output_of_a_killed_job_is_complete_absent_or_resumable(job: str, target: Target) -> None:
-    work, results = JOBS[job]
-    start = time.perf_counter()
-    complete = target.new()
-    work(target, complete)
-    seconds, expected = time.perf_counter() - start, results(target, complete)
-    for number in range(10):
-        folder = target.new()
-        child = multiprocessing.get_context("fork").Process(target=work, args=(target, folder))
-        child.start()
-        time.sleep(seconds * number / 8)
-        os.kill(child.pid or 0, signal.SIGKILL)
-        child.join()
-        if job == "merge" or not folder.exists():
-            work(target, folder)
-        found = results(target, folder)
-        assert found == expected if job != "merge" else (found == expected).all()
 
 
 WRITERS: dict[str, Callable[[Target, Path], Any]] = {

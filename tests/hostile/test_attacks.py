@@ -1,4 +1,4 @@
-"""A short form of ``make hostile``: some hundred cases of each kind."""
+"""A short form of ``make hostile``: some cases of each kind."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import pytest
 from hostile.driver import KINDS, attack
 from hostile.target import Target
 
-N_CASES = {"readers": 220, "saved": 120, "manifests": 120, "full_disk": 14, "options": 160, "parameters": 250}
+N_CASES = {"readers": 100, "saved": 60, "manifests": 60, "full_disk": 6, "options": 80, "parameters": 150, "laws": 60}
+N_CASES |= {"streams": 16, "kills": 6, "stores": 40, "checkpoints": 4, "bombs": 24, "unicode_forms": 50}
+ELSEWHERE = ("environment", "at_once")  # new processes, which take long; and the tests of the engine's snapshots
 SEEDS = {"manifests": 3}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ELSEWHERE])
 def test_no_case_fails(kind: str, target: Target) -> None:
-    tried = attack(target, kind, N_CASES.get(kind, 1000), seed=SEEDS.get(kind, 0))
-    assert sum(tried.counts.values()) >= min(N_CASES.get(kind, 100), 100) or kind == "full_disk"
+    tried = attack(target, kind, N_CASES.get(kind, 100), seed=SEEDS.get(kind, 0), seconds=60)
+    assert tried.counts or kind == "checkpoints"  # which needs torch
     assert not tried.failed
