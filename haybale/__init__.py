@@ -3,6 +3,7 @@
     engine = haybale.Engine.build("pydocs", "engine/")          # index a collection in a folder
     ranker = haybale.SVR().fit(engine)                           # train a ranker on its judged queries
     run = ranker.rank({"q1": "interpolate missing values"})
+    results = ranker.search("interpolate missing values")         # passages, with what carried the score marked
     why = ranker.explain("interpolate missing values", run["q1"][0][0])
     ranker.save("model/"); ranker = haybale.load("model/", engine)
 

@@ -84,3 +84,6 @@ from .retrieval import ShardedIndex as ShardedIndex
 from .retrieval import pool as pool
 from .retrieval import rank_documents as rank_documents
 from .retrieval import reciprocal_rank_fusion as reciprocal_rank_fusion
+from .search import SearchHit as SearchHit
+from .search import SearchResults as SearchResults
+from .search import Snippet as Snippet

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from haybale.compounds import LINKS, Compounds
 from haybale.errors import InputError, UnknownNameError
 from haybale.extras import import_optional
-from haybale.normalisation import normalise
+from haybale.normalisation import normalise, normalised_spans
 from haybale.progress import track
 
 NO_LANGUAGE = "none"  # neither stop words nor a stemmer
@@ -120,6 +120,31 @@ class Analyzer:
         terms = self([text])
         names = list(terms.vocabulary)
         return [names[i] for i in terms.ids[0]]
+
+    def term_spans(self, text: str) -> list[tuple[str, int, int]]:
+        """Return the terms of a text as :meth:`terms` does, each with its start and end in the text as given.
+
+        A ``function`` is applied to one run of characters without white space at a time. The parts of a compound stand
+        where the compound stands.
+
+        >>> Analyzer("english").term_spans("the o\\ufb03ces of Bu\\u0308rger")
+        [('offic', 4, 9), ('bürger', 13, 20)]
+        """
+        normalised, places = normalised_spans(text)
+        words: Iterable[tuple[str, int, int]] = _word_spans(normalised)
+        if self.function is not None:
+            runs = re.finditer(r"\S+", normalised)
+            words = [(word, *run.span()) for run in runs for word in self.function(run[0])]
+        numbers: dict[str, int] = {}
+        cache = _TermCache(self, numbers, grow=True)
+        parts = _PartCache(self.compounds)
+        found = [
+            (cache[part], start, end)
+            for word, start, end in words
+            for part in ((word,) if self.compounds is None else parts[word])
+        ]
+        names = list(numbers)
+        return [(names[n], int(places[start, 0]), int(places[end - 1, 1])) for n, start, end in found if n >= 0]
 
     def __call__(self, texts: Iterable[str], vocabulary: dict[str, int] | None = None) -> Terms:
         """Analyse texts; with a ``vocabulary``, terms that are not in it are dropped."""
@@ -313,6 +338,24 @@ def _words(text: str) -> list[str]:
         else:
             found.append(run)
     return found
+
+
+def _word_spans(text: str) -> Iterator[tuple[str, int, int]]:
+    """Yield the words of :func:`_words`, each with its start and end in the text.
+
+    >>> list(_word_spans("租约终止 on"))
+    [('租约', 0, 2), ('约终', 1, 3), ('终止', 2, 4), ('on', 5, 7)]
+    """
+    lower = text.lower()
+    # Some characters, such as İ, become two when they are lower-cased.
+    origin: Sequence[int] = range(len(text))
+    if len(lower) != len(text):
+        origin = [place for place, character in enumerate(text) for _ in character.lower()]
+    for run in (_RUN if _HAS_UNSPACED.search(lower) else _WORD).finditer(lower):
+        start, end = run.span()
+        pairs = _is_unspaced(run[0]) and end - start > 1
+        for first, last in pairwise(range(start, end)) if pairs else [(start, end - 1)]:
+            yield lower[first : last + 1], origin[first], origin[last] + 1
 
 
 def _is_unspaced(run: str) -> bool:

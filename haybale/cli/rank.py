@@ -103,7 +103,7 @@ def rank(
     if heatmap is not None and not any(each.name == "parm" for each in _with_nested(chosen)):
         raise InputError(f"--heatmap needs a ranker with PARM, such as parm-vrrf, found {chosen}")
     if untrained is not None:
-        chosen = _fitted(untrained, opened)
+        chosen = fitted(untrained, opened)
     if adapt and isinstance(chosen, haybale.Learned):
         chosen = chosen.adapted(asked)
         share = chosen.fit_report_["queries expected to be new"]
@@ -139,7 +139,7 @@ def _explained(ranker: Ranker, batch: QueryBatch, row: int, doc_ids: list[str]) 
     return [ranker.explained(part, number) for number in batch.engine.collection.document_numbers(doc_ids).tolist()]
 
 
-def _fitted(ranker: Ranker, engine: Engine) -> Ranker:
+def fitted(ranker: Ranker, engine: Engine) -> Ranker:
     """Fit a ranker on an engine, and print a note if that includes training."""
     from haybale.timing import record_timings
 

@@ -97,13 +97,14 @@ def node_share(engine: Engine, nodes: Ints, share: float, relation: str = "") ->
 
     ``nodes`` is one passage, one section, or all passages of a document.
     """
-    graph, collection, text = graph_of(engine).graph, engine.collection, None
+    graph, collection, text, passage_id = graph_of(engine).graph, engine.collection, None, None
     node = int(nodes[0])
     if len(nodes) > 1:
         what = f"document {collection.doc_ids[int(graph.doc_of[node])].as_py()}"
     elif node >= graph.n_passages:
         what = f"section “{graph.titles[node - graph.n_passages]}”"
     else:
-        what = f"passage {collection.passages.ids[node].as_py()}"
+        passage_id = collection.passages.ids[node].as_py()
+        what = f"passage {passage_id}"
         text = collection.passages.texts[node].as_py()
-    return Share(f"{relation}: {what}" if relation else what, share, text)
+    return Share(f"{relation}: {what}" if relation else what, share, text, passage_id=passage_id)

@@ -33,6 +33,7 @@ from haybale.engine.snapshot import Documents, Snapshot, View
 from haybale.engine.storage import Storage
 from haybale.engine.texts import Texts
 from haybale.errors import DeviceError, InputError, MissingExtraError, StoreError
+from haybale.notebook import html_table
 from haybale.parameters import BOOLEAN, TEXT_OR_NONE, Constraints, check_parameters
 from haybale.retrieval import BM25Index, PassageIndex
 from haybale.retrieval.bm25 import language_of_sample
@@ -293,6 +294,12 @@ class Engine:
     def __repr__(self) -> str:
         where, found = "in memory" if self.folder is None else f"in {self.folder}", self.collection
         return f"Engine {found.name!r}: {found.n_documents:,} documents, {found.n_passages:,} passages, {where}"
+
+    def _repr_html_(self) -> str:
+        """Return the engine for notebooks: its size, settings and indexes."""
+        settings = {name: value for name, value in self.settings.items() if value is not None}
+        indexes = {"language": self.language, "indexes opened": ", ".join(sorted(self.made)) or "none yet"}
+        return html_table(repr(self), ("setting", "value"), (settings | indexes).items())
 
     @property
     def folder(self) -> Path | None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MEASURES = ("MRR@10", "nDCG@10", "nDCG@20", "Recall@100", "Recall@1000", "MAP")
 
 
-def evaluate(run: Run, qrels: FrameT, measures: Sequence[str] = MEASURES) -> FrameT:
+def evaluate(run: Run | Frame, qrels: FrameT, measures: Sequence[str] = MEASURES) -> FrameT:
     """Compute measures for each judged query; the measure of the run is their mean.
 
     Queries with a relevant document are evaluated; a measure is 0 if the run has no document for the query. Queries
@@ -29,8 +29,8 @@ def evaluate(run: Run, qrels: FrameT, measures: Sequence[str] = MEASURES) -> Fra
 
     Parameters
     ----------
-    run : Run
-        The run to evaluate.
+    run : Run or frame
+        The run to evaluate, or a frame as :meth:`Run.from_frame` takes it.
     qrels : frame of pandas or cuDF, or table of pyarrow
         Judgements with columns ``query_id``, ``doc_id`` and ``relevance``. Grades are whole numbers; above 0 is
         relevant. If a pair is judged twice, the last grade counts.
@@ -60,6 +60,7 @@ def evaluate(run: Run, qrels: FrameT, measures: Sequence[str] = MEASURES) -> Fra
     """
     import pandas as pd
 
+    run = run if isinstance(run, Run) else Run.from_frame(run)
     kinds = parse_measures(measures)
     judged = judgements(qrels).drop_duplicates(["query_id", "doc_id"], keep="last")
     queries = judged.loc[judged["relevance"] > 0, "query_id"].unique()

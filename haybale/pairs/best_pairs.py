@@ -137,6 +137,5 @@ def paragraph_share(batch: QueryBatch, document: int, paragraph: int, passage: i
     """Return the share of a pair: a paragraph of the one query of a batch, and the n-th passage of a document."""
     passages = batch.engine.collection.passages
     number = int(passages.doc_offsets[document]) + passage
-    return Share(
-        f"paragraph {paragraph} → passage {passages.ids[number].as_py()}", share, passages.texts[number].as_py()
-    )
+    passage_id, text = passages.ids[number].as_py(), passages.texts[number].as_py()
+    return Share(f"paragraph {paragraph} → passage {passage_id}", share, text, passage_id=passage_id)

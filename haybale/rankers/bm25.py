@@ -63,6 +63,11 @@ class BM25(Ranker):
         index, text = batch.engine.bm25(self.unit, self.k1, self.b, self.k3), batch.texts[0]
         within = index.similarities([text], document)[0]
         passage = int(index.doc_offsets[document]) + int(np.argmax(within))
-        shares = [Share(f"term {term}", share) for term, share in index.term_shares(text, passage).items()]
-        notes = [] if self.unit == "document" else [passage_note(batch.engine.collection.passages, passage)]
-        return replace(base, shares=by_size(shares), notes=notes)
+        shares = [Share(f"term {term}", share, term=term) for term, share in index.term_shares(text, passage).items()]
+        if self.unit == "document":
+            return replace(base, shares=by_size(shares), matcher=index.analyzer)
+        notes, passage_id = (
+            [passage_note(batch.engine.collection.passages, passage)],
+            index.passage_ids[passage].as_py(),
+        )
+        return replace(base, shares=by_size(shares), notes=notes, passage_id=passage_id, matcher=index.analyzer)

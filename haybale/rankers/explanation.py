@@ -8,9 +8,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from haybale.collections import Passages
+from haybale.notebook import html_table
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_IN_REPR, _IN_NOTEBOOK = 3, 10  # the number of shares that are shown
 
 
 @dataclass(frozen=True)
@@ -27,15 +30,19 @@ class Share:
         The text of the passage that ``what`` names.
     of : Explanation, optional
         The explanation by the nested ranker that ``what`` names.
+    term, passage_id : str, optional
+        The term or the passage that ``what`` names. Search results find what they show by these.
     """
 
     what: str
     share: float
     text: str | None = None
     of: Explanation | None = None
+    term: str | None = None
+    passage_id: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Explanation:
     """The score of a document for a query, as a sum of shares.
 
@@ -52,6 +59,11 @@ class Explanation:
         Remarks that have no share.
     detail : object, optional
         The ranker's own explanation if it holds more: PARM's with a heatmap, the ensemble's with its bags.
+    passage_id : str, optional
+        The passage whose score the document has, if it scores by one.
+    matcher : object, optional
+        The analyzer whose terms, or the encoder whose vectors, the ranker itself matches; :meth:`Ranker.explained`
+        sets the engine's encoder if the ranker uses vectors.
     """
 
     ranker: str
@@ -62,6 +74,8 @@ class Explanation:
     shares: list[Share] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     detail: Any = None
+    passage_id: str | None = None
+    matcher: Any = field(default=None, compare=False)
 
     def _leaves(self) -> Iterator[tuple[str, float, str | None]]:
         for share in self.shares:
@@ -114,6 +128,23 @@ class Explanation:
 
     def __str__(self) -> str:
         return self.text()
+
+    def __repr__(self) -> str:
+        if self.score is None:
+            return f"Explanation of {self.doc_id!r}: {self.ranker} does not find it"
+        head = f"Explanation of {self.doc_id!r}: rank {self.rank:,}, {self.ranker} {self.score:.4f}"
+        parts = [f"{format_share(share.share)} {shortened(share.what, 40)}" for share in self.shares[:_IN_REPR]]
+        more = len(self.shares) - len(parts)
+        return " = ".join([head, ", ".join([*parts, *([f"{more:,} more"] if more > 0 else [])])] if parts else [head])
+
+    def _repr_html_(self) -> str:
+        """Return the explanation for notebooks: its innermost shares, the largest first."""
+        rows = sorted(self._leaves(), key=lambda each: -abs(each[1]))
+        cells = [(format_share(share), path, shortened(text or "")) for path, share, text in rows[:_IN_NOTEBOOK]]
+        if len(rows) > len(cells):
+            rest = math.fsum(share for _, share, _ in rows[len(cells) :])
+            cells.append((format_share(rest), f"{len(rows) - len(cells):,} more", ""))
+        return html_table(self.text(top=0).partition("\n")[0], ("share", "of", "text"), cells)
 
 
 def format_share(share: float) -> str:

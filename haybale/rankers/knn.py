@@ -69,6 +69,10 @@ class KNN(Ranker):
             terms = list(encoder.vocabulary_)
             both = batch.vectors[0].multiply(to_numpy(index.vectors[passage : passage + 1])).tocoo()
             shares = [
-                Share(f"term {terms[column]}", float(value)) for column, value in zip(both.col, both.data, strict=True)
+                Share(f"term {terms[column]}", float(value), term=terms[column])
+                for column, value in zip(both.col, both.data, strict=True)
             ]
-        return replace(base, shares=by_size(shares), notes=notes)
+        first = int(batch.engine.collection.passages.doc_offsets[document])
+        number = {"passage": passage, "document": None, "first passage": first}[self.unit]
+        passage_id = None if number is None else batch.engine.collection.passages.ids[number].as_py()
+        return replace(base, shares=by_size(shares), notes=notes, passage_id=passage_id)

@@ -102,7 +102,9 @@ class PARM(Ranker):
         detail = search.explain(batch.paragraphs[0], base.doc_id, passage_texts=texts, found=found)
         pairs = detail.to_frame()[["query_paragraph", "passage_id", "share", "passage_text"]]
         shares = [
-            Share(f"paragraph {paragraph} → passage {passage}", share, text)
+            Share(f"paragraph {paragraph} → passage {passage}", share, text, passage_id=passage)
             for paragraph, passage, share, text in pairs[pairs["share"] != 0].itertuples(index=False)
         ]
-        return replace(base, shares=by_size(shares), detail=detail)
+        index = search.index
+        matcher = index.analyzer if isinstance(index, BM25Index) else base.matcher
+        return replace(base, shares=by_size(shares), detail=detail, matcher=matcher)

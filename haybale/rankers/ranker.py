@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,9 @@ from haybale.rankers.training import Training
 from haybale.registry import Registry, undefined_methods
 from haybale.retrieval import Run
 from haybale.retrieval.run import DEPTH
+
+if TYPE_CHECKING:
+    from haybale.search import SearchResults
 
 FORMAT, VERSION, MANIFEST = "haybale ranker", 2, "ranker.json"  # version 1 had a different SVR
 _BLOCK = 4096  # queries ranked at once
@@ -356,12 +359,38 @@ class Ranker(ABC):
         document = int(batches[0].engine.collection.document_numbers([str(doc_id)])[0])
         return self.explained(batches[0], document)
 
+    def search(self, text: str | Sequence[str], k: int = 10) -> SearchResults:
+        """Return the best documents for one text with their best passages, what carried the score marked in them.
+
+        The documents are those of :meth:`rank`. Highlights are terms for BM25 and TF-IDF, and the sentence nearest to
+        the query for other vectors; for fused and learned rankers, whichever carried more of the score in a passage.
+
+        Parameters
+        ----------
+        text : str or sequence of str
+            The query, or its paragraphs. A phrase in quotation marks must occur in one passage of each document: its
+            terms next to each other, where stop words and inflections make no difference.
+        k : int, default 10
+            Largest number of documents.
+
+        Raises
+        ------
+        InputError
+            For an empty text, or a phrase that has only stop words.
+        NotFittedError
+            If the ranker has not been fitted.
+        """
+        from haybale.search.searching import search
+
+        return search(self, text, k)
+
     def explained(self, batch: QueryBatch, document: int) -> Explanation:
         """Explain the score of a document, given by its number, for the only query of a batch."""
         doc_id = str(batch.engine.collection.doc_ids[document].as_py())
         scores = dict(self.run(batch, DEPTH)[batch.ids[0]])
         rank = list(scores).index(doc_id) + 1 if doc_id in scores else None
-        base = Explanation(str(self), batch.ids[0], doc_id, scores.get(doc_id), rank)
+        encoder = batch.engine.encoder if self.uses_vectors else None
+        base = Explanation(str(self), batch.ids[0], doc_id, scores.get(doc_id), rank, matcher=encoder)
         return base if rank is None else self.explain_document(batch, document, base)
 
     def save(self, folder: str | Path) -> None:

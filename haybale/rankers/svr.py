@@ -295,7 +295,7 @@ class SVR(OutOfFold, Ranker):
         if found.n_others:
             shares.append(Share(f"{found.n_others:,} other training pairs", found.others))
         notes = [f"{len(found.votes)} of {len(found.bags)} bags vote for this candidate"]
-        return replace(base, shares=by_size(shares), notes=notes, detail=found)
+        return replace(base, shares=by_size(shares), notes=notes, detail=found, passage_id=passage_id)
 
     def save_state(self, folder: Path) -> dict[str, Any]:
         self.ensemble_.save(folder / "ensemble")

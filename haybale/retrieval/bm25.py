@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -383,6 +383,23 @@ class BM25Index(PassageTable):
                 pairs = self._postings.pairs(term, start, end)
                 out[row, self._postings.texts[pairs] - start] += times * self._weights[pairs]
         return out
+
+    def passages_with_all(self, terms: Iterable[str]) -> Ints:
+        """Return the rising numbers of the passages that have all of some terms, as :meth:`Analyzer.terms` gives them.
+
+        Examples
+        --------
+        >>> index = BM25Index(["a lead for dogs", "taxes are due", "the dog tax"], language="english")
+        >>> index.passages_with_all(["dog", "tax"])
+        array([2])
+        """
+        found: Ints | None = None
+        for term in set(terms):
+            number = self.vocabulary.get(term)
+            pairs = slice(0) if number is None else self._postings.pairs(number, 0, len(self))
+            has_term = self._postings.texts[pairs].astype(np.int64)
+            found = has_term if found is None else np.intersect1d(found, has_term, assume_unique=True)
+        return np.arange(len(self)) if found is None else found
 
     def term_shares(self, query: str, passage: int) -> dict[str, float]:
         """Return the share of each query term in the score of a passage; their sum rounds to the score.

@@ -22,6 +22,7 @@ from haybale.collections.ids import as_id, as_ids, distinct_ids, id_codes, id_ta
 from haybale.errors import InputError
 from haybale.folders import replaced
 from haybale.frames import Frame, check_filled, column_names, in_library, numbers, to_pandas
+from haybale.notebook import html_table
 from haybale.parameters import FROM_0, check_parameters
 from haybale.retrieval.hits import Ints
 from haybale.vectors import reals
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 DEPTH = 1000  # default number of documents kept for each query
+_IN_NOTEBOOK = 10  # documents that a notebook shows
 _TRUE = "true_score"  # the column of a frame with the scores of the run
 
 Scores = NDArray[np.float64]
@@ -294,6 +296,15 @@ class Run:
 
     def __repr__(self) -> str:
         return f"Run of {len(self):,} queries, {len(self._rows):,} ranked documents"
+
+    def _repr_html_(self) -> str:
+        """Return the first ranked documents for notebooks."""
+        n = _IN_NOTEBOOK
+        queries = [self.query_ids[row] for row in self._rows[:n].tolist()]
+        names, scores = take_strings(self._doc_ids, self._documents[:n]), self._scores[:n].tolist()
+        rows = zip(queries, self._ranks[:n].tolist(), names, map("{:.4f}".format, scores), strict=True)
+        more = "" if len(self._rows) <= n else f", the first {n}"
+        return html_table(repr(self) + more, ("query_id", "rank", "doc_id", "score"), rows)
 
     @property
     def _ranks(self) -> Ints:  # (n,) from 1

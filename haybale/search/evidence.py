@@ -1,0 +1,68 @@
+"""What carried a document's score, by an explanation: terms and passages, with the matcher that found them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from haybale.analysis import Analyzer
+from haybale.embeddings import TfidfEncoder
+from haybale.rankers.explanation import Explanation
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The terms and passages by which one ranker, alone or inside another, adds to a document's score.
+
+    Weights are parts of the score: those of the terms of all evidence sum to at most 1, and those of passages too.
+    """
+
+    matcher: Any  # the analyzer of the terms, or the encoder of the vectors
+    terms: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    passages: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))  # by passage id
+
+    @property
+    def analyzer(self) -> Analyzer | None:
+        """The analyzer of the terms that were matched; None for vectors without terms."""
+        if isinstance(self.matcher, Analyzer):
+            return self.matcher
+        return self.matcher.chosen_analyzer() if isinstance(self.matcher, TfidfEncoder) else None
+
+    def query_terms(self, query: str) -> dict[str, float]:
+        """Return the terms of a query with their weights: those of TF-IDF, else equal ones."""
+        if self.analyzer is None:
+            return {}
+        terms = dict.fromkeys(self.analyzer.terms(query), 1.0)
+        if not isinstance(self.matcher, TfidfEncoder):
+            return terms
+        row, numbers = self.matcher.encode([query]), self.matcher.vocabulary_
+        return {term: float(row[0, numbers[term]]) for term in terms if term in numbers}
+
+
+def evidence_of(explanation: Explanation, weight: float = 1.0) -> Iterator[Evidence]:
+    """Yield the evidence in an explanation and in those of nested rankers.
+
+    A nested ranker's weight is its part of the positive shares. Where no share is positive, sizes count. Shares without
+    a term or a passage, such as those of training queries, count for the passage whose score the document has.
+    """
+    sizes = [max(share.share, 0.0) for share in explanation.shares]
+    if not any(sizes):
+        sizes = [abs(share.share) for share in explanation.shares]
+    total, own, rest = sum(sizes), Evidence(explanation.matcher), 0.0
+    for share, size in zip(explanation.shares, sizes, strict=True):
+        part = weight * size / total if total else 0.0
+        if share.of is not None:
+            if part and share.of.doc_id == explanation.doc_id:  # a linked document says nothing about this one's text
+                yield from evidence_of(share.of, part)
+        elif share.passage_id is not None:
+            own.passages[share.passage_id] += part
+        else:
+            rest += part
+            if share.term is not None:
+                own.terms[share.term] += part
+    if rest and explanation.passage_id is not None:
+        own.passages[explanation.passage_id] += rest
+    if own.matcher is not None and (own.terms or own.passages):
+        yield own
