@@ -61,7 +61,7 @@ class VectorChunks(Chunks[Floats]):
         zarr = import_optional("zarr")
         try:
             array = zarr.open_array(_zarr_store(files), mode="r+" if writable else "r")
-        except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:  # zarr.json is damaged
             raise StoreError(
                 f"{files.at(VECTORS)}: the Zarr array cannot be opened ({error}); remove the store and embed again"
             ) from error
@@ -174,7 +174,7 @@ class PassageFile:
 @contextmanager
 def open_passages(files: StoreFiles) -> Iterator[PassageFile]:
     """Open the passages of a store; raise :class:`StoreError` if the file is missing or not Parquet."""
-    if not files.exists(PASSAGES):
+    if not files.is_file(PASSAGES):
         raise StoreError(f"{files.at(PASSAGES)} is missing; run the embed command again")
     with files.fs.open(files.at(PASSAGES), "rb") as file:
         yield PassageFile(files, file)

@@ -151,7 +151,7 @@ def read_input(
     changed since.
     """
     i, n = shard
-    is_written = bool(begun and files.exists(PASSAGES))
+    is_written = bool(begun and files.is_file(PASSAGES))
     collection = read_documents(source, layout, warn=not is_written)  # warn of blank passages only when writing them
     with nullcontext() if is_written else files.whole(PASSAGES) as file:
         split = None if chunking is None else chunking.splitter()

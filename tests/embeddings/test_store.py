@@ -10,6 +10,7 @@ from typing import Any
 import fsspec
 import numpy as np
 import pytest
+from support.damaged_folders import damaged_copies
 from support.encoders import HashEncoder
 from support.engines import tree
 
@@ -119,6 +120,22 @@ def test_damaged_and_lost_passages_are_written_again(store: Path, folder: Path) 
         with pytest.warns(UserWarning, match="1 passages of only whitespace"):
             assert embed(folder, HashEncoder(), store, rows_per_chunk=8).passages == 0
         assert tree(store) == before
+
+
+def test_every_damage_is_one_clear_error(store: Path, tmp_path: Path) -> None:
+    """Of each file and folder, in each way; what is not read may be damaged unseen."""
+    expected, ids = EmbeddingStore(store).vectors(), EmbeddingStore(store).passage_ids
+    copy, n_refused = tmp_path / "copy", 0
+    for what in damaged_copies(store, copy):
+        try:
+            opened = EmbeddingStore(copy)
+            found = opened.vectors(), opened.passage_ids
+        except (StoreError, InputError) as error:
+            n_refused += str(copy) in str(error)
+        else:
+            np.testing.assert_array_equal(found[0], expected, what)
+            assert found[1].equals(ids), what
+    assert n_refused > 100
 
 
 def test_other_settings_and_other_input_are_refused(store: Path, folder: Path) -> None:
