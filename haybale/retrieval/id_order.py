@@ -61,6 +61,11 @@ class IdOrder:
         places[self.passages] = np.arange(len(places), dtype=np.uint32)
         return places
 
+    @property
+    def is_known(self) -> bool:
+        """Whether the ids have been sorted already."""
+        return "places" in vars(self)
+
     def on(self, device: Device) -> tuple[Any, Any] | None:
         """Return :attr:`places` and :attr:`passages` on a device, or None if passages are in the order of ids."""
         if self.places is None:

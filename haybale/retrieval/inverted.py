@@ -46,17 +46,17 @@ def top_passages(
         for row in rows:
             of_row = _exclude(score(row), doc_offsets, excluded[row])
             numbers = found[: _find_top(of_row, k, found)]
-            # One key of value and number sorts by falling value, then by rising number.
+            # One key of value and number, or place, sorts by falling value, then by rising number or place.
             falling = (~of_row[numbers]).astype(np.uint64) << np.uint64(32)
-            keys = np.sort(falling | numbers)
+            places = order.places if order.is_known else None  # ids are not sorted before the first tie
+            keys = np.sort(falling | (numbers if places is None else places[numbers]))
             best = (keys >> np.uint64(32)).astype(np.uint32)
-            if (best[1:] == best[:-1]).any() and order.places is not None:
-                assert order.passages is not None
-                by_place = np.sort(falling | order.places[numbers])[:k].astype(np.uint32)
-                passages[row, : len(by_place)] = order.passages[by_place]
-            else:
-                passages[row, : min(k, len(keys))] = keys[:k].astype(np.uint32)
-            values[row, : min(k, len(keys))] = ~best[:k]
+            if places is None and (best[1:] == best[:-1]).any() and order.places is not None:
+                places = order.places
+                keys = np.sort(falling | places[numbers])
+            chosen = keys[:k].astype(np.uint32)
+            passages[row, : len(chosen)] = chosen if places is None else order.passages[chosen]  # type: ignore[index]
+            values[row, : len(chosen)] = ~best[:k]
 
     _map_rows(search, m)
     return passages, values
