@@ -35,6 +35,7 @@ def search(
         str | None,
         option(f"The ranker: a name, or a YAML or JSON file. Default: {DEFAULT}, which needs no training.", RANKING),
     ] = None,
+    where: options.Where = None,
     set_values: options.SetValues = None,
     k: Annotated[int, option("The number of documents. Default: 10.", RANKING, "--k", "-k", min=1)] = 10,
     format: Annotated[
@@ -51,7 +52,7 @@ def search(
     untrained = None if model is not None else parse_ranker(ranker or DEFAULT, set_values)
     opened = haybale.Engine.open(engine, device=device)
     chosen = haybale.load(str(model), opened) if untrained is None else fitted(untrained, opened)
-    results = chosen.search(text, k)
+    results = chosen.search(text, k, where)
     if format == "json":
         print(results.to_json(indent=1))
     elif format == "jsonl":

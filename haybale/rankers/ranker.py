@@ -359,7 +359,7 @@ class Ranker(ABC):
         document = int(batches[0].engine.collection.document_numbers([str(doc_id)])[0])
         return self.explained(batches[0], document)
 
-    def search(self, text: str | Sequence[str], k: int = 10) -> SearchResults:
+    def search(self, text: str | Sequence[str], k: int = 10, where: str | None = None) -> SearchResults:
         """Return the best documents for one text with their best passages, what carried the score marked in them.
 
         The documents are those of :meth:`rank`. Highlights are terms for BM25 and TF-IDF, and the sentence nearest to
@@ -372,17 +372,20 @@ class Ranker(ABC):
             terms next to each other, where stop words and inflections make no difference.
         k : int, default 10
             Largest number of documents.
+        where : str, optional
+            Search only documents that fulfil this SQL condition on their metadata, as in :meth:`rank`; there may be
+            none.
 
         Raises
         ------
         InputError
-            For an empty text, or a phrase that has only stop words.
+            For an empty text, a phrase that has only stop words, or a wrong condition.
         NotFittedError
             If the ranker has not been fitted.
         """
         from haybale.search.searching import search
 
-        return search(self, text, k)
+        return search(self, text, k, where)
 
     def explained(self, batch: QueryBatch, document: int) -> Explanation:
         """Explain the score of a document, given by its number, for the only query of a batch."""

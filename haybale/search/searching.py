@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from haybale.collections import Collection
 from haybale.collections.queries import queries_from
 from haybale.parameters import COUNT, check_parameters
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from haybale.rankers.ranker import Ranker
 
 
-def search(ranker: Ranker, text: str | Sequence[str], k: int) -> SearchResults:
+def search(ranker: Ranker, text: str | Sequence[str], k: int, where: str | None = None) -> SearchResults:
     """Return what :meth:`haybale.Ranker.search` describes."""
     check_parameters("search", {"k": k}, {"k": COUNT})
     ranker.check_fitted()
@@ -29,11 +31,15 @@ def search(ranker: Ranker, text: str | Sequence[str], k: int) -> SearchResults:
     quoted = [phrase for _, each in parsed for phrase in each]
     engine, query, phrases = ranker.engine_.snapshot(), "\n".join(parts), None
     queries = queries_from(engine.collection, {"query": [bare for bare, _ in parsed]})
-    if quoted:
-        found = find_phrases(engine, quoted)
-        if not found.documents.any():
+    if where is not None or quoted:
+        kept = np.ones(engine.collection.n_documents, dtype=bool)
+        if where is not None:
+            kept = np.isin(np.arange(len(kept)), engine.documents_where(where))
+        found = find_phrases(engine, quoted) if quoted else None
+        kept &= found.documents if found is not None else np.diff(engine.collection.passages.doc_offsets) > 0
+        if not kept.any():
             return SearchResults(query, str(ranker), [])
-        phrases, engine = found.within(engine, found.documents), engine.within(found.documents)
+        phrases, engine = None if found is None else found.within(engine, kept), engine.within(kept)
     batch = QueryBatch(engine, queries)
     # Explanations need a run of this depth, so that a shallower one would be made twice.
     ranked = ranker.run(batch, max(k, DEPTH)).top(k)["query"]

@@ -166,6 +166,26 @@ def test_phrases_must_occur(laws: Engine) -> None:
         parse("bm25").search("dog")
 
 
+def test_conditions_on_metadata() -> None:
+    pytest.importorskip("duckdb")
+    builder = CollectionBuilder("laws", language="english")
+    for year, (doc_id, passages) in enumerate(LAWS.items(), 2001):
+        builder.add_document(doc_id, passages, metadata={"year": year})
+    builder.add_document("blank", metadata={"year": 1999})
+    ranker = parse("bm25").fit(Engine(builder.build()))
+    found = ranker.search("dogs need a lead", where="year >= 2002")
+    expected = ranker.rank({"q": "dogs need a lead"}, where="year >= 2002")["q"]
+    assert [(hit.doc_id, hit.score) for hit in found] == expected
+    assert {hit.doc_id for hit in found} == {"cats", "taxes"}
+    assert found[0].metadata == {"year": 2002}
+    dogs = ranker.search('dogs "dog owner"', where="year > 2001")
+    assert [(hit.doc_id, hit.snippets[0].passage_id) for hit in dogs] == [("taxes", "taxes:2")]
+    for where in ("year < 1900", "year = 1999"):
+        assert len(ranker.search("dogs", where=where)) == 0
+    with pytest.raises(InputError, match="year"):
+        ranker.search("dogs", where="court = 'BGH'")
+
+
 def test_pieces_and_paragraphs() -> None:
     engine = Engine(LAWS, language="english", chunking=Chunking(4))
     found = parse("bm25").fit(engine).search(["who is muzzled?", "and why?"])
