@@ -283,7 +283,7 @@ def training_row(name: str, found: Record) -> list[Any]:
     parts = {stage: taken for stage, taken in found["stages"].items() if stage.endswith("(train)")}
     searches = sum(taken for stage, taken in parts.items() if not stage.startswith("fit "))
     bags = sum(taken for stage, taken in found["stages"].items() if stage.startswith("fit svr"))
-    rows = f"{found['facts']['rows a bag is trained on (mean)']:,.0f}"
+    rows = f"{found['facts']['mean rows of a bag']:,.0f}"
     memory = " + ".join(mb(each["peak"]) for each in (found, *found.get("workers", ())))
     return [name, found["n"], searches, found["facts"]["bags"], rows, bags, memory]
 

@@ -41,7 +41,8 @@ def resplit(collection: Collection, splitter: Splitter) -> Collection:
     of_queries = [split_or_whole(text, splitter) for text in queries.texts(range(len(queries)))]
     ids = [f"{doc_id}:{part.label}" for doc_id, parts in zip(doc_ids, of_documents, strict=True) for part in parts]
     _check_unique(ids)
-    if len(ids) == len(doc_ids) < collection.n_passages:
+    # "sentences" joins short texts on purpose.
+    if len(ids) == len(doc_ids) < collection.n_passages and splitter is not SPLITTERS["sentences"]:
         message = (
             f"no boundary was found in any document of {collection.name!r}, so each is one passage now; choose another "
             "way to split paragraphs, or omit it, since the reader may have split at line ends and left out blank lines"
