@@ -7,7 +7,7 @@ from hostile.driver import KINDS, attack
 from hostile.target import Target
 
 N_CASES = {"readers": 100, "saved": 60, "manifests": 60, "full_disk": 6, "options": 80, "parameters": 150, "laws": 60}
-N_CASES |= {"streams": 16, "kills": 6, "stores": 40, "checkpoints": 4, "bombs": 24, "unicode_forms": 50}
+N_CASES |= {"streams": 16, "kills": 3, "stores": 40, "checkpoints": 2, "bombs": 24, "unicode_forms": 50}
 ELSEWHERE = ("environment", "at_once")  # new processes, which take long; and the tests of the engine's snapshots
 SEEDS = {"manifests": 3}
 

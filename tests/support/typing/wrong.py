@@ -37,7 +37,7 @@ def ask(engine: Engine, run: Run, qrels: pd.DataFrame) -> None:
     run.top("three")  # arg-type
     ranker.explain("text")  # call-arg
     ranker.explain("text", "a").scores  # attr-defined
-    haybale.evaluate(qrels, run)  # arg-type
+    haybale.evaluate(qrels, run)  # type-var
     haybale.evaluate(run, "qrels.tsv")  # type-var
     haybale.load("model")  # call-arg
     PassageIndex(np.eye(3)).search("text", 3)  # arg-type
