@@ -46,6 +46,7 @@ def page(records: list[dict[str, Any]]) -> list[str]:
         "The table shows the test split.",
     ]
     rows, grouped, recalls = [], [], []
+    names = [record["collection"]["name"] for record in records]
     for record in records:
         name, of = record["collection"]["name"], record["values"]["test"]
         measure = AIMED.get(name, "nDCG@10")
@@ -86,6 +87,7 @@ def page(records: list[dict[str, Any]]) -> list[str]:
         "comparisons of that collection (the first table, its groups, two recalls).",
         "",
         measures("bench_best.py"),
+        f"- reproduced: {', '.join(f'{name}-test-learned' for name in names)}",
         "",
     ]
     lines += of_new(records)
