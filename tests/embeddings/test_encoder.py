@@ -43,7 +43,7 @@ def letters() -> Iterator[type[Encoder]]:
     class Letters(Encoder):
         """Count some letters."""
 
-        name = "letters"
+        name = "letter-frequencies"
         dim = 3
 
         def __init__(self, which: str = "abc") -> None:
@@ -54,13 +54,13 @@ def letters() -> Iterator[type[Encoder]]:
             return np.array(counts, dtype=np.float32) / np.linalg.norm(counts, axis=1, keepdims=True)
 
     yield Letters
-    del ENCODERS._known["letters"]
+    del ENCODERS._known["letter-frequencies"]
 
 
 def test_a_registered_encoder_works_everywhere(letters: type[Encoder], toy: Collection, tmp_path: Path) -> None:
     """It can be written as an encoder text, and engines and stores can load it by their records."""
-    assert "letters" in ENCODERS
-    engine = Engine.build(toy, tmp_path / "engine", encoder="letters(which=xyz)").prepare()
+    assert "letter-frequencies" in ENCODERS
+    engine = Engine.build(toy, tmp_path / "engine", encoder="letter-frequencies(which=xyz)").prepare()
     again = Engine.open(tmp_path / "engine")
     assert (again.encoder.which, again.id) == ("xyz", engine.id)
     np.testing.assert_array_equal(again.passages.vectors, engine.passages.vectors)
