@@ -40,7 +40,7 @@ from haybale.errors import (
 def letters() -> Iterator[type[Encoder]]:
     """An encoder of another package, which is registered during one test."""
 
-    class Letters(Encoder):
+    class LetterFrequencies(Encoder):
         """Count some letters."""
 
         name = "letter-frequencies"
@@ -53,7 +53,7 @@ def letters() -> Iterator[type[Encoder]]:
             counts = [[text.count(letter) + 0.1 for letter in self.which] for text in texts]
             return np.array(counts, dtype=np.float32) / np.linalg.norm(counts, axis=1, keepdims=True)
 
-    yield Letters
+    yield LetterFrequencies
     del ENCODERS._known["letter-frequencies"]
 
 
