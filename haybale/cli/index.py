@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import shlex
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -48,9 +47,8 @@ def index(
     same command updates the engine: only these files are read.
     """
     from haybale.collections.open import find_reader
-    from haybale.collections.readers.files import Files, Skipped, read_files
-    from haybale.engine.update import FILES, record_files, update
-    from haybale.errors import InputError
+    from haybale.collections.readers.files import Files, Skipped, read_files, refuse_skipped
+    from haybale.engine.update import FILES, record_files, signatures, update
     from haybale.folders import check_file, whole_file
     from haybale.timing import record_timings, timed
 
@@ -67,28 +65,29 @@ def index(
         if of_files and not is_new:
             engine = haybale.Engine.open(out, device=device)
             _check_settings(engine, settings)
-            changes = update(engine, Path(collection), columns)
+            changes = update(engine, Path(collection), columns, strict=strict)
             skipped = changes.skipped
             note(f"{changes.n_added:,} documents added, {changes.n_replaced:,} replaced, {changes.n_removed:,} removed")
         else:
+            files: dict[str, Any] = {}
             with timed("read collection"):
                 if of_files:
+                    files = signatures(Path(collection))  # before reading: the next update sees what changes meanwhile
                     read, skipped = read_files(Path(collection), columns)
-                    if skipped and strict:
-                        problem = _summary(skipped)
-                        raise InputError(f"{collection}: {problem}; --strict needs all: correct or remove them")
+                    if strict:
+                        refuse_skipped(Path(collection), skipped)
                 else:
                     read = haybale.open_collection(collection, layout, **given(missing_judgements=missing_judgements))
             engine = haybale.Engine.build(read, out, **settings)
             if of_files:
-                record_files(engine, Path(collection), skipped)
+                record_files(engine, files, skipped)
         engine.prepare()
     if skipped:
         for each in skipped[:_SHOWN]:
             note(f"skipped {each.file}: {each.reason}")
         with whole_file(out / SKIPPED) as file:
             csv.writer(file).writerows([("file", "reason"), *skipped])
-        note(f"{_summary(skipped)}; {out / SKIPPED} lists them")
+        note(f"{len(skipped):,} files could not be read; {out / SKIPPED} lists them with the reasons")
     show(f"{engine!r}; language: {engine.language}; {time.perf_counter() - start:.1f} s, {size_on_disk(out)} on disk")
     note(f"Next: haybale rank {shlex.quote(str(out))} QUERY")
 
@@ -108,8 +107,3 @@ def _check_settings(engine: haybale.Engine, settings: dict[str, Any]) -> None:
                 f"{engine.folder}: expected the {name} it was built with, {known[name]!r}, found {wanted!r}; "
                 "give a new folder"
             )
-
-
-def _summary(skipped: Sequence[Any]) -> str:
-    n, first = len(skipped), skipped[0]
-    return f"{n:,} files could not be read, such as {first.file} ({first.reason})"

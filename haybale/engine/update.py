@@ -8,17 +8,19 @@ next update repeats what is not recorded.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from haybale.collections import Collection
-from haybale.collections.readers.files import METADATA, Skipped, paths_of, read_files
+from haybale.collections.readers.files import METADATA, Skipped, paths_of, read_some_files, refuse_skipped
 from haybale.engine.engine import Engine
 from haybale.folders import replace_json
 from haybale.text_files import read_json
 
 FILES = "files.json"
+
+Signature = list[Any]  # size, time in nanoseconds, SHA-256
 
 
 class Update(NamedTuple):
@@ -30,13 +32,13 @@ class Update(NamedTuple):
     skipped: list[Skipped]
 
 
-def record_files(engine: Engine, source: Path, skipped: Iterable[Skipped]) -> None:
-    """Record the files that an engine was built from."""
+def record_files(engine: Engine, files: Mapping[str, Signature], skipped: Iterable[Skipped]) -> None:
+    """Record the files that an engine was built from; their signatures are those from before they were read."""
     assert engine.folder is not None
-    replace_json(engine.folder / FILES, {"files": _signatures(source, {}), "skipped": [*skipped]})
+    replace_json(engine.folder / FILES, {"files": files, "skipped": [*skipped]})
 
 
-def update(engine: Engine, source: Path, columns: Mapping[str, str] | None = None) -> Update:
+def update(engine: Engine, source: Path, columns: Mapping[str, str] | None = None, *, strict: bool = False) -> Update:
     """Update an engine after the files of its folder have changed; searches go on meanwhile.
 
     Parameters
@@ -47,38 +49,38 @@ def update(engine: Engine, source: Path, columns: Mapping[str, str] | None = Non
         The folder of files, the zip file or the single file that it was built from.
     columns : mapping, optional
         The names of the columns ``text``, ``id`` and ``title`` of tables, as when it was built.
+    strict : bool, default False
+        Whether to raise :class:`~haybale.InputError`, and to change nothing, if a file cannot be read.
     """
     assert engine.folder is not None
     record = read_json(engine.folder / FILES)
-    before, now = record["files"], _signatures(source, record["files"])
-    changed = {name for name in before.keys() | now.keys() if _digest(before.get(name)) != _digest(now.get(name))}
+    before, now = record["files"], signatures(source, record["files"])
+    names = before.keys() | now.keys()
+    changed = {name for name in names if _digest(before.get(name)) != _digest(now.get(name))}
     if METADATA in changed:
         changed |= now.keys()
-    if not changed:
-        replace_json(engine.folder / FILES, record | {"files": now})  # times may have changed
-        return Update(0, 0, 0, [Skipped(*each) for each in record["skipped"]])
-    skipped = [
-        Skipped(*each) for each in record["skipped"] if _path_of(each[0], before.keys() | now.keys()) not in changed
-    ]
+    skipped = [Skipped(*each) for each in record["skipped"] if _path_of(each[0], names) not in changed]
     collection = engine.whole
-    files = dict(zip(collection.doc_ids.to_pylist(), _files(collection), strict=True))
-    old = {doc_id for doc_id, file in files.items() if file is not None and _path_of(file, before) in changed}
-    how: dict[str, Any] = {"only": changed & now.keys() - {METADATA}, "taken": files.keys() - old}
-    read, failed = read_files(source, columns, may_be_empty=True, **how) if how["only"] else (None, [])
+    files = dict(zip(collection.doc_ids.to_pylist(), _files(collection), strict=True)) if changed else {}
+    old = {doc_id for doc_id, file in files.items() if file is not None and _path_of(file, before.keys()) in changed}
+    read, failed = read_some_files(source, columns, changed & now.keys() - {METADATA}, files.keys() - old)
     skipped += failed
+    if strict:
+        refuse_skipped(source, skipped)
     new = set() if read is None else set(read.doc_ids.to_pylist())
     gone = sorted(old - new)
     if read is not None:
         engine.replace(read, remove=gone)
     elif gone:
         engine.remove(gone)
-    replace_json(engine.folder / FILES, {"files": now, "skipped": skipped})
+    record_files(engine, now, skipped)
     return Update(len(new - old), len(new & old), len(gone), skipped)
 
 
-def _signatures(source: Path, known: Mapping[str, Any]) -> dict[str, Any]:
+def signatures(source: Path, known: Mapping[str, Signature] | None = None) -> dict[str, Signature]:
     """Return size, time and SHA-256 of each file; a file with a known size and time is not read again."""
-    found: dict[str, Any] = {}
+    known = known or {}
+    found: dict[str, Signature] = {}
     for name, path in paths_of(source).items():
         about = path.stat()
         size, time = about.st_size, about.st_mtime_ns
@@ -98,16 +100,14 @@ def _files(collection: Collection) -> list[str | None]:
     return list(collection.metadata["file"].to_pylist())
 
 
-def _digest(signature: Any) -> Any:
+def _digest(signature: Signature | None) -> Any:
     return None if signature is None else signature[2]
 
 
-def _path_of(file: str, names: Iterable[str]) -> str:
+def _path_of(file: str, names: Set[str]) -> str:
     """Return the name of the file on disk that a document comes from, also out of zip files and mail."""
-    known = set(names)
-    if known == {""}:  # a zip file in place of a folder
+    if names == {""}:  # a zip file in place of a folder
         return ""
     parts = file.split("/")
-    candidates = ["/".join(parts[:n]) for n in range(1, len(parts) + 1)]
-    found = [each for each in candidates if each in known]
-    return found[0] if found else file.partition(":")[0]
+    candidates = ("/".join(parts[:n]) for n in range(1, len(parts) + 1))
+    return next((each for each in candidates if each in names), file.partition(":")[0])

@@ -240,6 +240,35 @@ def test_metadata_beside_the_documents(tmp_path: Path) -> None:
     assert skipped == [Skipped("metadata.csv", "1 paths of no document, such as 'missing.txt'")]
 
 
+def test_a_document_that_cannot_be_kept_does_not_shift_the_metadata_of_others(tmp_path: Path) -> None:
+    rows = [{"id": "a", "text": "One.", "year": 1}, {"id": "b", "text": "\ud800", "year": 2}, {"id": "c", "text": "3."}]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    collection, skipped = read_files(tmp_path)
+    assert [each.file for each in skipped] == ["rows.jsonl:2"]
+    assert collection.doc_ids.to_pylist() == ["a", "c"]
+    assert [row["year"] for row in collection.metadata.to_pylist()] == [1, None]
+
+
+def test_metadata_may_have_other_delimiters_and_lines_in_cells(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(TEXT)
+    (tmp_path / "metadata.csv").write_text('path;note;court\na.txt;"two\nlines";BGH\n')
+    collection, skipped = read_files(tmp_path)
+    assert not skipped
+    assert row_of(collection, "a.txt") == {"file": "a.txt", "note": "two\nlines", "court": "BGH"}
+
+
+def test_any_error_of_a_library_is_the_reason_of_its_file_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    word(tmp_path / "bad.docx")
+    (tmp_path / "good.txt").write_text(TEXT)
+    docx = pytest.importorskip("docx.document")
+    monkeypatch.setattr(docx.Document, "iter_inner_content", lambda self: {}["no such part"])
+    collection, skipped = read_files(tmp_path)
+    assert collection.doc_ids.to_pylist() == ["good.txt"]
+    assert [(each.file, "KeyError" in each.reason) for each in skipped] == [("bad.docx", True)]
+
+
 def damaged(folder: Path) -> dict[str, Callable[[], object]]:
     """Return files that cannot be read, each with a function that writes it."""
     whole = {name: folder / name.partition(".")[2] / name for name in MAKE}

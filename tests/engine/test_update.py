@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from support.commands import haybale
 
-from haybale import BM25, Engine
+from haybale import BM25, Engine, InputError
 from haybale.collections.readers.files import read_files
-from haybale.engine.update import FILES, record_files, update
+from haybale.engine.update import FILES, record_files, signatures, update
 
 CODE = "import sys; from haybale.cli import main; sys.argv[0] = 'haybale'; main()"
 
@@ -22,7 +22,7 @@ CODE = "import sys; from haybale.cli import main; sys.argv[0] = 'haybale'; main(
 def built(source: Path, folder: Path) -> Engine:
     collection, skipped = read_files(source)
     engine = Engine.build(collection, folder, language="english", encoder="tfidf(min_df=1)")
-    record_files(engine, source, skipped)
+    record_files(engine, signatures(source), skipped)
     return engine
 
 
@@ -64,6 +64,18 @@ def test_new_changed_and_deleted_files(source: Path, tmp_path: Path) -> None:
         run = BM25().fit(each).rank({"q": "parrots"})
         assert {name for name, _ in run["q"]} == {"more.csv:1", "r9"}
     assert update(Engine.open(tmp_path / "engine"), source)[:3] == (0, 0, 0)
+
+
+def test_strict_refuses_an_update_before_anything_changes(source: Path, tmp_path: Path) -> None:
+    pytest.importorskip("pypdf")
+    engine = built(source, tmp_path / "engine")
+    before = engine.collection.document_texts()
+    (source / "dogs.txt").write_text("Dogs may run in the park.")
+    with pytest.raises(InputError, match=r"broken\.pdf"):
+        update(engine, source, strict=True)
+    assert Engine.open(tmp_path / "engine").collection.document_texts() == before
+    (source / "broken.pdf").unlink()
+    assert update(engine, source, strict=True)[:3] == (0, 1, 0)
 
 
 def test_metadata_of_all_documents_follows_its_file(source: Path, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Iterator, Mapping
 
-from haybale.collections.files.file_reader import FileDocument, FileReader, Unreadable, decoded
+from haybale.collections.files.file_reader import FileDocument, FileReader, decoded
 from haybale.collections.files.table_rows import documents_of_rows
 
 _DELIMITERS = ",;\t|"
@@ -20,12 +20,14 @@ class Delimited(FileReader):
     suffixes = (".csv", ".tsv")
 
     def read(self, data: bytes, columns: Mapping[str, str]) -> Iterator[FileDocument]:
-        text = decoded(data)
-        header = text.partition("\n")[0]
-        delimiter = max(_DELIMITERS, key=header.count)
-        csv.field_size_limit(_LARGEST_CELL)
-        try:
-            rows = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-            yield from documents_of_rows(({k: v for k, v in row.items() if k is not None} for row in rows), columns)
-        except csv.Error as error:
-            raise Unreadable(f"damaged table: {error}") from error
+        yield from documents_of_rows(rows_of(data), columns)
+
+
+def rows_of(data: bytes) -> Iterator[dict[str, str]]:
+    """Yield the rows of a table by the names in its header; the delimiter is the one that the header has most."""
+    text = decoded(data)
+    header = text.partition("\n")[0]
+    delimiter = max(_DELIMITERS, key=header.count)
+    csv.field_size_limit(_LARGEST_CELL)
+    for row in csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True):
+        yield {name: value for name, value in row.items() if name is not None}

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from haybale.errors import MissingExtraError
 from haybale.extras import import_optional
 from haybale.registry import Registry, undefined_methods
 
@@ -93,8 +94,33 @@ class FileReader(ABC):
         Raises
         ------
         Unreadable
-            If the file is damaged, encrypted or empty.
+            If the file is encrypted or has no text, or is not what was expected. Errors of other types, such as those
+            of the libraries for damaged files, need not be caught: :func:`read_documents` does.
         """
+
+
+def read_documents(
+    reader: FileReader, data: bytes, columns: Mapping[str, str]
+) -> tuple[list[FileDocument], str | None]:
+    """Return the documents of a file that could be read, and why the others, or all, could not be.
+
+    Libraries raise errors of many types for damaged files, so any error is the reason for this file alone.
+    """
+    documents: list[FileDocument] = []
+    if not data.strip(b"\x00\t\n\r "):
+        return documents, "empty"
+    try:
+        for document in reader.read(data, columns):
+            if document.parts or document.problem:
+                documents.append(document)
+    except Unreadable as error:
+        return documents, str(error)
+    except MissingExtraError as error:  # of a page in a mail, which was not known before
+        return documents, str(error)
+    except Exception as error:
+        about = " ".join(str(error).split())
+        return documents, f"damaged, or not a file of the format {reader.name} ({type(error).__name__}: {about:.200})"
+    return documents, None if documents else "no text"
 
 
 def reader_of(name: str) -> FileReader | None:

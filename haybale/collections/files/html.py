@@ -56,10 +56,7 @@ def _parts(body: Any) -> list[Part]:
 def _page_of(data: bytes) -> bytes | str:
     """Return the page in a web archive, or the data as they are."""
     if data[:6] == b"bplist" or b"<plist" in data[:400]:
-        try:
-            return bytes(plistlib.loads(data)["WebMainResource"]["WebResourceData"])
-        except Exception as error:  # plistlib raises errors of many types
-            raise Unreadable(f"expected a web archive, found other data ({error})") from error
+        return bytes(plistlib.loads(data)["WebMainResource"]["WebResourceData"])
     if b"mime-version:" in data[:2000].lower():
         message = email.message_from_bytes(data, policy=email.policy.default)
         page = next((part for part in message.walk() if part.get_content_type() == "text/html"), None)

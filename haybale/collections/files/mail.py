@@ -12,6 +12,7 @@ from haybale.collections.files.file_reader import (
     Part,
     Unreadable,
     paragraphs_of,
+    read_documents,
     reader_of,
 )
 from haybale.collections.files.html import html_document
@@ -44,11 +45,10 @@ class Mail(FileReader):
 
 def _attached(reader: FileReader, name: str, payload: bytes, columns: Mapping[str, str]) -> Iterator[FileDocument]:
     """Yield the documents of an attachment, whose keys begin with its name."""
-    reader.check_packages()
-    try:
-        for document in reader.read(payload, columns):
-            document.key = "/".join(filter(None, [name, document.key]))
-            document.title = document.title or name
-            yield document
-    except Unreadable as error:
-        yield FileDocument([], key=name, problem=str(error))
+    documents, problem = read_documents(reader, payload, columns)
+    for document in documents:
+        document.key = "/".join(filter(None, [name, document.key]))
+        document.title = document.title or name
+        yield document
+    if problem is not None:
+        yield FileDocument([], key=name, problem=problem)

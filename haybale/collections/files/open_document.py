@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Mapping
 
-from haybale.collections.files.file_reader import EXTRA, FileDocument, FileReader, Part, Unreadable
+from haybale.collections.files.file_reader import EXTRA, FileDocument, FileReader, Part
 from haybale.extras import import_optional
 
 _METADATA = {"title": "title", "creator": "author", "date": "date", "subject": "subject"}
@@ -21,13 +21,9 @@ class OpenDocument(FileReader):
     def read(self, data: bytes, columns: Mapping[str, str]) -> Iterator[FileDocument]:
         opened = import_optional("odf.opendocument", EXTRA)
         as_text = import_optional("odf.teletype", EXTRA).extractText
-        try:
-            found = opened.load(io.BytesIO(data))
-            body = found.text
-        except Exception as error:  # odfpy raises errors of many types for damaged files
-            raise Unreadable(f"expected an OpenDocument text, found other data ({type(error).__name__})") from error
+        found = opened.load(io.BytesIO(data))
         heading, parts = None, []
-        pending = list(reversed(body.childNodes))
+        pending = list(reversed(found.text.childNodes))
         while pending:
             node = pending.pop()
             kind = getattr(node, "qname", (None, None))[1]

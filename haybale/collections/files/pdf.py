@@ -26,16 +26,11 @@ class PDF(FileReader):
     def read(self, data: bytes, columns: Mapping[str, str]) -> Iterator[FileDocument]:
         pypdf = import_optional("pypdf", EXTRA)
         logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it reports what it repairs
-        try:
-            found = pypdf.PdfReader(io.BytesIO(data), strict=False)
-            if found.is_encrypted and not found.decrypt(""):
-                raise Unreadable("encrypted; save it without a password")
-            pages = [page.extract_text() or "" for page in found.pages]
-            about = found.metadata
-        except Unreadable:
-            raise
-        except Exception as error:  # pypdf raises errors of many types for damaged files
-            raise Unreadable(f"damaged PDF ({type(error).__name__}: {error})") from error
+        found = pypdf.PdfReader(io.BytesIO(data), strict=False)
+        if found.is_encrypted and not found.decrypt(""):
+            raise Unreadable("encrypted; save it without a password")
+        pages = [page.extract_text() or "" for page in found.pages]
+        about = found.metadata
         parts = [Part(text, page=number) for number, page in enumerate(pages, 1) for text in page_paragraphs(page)]
         if not parts:
             raise Unreadable(f"no text on {len(pages)} pages, probably a scan; recognise its text first (OCR)")

@@ -23,10 +23,7 @@ class RichText(FileReader):
         source = data.decode("latin-1")
         if not source.lstrip().startswith("{\\rtf"):
             raise Unreadable("expected Rich Text Format, found other data")
-        try:
-            text = as_text(source, errors="replace")
-            about = {name: as_text("{\\rtf1 " + value + "}").strip() for name, value in _ABOUT.findall(source)}
-        except Exception as error:  # striprtf raises errors of many types for damaged files
-            raise Unreadable(f"damaged Rich Text Format ({type(error).__name__})") from error
+        text = as_text(source, errors="replace")
+        about = {name: as_text("{\\rtf1 " + value + "}").strip() for name, value in _ABOUT.findall(source)}
         parts = [Part(line.strip()) for line in text.split("\n") if line.strip()]
         yield FileDocument(parts, about.pop("title", ""), {name: value for name, value in about.items() if value})

@@ -20,11 +20,7 @@ class RIS(FileReader):
     packages = ("rispy",)
 
     def read(self, data: bytes, columns: Mapping[str, str]) -> Iterator[FileDocument]:
-        text = decoded(data)
-        try:
-            records = import_optional("rispy", EXTRA).loads(text)
-        except Exception as error:  # rispy raises errors of several types for damaged files
-            raise Unreadable(f"expected records in RIS format, found other text ({error})") from error
+        records = import_optional("rispy", EXTRA).loads(decoded(data))
         if not records:
             raise Unreadable("expected records in RIS format, found none")
         names = dict.fromkeys(name for record in records for name in record if name not in _INTERNAL)

@@ -18,11 +18,8 @@ class Spreadsheet(FileReader):
     packages = ("openpyxl",)
 
     def read(self, data: bytes, columns: Mapping[str, str]) -> Iterator[FileDocument]:
-        try:
-            book = import_optional("openpyxl", EXTRA).load_workbook(io.BytesIO(data), read_only=True, data_only=True)
-            sheets = [(sheet.title, sheet.iter_rows(values_only=True)) for sheet in book.worksheets]
-        except Exception as error:  # openpyxl raises errors of many types for damaged files
-            raise Unreadable(f"expected an Excel workbook, found other data ({type(error).__name__})") from error
+        book = import_optional("openpyxl", EXTRA).load_workbook(io.BytesIO(data), read_only=True, data_only=True)
+        sheets = [(sheet.title, sheet.iter_rows(values_only=True)) for sheet in book.worksheets]
         empty = True
         for title, rows in sheets:
             header = next(rows, None)

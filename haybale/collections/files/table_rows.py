@@ -52,7 +52,7 @@ def documents_of_rows(rows: Iterable[Row], given: Mapping[str, str]) -> Iterator
         chosen = chosen or chosen_columns(row, given)
         text, title = (_text(row.get(chosen[role] or "")) for role in ("text", "title"))
         taken = set(chosen.values())
-        metadata = {name: value for name, value in row.items() if name not in taken and _is_value(value)}
+        metadata = {name: value for name, value in row.items() if name and name not in taken and _is_value(value)}
         own_id = _text(row.get(chosen["id"] or "")) or None
         parts = [Part(each) for each in paragraphs_of(text or title)]
         if parts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Mapping
 
-from haybale.collections.files.file_reader import EXTRA, FileDocument, FileReader, Part, Unreadable
+from haybale.collections.files.file_reader import EXTRA, FileDocument, FileReader, Part
 from haybale.extras import import_optional
 
 
@@ -18,10 +18,7 @@ class Word(FileReader):
 
     def read(self, data: bytes, columns: Mapping[str, str]) -> Iterator[FileDocument]:
         docx = import_optional("docx", EXTRA)
-        try:
-            found = docx.Document(io.BytesIO(data))
-        except Exception as error:  # python-docx raises errors of many types for damaged files
-            raise Unreadable(f"expected a Word document, found other data ({type(error).__name__})") from error
+        found = docx.Document(io.BytesIO(data))
         title, heading, parts = "", None, []
         for block in found.iter_inner_content():
             if hasattr(block, "rows"):

@@ -6,16 +6,17 @@ import csv
 import warnings
 import zipfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Set
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from functools import lru_cache
 from io import BytesIO
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from haybale.collections.builder import CollectionBuilder
 from haybale.collections.collection import Collection
-from haybale.collections.files.file_reader import FileDocument, FileReader, Unreadable, decoded, reader_of
-from haybale.collections.metadata import metadata_table
+from haybale.collections.files.delimited import rows_of
+from haybale.collections.files.file_reader import FileDocument, FileReader, Unreadable, read_documents, reader_of
+from haybale.collections.ids import check_characters
 from haybale.collections.reader import Reader
 from haybale.errors import InputError, MissingExtraError
 from haybale.manifest import MANIFEST
@@ -66,7 +67,6 @@ class Files(Reader):
     def read(
         self, source: str, *, queries: bool = True, missing_judgements: str = "refuse", warn: bool = True
     ) -> Collection:
-        collection: Collection
         collection, skipped = read_files(Path(source))
         if skipped and warn:
             first, n = skipped[0], len(skipped)
@@ -78,6 +78,16 @@ class Files(Reader):
         return collection
 
 
+def refuse_skipped(source: Path, skipped: Sequence[Skipped]) -> None:
+    """Raise :class:`InputError` if files could not be read."""
+    if skipped:
+        first, n = skipped[0], len(skipped)
+        raise InputError(
+            f"{source}: {n:,} files could not be read, such as {first.file!r} ({first.reason}), "
+            "but strict needs all; correct or remove them"
+        )
+
+
 def paths_of(source: Path) -> dict[str, Path]:
     """Return the files on disk, by their paths relative to the folder; zip files are not opened."""
     if source.is_file():
@@ -86,14 +96,7 @@ def paths_of(source: Path) -> dict[str, Path]:
     return {name: path for name, path in paths.items() if not any(p.startswith(".") for p in name.split("/"))}
 
 
-def read_files(
-    source: Path,
-    columns: Mapping[str, str] | None = None,
-    *,
-    only: Set[str] | None = None,
-    taken: Set[str] = frozenset(),
-    may_be_empty: bool = False,
-) -> tuple[Any, list[Skipped]]:
+def read_files(source: Path, columns: Mapping[str, str] | None = None) -> tuple[Collection, list[Skipped]]:
     """Read a folder, a zip file or a single file.
 
     Parameters
@@ -101,12 +104,6 @@ def read_files(
     source : Path
     columns : mapping, optional
         The names of the columns ``text``, ``id`` and ``title`` of tables. By default they are recognised.
-    only : set of str, optional
-        Names of files, as :func:`paths_of` has them: the others are not read.
-    taken : set of str, optional
-        Ids that records cannot have, because other documents have them.
-    may_be_empty : bool, default False
-        Whether to return None instead of a collection without documents.
 
     Returns
     -------
@@ -123,10 +120,33 @@ def read_files(
     """
     if not source.exists():
         raise InputError(f"{source}: no such file or folder; give a folder with documents")
+    collection, skipped = read_some_files(source, columns)
+    if collection is None:
+        reasons = f"; {skipped[0].file}: {skipped[0].reason}" if skipped else ""
+        raise InputError(f"{source}: found no document that can be read{reasons}; add files with text")
+    return collection, skipped
+
+
+def read_some_files(
+    source: Path,
+    columns: Mapping[str, str] | None = None,
+    only: Set[str] | None = None,
+    taken: Set[str] = frozenset(),
+) -> tuple[Collection | None, list[Skipped]]:
+    """Read some files of a folder, as :func:`read_files` does; the collection is None if no document could be read.
+
+    Parameters
+    ----------
+    source : Path
+    columns : mapping, optional
+    only : set of str, optional
+        Names of files, as :func:`paths_of` has them: the others are not read. Default: all are read.
+    taken : set of str, optional
+        Ids that records cannot have, because other documents have them.
+    """
     skipped: list[Skipped] = []
-    items = list(_items(source, skipped, only))
     known = []
-    for item in items:
+    for item in _items(source, skipped, only):
         reader = reader_of(item.id)
         if reader is None:
             skipped.append(Skipped(item.id, f"no reader for files that end in {PurePosixPath(item.id).suffix!r}"))
@@ -134,35 +154,26 @@ def read_files(
             known.append((item, reader))
     _check_packages(known)
     builder = CollectionBuilder(source.stem if source.is_file() else source.resolve().name)
-    rows: list[dict[str, Any]] = []
+    files: dict[str, list[int]] = {}  # the documents of each file
     for (item, _), (documents, problem) in zip(known, _read_all(known, dict(columns or {})), strict=True):
+        for document in documents:
+            name = item.id if document.key is None else f"{item.id}:{document.key}"
+            try:
+                if document.problem is not None:
+                    raise Unreadable(document.problem)
+                number = _add(builder, name, item.id, document, taken)
+            except (Unreadable, InputError) as error:
+                skipped.append(Skipped(name, str(error)))
+            else:
+                files.setdefault(item.id, []).append(number)
         if problem is not None:
             skipped.append(Skipped(item.id, problem))
-        for document in documents:
-            file = item.id if document.key is None else f"{item.id}:{document.key}"
-            if document.problem is not None:
-                skipped.append(Skipped(file, document.problem))
-                continue
-            own = document.own_id
-            doc_id = file if own is None or own in taken or builder.document_number(own) is not None else own
-            if builder.document_number(doc_id) is not None:
-                skipped.append(Skipped(file, f"the id {doc_id!r} occurs twice"))
-                continue
-            try:
-                _add(builder, doc_id, item.id, document)
-            except InputError as error:  # a lone surrogate, for example
-                skipped.append(Skipped(file, str(error)))
-                continue
-            rows.append({"file": item.id} | document.metadata)
-    if not rows and may_be_empty:
+    if not files:
         return None, skipped
-    if not rows:
-        reasons = f"; {skipped[0].file}: {skipped[0].reason}" if skipped else ""
-        raise InputError(f"{source}: found no document that can be read{reasons}; add files with text")
     if source.is_dir():
-        problems = _add_columns(source / METADATA, rows)
+        problems = _add_columns(builder, source / METADATA, files)
         skipped += problems if only is None else []  # it names the files that are not read, too
-    return replace(builder.build(warn=False), metadata=metadata_table(rows)), skipped
+    return builder.build(warn=False), skipped
 
 
 def _items(source: Path, skipped: list[Skipped], only: Set[str] | None = None) -> Iterator[_Item]:
@@ -182,8 +193,8 @@ def _expanded(item: _Item, skipped: list[Skipped], prefix: str | None = None) ->
     try:
         if len(item.inner) >= _MAX_DEPTH:
             raise Unreadable(f"zip files are nested more than {_MAX_DEPTH} deep; unpack it")
-        with zipfile.ZipFile(BytesIO(_content(item)) if item.inner else item.path) as archive:
-            entries = sorted((each for each in archive.infolist() if not each.is_dir()), key=lambda each: each.filename)
+        archive = _archive(item.path, item.path.stat().st_mtime_ns, item.inner)
+        entries = sorted((each for each in archive.infolist() if not each.is_dir()), key=lambda each: each.filename)
     except (Unreadable, OSError, zipfile.BadZipFile, RuntimeError) as error:
         skipped.append(Skipped(item.id, f"cannot be unpacked: {error}"))
         return
@@ -198,18 +209,23 @@ def _expanded(item: _Item, skipped: list[Skipped], prefix: str | None = None) ->
 
 def _content(item: _Item) -> bytes:
     """Return the bytes of a file, also in nested zip files."""
+    about = item.path.stat()
     if not item.inner:
-        if item.path.stat().st_size > _MAX_FILE:
+        if about.st_size > _MAX_FILE:
             raise Unreadable(f"larger than {_MAX_FILE:,} bytes; split it")
         return item.path.read_bytes()
-    source: Path | BytesIO = item.path
-    for name in item.inner:
-        with zipfile.ZipFile(source) as archive, archive.open(name) as file:
-            data = file.read(_MAX_FILE + 1)
-        if len(data) > _MAX_FILE:
-            raise Unreadable(f"unpacks to more than {_MAX_FILE:,} bytes; split it")
-        source = BytesIO(data)
+    *outer, name = item.inner
+    with _archive(item.path, about.st_mtime_ns, tuple(outer)).open(name) as file:
+        data = file.read(_MAX_FILE + 1)
+    if len(data) > _MAX_FILE:
+        raise Unreadable(f"unpacks to more than {_MAX_FILE:,} bytes; split it")
     return data
+
+
+@lru_cache(maxsize=_MAX_DEPTH)
+def _archive(path: Path, changed: int, inner: tuple[str, ...]) -> zipfile.ZipFile:
+    """Open a zip file, or one in zip files, once for all of its files; ``changed`` is when it was written."""
+    return zipfile.ZipFile(BytesIO(_content(_Item(path, inner, ""))) if inner else path)
 
 
 def _check_packages(known: Iterable[tuple[_Item, FileReader]]) -> None:
@@ -238,53 +254,53 @@ def _read_all(
 
 def read_file(item: _Item, columns: dict[str, str]) -> tuple[list[FileDocument], str | None]:
     """Return the documents of a file that were read, and why the others, or all, could not be."""
-    documents: list[FileDocument] = []
+    reader = reader_of(item.id)
+    assert reader is not None
     try:
         data = _content(item)
-        if not data.strip(b"\x00\t\n\r "):
-            return [], "empty"
-        reader = reader_of(item.id)
-        assert reader is not None
-        documents += (each for each in reader.read(data, columns) if each.parts or each.problem)
-        return documents, None if documents else "no text"
-    except Unreadable as error:
-        return documents, str(error)
-    except (OSError, zipfile.BadZipFile, RuntimeError, MemoryError) as error:
-        return documents, f"cannot be read: {error}"
+    except (Unreadable, OSError, zipfile.BadZipFile, RuntimeError, MemoryError) as error:
+        return [], str(error) if isinstance(error, Unreadable) else f"cannot be read: {error}"
+    return read_documents(reader, data, columns)
 
 
-def _add(builder: CollectionBuilder, doc_id: str, file: str, document: FileDocument) -> None:
-    """Add a document with its headings, or its pages, as sections."""
-    headings = [part.heading for part in document.parts]
-    title = document.title or next(filter(None, headings), "") or PurePosixPath(file).stem
-    number = builder.add_document(doc_id, title=" ".join(title.split()))
+def _add(builder: CollectionBuilder, name: str, file: str, document: FileDocument, taken: Set[str]) -> int:
+    """Add a document with its headings, or its pages, as sections, and return its number.
+
+    Its id is ``name``, or the one that it has itself if no other document has that.
+    """
+    own, parts = document.own_id, document.parts
+    doc_id = name if own is None or own in taken or builder.document_number(own) is not None else own
+    if builder.document_number(doc_id) is not None:
+        raise Unreadable(f"the id {doc_id!r} occurs twice")
+    title = document.title or next((part.heading for part in parts if part.heading), PurePosixPath(file).stem)
+    for text in (title, *(part.heading or "" for part in parts), *(part.text for part in parts)):
+        check_characters(text, "the document")  # before anything of it is added
+    number = builder.add_document(doc_id, title=" ".join(title.split()), metadata={"file": file} | document.metadata)
     sections: dict[str, int] = {}
-    for part in document.parts:
-        name = part.heading if part.page is None else f"page {part.page}"
-        if name is not None and name not in sections:
-            sections[name] = builder.add_section(number, f"{doc_id}#{len(sections)}", name, None)
-        builder.add_passage(number, part.text, section=-1 if name is None else sections[name])
+    for part in parts:
+        place = part.heading if part.page is None else f"page {part.page}"
+        if place is not None and place not in sections:
+            sections[place] = builder.add_section(number, f"{doc_id}#{len(sections)}", place, None)
+        builder.add_passage(number, part.text, section=-1 if place is None else sections[place])
+    return number
 
 
-def _add_columns(path: Path, rows: list[dict[str, Any]]) -> list[Skipped]:
-    """Add the columns of ``metadata.csv`` to the rows of the documents whose file it names."""
+def _add_columns(builder: CollectionBuilder, path: Path, files: Mapping[str, list[int]]) -> list[Skipped]:
+    """Add the columns of ``metadata.csv`` to the documents whose file it names."""
     if not path.is_file():
         return []
-    by_file: dict[str, list[dict[str, Any]]] = {}
-    for row in rows:
-        by_file.setdefault(row["file"], []).append(row)
     try:
-        lines = list(csv.DictReader(decoded(path.read_bytes()).splitlines()))
+        rows = list(rows_of(path.read_bytes()))
     except (Unreadable, csv.Error, OSError) as error:
         return [Skipped(METADATA, str(error))]
     unknown = []
-    for line in lines:
-        file, *_ = line.values()
-        found = by_file.get(str(file or "").replace("\\", "/").removeprefix("./"))
-        if found is None:
-            unknown.append(str(file))
-        for row in found or ():
-            row |= {name: value for name, value in list(line.items())[1:] if name and value}
+    for row in rows:
+        (_, file), *others = row.items()
+        name = str(file or "").replace("\\", "/").removeprefix("./")
+        if name not in files:
+            unknown.append(name)
+        for number in files.get(name, ()):
+            builder.add_metadata(number, {column: value for column, value in others if column and value})
     if unknown:
         return [Skipped(METADATA, f"{len(unknown):,} paths of no document, such as {unknown[0]!r}")]
     return []
