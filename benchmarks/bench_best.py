@@ -18,8 +18,9 @@ from typing import Any
 
 import best_pages
 import numpy as np
-from best_pages import BM25S, FUSED, KNNS, MEASURES, RRF
+from best_pages import BM25S, KNNS, MEASURES, RRF
 from effectiveness import (
+    BEST,
     SHARES,
     SPLITS,
     UNSEEN_SHARE,
@@ -71,14 +72,14 @@ def measured(name: str, encoder: str | None, work: Path | None, length: int, dty
     with printed_stages():
         chosen = parameters(tuned_bm25(collection))
         space = Space(collection, "tfidf")
-        rankers = {part: parse(part) for part in (*PARTS, FUSED)}
+        rankers = {part: parse(part) for part in (*PARTS, BEST)}
         if encoder is not None and work is not None:
             folder = work / collection.name
             neural_encoder = SentenceTransformerEncoder(encoder, dtype=dtype, max_length=length)
             _ = Engine.build(collection, folder, encoder=neural_encoder).passages
             neural = [f"space({part},engine='{folder}')" for part in IN_SPACE]
             rankers |= {f"neural {part}": parse(text) for part, text in zip(IN_SPACE, neural, strict=True)}
-            rankers["policy"] = parse(f"{FUSED[:-1]},{','.join(neural)})")
+            rankers["policy"] = parse(f"{BEST[:-1]},{','.join(neural)})")
         values: dict[str, dict[str, Any]] = {split: {} for split in SPLITS}
         facts = {}
         for title, ranker in zip(rankers, set_all(list(rankers.values()), chosen), strict=True):
@@ -91,9 +92,9 @@ def measured(name: str, encoder: str | None, work: Path | None, length: int, dty
             print(title, round(float(np.nanmean(values["dev"][title]["nDCG@10"])), 4), flush=True)
     if "policy" not in rankers:
         for of in (*values.values(), facts):
-            of["policy"] = of[FUSED]
+            of["policy"] = of[BEST]
     groups = {split: {g: m.tolist() for g, m in by_relevant(collection, split).items()} for split in SPLITS}
-    [best] = set_all([rankers.get("policy", rankers[FUSED])], chosen)
+    [best] = set_all([rankers.get("policy", rankers[BEST])], chosen)
     arguments = [name, *(["--encoder", encoder, "--length", str(length), "--dtype", dtype] if encoder else [])]
     return {
         "collection": described(collection),
@@ -101,7 +102,7 @@ def measured(name: str, encoder: str | None, work: Path | None, length: int, dty
         "bm25": chosen,
         "values": values,
         "groups": groups,
-        "facts": {key: facts[key] for key in (FUSED, "policy")},
+        "facts": {key: facts[key] for key in (BEST, "policy")},
         "shares": by_share(space, best),
         "adapted": adapted(space, best, groups["test"]),
         "CPU seconds": round(time.process_time() - start),
@@ -156,7 +157,7 @@ def curve(name: str) -> dict[str, Any]:
         queries = collection.queries.take(np.sort(drawn[:n]))
         of = qrels[qrels["query_id"].isin(queries.ids.to_pylist())]
         training = Training.of(engine, queries, of)
-        rows.append({"queries": n, **{ranker: value(training, ranker) for ranker in ("knn-queries", "svr", FUSED)}})
+        rows.append({"queries": n, **{ranker: value(training, ranker) for ranker in ("knn-queries", "svr", BEST)}})
         print(rows[-1], flush=True)
     origin = made("bench_best.py", [name, "--curve"])
     return {"collection": collection.name, "plain": plain, "rows": rows, "made": origin}

@@ -10,13 +10,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from effectiveness import AIMED, SEARCHES
+from effectiveness import AIMED, BEST
 from provenance import cell4, measures, options, read_all, table, write_page
 
 from haybale.evaluation import paired_tests
 
 BM25S, KNNS = ("bm25", "bm25-doc"), ("knn", "knn-doc")
-FUSED = f"learned({SEARCHES},knn-queries,svr)"
 MEASURES = ("MRR@10", "nDCG@10", "Recall@10", "Recall@100", "Recall@1000")
 RRF = "rrf(bm25-doc,knn-doc,parm-vrrf)"
 
@@ -54,7 +53,7 @@ def page(records: list[dict[str, Any]]) -> list[str]:
         counts = {g: np.array(m) for g, m in record["groups"]["test"].items()}
         family = 1 + sum(bool(m.any()) for m in counts.values()) + 2
         ours, theirs = (np.array(of[r][measure], dtype=float) for r in ("policy", base))
-        others = [mean(of[each][measure]) for each in (*KNNS, "svr", FUSED)]
+        others = [mean(of[each][measure]) for each in (*KNNS, "svr", BEST)]
         title = f"{name}, neural" if record["neural"] else name
         gain = f"{mean(ours) / mean(theirs) - 1:+.1%}"
         said = [title, measure, f"{mean(theirs):.4f} (`{base}`)", max(others[:2]), *others[2:], mean(ours), gain]
@@ -64,12 +63,12 @@ def page(records: list[dict[str, Any]]) -> list[str]:
                 level = {each: mean(at10(of, each)[members]) for each in (*BM25S, *KNNS)}
                 best = max(level, key=lambda each: level[each])
                 a, b = (at10(of, each)[members] for each in ("policy", best))
-                parts = [mean(at10(of, each)[members]) for each in ("svr", FUSED)]
+                parts = [mean(at10(of, each)[members]) for each in ("svr", BEST)]
                 grouped.append([title, group, int(members.sum()), f"{level[best]:.4f} (`{best}`)", *parts, mean(a)])
                 grouped[-1].append(p_of(a, b, family))
         row: list[Any] = [title]
         for at in ("Recall@100", "Recall@1000"):
-            best = max((each for each in of if each not in ("policy", FUSED)), key=lambda each: mean(of[each][at]))
+            best = max((each for each in of if each not in ("policy", BEST)), key=lambda each: mean(of[each][at]))
             a, b = (np.array(of[each][at], dtype=float) for each in ("policy", best))
             row += [f"{mean(b):.4f} (`{best}`)", f"{mean(a):.4f}", p_of(a, b, family)]
         recalls.append(row)
@@ -176,7 +175,7 @@ def curve_lines(curves: list[dict[str, Any]]) -> list[str]:
     for found in curves:
         for row in found["rows"]:
             rows.append([found["collection"], f"{row['queries']:,}", *found["plain"].values()])
-            rows[-1] += [row[ranker] for ranker in ("knn-queries", "svr", FUSED)]
+            rows[-1] += [row[ranker] for ranker in ("knn-queries", "svr", BEST)]
     origins = [f"- command: `{found['made']['command']}`, commit {found['made']['commit']}" for found in curves]
     return [*lines, *table(columns, rows, 2, cell4), "", *origins]
 

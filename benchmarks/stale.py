@@ -67,7 +67,7 @@ def measured_at(text: str) -> list[str]:
             return [reproduced["made"]["commit"]]
     lines = re.findall(r"^.*\b[Cc]ommits?\b.*$", text, re.M)
     found = {commit for line in lines for commit in re.findall(r"\b[0-9a-f]{7}\b", line)}
-    return sorted(each for each in found if git("cat-file", "-t", each).strip() == b"commit")
+    return sorted(each for each in found if git("merge-base", each, "HEAD").decode().startswith(each))  # an ancestor
 
 
 @cache

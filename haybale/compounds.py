@@ -54,7 +54,11 @@ class Compounds:
 
     def __init__(self, language: str, counts: Mapping[str, int]) -> None:
         self.language, self.counts = language, dict(counts)
-        self._logs = {word: math.log(count) for word, count in self.counts.items()}
+
+    @cached_property
+    def _logs(self) -> dict[str, float]:
+        """The logarithms of the counts; an index that is opened needs them only when it analyses a text."""
+        return {word: math.log(count) for word, count in self.counts.items()}
 
     @classmethod
     def learn(cls, language: str, words: Iterable[str], without: Iterable[str] = ()) -> Compounds:

@@ -56,6 +56,15 @@ def chunking_of(length: int | None, stride: int | None, **how: Any) -> Chunking 
 Source = Annotated[str, argument("The collection: its folder, pydocs (built in), or ir_datasets:ID.")]
 EngineFolder = Annotated[Path, argument("The folder of an engine, written by haybale index.")]
 
+DEFAULT_RANKER = "rrf(bm25-doc,parm-vrrf)"
+Model = Annotated[
+    Path | None, option("The folder of a trained ranker, written by haybale train. Default: use --ranker.", RANKING)
+]
+Ranker = Annotated[
+    str | None,
+    option(f"The ranker: a name, or a YAML or JSON file. Default: {DEFAULT_RANKER}, which needs no training.", RANKING),
+]
+
 Layout = Annotated[
     str | None, option("The layout of the folder, such as beir or gerdalir. Default: recognised by its files.", TEXTS)
 ]

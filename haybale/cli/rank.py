@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import haybale
 from haybale.cli import options
 from haybale.cli.application import ENGINES, command
-from haybale.cli.options import RANKING, RESULTS, TEXTS, argument, option
+from haybale.cli.options import DEFAULT_RANKER, RANKING, RESULTS, TEXTS, argument, option
 from haybale.cli.terminal import note, reporter, show, visible
 from haybale.cli.values import parse_ranker
 from haybale.errors import InputError
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from haybale.rankers import QueryBatch
     from haybale.retrieval import ParagraphExplanation
 
-DEFAULT = "rrf(bm25-doc,parm-vrrf)"
 SHOWN, WRITTEN = 10, 1000  # default numbers of documents for each query
 WIDTH = 100  # the largest number of characters of a title or text in a line
 _TREC = (".trec", ".trec.gz")
@@ -35,13 +34,8 @@ def rank(
             "A text; a file of queries (.jsonl, .csv, .tsv) or with one document; - for standard input; or a split."
         ),
     ],
-    model: Annotated[
-        Path | None, option("The folder of a trained ranker, written by haybale train. Default: use --ranker.", RANKING)
-    ] = None,
-    ranker: Annotated[
-        str | None,
-        option(f"The ranker: a name, or a YAML or JSON file. Default: {DEFAULT}, which needs no training.", RANKING),
-    ] = None,
+    model: options.Model = None,
+    ranker: options.Ranker = None,
     set_values: options.SetValues = None,
     adapt: Annotated[
         bool, option("Adapt learned weights to the estimated share of unseen queries.", RANKING, "--adapt")
@@ -84,7 +78,7 @@ def rank(
 
     if model is not None and (ranker is not None or set_values):
         raise InputError("--ranker and --set cannot change a trained ranker; omit them or --model")
-    untrained = None if model is not None else parse_ranker(ranker or DEFAULT, set_values)
+    untrained = None if model is not None else parse_ranker(ranker or DEFAULT_RANKER, set_values)
     for path in filter(None, (out, heatmap)):
         check_file(path)
     if heatmap is not None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import haybale
 from haybale.cli import options
 from haybale.cli.application import ENGINES, command
-from haybale.cli.options import RANKING, RESULTS, argument, option
-from haybale.cli.rank import DEFAULT, fitted
+from haybale.cli.options import DEFAULT_RANKER, RANKING, RESULTS, argument, option
+from haybale.cli.rank import fitted
 from haybale.cli.terminal import console_for_tables, show, visible
 from haybale.cli.values import parse_ranker
 from haybale.errors import InputError, UnknownNameError
@@ -28,13 +27,8 @@ _WIDTH = 240  # characters of a passage in the table
 def search(
     engine: options.EngineFolder,
     text: Annotated[str, argument('The query. A phrase in "double quotes" must occur in each document.')],
-    model: Annotated[
-        Path | None, option("The folder of a trained ranker, written by haybale train. Default: use --ranker.", RANKING)
-    ] = None,
-    ranker: Annotated[
-        str | None,
-        option(f"The ranker: a name, or a YAML or JSON file. Default: {DEFAULT}, which needs no training.", RANKING),
-    ] = None,
+    model: options.Model = None,
+    ranker: options.Ranker = None,
     where: options.Where = None,
     set_values: options.SetValues = None,
     k: Annotated[int, option("The number of documents. Default: 10.", RANKING, "--k", "-k", min=1)] = 10,
@@ -49,7 +43,7 @@ def search(
         raise UnknownNameError("format", format, FORMATS)
     if model is not None and (ranker is not None or set_values):
         raise InputError("--ranker and --set cannot change a trained ranker; omit them or --model")
-    untrained = None if model is not None else parse_ranker(ranker or DEFAULT, set_values)
+    untrained = None if model is not None else parse_ranker(ranker or DEFAULT_RANKER, set_values)
     opened = haybale.Engine.open(engine, device=device)
     chosen = haybale.load(str(model), opened) if untrained is None else fitted(untrained, opened)
     results = chosen.search(text, k, where)
