@@ -20,22 +20,25 @@ from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("numpy", "scikit-learn", "numba")
-CORE = ("collections", "embeddings", "retrieval", "ensemble", "engine", "rankers", "evaluation")
-# The paths below haybale/ that the figures of each script's page depend on; stale.py compares their code.
+# Users' own folders of files: the collections of the benchmarks are read without these.
+WITHOUT = ("-collections/files", "-collections/readers/files.py", "-engine/update.py")
+CORE = ("collections", "embeddings", "retrieval", "ensemble", "engine", "rankers", "evaluation", *WITHOUT)
+# The paths below haybale/ that the figures of each script's page depend on, and with "-" those inside them that do not
+# count; stale.py compares their code.
 MEASURES = {
     "bench_best.py": CORE,
     "bench_bm25.py": ("retrieval/bm25.py", "retrieval/inverted.py", "retrieval/postings.py", "analysis.py"),
     "bench_filters.py": ("engine/document_filter.py", "collections/metadata.py"),
     "bench_gpu.py": ("retrieval", "ensemble", "vectors.py", "device.py"),
     "bench_graph.py": (*CORE, "context"),
-    "bench_imports.py": ("__init__.py", "lazy.py", "registry.py", "cli", "engine", "rankers", "collections"),
+    "bench_imports.py": ("__init__.py", "lazy.py", "registry.py", "cli", "engine", "rankers", "collections", *WITHOUT),
     "bench_large.py": CORE,
     "bench_longformer.py": ("embeddings/networks", "embeddings/longformer.py"),
     "bench_parm.py": ("retrieval/parm", "retrieval/hits.py", "vectors.py"),
     "bench_rerank.py": ("pairs",),
     "bench_scaling.py": ("retrieval", "ensemble", "embeddings"),
     "bench_search.py": ("retrieval/backends", "retrieval/passages.py", "vectors.py"),
-    "bench_serving.py": ("engine", "retrieval", "rankers", "ensemble", "collections"),
+    "bench_serving.py": ("engine", "retrieval", "rankers", "ensemble", "collections", *WITHOUT),
     "bench_snippets.py": (
         "search",
         "analysis.py",
@@ -215,7 +218,8 @@ def provenance(command: str, *, more: tuple[str, ...] = ()) -> str:
 
 def measures(script: str) -> str:
     """Return the line of a page that names the paths whose code it measures."""
-    return f"- measures: {' '.join(f'haybale/{path}' for path in MEASURES[script])}"
+    paths = (f"-haybale/{path[1:]}" if path.startswith("-") else f"haybale/{path}" for path in MEASURES[script])
+    return f"- measures: {' '.join(paths)}"
 
 
 def made(script: str, arguments: list[str], packages: tuple[str, ...] = ()) -> dict[str, Any]:

@@ -3,9 +3,10 @@
     python benchmarks/stale.py [PAGE …]
 
 A page names the commit that it was measured at and, on a line "- measures: …", the paths of the package that its
-figures depend on. Code is compared without comments, docstrings and the messages of errors. A page with a line
-"- reproduced: …" shows effectiveness only: it counts as measured at the commit where `make reproduce` last found the
-same measures (reproduced.json). The exit status is 1 if README or docs claim from a page that is stale.
+figures depend on; paths behind "-" do not count. Code is compared without comments, docstrings and the messages of
+errors. A page with a line "- reproduced: …" shows effectiveness only: it counts as measured at the commit where
+`make reproduce` last found the same measures (reproduced.json). The exit status is 1 if README or docs claim from a
+page that is stale.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 NOW = ""  # in place of a commit: the files as they are
+SHOWN = 6  # changed paths that are printed
 
 
 def main() -> int:
@@ -50,11 +52,15 @@ def since(text: str) -> str:
     commits = measured_at(text)
     if not commits:
         return "names no commit of this repository"
+    paths = measures[1].split()
+    without = tuple(path[1:] for path in paths if path.startswith("-"))
     changed: set[str] = set()
     for commit in commits:
-        before, after = (code(each, tuple(measures[1].split())) for each in (commit, NOW))
+        before, after = (code(each, tuple(p for p in paths if not p.startswith("-"))) for each in (commit, NOW))
         changed |= {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
-    return f"measured at {', '.join(commits)}; changed since: {', '.join(sorted(changed))}" if changed else ""
+    changed = {path for path in changed if not path.startswith(without)} if without else changed
+    shown = [*sorted(changed)[:SHOWN], *([f"{len(changed) - SHOWN} more"] if len(changed) > SHOWN else [])]
+    return f"measured at {', '.join(commits)}; changed since: {', '.join(shown)}" if changed else ""
 
 
 def measured_at(text: str) -> list[str]:

@@ -15,18 +15,23 @@ __all__ = ["main"]
 
 
 def main() -> NoReturn:
-    """Run a command; an error of the user ends with one line on stderr and exit status 2, without a traceback."""
-    warnings.showwarning = lambda message, *_, **__: _say(str(message))
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")  # print characters that the terminal cannot show as escapes
+    """Run a command; an error of the user ends with one line on stderr and exit status 2, without a traceback.
+
+    Ctrl-C ends with exit status 130.
+    """
     try:
+        warnings.showwarning = lambda message, *_, **__: _say(str(message))
+        for stream in (sys.stdout, sys.stderr):
+            if hasattr(stream, "reconfigure"):
+                stream.reconfigure(errors="backslashreplace")  # print characters the terminal cannot show as escapes
         prepare_process()
         import_optional("typer")
         from haybale.cli.application import COMMANDS, app
 
         list(COMMANDS)  # imports the modules of all commands, which register themselves
         raise SystemExit(app(standalone_mode=False))
+    except KeyboardInterrupt:  # while the command is imported; typer handles it while the command runs
+        raise SystemExit(130) from None
     except HaybaleError as error:
         _say(str(error))
     except OSError as error:  # while reading or writing a file

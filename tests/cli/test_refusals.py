@@ -224,3 +224,11 @@ def test_too_little_memory_is_reported_in_one_line(built: Path, here: Call, monk
     status, shown, said = here("rank", str(built), "text")
     assert (status, shown, said.count("\n")) == (2, "", 1)
     assert "Unable to allocate 7 TiB" in said
+
+
+def test_ctrl_c_while_a_command_is_imported(here: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(**_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("haybale.cli.application.app", interrupted)
+    assert here("--version") == (130, "", "")

@@ -25,8 +25,6 @@ from typing import NamedTuple
 from hostile.arrays import arrays
 from hostile.at_once import at_once
 from hostile.bombs import bombs
-
-# from hostile.bombs import bombs
 from hostile.environment import environment
 from hostile.full_disk import full_disk
 from hostile.kills import kills

@@ -6,6 +6,7 @@ import os
 import random
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from itertools import count
 
@@ -84,9 +85,14 @@ def _reader(arguments: list[str], most: int, expected: Ended) -> str:
             got.append(data)
         os.close(read)
 
+    def close_both() -> None:
+        os.close(write)
+        with suppress(OSError):  # the reader may have left before the process began
+            os.close(read)
+
     thread = threading.Thread(target=keep_reading)
     thread.start()
-    found = forked(arguments, lambda: (os.close(read), os.close(write)), stdout=write)
+    found = forked(arguments, close_both, stdout=write)
     os.close(write)
     thread.join()
     if arguments[0] != "compare":  # which prints seconds

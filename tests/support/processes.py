@@ -64,7 +64,7 @@ def start_forked(arguments: Sequence[str], prepare: Callable[[], Any], streams: 
     child = os.fork()
     if child:
         return child
-    status = 1
+    status, is_running = 1, False
     try:
         opened: list[Any] = []
         for number, stream in enumerate(streams):
@@ -78,10 +78,12 @@ def start_forked(arguments: Sequence[str], prepare: Callable[[], Any], streams: 
         sys.stdin, sys.stdout, sys.stderr = opened
         sys.argv = ["haybale", *arguments]
         prepare()
+        is_running = True
         try:
             main()
         except SystemExit as left:
             status = left.code if isinstance(left.code, int) else int(left.code is not None)
+        is_running = False
         for file in filter(None, (sys.stdout, sys.stderr)):
             try:
                 file.flush()
@@ -89,8 +91,11 @@ def start_forked(arguments: Sequence[str], prepare: Callable[[], Any], streams: 
                 if not status:  # as Python does
                     status = 120
                     os.write(2, f"Exception ignored: {error}".encode())
-    except BaseException:
-        traceback.print_exc()
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) and not is_running:  # before or after the command
+            status = 130
+        else:
+            traceback.print_exc()
     finally:
         os._exit(status)
 
