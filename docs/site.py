@@ -38,6 +38,7 @@ EXTENSIONS = (
     "haybale.pyterrier.to_pyterrier",
     "haybale.rankers.reranker.Reranker",
     "haybale.retrieval.backends.Backend",
+    "haybale.review.StoppingRule",
 )
 
 

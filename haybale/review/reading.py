@@ -1,0 +1,100 @@
+"""What a stopping rule sees of a review: the judged documents in reading order, and how many documents there are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haybale.errors import InputError
+
+Bools = NDArray[np.bool_]
+
+
+def _empty() -> Bools:
+    return np.zeros(0, dtype=bool)
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """The state of a review, as stopping rules see it.
+
+    A certificate needs documents drawn at random that are judged too. The ranking must not learn from such a judgement
+    until it proposes the document itself; until then the judgement is *held out*. When the ranking proposes the
+    document, it moves from ``held_out`` to the end of ``labels``, with ``sampled`` set.
+
+    Parameters
+    ----------
+    labels : (n_read,) bool
+        Whether each document is relevant, in the order in which the ranking proposed them.
+    n_documents : int
+        Number of documents in the collection, at least one.
+    sampled : (n_read,) bool, optional
+        Whether each document belongs to the random sample; default: none does.
+    scores : (n_documents,) float, optional
+        The probability of each document to be relevant, from 0 to 1: first those of the documents that were read, in
+        reading order, then those of all other documents, in any order. Only some rules need it.
+    held_out : (n_held_out,) bool, optional
+        Whether each document of the random sample that the ranking has not proposed yet is relevant; default: there is
+        no such document.
+
+    Raises
+    ------
+    InputError
+        If the lengths do not fit together, or a label is not a truth value.
+    """
+
+    labels: Bools
+    n_documents: int
+    sampled: Bools = field(default_factory=_empty)
+    scores: NDArray[np.float64] | None = None
+    held_out: Bools = field(default_factory=_empty)
+
+    def __post_init__(self) -> None:
+        labels = _bools("labels", self.labels)
+        sampled, held_out = _bools("sampled", self.sampled), _bools("held_out", self.held_out)
+        if not len(sampled):
+            sampled = np.zeros(len(labels), dtype=bool)
+        n_judged = len(labels) + len(held_out)
+        if self.n_documents < max(n_judged, 1):
+            raise InputError(f"expected at least {max(n_judged, 1)} documents, found n_documents={self.n_documents!r}")
+        if len(sampled) != len(labels):
+            raise InputError(f"sampled must have {len(labels)} values, one for each label, found {len(sampled)}")
+        for name, value in {"labels": labels, "sampled": sampled, "held_out": held_out}.items():
+            object.__setattr__(self, name, value)
+        if self.scores is not None:
+            scores = np.asarray(self.scores, dtype=np.float64)
+            if scores.shape != (self.n_documents,):
+                raise InputError(f"scores must have {self.n_documents} values, one a document, found {scores.shape}")
+            object.__setattr__(self, "scores", scores)
+
+    @property
+    def n_read(self) -> int:
+        """Number of documents that the ranking proposed and that were judged."""
+        return len(self.labels)
+
+    @property
+    def n_relevant(self) -> int:
+        """Number of relevant documents among those that were read."""
+        return int(self.labels.sum())
+
+    def prefix(self, n: int) -> Reading:
+        """Return the state after the first n documents; later documents of the sample are held out again."""
+        if n >= self.n_read:
+            return self
+        later = self.labels[n:][self.sampled[n:]]
+        held_out = np.concatenate([self.held_out, later])
+        return Reading(self.labels[:n], self.n_documents, self.sampled[:n], self.scores, held_out)
+
+
+def _bools(name: str, values: Any) -> Bools:
+    """Return a one-dimensional array of truth values; numbers other than 0 and 1 are an error."""
+    array = np.asarray(values)
+    if array.ndim != 1:
+        raise InputError(f"{name} must be a sequence of truth values, found shape {array.shape}")
+    if array.dtype != bool and not np.isin(array, (0, 1)).all():
+        wrong = array[~np.isin(array, (0, 1))][0]
+        raise InputError(f"{name} must be truth values, found {wrong!r}; choose the grade from which on is relevant")
+    return array.astype(bool)

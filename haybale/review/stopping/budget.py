@@ -1,0 +1,38 @@
+"""Stop after a fixed number of documents."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from haybale.parameters import COUNT
+from haybale.review.reading import Reading
+from haybale.review.stopping.rule import Advice, StoppingRule
+
+
+@dataclass(frozen=True)
+class Budget(StoppingRule):
+    """Stop after a fixed number of documents, such as what a day's work allows.
+
+    Parameters
+    ----------
+    documents : int, default 500
+        Number of documents to read.
+    """
+
+    documents: int = 500
+
+    name = "budget"
+    kind = "heuristic"
+    _parameter_constraints: ClassVar = {"documents": COUNT}
+
+    @property
+    def promise(self) -> str:
+        return f"Stops after {self.documents:,} documents. It promises what reading costs, and nothing about recall."
+
+    def advise(self, reading: Reading) -> Advice:
+        reason = f"{reading.n_read:,} of {self.documents:,} documents have been read"
+        return Advice(reading.n_read >= self.documents, reason)
+
+    def find_stop(self, reading: Reading) -> int | None:
+        return self.documents if self.documents <= reading.n_read else None

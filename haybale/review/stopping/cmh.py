@@ -1,0 +1,153 @@
+"""The stopping rule of Callaghan and Müller-Hansen, known as BUSCAR: a hypergeometric test of the recall."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import floor
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haybale.review.reading import Reading
+from haybale.review.stopping.rule import CONFIDENCE, EVERY, TARGET, Advice, StoppingRule
+
+
+@dataclass(frozen=True)
+class CMH(StoppingRule):
+    """Stop when a hypergeometric test rejects that the target recall was missed (Callaghan and Müller-Hansen).
+
+    The last documents that were read, however many, are taken for a random sample of all documents that were unread
+    before them. As documents are read in the order of their estimated relevance, these hold more relevant documents
+    than a random sample would, so the test tends to stop late. With r relevant documents found, the target is missed
+    if at least d = ⌊r / target + 1⌋ - r are unread. The p-value is the smallest probability of seeing as few relevant
+    documents in such a sample, over all its sizes; the rule stops when it is below 1 - confidence.
+
+    Callaghan and Müller-Hansen, "Statistical stopping criteria for automated screening in systematic reviews",
+    Systematic Reviews 9:273, 2020.
+
+    Parameters
+    ----------
+    target : float, default 0.95
+        The recall to reach.
+    confidence : float, default 0.95
+        Confidence of the test, from 0.5 to 1, exclusive.
+    every : int, default 1
+        Number of documents between two tests. The paper tests after every document. Larger values stop a little
+        later.
+    """
+
+    target: float = 0.95
+    confidence: float = 0.95
+    every: int = 1
+
+    name = "cmh"
+    kind = "estimate"
+    _parameter_constraints: ClassVar = {"target": TARGET, "confidence": CONFIDENCE, "every": EVERY}
+
+    @property
+    def promise(self) -> str:
+        return (
+            f"Stops when a test at the {self.confidence:.0%} level says that at least {self.target:.0%} of the "
+            "relevant documents were found. It is right if the unread documents are no richer in relevant ones than "
+            "those read last. It is not a guarantee: a group of relevant documents that the ranking puts last goes "
+            "unnoticed, and the test is repeated while you read."
+        )
+
+    def checkpoints(self, n_documents: int) -> Sequence[int]:
+        return range(1, n_documents + 1, self.every)
+
+    def advise(self, reading: Reading) -> Advice:
+        found = np.flatnonzero(reading.labels) + 1
+        if not len(found):
+            return Advice(False, "no relevant document has been found, so nothing can be tested")
+        value = _p_value(found, reading.n_read, reading.n_documents, self._missing(len(found)))
+        reason = f"p = {value:.3g} that less than {self.target:.0%} was found; the test asks for {self._alpha:.3g}"
+        low = len(found) / (len(found) + self._most_missing(found, reading))
+        return Advice(value < self._alpha, reason, low=low, high=1.0)
+
+    def find_stop(self, reading: Reading) -> int | None:
+        # While no relevant document is found, the p-value falls from document to document: bisect between two.
+        found = np.flatnonzero(reading.labels) + 1
+        points, size = self.checkpoints(reading.n_documents), reading.n_documents
+
+        def rejects(at: int) -> bool:
+            known = found[found <= points[at]]
+            return bool(len(known)) and _p_value(known, points[at], size, self._missing(len(known))) < self._alpha
+
+        ends = np.searchsorted(points, [*found, reading.n_read + 1])  # the first checkpoint at or after each of these
+        for begin, end in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True):
+            if begin < end and rejects(end - 1):
+                return points[_first(rejects, begin, end - 1)]
+        return None
+
+    @property
+    def _alpha(self) -> float:
+        return 1 - self.confidence
+
+    def _missing(self, n_found: int) -> int:
+        """Return the smallest number of unread relevant documents with which the target is missed."""
+        return floor(n_found / self.target + 1) - n_found
+
+    def _most_missing(self, found: NDArray[Any], reading: Reading) -> int:
+        """Return the largest number of unread relevant documents that the test does not reject."""
+
+        def rejects(missing: int) -> bool:
+            return _p_value(found, reading.n_read, reading.n_documents, missing) < self._alpha
+
+        end = 1
+        while not rejects(end):
+            end *= 2
+        return _first(rejects, end // 2 + 1, end) - 1
+
+
+def _first(holds: Callable[[int], bool], begin: int, end: int) -> int:
+    """Return the first number from ``begin`` to ``end`` for which a monotone condition holds; it holds for ``end``."""
+    while begin < end:
+        middle = (begin + end) // 2
+        begin, end = (begin, middle) if holds(middle) else (middle + 1, end)
+    return begin
+
+
+def _p_value(found: NDArray[Any], n_read: int, n_documents: int, missing: int) -> float:
+    """Return the smallest probability, over all samples, of seeing as few relevant documents as were seen.
+
+    Parameters
+    ----------
+    found : (r,) int array
+        Positions of the relevant documents, from 1.
+    n_read, n_documents : int
+        Number of documents read, and of all documents.
+    missing : int
+        Number of unread relevant documents that the hypothesis claims.
+    """
+    unread = n_documents - n_read
+    if missing > unread:
+        return 0.0
+    # Of all samples with the same relevant documents, the largest has the smallest probability: it begins right after
+    # a relevant document, or at the first document.
+    begins = np.concatenate([[0], found[found < n_read]])[:, None]
+    seen = len(found) - np.arange(len(begins))[:, None]
+    urn, relevant = n_documents - begins, seen + missing
+    # The number y of unread relevant documents is hypergeometric; sum P(y ≥ missing), from the end with fewer terms.
+    below = missing <= len(found)
+    y = (np.arange(missing) if below else missing + np.arange(len(found) + 1))[None, :]
+    log = _log_factorials(n_documents)
+    rest = urn - unread - relevant + y
+    possible = (y <= unread) & (y <= relevant) & (rest >= 0)
+    y, other, rest = np.minimum(y, unread), np.maximum(relevant - y, 0), np.maximum(rest, 0)
+    terms = log[unread] - log[y] - log[unread - y] + log[urn - unread] - log[other] - log[rest]
+    terms += log[relevant] + log[urn - relevant] - log[urn]
+    total = np.where(possible, np.exp(np.where(possible, terms, 0.0)), 0.0).sum(axis=1)
+    return float((1 - total if below else total).min())
+
+
+@lru_cache(maxsize=4)
+def _log_factorials(n: int) -> NDArray[np.float64]:
+    """Return log 0!, …, log n!."""
+    from scipy.special import gammaln
+
+    values: NDArray[np.float64] = gammaln(np.arange(1, n + 2, dtype=np.float64))
+    return values
