@@ -28,7 +28,7 @@ app = typer.Typer(
     help="Find the few relevant passages and documents in a large collection of long texts.",
     epilog=(
         'Start with "haybale demo". For your own documents: "haybale index FOLDER --out engine", then '
-        '"haybale rank engine QUERY". "haybale COMMAND --help" describes a command.'
+        '"haybale search engine QUERY". "haybale COMMAND --help" describes a command.'
     ),
     add_completion=False,
     pretty_exceptions_enable=False,

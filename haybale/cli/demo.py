@@ -56,11 +56,11 @@ def demo(
         ("Look at the report", report),
         (
             "Search this collection",
-            f'haybale rank {shlex.quote(str(out / "engine"))} "interpolate missing values" --explain',
+            f'haybale search {shlex.quote(str(out / "engine"))} "interpolate missing values"',
         ),
         ("Index your own folder", "haybale index FOLDER --out engine"),
-        ("Search it", 'haybale rank engine "YOUR QUERY"'),
-        ("Layouts of FOLDER", "docs/how-to/collections.md; such as corpus.jsonl with _id and text on each line"),
+        ("Search it", 'haybale search engine "YOUR QUERY"'),
+        ("Files it may have", "text, Markdown, CSV, JSON Lines; PDF, Word and more: pip install 'haybale[documents]'"),
         ("Which ranker to take", "docs/which-ranker.md"),
     ):
         show(f"  {step + ':':<24}{how}")

@@ -89,7 +89,7 @@ def index(
             csv.writer(file).writerows([("file", "reason"), *skipped])
         note(f"{len(skipped):,} files could not be read; {out / SKIPPED} lists them with the reasons")
     show(f"{engine!r}; language: {engine.language}; {time.perf_counter() - start:.1f} s, {size_on_disk(out)} on disk")
-    note(f"Next: haybale rank {shlex.quote(str(out))} QUERY")
+    note(f"Next: haybale search {shlex.quote(str(out))} QUERY")
 
 
 def _check_settings(engine: haybale.Engine, settings: dict[str, Any]) -> None:

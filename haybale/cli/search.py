@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Annotated
 
 import haybale
@@ -71,5 +72,5 @@ def _lines(hit: SearchHit) -> Text:
     if best is not None:
         lines.append("\n     ")
         for piece, highlighted in best.excerpt(_WIDTH):
-            lines.append(visible(piece), style="bold" if highlighted else None)
+            lines.append(visible(re.sub(r"\s+", " ", piece)), style="bold" if highlighted else None)
     return lines
