@@ -74,8 +74,8 @@ def test_demo(pydocs: Collection, tmp_path: Path, here: Call, monkeypatch: pytes
     assert status == 0, said
     assert "haybale-demo/report.html" in shown
     assert (tmp_path / "haybale-demo" / "report.html").is_file()
-    command = re.search(r"haybale rank (\S+) \"(.*?)\" --explain", shown)
-    assert here("rank", command[1], command[2], "--explain")[0] == 0
+    command = re.search(r"haybale search (\S+) \"(.*?)\"", shown)
+    assert here("search", command[1], command[2])[0] == 0
     for page in re.findall(r"docs/\S+\.md", shown):
         assert (ROOT / page).is_file()
 
