@@ -6,11 +6,13 @@ one JSON value, must fit into memory; larger ones are refused while they are rea
 
 from __future__ import annotations
 
+import csv
 import gzip
+import io
 import json
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from io import BufferedReader
 from pathlib import Path
@@ -109,6 +111,38 @@ def read_tsv(path: Path, width: int, maxsplit: int = -1) -> Iterator[tuple[int, 
         yield number, columns
 
 
+def read_csv(
+    path: Path, needed: Mapping[str, Sequence[str]], optional: Mapping[str, Sequence[str]]
+) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield ``(line number, values)`` of each row of a CSV file with a header; the keys are those of the arguments.
+
+    ``needed`` and ``optional`` map each key to the names that its column may have. The delimiter is a comma, a
+    semicolon or a tab: the one that the header has most. A missing column, or a row that does not have as many columns
+    as the header, is an error.
+    """
+    text = read_text(path)
+    header, _, _ = text.partition("\n")
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=header.count), strict=True)
+    try:
+        names = [name.strip().lower() for name in next(reader, [])]
+        columns = {}
+        for key, accepted in {**needed, **optional}.items():
+            found = [names.index(name) for name in accepted if name in names]
+            if not found and key in needed:
+                wanted = ", ".join(f"{first} (or {', '.join(others)})" for first, *others in needed.values())
+                extra = f" and, optionally, {', '.join(first for first, *_ in optional.values())}"
+                message = f"expected a header with {wanted}{extra}; found {', '.join(names) or 'nothing'}"
+                raise FileFormatError(path, 1, message)
+            if found:
+                columns[key] = found[0]
+        for cells in filter(None, reader):
+            if len(cells) != len(names):
+                raise FileFormatError(path, reader.line_num, f"expected {len(names)} columns, found {len(cells)}")
+            yield reader.line_num, {key: cells[column] for key, column in columns.items()}
+    except csv.Error as error:
+        raise FileFormatError(path, reader.line_num, f"expected CSV, found an error: {error}") from None
+
+
 def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield ``(line number, object)`` of a file with one JSON object per line."""
     for number, line in read_lines(path):
@@ -158,3 +192,12 @@ def text_field(path: Path, number: int, record: dict[str, Any], name: str, defau
         found = "nothing" if value is None else type(value).__name__
         raise FileFormatError(path, number, f"expected a string in field {name!r}, found {found}")
     return value
+
+
+def suffix_of(path: Path) -> str:
+    """Return the suffix of a file name, ignoring ``.gz``.
+
+    >>> suffix_of(Path("queries.jsonl.gz")), suffix_of(Path("qrels.csv"))
+    ('.jsonl', '.csv')
+    """
+    return Path(path.stem).suffix if path.suffix == ".gz" else path.suffix

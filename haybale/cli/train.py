@@ -46,6 +46,7 @@ def train(
     reports = [(each, each.fit_report_) for each in _all(chosen) if each.fit_report_]
     seconds = f"{time.perf_counter() - start:.1f} s"
     counts = [report["training queries"] for _, report in reports if "training queries" in report]
+    counts += [len(each.query_ids_) for each in _all(chosen) if each.query_ids_]
     if counts:
         show(f"Trained {chosen} on {counts[0]:,} queries of {opened.collection.name} in {seconds}.")
     else:

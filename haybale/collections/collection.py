@@ -231,7 +231,7 @@ class Collection:
         except KeyError:
             if not self.splits:
                 raise InputError(
-                    f"{self.name!r} has no queries, so no split {name!r}; add queries with judgements"
+                    f"{self.name!r} has no queries, so no split {name!r}; add judged queries (haybale judge)"
                 ) from None
             raise UnknownNameError(f"split of {self.name}", name, self.splits) from None
 

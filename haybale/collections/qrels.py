@@ -1,6 +1,7 @@
 """Read relevance judgements from files or frames, and TREC runs.
 
-The number of columns determines the format of a file of judgements:
+A file of judgements whose name ends in ``.csv`` has a header, with the columns ``query_id``, ``doc_id`` and, if not all
+grades are 1, ``relevance``. For other files, the number of columns determines the format:
 
 2 columns   query id, document id                      (GerDaLIR; the grade is 1)
 3 columns   query id, document id, grade               (BEIR; a header line is skipped)
@@ -20,33 +21,44 @@ from haybale.collections.builder import CollectionBuilder, sorted_splits
 from haybale.collections.ids import id_codes
 from haybale.errors import FileFormatError, InputError
 from haybale.frames import Frame, check_filled, numbers, to_pandas
-from haybale.text_files import read_lines
+from haybale.text_files import read_csv, read_lines, suffix_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
+_QUERY, _DOCUMENT = ("query_id", "query-id", "query"), ("doc_id", "corpus-id", "document")  # names of columns
+_GRADE = ("relevance", "score", "grade")
+
+
 def read_qrels(path: Path | str) -> Iterator[tuple[int, str, str, int]]:
-    """Yield ``(line number, query id, document id, grade)`` of a qrels file in any of the three formats.
+    """Yield ``(line number, query id, document id, grade)`` of a qrels file in any of the four formats.
 
     Another number of columns, or a grade that is not a whole number, raises :class:`FileFormatError`.
     """
     path = Path(path)
+    if suffix_of(path) == ".csv":
+        for line, row in read_csv(path, {"query": _QUERY, "document": _DOCUMENT}, {"grade": _GRADE}):
+            yield line, row["query"], row["document"], _grade(path, line, row.get("grade", "1"))
+        return
     for line, text in read_lines(path):
         columns = text.split("\t") if "\t" in text else text.split()
-        if line == 1 and len(columns) == 3 and columns[2].strip().lower() in {"score", "relevance", "grade"}:
+        if line == 1 and len(columns) == 3 and columns[2].strip().lower() in _GRADE:
             continue
         match columns:
             case [query, document]:
                 yield line, query, document, 1
             case [query, document, grade] | [query, _, document, grade]:
-                try:
-                    yield line, query, document, int(grade)
-                except ValueError:
-                    found = f"expected a whole number as grade, found {grade[:40]!r}"
-                    raise FileFormatError(path, line, found) from None
+                yield line, query, document, _grade(path, line, grade)
             case _:
                 raise FileFormatError(path, line, f"expected 2, 3 or 4 columns, found {len(columns)}")
+
+
+def _grade(path: Path, line: int, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise FileFormatError(path, line, f"expected a whole number as grade, found {text[:40]!r}") from None
 
 
 def read_trec_run(path: Path | str) -> pd.DataFrame:

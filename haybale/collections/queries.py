@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -17,7 +15,7 @@ from haybale.collections.ids import check_characters, distinct_ids
 from haybale.collections.splitters import find_splitter
 from haybale.errors import FileFormatError, InputError
 from haybale.frames import Frame, check_filled, column_names, to_pandas
-from haybale.text_files import STDIN, read_jsonl, read_text, read_tsv, text_field
+from haybale.text_files import STDIN, read_csv, read_jsonl, read_text, read_tsv, suffix_of, text_field
 
 Text: TypeAlias = "str | Sequence[str]"  # a whole text, or its paragraphs
 QueriesLike: TypeAlias = "Queries | Mapping[str, Text] | Sequence[Text] | Frame | str | Path"
@@ -53,7 +51,7 @@ def queries_from(collection: Collection, given: QueriesLike, paragraphs: str | N
     InputError
         There is no query, a text is empty, a query id occurs twice, or a file or frame lacks a column.
     """
-    if paragraphs is not None and not (isinstance(given, Path) and _suffix(given) not in _QUERY_FILES):
+    if paragraphs is not None and not (isinstance(given, Path) and suffix_of(given) not in _QUERY_FILES):
         raise InputError(f"paragraphs={paragraphs!r} needs a single document; give a text file, or - for stdin")
     if isinstance(given, Queries):
         return given
@@ -81,7 +79,7 @@ def queries_argument(text: str) -> str | Path:
             return path
     except (OSError, ValueError):  # the text is not a valid file name
         return text
-    if _suffix(path) in (".txt", *_QUERY_FILES) and not any(map(str.isspace, text)):
+    if suffix_of(path) in (".txt", *_QUERY_FILES) and not any(map(str.isspace, text)):
         raise InputError(f"{text}: no such file; check the path")
     return text
 
@@ -121,13 +119,8 @@ def queries_of(
     )
 
 
-def _suffix(path: Path) -> str:
-    """Return the suffix of a file name, ignoring ``.gz``."""
-    return Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
-
-
 def _read_file(path: Path, paragraphs: str) -> Columns:
-    match _suffix(path):
+    match suffix_of(path):
         case ".jsonl":
             return _read_jsonl(path)
         case ".csv":
@@ -154,23 +147,9 @@ def _read_jsonl(path: Path) -> Columns:
 
 
 def _read_csv(path: Path) -> Columns:
-    reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
-    try:
-        header = [name.strip().lower() for name in next(reader, [])]
-        id_column, text_column = (next((name for name in names if name in header), None) for names in (_ID, _TEXT))
-        if id_column is None or text_column is None:
-            found = ", ".join(header) or "nothing"
-            message = f"expected a header with query_id (or id), text (or query) and, optionally, own; found {found}"
-            raise FileFormatError(path, 1, message)
-        rows = []
-        for cells in filter(None, reader):
-            if len(cells) != len(header):
-                raise FileFormatError(path, reader.line_num, f"expected {len(header)} columns, found {len(cells)}")
-            rows.append(dict(zip(header, cells, strict=True)))
-    except csv.Error as error:
-        raise FileFormatError(path, reader.line_num, f"expected CSV, found an error: {error}") from None
-    own = [row["own"] or None for row in rows] if "own" in header else None
-    return [row[id_column] for row in rows], [row[text_column].split("\n") for row in rows], own
+    rows = [row for _, row in read_csv(path, {"id": _ID, "text": _TEXT}, {"own": ["own"]})]
+    own = [row["own"] or None for row in rows] if rows and "own" in rows[0] else None
+    return [row["id"] for row in rows], [row["text"].split("\n") for row in rows], own
 
 
 def _read_frame(given: Frame) -> Columns:

@@ -19,6 +19,7 @@ from haybale.collections import Collection, open_documents, with_paragraphs
 from haybale.collections.collection import Ints
 from haybale.collections.ids import as_ids
 from haybale.collections.open import Documents as DocumentsLike
+from haybale.collections.queries import QueriesLike
 from haybale.collections.saved import load_collection, save_collection
 from haybale.compounds import LINKS
 from haybale.device import find_device
@@ -27,6 +28,7 @@ from haybale.embeddings.counting import strings
 from haybale.embeddings.encoder import encoder_text
 from haybale.embeddings.store import CHUNKING
 from haybale.embeddings.store_files import as_json
+from haybale.engine.added_judgements import AddedJudgements, Judged, Qrels
 from haybale.engine.encoder_source import EncoderSource, describe_encoder
 from haybale.engine.segment import Segment
 from haybale.engine.snapshot import Documents, Snapshot, View
@@ -157,6 +159,7 @@ class Engine:
         analyzer: Analyzer | None,
         encoder: Any,
         has_saved_encoder: bool = False,
+        judgements: AddedJudgements | None = None,
     ) -> None:
         """Set the attributes that new and opened engines have in common."""
         address, chunked = self.settings["store"], self.settings["chunking"]
@@ -169,7 +172,7 @@ class Engine:
         marks = [self._storage.mark(number) if number else None for number in range(len(wholes))]
         texts = [self._texts(*each) for each in zip(wholes, range(len(wholes)), marks, strict=True)]
         self._source = EncoderSource(encoder, texts[0], terms, self._storage, self.store, has_saved_encoder)
-        self._documents: Documents = Snapshot([self._segment(each) for each in texts], removed)
+        self._documents: Documents = Snapshot([self._segment(each) for each in texts], removed, judgements=judgements)
         self._digests: dict[str, str] = {}  # shared with snapshots and views
         self._written: dict[str, Any] | None = None  # the manifest in the folder
         self._stamp: tuple[int, int, int] | None = None  # of the manifest, when it was read or written
@@ -248,7 +251,7 @@ class Engine:
         """
         engine = cls.__new__(cls)
         engine.device, engine._storage, engine._given_encoder = device, Storage(Path(folder)), encoder
-        stamp, manifest = engine._storage.stamp(), engine._storage.read()
+        stamp, manifest, judgements = engine._storage.read_all()
         engine.settings, engine.language = manifest["settings"], manifest["language"]
         find_device(device or "cpu")
         analyzer, saved = engine.settings["analyzer"], engine.settings["encoder"]
@@ -257,7 +260,8 @@ class Engine:
             raise StoreError(f"{folder}: expected the encoder of this engine, {saved!r}, found {encoder!r}")
         with timed("read collection"):
             wholes = [load_collection(Path(folder, str(n), "collection")) for n in range(manifest["segments"])]
-        engine._set_up(wholes, manifest["removed"], own, saved if encoder is None else encoder, manifest["encoder"])
+        known = saved if encoder is None else encoder
+        engine._set_up(wholes, manifest["removed"], own, known, manifest["encoder"], judgements)
         engine._written, engine._stamp = manifest, stamp
         engine._digests |= {"id": manifest["id"], "input": manifest["input"]}
         return engine
@@ -272,6 +276,7 @@ class Engine:
             "encoder": self._written["encoder"],
             "segments": len(snapshot.segments),
             "removed": snapshot.removed,
+            "judgements": self._storage.write_judgements(snapshot.judgements, self._written.get("judgements")),
         }
         self._storage.write(manifest)
         self._written, self._stamp = manifest, self._storage.stamp()
@@ -503,6 +508,61 @@ class Engine:
 
         self._change(shrunk)
 
+    def judge(self, qrels: Qrels, queries: QueriesLike | None = None, *, split: str = "train") -> Judged:
+        """Add judgements to a split, or replace those of the same queries and documents. Nothing is indexed again.
+
+        Rankers that are fitted afterwards learn from them; trained rankers and earlier snapshots stay as they are. All
+        judgements of a call are added, or none. A grade above 0 means relevant. Other splits are not changed: a query
+        that is in another split is refused, so that no ranker is measured with a query that it learned from.
+        If a document is replaced, its judgements are those of the new one; while it is removed, they have no effect.
+
+        Parameters
+        ----------
+        qrels : frame, str or Path
+            A frame with the columns ``query_id``, ``doc_id`` and ``relevance``, or the path of a file in one of the
+            formats of :func:`~haybale.collections.read_qrels`: CSV with a header, the formats of TREC and BEIR.
+        queries : queries, optional
+            The texts of judged queries that the engine does not have, in any form that :meth:`Ranker.rank` takes.
+            Queries without a judgement are ignored.
+        split : str, default "train"
+            The split, which may be new.
+
+        Returns
+        -------
+        Judged
+            ``n_queries``, ``n_new_queries``, ``n_judgements`` and ``n_replaced``.
+
+        Raises
+        ------
+        InputError
+            For an unknown document or query, two grades of one query and document, a grade that is not a whole number,
+            a query with another text than in the engine, or a query of another split. The message names the file and
+            the line. Nothing is changed then.
+        StoreError
+            If another process is writing the engine, or has changed it.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> engine = Engine({"dogs": "Dogs bark.", "cats": "Cats purr."}, language="english", encoder="tfidf(min_df=1)")
+        >>> qrels = pd.DataFrame({"query_id": ["q"], "doc_id": ["cats"], "relevance": [1]})
+        >>> engine.judge(qrels, {"q": "Which animals purr?"})
+        Judged(n_queries=1, n_new_queries=1, n_judgements=1, n_replaced=0)
+        >>> engine.collection
+        Collection 'documents': 2 documents, 2 passages, 1 query (train 1)
+        """
+        self._refuse_fixed("judge()")
+        done = []
+
+        def judged() -> Snapshot:
+            snapshot = self._snapshot
+            added, found = snapshot.judgements.with_given(snapshot.whole, qrels, queries, split)
+            done.append(found)
+            return snapshot.judged(added)
+
+        self._change(judged)
+        return done[0]
+
     def _change(self, make: Callable[[], Snapshot]) -> None:
         """Replace the snapshot in memory and in the folder, or in neither if an error occurs."""
         with self._storage.writing():
@@ -535,7 +595,7 @@ class Engine:
         if stamp is not None and stamp == self._stamp:
             return False
         with self._storage.lock:
-            stamp, manifest = self._storage.stamp(), self._storage.read()
+            stamp, manifest, judgements = self._storage.read_all()
             if self._is_current(manifest):
                 self._stamp = stamp
                 return False
@@ -550,7 +610,9 @@ class Engine:
                 for n in range(n_known, n_segments):
                     whole = load_collection(Path(self.folder, str(n), "collection"))
                     new.append(self._segment(self._texts(whole, n, self._storage.mark(n))))
-            snapshot = snapshot.changed(new, manifest["removed"])
+            if new or manifest["removed"] != snapshot.removed:
+                snapshot = snapshot.changed(new, manifest["removed"])
+            snapshot = snapshot.judged(judgements)
             self._written, self._stamp = manifest, stamp
             self._documents, self._latest = snapshot, None
         return True

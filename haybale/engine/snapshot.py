@@ -15,6 +15,7 @@ from haybale.arrow import text_array
 from haybale.collections import Collection
 from haybale.collections.collection import Ints, Strings
 from haybale.collections.ids import latest_with_id, places_of
+from haybale.engine.added_judgements import AddedJudgements
 from haybale.engine.document_filter import DocumentFilter
 from haybale.engine.segment import Segment, documents_with_passages, index_documents
 from haybale.errors import InputError
@@ -120,7 +121,8 @@ class Snapshot(Documents):
     """The documents of some segments, without the ``removed`` ones. A change of an engine makes a new snapshot.
 
     Of several documents with one id, the last replaces the others: they are hidden. ``indexes``, by name, and
-    ``all_documents`` contain hidden documents, too, which still count in the statistics of the indexes.
+    ``all_documents`` contain hidden documents, too, which still count in the statistics of the indexes. ``judgements``
+    are those that were added to the engine.
     """
 
     def __init__(
@@ -129,8 +131,10 @@ class Snapshot(Documents):
         removed: Iterable[str] = (),
         indexes: Mapping[str, Any] | None = None,
         all_documents: Collection | None = None,
+        judgements: AddedJudgements | None = None,
     ) -> None:
         super().__init__(segments[0].device)
+        self.judgements = judgements or AddedJudgements()
         self.segments, self.removed = tuple(segments), sorted(set(removed))
         self._unfiltered = dict(indexes or {})
         self.all_documents = all_documents or _joined([segment.texts.whole for segment in segments])
@@ -145,7 +149,7 @@ class Snapshot(Documents):
             if not np.diff(self.all_documents.passages.doc_offsets)[self._kept].any():
                 n = len(self.removed)
                 raise InputError(f"an engine needs a document with a passage: {n} removals leave none; remove fewer")
-        self._whole = self._without_hidden(self.all_documents)
+        self._whole = self._present(self.all_documents)
 
     @property
     def whole(self) -> Collection:
@@ -154,10 +158,11 @@ class Snapshot(Documents):
     def _make_collection(self) -> Collection:
         if self.segments[0].texts.chunking is None:
             return self.whole
-        return self._without_hidden(_joined([segment.texts.indexed for segment in self.segments]))
+        return self._present(_joined([segment.texts.indexed for segment in self.segments]))
 
-    def _without_hidden(self, documents: Collection) -> Collection:
-        return documents if self._kept is None else documents.take(self._kept, self._latest)
+    def _present(self, documents: Collection) -> Collection:
+        """Return the documents that are not hidden, with the judgements that were added."""
+        return self.judgements.onto(documents if self._kept is None else documents.take(self._kept, self._latest))
 
     @property
     def made(self) -> set[str]:
@@ -170,7 +175,13 @@ class Snapshot(Documents):
         for segment in segments:
             grown = {name: segment.extend_index(index, name) for name, index in grown.items()}
             documents = documents.extended(segment.texts.whole, distinct=False)
-        return Snapshot([*self.segments, *segments], removed, grown, documents)
+        return Snapshot([*self.segments, *segments], removed, grown, documents, self.judgements)
+
+    def judged(self, judgements: AddedJudgements) -> Snapshot:
+        """Return a snapshot of the same documents with other added judgements; it shares the indexes."""
+        found = Snapshot(self.segments, self.removed, self._unfiltered, self.all_documents, judgements)
+        found._indexes |= self._indexes
+        return found
 
     def check_new(self, added: Collection, *, replace: bool) -> Ints:
         """Return the numbers, in :attr:`whole`, of the documents that ``added`` replaces.

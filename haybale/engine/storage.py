@@ -3,6 +3,7 @@
     engine.json        format, version, settings, digest of the collection, number of segments, removed documents; of
                        several documents with one id, the last replaces the others
     building.json      settings and digest, while the engine is being built
+    judgements/        judgements that were added, in a file named by its SHA-256, which engine.json names
     encoder/           the encoder, if it was fitted on the passages; others are loaded by name
     0/                 the documents that the engine was built from
         collection/    documents, queries and judgements
@@ -16,6 +17,8 @@ folders are written atomically. No file can hold executable code.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 import shutil
 import threading
@@ -27,10 +30,11 @@ from typing import Any
 from haybale.embeddings.encoder import encoder_text
 from haybale.embeddings.store import CHUNKING
 from haybale.embeddings.store_files import StoreFiles, writer_lock
-from haybale.errors import FileFormatError, OutputExistsError, StoreError
-from haybale.folders import replace_json
+from haybale.engine.added_judgements import AddedJudgements
+from haybale.errors import FileFormatError, InputError, OutputExistsError, StoreError
+from haybale.folders import replace_json, whole_file
 from haybale.manifest import MANIFEST, MANY, check_kinds, read_manifest, with_checksum
-from haybale.text_files import read_json, reading
+from haybale.text_files import MAX_TEXT, json_object, read_bytes, read_json, reading
 from haybale.timing import timed
 
 FORMAT, VERSION = "haybale engine", 3
@@ -44,7 +48,15 @@ _SETTINGS = {
     "chunking": (CHUNKING, None),
     "store": (str, None),
 }
-_KINDS = {"id": str, "settings": dict, "language": str, "encoder": bool, "segments": MANY, "removed": [str]}
+_KINDS = {
+    "id": str,
+    "settings": dict,
+    "language": str,
+    "encoder": bool,
+    "segments": MANY,
+    "removed": [str],
+    "judgements": (str, None),
+}
 # The settings of encoders in version 2, with their defaults.
 _ENCODER_SETTINGS = {"n_components": 1024, "random_state": 0, "query_prompt": "", "passage_prompt": ""}
 _TEMPORARY = re.compile(r"\..+\.(\d+|[0-9a-f]{12})")  # names of unfinished files, see folders.py
@@ -149,6 +161,7 @@ class Storage:
         del manifest["format"]
         if manifest.pop("version", None) not in (_VERSION_OF_0_2, VERSION):
             raise FileFormatError(path, None, f"expected version {VERSION}; build the engine again")
+        manifest.setdefault("judgements", None)  # as before judgements could be added
         check_kinds(path, manifest, _KINDS)
         manifest["settings"] = upgraded(manifest["settings"])
         check_kinds(path, manifest["settings"], _SETTINGS)
@@ -158,7 +171,51 @@ class Storage:
         """Write the manifest with its checksum."""
         assert self.folder is not None
         head = {"format": FORMAT, "version": VERSION}
+        if manifest["judgements"] is None:
+            manifest = {name: value for name, value in manifest.items() if name != "judgements"}
         replace_json(self.folder / _MANIFEST, with_checksum(head | manifest))
+
+    def write_judgements(self, judgements: AddedJudgements, before: str | None) -> str | None:
+        """Write judgements, and return the name of their file for the manifest; None if there are none.
+
+        A reader may have the manifest that names the file ``before``, so only older files are deleted.
+        """
+        assert self.folder is not None
+        if not judgements.splits:
+            return None
+        content = json.dumps(judgements.to_dict(), ensure_ascii=False).encode()
+        if len(content) > MAX_TEXT:
+            limit = f"at most {MAX_TEXT:,} bytes of added queries and judgements"
+            raise InputError(f"{self.folder}: expected {limit}, found {len(content):,}; build the engine with them")
+        name = hashlib.sha256(content).hexdigest()
+        path = self.folder / "judgements" / f"{name}.json"
+        for old in path.parent.glob("*.json"):
+            if old.stem not in (before, name):
+                old.unlink()
+        if not path.exists():
+            with whole_file(path) as file:
+                file.write(content.decode())
+        return name
+
+    def read_all(self) -> tuple[tuple[int, int, int] | None, dict[str, Any], AddedJudgements]:
+        """Return the stamp of the manifest, the manifest, and the judgements that it names."""
+        while True:
+            stamp, manifest = self.stamp(), self.read()
+            try:
+                return stamp, manifest, self._judgements(manifest["judgements"])
+            except FileFormatError:
+                if stamp == self.stamp():  # otherwise another process has replaced them meanwhile
+                    raise
+
+    def _judgements(self, name: str | None) -> AddedJudgements:
+        assert self.folder is not None
+        if name is None:
+            return AddedJudgements()
+        path = self.folder / "judgements" / f"{name}.json"
+        content = read_bytes(path)
+        if hashlib.sha256(content).hexdigest() != name:
+            raise FileFormatError(path, None, f"expected the SHA-256 {name!r}, found another; restore the file")
+        return AddedJudgements.from_dict(path, json_object(path, content))
 
 
 def upgraded(settings: dict[str, Any]) -> dict[str, Any]:

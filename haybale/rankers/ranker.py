@@ -217,7 +217,9 @@ class Ranker(ABC):
         if self.needs_training and qrels is None and queries is None and "train" not in engine.collection.splits:
             name, splits = engine.collection.name, ", ".join(engine.collection.splits)
             if not splits:
-                raise InputError(f"{self} needs judged queries, but {name!r} has none; use a ranker such as bm25")
+                raise InputError(
+                    f"{self} needs judged queries, but {name!r} has none; add some with haybale judge, or use bm25"
+                )
             raise InputError(
                 f"{self} needs judged queries, but {name!r} has no split 'train'; "
                 f"choose another split ({splits}), or give queries with qrels"

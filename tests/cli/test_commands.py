@@ -51,7 +51,7 @@ assert time.process_time() < 1, time.process_time()
 
 
 def test_every_command_and_option_is_described_in_sentences() -> None:
-    expected = "index add remove train rank search compare fine-tune interactions tune report embed demo doctor"
+    expected = "index add remove judge train rank search compare fine-tune interactions tune report embed demo doctor"
     assert set(COMMANDS) == set(expected.split())
     commands: Any = typer.main.get_command(app)
     for name, command in commands.commands.items():

@@ -9,6 +9,7 @@ from pathlib import Path
 from shutil import copytree, rmtree
 from typing import Any
 
+import pandas as pd
 import pytest
 from support.engines import UNTRAINED, assert_same, runs_of, tree
 from support.nursery import Nursery
@@ -24,6 +25,7 @@ ENCODERS: dict[str, dict[str, Any]] = {"tfidf": {}, "lsa": {"encoder": "lsa(n_co
 # some seconds, or it kills itself before it touches the engine's files for the n-th time.
 NURSERY = """
 import os, signal, sys, time, warnings
+import pandas as pd
 import zarr
 from haybale import Engine
 from haybale.collections import open_collection
@@ -31,6 +33,7 @@ from haybale.embeddings import embed
 from support.topics import NEW, topic_collection
 
 EVENTS = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "shutil.rmtree"}
+QRELS = pd.DataFrame({"query_id": ["new", "train0"], "doc_id": ["d01", "d02"], "relevance": 1})
 topics = topic_collection()
 Engine(topics).prepare().add(NEW)  # compiles numba functions before the forks
 
@@ -49,6 +52,8 @@ def work(job, encoder, folder, kill):
         Engine.build(topics, folder, **settings).prepare()
     elif job == "replace":
         Engine.open(folder).prepare().replace({"d01": "newword", **NEW})
+    elif job == "judge":
+        Engine.open(folder).judge(QRELS.assign(relevance=2), {"new": "newword"})
     else:
         engine = Engine.open(folder).prepare()
         if engine.collection.n_documents == topics.n_documents:
@@ -152,6 +157,31 @@ def test_killed_replacements_leave_all_old_or_all_new_documents(nursery: Nursery
         assert status == 0
         assert Engine.open(folder).whole.n_documents == 44
     assert found == {(42, False), (44, True)}
+
+
+def test_killed_judgements_are_all_there_or_none(nursery: Nursery, tmp_path: Path) -> None:
+    run_job(nursery, "build", "tfidf", tmp_path / "built")
+    first = pd.DataFrame({"query_id": ["new", "train0"], "doc_id": ["d01", "d02"], "relevance": 1})
+    for _ in range(2):  # the second is replaced by the job
+        Engine.open(tmp_path / "built").judge(first, {"new": "newword"})
+    copytree(tmp_path / "built", tmp_path / "whole")
+    _, touches, _ = run_job(nursery, "judge", "tfidf", tmp_path / "whole")
+    found = []
+    for kill in sorted({*range(1, touches, max(1, touches // 5)), *range(touches - 6, touches + 1)}):
+        folder = copytree(tmp_path / "built", tmp_path / str(kill))
+        assert run_job(nursery, "judge", "tfidf", folder, kill=kill)[0] == -signal.SIGKILL
+        qrels = Engine.open(folder).whole.qrels_frame("train")
+        grades = qrels.set_index(["query_id", "doc_id"]).loc[[("new", "d01"), ("train0", "d02")], "relevance"]
+        found.append(set(grades))
+        assert run_job(nursery, "judge", "tfidf", folder)[0] == 0
+        assert {name: data for name, data in tree(folder).items() if not name.startswith(("judgements/", ".lock"))} == {
+            name: data
+            for name, data in tree(tmp_path / "whole").items()
+            if not name.startswith(("judgements/", ".lock"))
+        }
+    assert found == sorted(found, key=lambda grades: grades == {2})
+    assert found[0] == {1}
+    assert found[-1] == {2}
 
 
 def test_killed_addition_leaves_the_engine_unchanged(nursery: Nursery, tmp_path: Path) -> None:

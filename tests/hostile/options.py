@@ -17,6 +17,7 @@ COMMANDS = {
     "index": "DATA --out NEW",
     "add": "E DATA",
     "remove": "E nobody",
+    "judge": "E nobody",
     "train": "E --ranker svr --out NEW",
     "rank": "E ba",
     "compare": "E --rankers bm25 --out NEW",

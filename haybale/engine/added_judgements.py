@@ -1,0 +1,244 @@
+"""Judgements that were added to an engine, with the queries that they need; its documents are not touched.
+
+They refer to queries and documents by id. A judgement of a document that is removed has no effect until a document with
+this id is added again. Only a judgement with a grade above 0 makes a document relevant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from haybale.arrow import text_array
+from haybale.collections import Collection
+from haybale.collections.builder import sorted_splits
+from haybale.collections.collection import Ints, Queries, Split, joined_offsets, joined_strings, take_strings
+from haybale.collections.ids import as_ids
+from haybale.collections.qrels import judgements, read_qrels
+from haybale.collections.queries import QueriesLike, queries_from
+from haybale.errors import FileFormatError, InputError, told_apart
+from haybale.frames import Frame
+from haybale.manifest import check_kinds
+
+Qrels: TypeAlias = "Frame | str | Path"  # a frame, or the path of a file
+Pair = tuple[str, str]  # the ids of a query and of a document
+
+_GRADES = range(-(2**31), 2**31)
+_KINDS = {
+    "queries": [{"id": str, "paragraphs": [str], "own": (str, None)}],
+    "splits": [{"split": str, "queries": [str], "documents": [str], "grades": [_GRADES]}],
+}
+
+
+class Judged(NamedTuple):
+    """What :meth:`Engine.judge` did: the numbers of queries and of judgements."""
+
+    n_queries: int  # that were judged
+    n_new_queries: int  # of these, queries that the engine did not have
+    n_judgements: int  # that were given, each pair of a query and a document once
+    n_replaced: int  # of these, judgements that replaced one with another grade
+
+
+class Line(NamedTuple):
+    """One judgement that was given, with its file and line if it is from a file."""
+
+    query: str
+    document: str
+    grade: int
+    at: tuple[Path, int] | None = None
+
+    def fail(self, message: str) -> NoReturn:
+        """Raise the error of this judgement."""
+        raise InputError(message) if self.at is None else FileFormatError(*self.at, message)
+
+
+@dataclass(frozen=True)
+class AddedJudgements:
+    """Queries by id, each with its paragraphs and the id of its own document; grades by split and pair of ids."""
+
+    queries: Mapping[str, tuple[list[str], str | None]] = field(default_factory=dict)
+    splits: Mapping[str, Mapping[Pair, int]] = field(default_factory=dict)
+
+    def with_given(
+        self, collection: Collection, qrels: Qrels, queries: QueriesLike | None, split: str
+    ) -> tuple[AddedJudgements, Judged]:
+        """Return these and the given judgements, which replace others of the same pairs in the same split.
+
+        ``collection`` has the documents of the engine, and the queries and judgements that it has so far.
+        :meth:`Engine.judge` describes the other parameters and the errors.
+        """
+        if not split.strip():
+            raise InputError(f"split must be a name such as 'train', found {split!r}")
+        as_ids([split], "split")
+        lines = _distinct(_lines(qrels))
+        ids = list(dict.fromkeys(query for query, _ in lines))
+        new = _new_queries(collection, lines.values(), ids, queries)
+        known = [query for query in ids if query not in new]
+        _refuse_other_splits(collection, known, lines.values(), split)
+        unknown = collection.find_documents([document for _, document in lines]) < 0
+        if unknown.any():
+            line = list(lines.values())[int(unknown.argmax())]
+            shown = told_apart(line.document, collection.doc_ids.to_pylist())
+            line.fail(f"expected a document of the engine, found {shown}; add the document, or remove the line")
+        given = {pair: line.grade for pair, line in lines.items()}
+        before = _grades(collection, split)
+        replaced = sum(before.get(pair, grade) != grade for pair, grade in given.items())
+        splits = {**self.splits, split: {**self.splits.get(split, {}), **given}}
+        return AddedJudgements({**self.queries, **new}, splits), Judged(len(ids), len(new), len(given), replaced)
+
+    def onto(self, collection: Collection) -> Collection:
+        """Return a collection with these queries and judgements, too."""
+        if not self.splits:
+            return collection
+        owns = [own for _, own in self.queries.values()]
+        own = np.full(len(owns), -1, dtype=np.int64)
+        has_own = np.flatnonzero([each is not None for each in owns])
+        own[has_own] = collection.find_documents([each for each in owns if each is not None])
+        paragraphs, old = [parts for parts, _ in self.queries.values()], collection.queries
+        queries = Queries(
+            ids=joined_strings(old.ids, pa.chunked_array([text_array(list(self.queries))])),
+            paragraphs=joined_strings(
+                old.paragraphs, pa.chunked_array([text_array([part for parts in paragraphs for part in parts])])
+            ),
+            offsets=joined_offsets(old.offsets, np.cumsum([0, *map(len, paragraphs)])),
+            own=np.concatenate([old.own, own]),
+        )
+        judged = replace(collection, queries=queries)
+        splits = {**collection.splits, **{name: _split(judged, name, grades) for name, grades in self.splits.items()}}
+        return replace(judged, splits={name: splits[name] for name in sorted_splits(splits)})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        queries = [{"id": id, "paragraphs": parts, "own": own} for id, (parts, own) in self.queries.items()]
+        splits = [
+            {
+                "split": name,
+                "queries": [query for query, _ in grades],
+                "documents": [document for _, document in grades],
+                "grades": list(grades.values()),
+            }
+            for name, grades in self.splits.items()
+        ]
+        return {"queries": queries, "splits": splits}
+
+    @classmethod
+    def from_dict(cls, path: Path, values: dict[str, Any]) -> AddedJudgements:
+        """Return what :meth:`to_dict` returned; ``path`` is for errors."""
+        check_kinds(path, values, _KINDS)
+        queries = {each["id"]: (each["paragraphs"], each["own"]) for each in values["queries"]}
+        splits = {}
+        for each in values["splits"]:
+            columns = each["queries"], each["documents"], each["grades"]
+            if len(set(map(len, columns))) != 1:
+                raise FileFormatError(path, None, "expected as many 'grades' as 'queries', found others; restore it")
+            splits[each["split"]] = {(query, document): grade for query, document, grade in zip(*columns, strict=True)}
+        return cls(queries, splits)
+
+
+def _lines(qrels: Qrels) -> Iterator[Line]:
+    """Yield the judgements of a file or a frame."""
+    if isinstance(qrels, str | Path):
+        path = Path(qrels)
+        for number, query, document, grade in read_qrels(path):
+            yield Line(query, document, grade, (path, number))
+    else:
+        frame = judgements(qrels)
+        for query, document, grade in zip(frame["query_id"], frame["doc_id"], frame["relevance"], strict=True):
+            yield Line(query, document, int(grade))
+
+
+def _distinct(given: Iterable[Line]) -> dict[Pair, Line]:
+    """Return the judgements by their pairs; a pair with two grades is an error."""
+    lines: dict[Pair, Line] = {}
+    for line in given:
+        if line.grade not in _GRADES:
+            line.fail(f"a grade must fit into 32 bits, found {line.grade:.3g}")
+        as_ids([line.query, line.document], "query and document ids")
+        first = lines.setdefault((line.query, line.document), line)
+        if first.grade != line.grade:
+            before = f"{first.grade}" if first.at is None else f"{first.grade} in line {first.at[1]}"
+            line.fail(
+                f"expected one grade for query {line.query!r} and document {line.document!r}, found {line.grade} and "
+                f"{before}; remove one"
+            )
+    if not lines:
+        raise InputError("'qrels' must have at least one judgement, found none; add one")
+    return lines
+
+
+def _new_queries(
+    collection: Collection, lines: Iterable[Line], judged: list[str], queries: QueriesLike | None
+) -> dict[str, tuple[list[str], str | None]]:
+    """Return the judged queries that the collection lacks; ``queries`` may also have other ones, which are ignored."""
+    given = None if queries is None else queries_from(collection, queries)
+    rows = {} if given is None else {query: row for row, query in enumerate(given.ids.to_pylist())}
+    known = {query: number for number, query in enumerate(collection.queries.ids.to_pylist())}
+    new: dict[str, tuple[list[str], str | None]] = {}
+    for query in judged:
+        if given is None or query not in rows:
+            if query not in known:
+                line = next(line for line in lines if line.query == query)
+                line.fail(
+                    f"expected a query of the engine or of the given queries, found {query!r}; give its text, too"
+                )
+            continue
+        paragraphs, own = given.paragraphs_of(rows[query]), int(given.own[rows[query]])
+        if query not in known:
+            new[query] = paragraphs, None if own < 0 else str(collection.doc_ids[own].as_py())
+        elif collection.queries.paragraphs_of(known[query]) != paragraphs:
+            raise InputError(f"expected the text of the engine for query {query!r}, found another; give it another id")
+    return new
+
+
+def _refuse_other_splits(collection: Collection, known: list[str], lines: Iterable[Line], split: str) -> None:
+    """Raise an error for a query that another split has, since a query must not be trained on and measured with."""
+    numbers, splits = collection.query_numbers(known), collection.splits
+    here = splits[split].queries if split in splits else numbers[:0]
+    for name, part in splits.items():
+        elsewhere = np.isin(numbers, part.queries) & ~np.isin(numbers, here)
+        if name != split and elsewhere.any():
+            query = known[int(elsewhere.argmax())]
+            line = next(line for line in lines if line.query == query)
+            line.fail(
+                f"query {query!r} is in the split {name!r}, so it must not be in {split!r}, too; judge it with "
+                f"split={name!r} (--split {name})"
+            )
+
+
+def _grades(collection: Collection, split: str) -> dict[Pair, int]:
+    """Return the grades of a split by pair of ids; none if there is no such split."""
+    if split not in collection.splits:
+        return {}
+    part = collection.splits[split]
+    queries = take_strings(collection.queries.ids, part.judged_queries)
+    documents = take_strings(collection.doc_ids, part.judged_documents)
+    return dict(zip(zip(queries, documents, strict=True), part.grades.tolist(), strict=True))
+
+
+def _split(collection: Collection, name: str, grades: Mapping[Pair, int]) -> Split:
+    """Return a split of a collection with further or other grades."""
+    none = np.empty(0, dtype=np.int64)
+    old = collection.splits.get(name, Split(name, none, none, none, none))
+    queries = collection.query_numbers([query for query, _ in grades])
+    documents = collection.find_documents([document for _, document in grades])
+    values = np.array(list(grades.values()), dtype=np.int64)
+    added = np.unique(queries[~np.isin(queries, old.queries)])
+    here = documents >= 0
+    queries_here, documents_here = queries[here], documents[here]
+
+    def pairs(of: Ints, with_: Ints) -> Ints:
+        return of * collection.n_documents + with_
+
+    kept = ~np.isin(pairs(old.judged_queries, old.judged_documents), pairs(queries_here, documents_here))
+    return Split(
+        name=name,
+        queries=np.concatenate([old.queries, added]),
+        judged_queries=np.concatenate([old.judged_queries[kept], queries_here]),
+        judged_documents=np.concatenate([old.judged_documents[kept], documents_here]),
+        grades=np.concatenate([old.grades[kept], values[here]]),
+    )
