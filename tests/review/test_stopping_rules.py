@@ -98,6 +98,16 @@ def test_nothing_stops_before_its_first_checkpoint(text: str) -> None:
     assert not any(rule.check(Reading(**case).prefix(n)).stop for n in range(first))
 
 
+@pytest.mark.parametrize("text", RULES)
+def test_a_rule_says_whether_it_needs_probabilities(text: str) -> None:
+    rule, reading = parse_rule(text), Reading(**{**made(3, 400, 50), "scores": None}).prefix(200)
+    if rule.needs_scores:
+        with pytest.raises(InputError, match="scores"):
+            rule.check(reading)
+    else:
+        assert rule.check(reading) == rule.check(Reading(**made(3, 400, 50)).prefix(200))
+
+
 # Names and parameters
 
 

@@ -45,6 +45,7 @@ class Quant(StoppingRule):
 
     name = "quant"
     kind = "estimate"
+    needs_scores = True
     _parameter_constraints: ClassVar = {
         "target": TARGET,
         "n_std": NOT_NEGATIVE,

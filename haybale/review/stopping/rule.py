@@ -66,10 +66,13 @@ class StoppingRule(ABC):
     kind : {"heuristic", "estimate", "certificate"}
         What the rule is. A heuristic says nothing about recall. An estimate is right if its model of the reading order
         holds. A certificate holds for every reading order, because a random sample was judged.
+    needs_scores : bool
+        Whether the reading must have ``scores``; default: False.
     """
 
     name: ClassVar[str]
     kind: ClassVar[Kind]
+    needs_scores: ClassVar[bool] = False
     _parameter_constraints: ClassVar[Mapping[str, Constraints]] = {}
 
     def __init_subclass__(cls, **options: Any) -> None:
