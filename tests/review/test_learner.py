@@ -1,0 +1,190 @@
+"""TopicLearner: judgements change the scores, can be undone, and may come in any order."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import haybale
+from haybale.collections import CollectionBuilder
+from haybale.review.learner import TopicFeatures, TopicLearner
+from haybale.review.topic_features import SHORT
+
+WORDS = (
+    *("tax", "income", "court", "appeal", "tenant", "rent", "lease", "dog", "cat", "lead"),
+    *("purr", "bark", "water", "river", "boat", "sail", "engine", "wheel"),
+)
+
+
+def texts(n: int, seed: int = 0) -> tuple[list[str], np.ndarray]:
+    """Return texts of random words, and whether each has more words on leases than the others have."""
+    rng = np.random.default_rng(seed)
+    relevant = rng.random(n) < 0.2
+    weights = np.ones((2, len(WORDS)))
+    weights[1, 4:7] = 4
+    weights /= weights.sum(axis=1, keepdims=True)
+    return [" ".join(rng.choice(WORDS, 12, p=weights[int(y)])) for y in relevant], relevant
+
+
+@pytest.fixture(scope="module")
+def topic() -> tuple[TopicFeatures, np.ndarray]:
+    made, relevant = texts(120)
+    return TopicFeatures.of(made), relevant
+
+
+def judged(topic: tuple[TopicFeatures, np.ndarray], documents: list[int], text: str | None = "rent") -> TopicLearner:
+    features, relevant = topic
+    learner = TopicLearner(features, text)
+    for document in documents:
+        learner.judge(document, float(relevant[document]))
+    return learner
+
+
+def test_the_text_ranks_before_the_first_judgement(topic: tuple[TopicFeatures, np.ndarray]) -> None:
+    features, _ = topic
+    scores = TopicLearner(features, "rent lease").scores()
+    column = features.word_columns[[features.words["rent"], features.words["lease"]]]
+    has_both = (features.matrix[:, column].toarray() > 0).all(axis=1)
+    has_none = (features.matrix[:, column].toarray() == 0).all(axis=1)
+    assert scores[has_both].min() > scores[has_none].max()
+
+
+@pytest.mark.parametrize("text", [None, "", "word that nobody wrote"])
+def test_without_a_known_word_all_documents_are_equal_at_first(
+    topic: tuple[TopicFeatures, np.ndarray], text: str | None
+) -> None:
+    learner = TopicLearner(topic[0], text)
+    for values in (learner.scores(), learner.probabilities(), learner.disagreement()):
+        assert values.shape == (120,)
+        assert np.ptp(values) == 0
+
+
+def test_learning_finds_the_relevant_documents_sooner_than_chance(topic: tuple[TopicFeatures, np.ndarray]) -> None:
+    features, relevant = topic
+    learner, read = TopicLearner(features, "lease"), []
+    while len(read) < 40:
+        scores = learner.scores()
+        scores[read] = -np.inf
+        read.append(int(scores.argmax()))
+        learner.judge(read[-1], float(relevant[read[-1]]))
+    assert relevant[read].sum() > 2 * 40 * relevant.mean()
+
+
+def test_the_order_of_judgements_does_not_matter(topic: tuple[TopicFeatures, np.ndarray]) -> None:
+    documents = list(range(0, 120, 3))
+    one, other = judged(topic, documents), judged(topic, documents[::-1])
+    np.testing.assert_allclose(one.scores(), other.scores(), atol=0.05)
+    np.testing.assert_allclose(one.probabilities(), other.probabilities(), atol=0.05)
+
+
+def test_asking_for_scores_changes_nothing(topic: tuple[TopicFeatures, np.ndarray]) -> None:
+    features, relevant = topic
+    one, other = TopicLearner(features, "rent"), TopicLearner(features, "rent")
+    for document in range(30):
+        one.scores()
+        for learner in (one, other):
+            learner.judge(document, float(relevant[document]))
+    np.testing.assert_array_equal(one.scores(), other.scores())
+
+
+def test_unjudge_restores(topic: tuple[TopicFeatures, np.ndarray]) -> None:
+    documents = list(range(0, 60, 2))
+    learner = judged(topic, documents)
+    before = learner.scores(), learner.probabilities(), learner.disagreement()
+    learner.judge(7, 1.0)
+    learner.scores()
+    learner.judge(9, 0.0)
+    learner.unjudge(7)
+    learner.unjudge(9)
+    for old, new in zip(before, (learner.scores(), learner.probabilities(), learner.disagreement()), strict=True):
+        np.testing.assert_allclose(new, old, atol=0.05)
+    for document in documents:
+        learner.unjudge(document)
+    np.testing.assert_allclose(learner.scores(), TopicLearner(topic[0], "rent").scores(), atol=1e-5)
+
+
+def test_the_order_of_documents_does_not_matter() -> None:
+    made, relevant = texts(60, 1)
+    order = np.random.default_rng(0).permutation(60)
+    one = judged((TopicFeatures.of(made), relevant), list(range(20)))
+    place = np.argsort(order)
+    other = judged((TopicFeatures.of([made[i] for i in order]), relevant[order]), place[:20].tolist())
+    np.testing.assert_allclose(other.scores(), one.scores()[order], atol=1e-3)
+
+
+@pytest.mark.parametrize("grade", [0.0, 1.0])
+def test_judgements_all_alike_still_rank(topic: tuple[TopicFeatures, np.ndarray], grade: float) -> None:
+    features, _ = topic
+    learner = TopicLearner(features)
+    for document in (1, 2, 3):
+        learner.judge(document, grade)
+    scores, probabilities = learner.scores(), learner.probabilities()
+    assert np.isfinite(scores).all()
+    assert np.ptp(scores) > 0
+    assert ((probabilities > 0.5) == (grade > 0)).all()
+
+
+def test_all_documents_judged(topic: tuple[TopicFeatures, np.ndarray]) -> None:
+    learner = judged(topic, list(range(120)))
+    assert np.isfinite(learner.scores()).all()
+    assert np.isfinite(learner.disagreement()).all()
+
+
+def test_probabilities_lie_between_0_and_1_and_rise_with_relevance(topic: tuple[TopicFeatures, np.ndarray]) -> None:
+    learner, relevant = judged(topic, list(range(60))), topic[1]
+    probabilities = learner.probabilities()
+    assert ((probabilities > 0) & (probabilities < 1)).all()
+    assert probabilities[60:][relevant[60:]].mean() > probabilities[60:][~relevant[60:]].mean()
+
+
+def test_documents_without_words_are_scored() -> None:
+    features = TopicFeatures.of(["", "tax court", "...", "tax"])
+    learner = TopicLearner(features, "tax")
+    learner.judge(0, 1)
+    learner.judge(1, 0)
+    assert np.isfinite(learner.scores()).all()
+    assert np.isfinite(learner.probabilities()).all()
+
+
+def test_invalid_judgements_are_refused(topic: tuple[TopicFeatures, np.ndarray]) -> None:
+    learner = judged(topic, [3])
+    for document in (3, -1, 120):
+        with pytest.raises(haybale.InputError):
+            learner.judge(document, 1)
+    for document in (4, -1):
+        with pytest.raises(haybale.InputError):
+            learner.unjudge(document)
+    with pytest.raises(haybale.InputError):
+        TopicFeatures.of([])
+    with pytest.raises(haybale.InputError):
+        TopicFeatures.of("one text")
+
+
+def test_a_long_document_has_the_score_of_its_best_passage() -> None:
+    filler = " ".join(list(WORDS[10:]) * SHORT)
+    builder = CollectionBuilder("three")
+    builder.add_document("long", [filler, "the tenant pays the rent", filler], title="one")
+    builder.add_document("short", ["a dog", "a lease of the tenant", "a cat"], title="two")
+    builder.add_document("other", ["water"])
+    builder.add_document("none", [])
+    features = TopicFeatures.of(builder.build())
+    assert np.diff(features.row_offsets).tolist() == [3, 1, 1, 1]
+    learner = TopicLearner(features, "rent of a tenant")
+    assert [learner.best_passage(document) for document in range(3)] == [1, 4, 6]
+    assert learner.scores()[:2].min() > learner.scores()[2:].max()
+    learner.judge(0, 1)
+    assert [learner.best_passage(document) for document in range(3)] == [1, 4, 6]
+
+
+def test_products_are_those_of_all_terms() -> None:
+    """Pairs of a single row are left out of the matrix; the cosine must not change."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    made, _ = texts(40, 2)
+    features = TopicFeatures.of(made)
+    vectors = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, max_df=0.95).fit_transform(made)
+    expected = (vectors @ vectors.T).toarray()
+    for row in range(40):
+        found = features.products(features.row(row))
+        others = np.arange(40) != row
+        np.testing.assert_allclose(found[others], expected[row, others], atol=1e-5)
