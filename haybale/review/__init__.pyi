@@ -1,5 +1,6 @@
 """Names of the package and where they are defined. __init__.py imports each when it is first used."""
 
+from .learner import TopicLearner as TopicLearner
 from .reading import Reading as Reading
 from .stopping.budget import Budget as Budget
 from .stopping.cmh import CMH as CMH
@@ -13,3 +14,4 @@ from .stopping.rule import STOPPING_RULES as STOPPING_RULES
 from .stopping.rule import Advice as Advice
 from .stopping.rule import StoppingRule as StoppingRule
 from .stopping.rule import parse_rule as parse_rule
+from .topic_features import TopicFeatures as TopicFeatures

@@ -145,7 +145,7 @@ class TopicLearner:
         values = np.where(self._in_bags()[:, judged], np.nan, self._bags.values[:, judged])
         known = ~np.isnan(values).all(axis=0)
         slope, offset = _platt(np.nanmean(values[:, known], axis=0), labels[known])
-        return 1 / (1 + np.exp(-(slope * scores + offset)))
+        return np.asarray(1 / (1 + np.exp(-(slope * scores + offset))))
 
     def disagreement(self) -> Scores:
         """Return the standard deviation, (n_documents,), of the bags' scores for each document."""
