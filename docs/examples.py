@@ -2,8 +2,9 @@
 
     python docs/examples.py [PAGE …]         default: all pages that have examples
 
-The blocks of ``python`` and ``sh`` of a page run in their order, in a temporary folder. A block knows the names of
-those before it. The block of ``text`` below a block is replaced by what it printed. Commands run in this process.
+The blocks of ``python`` and ``sh`` of a page run in their order, in a temporary folder. In that of the README are a
+folder ``documents`` of PDF files, and judgements. A block knows the names of those before it. The block of ``text``
+below a block is replaced by what it printed. Commands run in this process.
 """
 
 from __future__ import annotations
@@ -21,6 +22,11 @@ from typing import Any
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 BLOCK = re.compile(r"```(?P<kind>python|sh)\n(?P<code>.*?)```\n(?:\n```text\n(?P<output>.*?)```\n)?", re.S)
+# What the leases of write_documents are about.
+THINGS = [
+    "flat", "house", "garage", "garden", "cellar", "barn", "boat", "bicycle", "car", "truck", "tractor", "piano",
+    "printer", "crane", "bakery", "bar", "cinema", "farm", "field", "kiosk", "library", "mill", "office", "workshop",
+]  # fmt: skip
 NOTEBOOK = "texts.md"  # this page is also written as a notebook
 PICTURE = re.compile(r"!\[[^\]]*\]\(([\w-]+\.svg)\)")
 
@@ -49,9 +55,34 @@ def page(path: Path) -> tuple[str, dict[str, bytes]]:
         return example if match["output"] is None else f"{example}\n```text\n{printed.getvalue()}```\n"
 
     with tempfile.TemporaryDirectory() as scratch, chdir(scratch):
+        if path.name == "README.md":
+            write_documents(Path("documents"))
         made = BLOCK.sub(run, text)
         pictures = {name: Path(name).read_bytes() for name in PICTURE.findall(text) if Path(name).exists()}
     return made, pictures
+
+
+def write_documents(folder: Path) -> None:
+    """Write leases as PDF files of two pages to a folder, and judged queries beside it."""
+    from reportlab.pdfgen.canvas import Canvas
+
+    folder.mkdir()
+    queries, judgements = ["query_id,text"], ["query_id,doc_id,relevance"]
+    for number, thing in enumerate(THINGS):
+        lease = Canvas(str(folder / f"{thing}.pdf"), invariant=1)
+        lease.setTitle(f"Lease of a {thing}")
+        for page in (
+            [f"This is the lease of a {thing}.", f"The tenant pays {100 + number} euros for the {thing} each month."],
+            [f"The lease of the {thing} ends after {number + 1} years.", "Keys are returned on the last day."],
+        ):
+            for row, line in enumerate(page):
+                lease.drawString(72, 770 - 40 * row, line)
+            lease.showPage()
+        lease.save()
+        queries.append(f"q{number},what does a {thing} cost")
+        judgements.append(f"q{number},{thing}.pdf,1")
+    Path("queries.csv").write_text("\n".join(queries) + "\n", encoding="utf-8")
+    Path("judgements.csv").write_text("\n".join(judgements) + "\n", encoding="utf-8")
 
 
 def command(words: list[str]) -> None:

@@ -126,6 +126,11 @@ def test_small_filters(ran: Any) -> None:
     assert "| `id = 'd777'` | 1 |" in ran("bench_filters", "filters.md", "--documents", "1000", "--rounds", "2")
 
 
+def test_small_judgements(ran: Any, words: Path) -> None:
+    page = ran("bench_judgements", "judgements.md", str(words), "--draws", "2", COUNTS=(3,))
+    assert len(re.findall(r"^\| words \| 3 \| 0\.\d{4} \(0\.\d{4} to \d\.\d{4}\) \| \d of 2 \|", page, re.M)) == 1
+
+
 def test_small_svr(ran: Any, words: Path) -> None:
     page = ran("bench_svr", "svr.md", str(words), WIDTH=6, CASES=((40, False, 20, 1, 1),), PLANTED=60, CURVES=40)
     assert re.search(r"\| sklearn \(1 rounds\) .*e-0\d \|", page)

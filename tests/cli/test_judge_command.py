@@ -56,6 +56,7 @@ def test_judge_train_and_compare(mine: Path, here: Call) -> None:
     status, out, said = here("train", engine, "--ranker", "knn-queries", "--out", str(mine / "model"))
     assert status == 0, said
     assert "Trained knn-queries on 24 queries" in out
+    assert "24 judged queries are few" in said
     status, out, said = here("compare", engine, "--rankers", "bm25", "--model", f"m={mine / 'model'}")
     assert status == 0, said
     assert "8 queries" in out
