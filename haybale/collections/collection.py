@@ -11,7 +11,6 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from haybale.arrow import number_array
+from haybale.cached import cached_property
 from haybale.collections.ids import Ints as Ints
 from haybale.collections.ids import Lookup, first_in_both
 from haybale.collections.ids import Strings as Strings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
-from functools import cached_property, partial
+from functools import partial
 from itertools import pairwise
 from numbers import Integral
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from haybale.cached import cached_property
 from haybale.collections import Collection
 from haybale.collections.collection import Ints, indptr_from_counts, ragged_take
 from haybale.context.candidates import (

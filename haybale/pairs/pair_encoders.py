@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from numbers import Integral
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from haybale.cached import cached_property
 from haybale.collections.collection import Ints
 from haybale.device import to_numpy
 from haybale.embeddings.token_batches import Batch, check_texts, encode_batches, token_batches

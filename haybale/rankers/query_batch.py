@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import cached_property
 from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
 
+from haybale.cached import cached_property
 from haybale.collections import Queries
 from haybale.collections.collection import take_strings
 from haybale.collections.ids import in_order_of_ids
