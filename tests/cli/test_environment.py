@@ -71,6 +71,26 @@ def test_stray_links_in_an_engine_stay_out_of_the_way(built: Path, tmp_path: Pat
     assert (other / "kept").read_text() == "x"
 
 
+@pytest.mark.parametrize("target", ["folder", "file", "nowhere", None])
+def test_nothing_is_written_through_a_link_in_the_place_of_a_new_segment(
+    built: Path, tmp_path: Path, target: str | None
+) -> None:
+    engine, others = Path(shutil.copytree(built, tmp_path / "engine")), tmp_path / "others"
+    (others / "folder").mkdir(parents=True)
+    (others / "file").write_text("x")
+    if target is None:
+        (engine / "1").write_text("x")
+    else:
+        (engine / "1").symlink_to(others / target)
+    opened = Engine.open(engine)
+    with pytest.raises(StoreError, match=r"/1: .*a (link|file); remove it"):
+        opened.add({"new": "rare99x"})
+    assert sorted(others.rglob("*")) == [others / "file", others / "folder"]
+    (engine / "1").unlink()
+    opened.add({"new": "rare99x"})
+    assert Engine.open(engine).collection.n_documents == 31
+
+
 def test_an_unreachable_hub_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hub: Any = pytest.importorskip("huggingface_hub")
     constants: Any = pytest.importorskip("huggingface_hub.constants")
