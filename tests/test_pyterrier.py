@@ -18,6 +18,7 @@ from support.pages import small
 
 from haybale import BM25, KNN, PARM, RRF, Learned, SimilarQueries
 from haybale.collections import open_documents
+from haybale.collections.queries import queries_of
 from haybale.embeddings import TfidfEncoder
 from haybale.engine import Engine
 from haybale.errors import InputError, MissingExtraError, NotFittedError, UnknownNameError
@@ -191,6 +192,29 @@ def test_columns_stay_with_their_documents() -> None:
         "2": {"d4", "d9", "d23"},
     }
     assert len(transformer(frame[frame["docno"] == "d1"].assign(own="d1"))) == 0
+
+
+@pytest.mark.parametrize("reranks", [False, True])
+def test_documents_removed_meanwhile_do_not_change_which_own_document_is_excluded(
+    reranks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first document is removed after the own document of the query was found in the engine."""
+    live = Engine(small(), encoder=TfidfEncoder(min_df=1))
+    transformer, first = to_pyterrier(fitted(BM25(), live)), live.collection.doc_ids[0].as_py()
+
+    def removing(*arguments: Any) -> Any:
+        found = queries_of(*arguments)
+        live.remove([first])
+        return found
+
+    frame = dev_queries(1)
+    found = transformer(frame)["docno"].tolist()
+    own = next(doc_id for doc_id in found if doc_id != first)
+    frame = frame.assign(own=own)
+    if reranks:
+        frame = frame.merge(pd.DataFrame({"docno": found}), how="cross")
+    monkeypatch.setattr("haybale.pyterrier.queries_of", removing)
+    assert transformer(frame)["docno"].tolist() == [doc_id for doc_id in found if doc_id != own]
 
 
 def test_documents_that_are_not_found_keep_their_order() -> None:
