@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.worlds import word_collection
+from support.worlds import backwards, word_collection
 
 from haybale.collections import Collection, CollectionBuilder
 from haybale.errors import InputError
@@ -44,6 +44,11 @@ def test_values_are_those_of_comparisons(words: Collection, unit: str, ranker: s
     assert tuned.n_queries == found.n_queries
     assert tuned.to_dict()["grid"][0] == {"k1": 0.6, "b": 0.3, "k3": 1, "value": tuned.grid[0][3]}
     assert json.loads(json.dumps(tuned.to_dict()))["language"] == "english"
+
+
+def test_the_order_of_documents_changes_nothing(words: Collection) -> None:
+    grid: dict[str, Any] = {"k1": (0.6, 1.2, 4.5), "b": (0.3, 0.75), "k3": (None, 1), "measure": "MRR@10"}
+    assert tune_bm25(words, **grid) == tune_bm25(backwards(words), **grid)
 
 
 def test_the_best_two_have_no_untried_neighbour(words: Collection) -> None:

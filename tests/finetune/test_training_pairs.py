@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 from support.topics import topic_collection
+from support.worlds import backwards
 
 from haybale import CollectionBuilder, Engine
 from haybale.collections import Collection
@@ -66,6 +67,15 @@ def test_paragraphs_are_paired_with_their_best_passages(
             scored.sort(key=lambda each: -each[0])
             expected += [(paragraphs[i], texts[row]) for _, i, row in scored[:per_document]]
         assert sorted(found.get(name, [])) == sorted(expected), name
+
+
+@pytest.mark.parametrize("negatives", ["random", "bm25", "vectors"])
+def test_the_order_of_documents_changes_neither_pairs_nor_batches(engine: Engine, negatives: str) -> None:
+    """Only the numbers of the groups may differ; the batches show that their order does not."""
+    other = Engine(backwards(engine.collection), encoder=engine.encoder)
+    one, same = (training_pairs(each, negatives=negatives, n_negatives=2, n_pairs=150) for each in (engine, other))
+    assert one.drop(["group"]) == same.drop(["group"])
+    assert plan_batches(one, 8, 2) == plan_batches(same, 8, 2)
 
 
 WORDS = [f"w{i}" for i in range(12)]

@@ -65,3 +65,20 @@ def word_collection(n_train: int = 24, n_dev: int = 6, n_documents: int = 12) ->
             builder.add_query(f"{split}{i}", [f"{asked} {drawn(2)}", asked], own=own, split=split)
             builder.add_judgement(split, f"{split}{i}", f"d{i % n_documents}")
     return builder.build()
+
+
+def backwards(collection: Collection) -> Collection:
+    """Return a collection with the same documents, queries and judgements, the last document first."""
+    builder = CollectionBuilder(collection.name, language=collection.language)
+    texts, offsets = collection.passages.texts.to_pylist(), collection.passages.doc_offsets.tolist()
+    doc_ids = collection.doc_ids.to_pylist()
+    for number in reversed(range(len(doc_ids))):
+        builder.add_document(doc_ids[number], texts[offsets[number] : offsets[number + 1]])
+    for split, part in collection.splits.items():
+        for number in part.queries.tolist():
+            own = int(collection.queries.own[number])
+            found = collection.queries.ids[number].as_py(), collection.queries.paragraphs_of(number)
+            builder.add_query(*found, own=None if own < 0 else doc_ids[own], split=split)
+        for row in collection.qrels_frame(split).itertuples():
+            builder.add_judgement(split, row.query_id, row.doc_id, row.relevance)
+    return builder.build()
