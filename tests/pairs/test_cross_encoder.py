@@ -22,6 +22,7 @@ from haybale.collections import Collection
 from haybale.embeddings import SentenceTransformerEncoder
 from haybale.errors import FileFormatError, InputError
 from haybale.manifest import with_checksum
+from haybale.pairs.pair_encoders import CrossPairs
 from haybale.rankers import BM25, RRF, SimilarQueries, parse
 from haybale.timing import record_timings
 
@@ -117,6 +118,38 @@ def test_a_saved_ranker_knows_its_weights(topics: Collection, engine: Engine, tm
         entry["facts"].pop("weights", None)  # as version 0.2 wrote it
     (tmp_path / "ranker" / "ranker.json").write_text(json.dumps(with_checksum(saved)))
     assert load(tmp_path / "ranker", engine).rank("dev") == expected
+
+
+@pytest.mark.parametrize("kind", [CrossEncoder, MaxSim])
+def test_a_saved_ranker_knows_its_tokenizer(topics: Collection, engine: Engine, tmp_path: Path, kind: Any) -> None:
+    """Two words that change places in the vocabulary give a text other tokens, which would rank otherwise."""
+    model = save_cross_encoder(tmp_path / "model")
+    kind(BM25(), model, n_documents=3, n_pairs=1, device="cpu").fit(engine).save(tmp_path / "ranker")
+    path = Path(model, "tokenizer.json")
+    tokenizer = json.loads(path.read_text())
+    vocabulary = tokenizer["model"]["vocab"]
+    one, other = list(vocabulary)[-2:]
+    vocabulary[one], vocabulary[other] = vocabulary[other], vocabulary[one]
+    path.write_text(json.dumps(tokenizer))
+    with pytest.raises(FileFormatError, match=f"{re.escape(model)}.*tokenizer"):
+        load(tmp_path / "ranker", engine)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("model.safetensors", b"\xff" * 90),
+        ("tokenizer.json", b'{"added_tokens": "x"}'),
+        ("tokenizer_config.json", b"1.5"),
+        ("config.json", b"[]"),
+    ],
+)
+def test_a_damaged_model_is_one_clear_error(tmp_path: Path, name: str, content: bytes) -> None:
+    """The libraries raise errors of four classes for these."""
+    model = save_cross_encoder(tmp_path / "model")
+    Path(model, name).write_bytes(content)
+    with pytest.raises(InputError, match=re.escape(model)):
+        CrossPairs(model, read="score", device="cpu")
 
 
 def test_shares_sum_to_the_score(topics: Collection, engine: Engine, model: str) -> None:
