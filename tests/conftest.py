@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from support.cupy_double import HAS_CUDA, installed
 from support.topics import topic_collection
 
@@ -18,8 +18,9 @@ from haybale.collections import Collection, CollectionBuilder, read_pydocs
 from haybale.errors import MissingExtraError
 
 # The same examples every time, so that a failure is of the change before it; HYPOTHESIS_PROFILE=random draws others.
-settings.register_profile("same", derandomize=True)
-settings.register_profile("random")
+# No test fails because a machine is slow.
+settings.register_profile("random", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("same", settings.get_profile("random"), derandomize=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 # Files for a type checker, for other Pythons, and of a package that is installed in a process of its own.

@@ -33,7 +33,9 @@ KINDS = ["<f8", "<f4", "<f2", "<i8", "<i4", "<i2", "|i1", "<u8", "<u4", "<u2", "
 shapes = st.lists(st.integers(0, 4), max_size=3).map(tuple)
 arrays = st.tuples(st.sampled_from(KINDS), shapes).flatmap(lambda kind: hnp.arrays(np.dtype(kind[0]), kind[1]))
 tensors = st.dictionaries(st.text(max_size=5).filter(lambda name: name != "__metadata__"), arrays, max_size=5)
-reuse_folder = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+reuse_folder = settings(
+    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 
 
 @reuse_folder

@@ -32,10 +32,10 @@ pytestmark = pytest.mark.filterwarnings("ignore:.* training queries for")
 
 
 @pytest.mark.parametrize("arguments", [("--help",), (), ("--version",), ("rank", "--help")])
-def test_help_is_fast(arguments: tuple[str, ...]) -> None:
-    """The help takes less than a second, because nothing heavy is imported before a command runs."""
+def test_help_imports_nothing_heavy(arguments: tuple[str, ...]) -> None:
+    """Nothing heavy is imported before a command runs, so the help takes less than a second."""
     code = f"""
-import sys, time
+import sys
 sys.argv = ["haybale", *{arguments!r}]
 from haybale.cli import main
 try:
@@ -43,7 +43,6 @@ try:
 except SystemExit as left:
     assert not left.code, left.code
 assert not [name for name in {HEAVY!r}.split() if name in sys.modules], sys.modules.keys()
-assert time.process_time() < 1, time.process_time()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -159,7 +159,9 @@ def naive(text: str) -> Collection:
 ALPHABET = st.sampled_from([*'aß1 \t\t\n\n\r",', "\u00a0", "\x1c", "\u2028", "\x85", "\ufeff", "😀"])
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(text=st.lists(ALPHABET, max_size=40).map("".join))
 def test_any_text_is_read_line_by_line_or_rejected(tmp_path: Path, text: str) -> None:
     """Only a newline ends a line, and quotes have no meaning."""

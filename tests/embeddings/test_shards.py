@@ -93,12 +93,13 @@ def test_a_worker_makes_its_encoder_once(folder: Path, tmp_path: Path) -> None:
 def test_a_task_waits_for_another_writer(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that lost its connection or its driver still finishes its shard."""
     files = StoreFiles(tmp_path / "shards" / "shard-1-of-2")
-    begun = threading.Event()
+    begun, refused = threading.Event(), threading.Event()
 
     def write() -> None:
         with writer_lock(files):
             begun.set()
-            time.sleep(0.5)
+            refused.wait()
+            time.sleep(0.3)  # while the second call waits
 
     def call() -> Embedded:
         options = {"layout": None, "dtype": "float32", "rows_per_chunk": 7, "chunking": None}
@@ -110,7 +111,8 @@ def test_a_task_waits_for_another_writer(folder: Path, tmp_path: Path, monkeypat
         monkeypatch.setattr(shards, "PATIENCE", 0.1)
         with pytest.raises(StoreError, match=r"shard-1-of-2: process \d+"):
             call()
-        monkeypatch.setattr(shards, "PATIENCE", 20.0)
+        monkeypatch.setattr(shards, "PATIENCE", 60.0)
+        refused.set()
         assert call().passages == 32
         other.result()
 

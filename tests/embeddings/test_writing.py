@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import random
@@ -28,9 +27,10 @@ from haybale.errors import InputError, StoreError
 
 N_CHUNKS, ROWS = 250, 4
 
-# For each line read, which holds the seconds for a chunk, forks a writer; prints its process id, then its exit status.
+# For each line read, which holds the seconds for a chunk, and the seconds after which an alarm kills the writer (0: no
+# alarm), forks a writer; prints its process id, then its exit status.
 NURSERY = """
-import os, sys
+import os, signal, sys
 from support.encoders import HashEncoder
 from support.nursery import Nursery
 from support.rerank_cases import write
@@ -45,12 +45,14 @@ class Counting(HashEncoder):
         return super().encode(texts)
 
 for line in sys.stdin:
+    seconds, alarm = map(float, line.split())
     pid = os.fork()
     if not pid:
+        signal.setitimer(signal.ITIMER_REAL, alarm)
         if kind == "embeddings":
-            embed(source, Counting(seconds=float(line)), store, rows_per_chunk=4)
+            embed(source, Counting(seconds=seconds), store, rows_per_chunk=4)
         else:
-            write(store, float(line), log)
+            write(store, seconds, log)
         os._exit(0)
     print(pid, flush=True)
     print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
@@ -86,16 +88,12 @@ def test_killed_repeatedly(request: Any, folder: Path, tmp_path: Path, nursery: 
         n_chunks = n_distinct = N_CHUNKS
     rng, killed, longest = random.Random(0), 0, 0.15
     while True:
-        nursery.tell(0.02 if killed < kills else 0)
-        pid = int(nursery.answer())
-        time.sleep(rng.uniform(0, longest))
-        if killed < kills:
-            with contextlib.suppress(ProcessLookupError):  # it has ended already
-                os.kill(pid, signal.SIGKILL)
+        nursery.tell(*((0.02, rng.uniform(1e-6, longest)) if killed < kills else (0, 0)))
+        nursery.answer()
         status = int(nursery.answer())
         if status == 0:
             break
-        assert status == -signal.SIGKILL
+        assert status == -signal.SIGALRM
         killed += 1
         longest += 0.01  # checking the existing chunks takes longer each time
         with pytest.raises((StoreError, ValueError)):
@@ -109,7 +107,7 @@ def test_killed_repeatedly(request: Any, folder: Path, tmp_path: Path, nursery: 
 
 def test_a_second_writer_is_refused(folder: Path, tmp_path: Path, nursery: Nursery) -> None:
     store = tmp_path / "store"
-    nursery.tell(0.05)
+    nursery.tell(0.05, 0)
     pid = int(nursery.answer())
     while not list(store.glob("digests/0")):
         time.sleep(0.01)

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -118,13 +117,21 @@ def test_memorised_pairs_are_found(tmp_path: Path) -> None:
     assert accuracy(tmp_path / "out") > 0.95
 
 
+# Kills itself when it begins its third checkpoint.
 KILLED = """
-import sys, warnings
+import os, signal, sys, warnings
 warnings.simplefilter("ignore")
 sys.path[:0] = [".", "tests", "tests/finetune"]
 import torch
 from test_trainer import SMALL, Engine, topic_collection, train_encoder
 torch.set_num_threads(1)
+begun = set()
+def kill(event, args):
+    if event == "os.mkdir" and "checkpoint-" in str(args[0]):
+        begun.add(str(args[0]))
+        if len(begun) == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+sys.addaudithook(kill)
 train_encoder(Engine(topic_collection()), sys.argv[1], sys.argv[2], epochs=3, **SMALL | {"evaluations": 9})
 """
 
@@ -142,11 +149,9 @@ def one_thread() -> Iterator[None]:
 def test_a_killed_training_resumes_and_gives_the_same_weights(engine: Engine, bert: str, tmp_path: Path) -> None:
     out, work = tmp_path / "out", tmp_path / "out.training"
     root = Path(__file__).parents[2]
-    process = subprocess.Popen([sys.executable, "-c", KILLED, bert, str(out)], cwd=root, stderr=subprocess.DEVNULL)
-    while len(list(work.glob("checkpoint-*"))) < 2 and process.poll() is None:
-        time.sleep(0.001)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
+    killed = subprocess.run([sys.executable, "-c", KILLED, bert, str(out)], cwd=root, stderr=subprocess.DEVNULL)
+    assert killed.returncode == -signal.SIGKILL
+    assert len(list(work.glob("checkpoint-*/manifest.json"))) == 2
     assert not out.exists()
     settings: dict[str, Any] = SMALL | {"evaluations": 9, "epochs": 3}
     with pytest.raises(StoreError, match=r"recipe \(epochs\)"):

@@ -69,12 +69,12 @@ def _equal(found: Ranked, expected: Ranked) -> bool:
 
 
 def _make(engine: Engine, change: Change) -> None:
-    for attempt in range(300):
+    for attempt in range(800):
         try:
             getattr(engine, change[0])(change[1])
             return
         except StoreError:  # a reader writes an index
-            if attempt == 299:
+            if attempt == 799:
                 raise
             time.sleep(0.01)
 

@@ -15,6 +15,7 @@ from typing import Any
 from hostile.target import CORRECT, Cases, Target
 from support.case_workers import address_space
 from support.processes import Ended, drop_privileges, forked, started
+from support.topics import word
 
 NOWHERE = "/nonexistent/folder"
 FOLDERS = ("HOME", "TMPDIR", "NUMBA_CACHE_DIR", "MPLCONFIGDIR", "XDG_CACHE_HOME", "HF_HOME", "JOBLIB_TEMP_FOLDER")
@@ -35,12 +36,12 @@ COMMANDS = {
     "compare": "compare E --rankers bm25,knn --split dev",
     "add": "add COPY MORE",
     "remove": "remove COPY d01",
-    "tune": "tune DATA --split dev --unit document",
+    "tune": "tune DATA --split dev",
     "embed": "embed DATA --out NEW --encoder lsa(2)",
     "model": "rank E dev --model MODEL --k 3",
     "help": "rank --help",
 }
-QUERY = "babax Bürger b\u0301 كتاب 東京"
+QUERY = f"{word(3)} Bürger b\u0301 كتاب 東京"
 PERMISSIONS = {  # modes of files and of folders
     "nothing can be written": (0o444, 0o555),
     "nothing can be read": (0o200, 0o755),
@@ -50,6 +51,8 @@ PERMISSIONS = {  # modes of files and of folders
 
 def environment(target: Target, rng: random.Random) -> Cases:
     expected = {name: forked(_arguments(target, name)) for name in COMMANDS}
+    assert not any(found.status for found in expected.values()), expected
+    started(_arguments(target, "compare"), {"PYTHONOPTIMIZE": "2"})  # compiles all modules, which takes long
     for changes, name in product(VARIABLES, list(COMMANDS)[:5]):
         yield f"{name} with {changes}", partial(_run, target, name, expected[name], partial(started, changes=changes))
     for closed, name in product(range(1, 8), COMMANDS):

@@ -24,6 +24,7 @@ COMMANDS = (
     "train E --ranker learned(bm25,svr(n_bags=6,n_jobs=1)) --out NEW",
     "embed DATA --out NEW --encoder lsa(2)",
     "rank E dev --out NEW.trec",
+    "compare E --rankers bm25,knn --out NEW",
 )
 CHANGES: list[tuple[str, Any]] = [("add", {f"n{n}": [f"babax kox newword{n}", "more"]}) for n in range(6)]
 CHANGES += [("remove", [f"n{n}"]) for n in range(3)] + [("add", {f"n{n}": f"tux newword{n}"}) for n in range(6, 9)]

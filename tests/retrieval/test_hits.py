@@ -19,7 +19,9 @@ LEVELS = [-np.inf, -1.5, -0.0, 0.0, 0.25, 1.0, 1e30]
 NUMBERS = np.array([[8, 3, 2**32 - 2, 5, 0, 1, 7, 2**31, 4], [0, 1, 2, 3, 4, 5, 6, 7, -1]])
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(scores=arrays(np.float32, (2, 9), elements=st.sampled_from(LEVELS)), k=st.integers(1, 12))
 def test_select_sorts_by_score_then_number(cupy: Any, scores: np.ndarray, k: int) -> None:
     scores[NUMBERS < 0] = -np.inf

@@ -59,7 +59,9 @@ def test_hits_equal_the_oracles(data: st.DataObject, seed: int, name: str, tile:
     np.testing.assert_array_equal(hits.scores, expected[1])
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(data=st.data(), seed=st.integers(0, 2**32 - 1))
 def test_documents_from_known_hits(data: st.DataObject, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Known hits change no result, whatever their number and the batch size."""

@@ -37,7 +37,9 @@ def oracle(queries: Any, passages: Any, k: int, doc_of: Any, own: Any) -> tuple[
     return np.array(rows), np.array(values, dtype=np.float32)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(data=st.data(), seed=st.integers(0, 2**32 - 1), memory=st.sampled_from([1.0, 1e9]))
 def test_hits_equal_the_oracles(
     cupy: Any, data: st.DataObject, seed: int, memory: float, monkeypatch: pytest.MonkeyPatch

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import multiprocessing
 import os
 import resource
 import signal
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection, wait
@@ -31,10 +33,19 @@ class _Worker:
     def __init__(self, run: Run) -> None:
         context = multiprocessing.get_context("fork")
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(theirs, run))
+        self.stacks = tempfile.TemporaryFile()  # noqa: SIM115  (closed by end)
+        self.process = context.Process(target=_serve, args=(theirs, run, self.stacks.fileno()))
         self.process.start()
         theirs.close()
         self.case, self.since = -1, 0.0
+
+    def where(self) -> str:
+        """Return the innermost calls of each thread."""
+        os.kill(self.process.pid or 0, signal.SIGUSR1)
+        time.sleep(0.2)
+        self.stacks.seek(0)
+        threads = self.stacks.read().decode().split("\n\n")
+        return " | ".join(" < ".join(line.strip() for line in each.splitlines()[1:6]) for each in threads)
 
     def end(self) -> None:
         """End the process and all that it started."""
@@ -43,6 +54,7 @@ class _Worker:
         self.process.kill()  # which has no group yet if it just began
         self.process.join()
         self.pipe.close()
+        self.stacks.close()
 
 
 def run_cases(n_cases: int, run: Run, n_workers: int, seconds: float) -> Iterator[Done]:
@@ -68,12 +80,13 @@ def run_cases(n_cases: int, run: Run, n_workers: int, seconds: float) -> Iterato
                     continue
                 busy.remove(worker)
                 reason = f"not finished after {seconds:g} s"
-                with contextlib.suppress(EOFError):
+                with contextlib.suppress(EOFError, ProcessLookupError):
                     if worker.pipe in ready:
                         reason = "its process died"
                         yield Done(worker.case, *worker.pipe.recv())
                         give_next(worker)
                         continue
+                    reason += f": {worker.where()}"
                 worker.end()
                 yield Done(worker.case, "failed", reason, 0)
                 give_next(_Worker(run))
@@ -82,8 +95,9 @@ def run_cases(n_cases: int, run: Run, n_workers: int, seconds: float) -> Iterato
             worker.end()
 
 
-def _serve(pipe: Connection, run: Run) -> None:
+def _serve(pipe: Connection, run: Run, stacks: int) -> None:
     os.setsid()
+    faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=True)
     limit = address_space() + MEMORY
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     with contextlib.suppress(EOFError, KeyboardInterrupt):

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -21,17 +19,28 @@ def haybale(*arguments: str, stdin: bytes | None = None) -> subprocess.Completed
     return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
+_INTERRUPTED = """
+import os, signal, sys
+from haybale.cli import main
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a process in the background of a shell ignores interrupts
+sent = []
+
+def interrupt(event, args):
+    if event in ("open", "os.rename") and not sent and os.path.exists(there):
+        sent.append(event)
+        os.kill(os.getpid(), signal.SIGINT)
+
+sys.addaudithook(interrupt)
+main()
+"""
+
+
 def interrupted(command: list[str], there: Path) -> subprocess.CompletedProcess[str]:
-    """Run the command, and interrupt it as soon as the file or folder ``there`` exists."""
-    # A process in the background of a shell ignores interrupts by default.
-    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    code += "from haybale.cli import main; main()"
-    process = subprocess.Popen([sys.executable, "-c", code, *command], stderr=subprocess.PIPE, text=True)
-    while not there.exists() and process.poll() is None:
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate()
-    return subprocess.CompletedProcess(command, process.returncode, "", stderr)
+    """Run the command, which interrupts itself when it opens or renames a file and ``there`` exists."""
+    run = [sys.executable, "-c", f"there = {str(there)!r}\n{_INTERRUPTED}", *command]
+    done = subprocess.run(run, stderr=subprocess.PIPE, text=True)
+    return subprocess.CompletedProcess(command, done.returncode, "", done.stderr)
 
 
 def word_folder(folder: Path) -> Path:

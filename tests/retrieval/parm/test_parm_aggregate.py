@@ -255,7 +255,9 @@ def moved(cupy: Any, case: Case) -> Case:
 
 
 @every
-@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(data=st.data())
 def test_scores_on_a_device_equal_those_of_numpy(data: st.DataObject, name: str, cupy: Any) -> None:
     """Scores without vectors are bit-identical; those with vectors agree to 1e-6 of the largest."""
