@@ -59,7 +59,9 @@ class Reading:
             sampled = np.zeros(len(labels), dtype=bool)
         n_judged = len(labels) + len(held_out)
         if self.n_documents < max(n_judged, 1):
-            raise InputError(f"expected at least {max(n_judged, 1)} documents, found n_documents={self.n_documents!r}")
+            raise InputError(
+                f"n_documents must be {max(n_judged, 1)} or more, as many were judged; found {self.n_documents!r}"
+            )
         if len(sampled) != len(labels):
             raise InputError(f"sampled must have {len(labels)} values, one for each label, found {len(sampled)}")
         for name, value in {"labels": labels, "sampled": sampled, "held_out": held_out}.items():

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from math import floor
 from typing import Any, ClassVar
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from haybale.review.reading import Reading
@@ -77,8 +80,9 @@ class CMH(StoppingRule):
             known = found[found <= points[at]]
             return bool(len(known)) and _p_value(known, points[at], size, self._missing(len(known))) < self._alpha
 
-        ends = np.searchsorted(points, [*found, reading.n_read + 1])  # the first checkpoint at or after each of these
-        for begin, end in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True):
+        # The first checkpoint at or after each relevant document, and the end.
+        ends = [bisect_left(points, position) for position in [*found.tolist(), reading.n_read + 1]]
+        for begin, end in pairwise(ends):
             if begin < end and rejects(end - 1):
                 return points[_first(rejects, begin, end - 1)]
         return None
@@ -123,25 +127,46 @@ def _p_value(found: NDArray[Any], n_read: int, n_documents: int, missing: int) -
     missing : int
         Number of unread relevant documents that the hypothesis claims.
     """
-    unread = n_documents - n_read
-    if missing > unread:
+    if missing > n_documents - n_read:
         return 0.0
     # Of all samples with the same relevant documents, the largest has the smallest probability: it begins right after
     # a relevant document, or at the first document.
-    begins = np.concatenate([[0], found[found < n_read]])[:, None]
-    seen = len(found) - np.arange(len(begins))[:, None]
-    urn, relevant = n_documents - begins, seen + missing
-    # The number y of unread relevant documents is hypergeometric; sum P(y ≥ missing), from the end with fewer terms.
-    below = missing <= len(found)
-    y = (np.arange(missing) if below else missing + np.arange(len(found) + 1))[None, :]
-    log = _log_factorials(n_documents)
-    rest = urn - unread - relevant + y
-    possible = (y <= unread) & (y <= relevant) & (rest >= 0)
-    y, other, rest = np.minimum(y, unread), np.maximum(relevant - y, 0), np.maximum(rest, 0)
-    terms = log[unread] - log[y] - log[unread - y] + log[urn - unread] - log[other] - log[rest]
-    terms += log[relevant] + log[urn - relevant] - log[urn]
-    total = np.where(possible, np.exp(np.where(possible, terms, 0.0)), 0.0).sum(axis=1)
-    return float((1 - total if below else total).min())
+    begins = np.concatenate([[0], found[found < n_read]])
+    return float(_least_probability(begins, len(found), n_read, n_documents, missing, _log_factorials(n_documents)))
+
+
+@njit(nogil=True, cache=True)
+def _least_probability(
+    begins: NDArray[np.int64], n_found: int, n_read: int, n_documents: int, missing: int, log: NDArray[np.float64]
+) -> float:  # pragma: no cover - compiled
+    """Return the smallest P(X ≤ seen), over samples that begin at several positions and end at ``n_read``.
+
+    X is hypergeometric: ``sample`` documents of ``population``, of which ``relevant`` are relevant.
+    """
+    least = 1.0
+    for i in range(len(begins)):
+        population, sample, seen = n_documents - begins[i], n_read - begins[i], n_found - i
+        relevant = seen + missing
+        irrelevant = population - relevant
+        # Sum away from the mean, where the terms fall: down from ``seen``, or up from the next, for the complement.
+        is_below = seen * population <= sample * relevant
+        x = seen if is_below else seen + 1
+        last = max(0, sample - irrelevant) if is_below else min(sample, relevant)
+        total = term = 0.0
+        if x <= min(sample, relevant):
+            chosen = log[relevant] - log[x] - log[relevant - x] + log[irrelevant] - log[sample - x]
+            chosen -= log[irrelevant - sample + x]
+            total = term = np.exp(chosen - log[population] + log[sample] + log[population - sample])
+        while x != last and term > 1e-18 * total:
+            if is_below:
+                term *= x * (irrelevant - sample + x) / ((relevant - x + 1) * (sample - x + 1))
+                x -= 1
+            else:
+                term *= (relevant - x) * (sample - x) / ((x + 1) * (irrelevant - sample + x + 1))
+                x += 1
+            total += term
+        least = min(least, total if is_below else 1 - total)
+    return least
 
 
 @lru_cache(maxsize=4)

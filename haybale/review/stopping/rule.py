@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -120,7 +121,7 @@ class StoppingRule(ABC):
         if reading.n_read == reading.n_documents:
             return Advice(True, "every document has been read", 1.0, 1.0, 1.0)
         points = self.checkpoints(reading.n_documents)
-        last = int(np.searchsorted(points, reading.n_read, side="right"))
+        last = bisect_right(points, reading.n_read)
         if last == 0:
             if not reading.n_read:
                 return Advice(False, "no document has been read")
