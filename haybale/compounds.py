@@ -13,9 +13,9 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from functools import cached_property
 from typing import Any
 
+from haybale.cached import cached_property
 from haybale.errors import InputError
 
 # Linking elements by language; a language that is not listed here has no compounds in this sense.

@@ -64,15 +64,21 @@ def hub_options(name: str) -> dict[str, Any]:
     return {}
 
 
-def not_loaded(what: str, name: str, options: dict[str, Any], error: Exception) -> InputError:
-    """Return the error for a model that could not be loaded with the given :func:`hub_options`."""
-    why = " ".join(str(error).split())
-    if options:
-        return InputError(
-            f"cannot load the {what} {name!r}: the hub cannot be reached, and the model is not in its cache; give the "
-            f"folder of a model ({why})"
-        )
-    return InputError(f"cannot load the {what} {name!r}; check the hub id or folder ({why})")
+@contextmanager
+def loading_model(what: str, name: str, options: dict[str, Any]) -> Iterator[None]:
+    """Turn the errors of libraries that load a model with the given :func:`hub_options` into InputError."""
+    try:
+        yield
+    except (MissingExtraError, MemoryError):
+        raise
+    except Exception as error:  # damaged files raise errors of almost every class
+        why = f"{' '.join(str(error).split()) or type(error).__name__:.300}"
+        if options:
+            raise InputError(
+                f"cannot load the {what} {name!r}: the hub cannot be reached, and the model is not in its cache; give "
+                f"the folder of a model ({why})"
+            ) from error
+        raise InputError(f"cannot load the {what} {name!r}; check the hub id or folder ({why})") from error
 
 
 @contextmanager

@@ -22,10 +22,13 @@ from numpy.typing import NDArray
 from haybale.collections import Paragraph, Queries, find_splitter
 from haybale.collections.collection import Ints
 from haybale.collections.queries import queries_of
+from haybale.engine import Engine
 from haybale.errors import InputError
 from haybale.extras import import_optional
 from haybale.parameters import COUNT, check_parameters
 from haybale.rankers import Ranker
+from haybale.rankers.ranker import warn_of_empty
+from haybale.retrieval import Run
 from haybale.retrieval.run import DEPTH, distinct_scores
 
 import_optional("pyterrier", "pyterrier")
@@ -103,18 +106,23 @@ class RankerTransformer(pt.Transformer):
         names = inp["qid"].astype(str).tolist()
         if inp["qid"].duplicated().any():
             names = [str(row) for row in range(len(inp))]
-        rows, _, documents, table, scores = self.ranker.rank(self._queries(names, inp), depth=self.depth).coded()
+        engine = self.ranker.engine_.snapshot()
+        batches = self.ranker.batches(self._queries(engine, names, inp), engine=engine)
+        run = Run.joined([self.ranker.run(batch, self.depth) for batch in batches])
+        warn_of_empty(run, str(self.ranker))
+        rows, _, documents, table, scores = run.coded()
         return _results(inp, rows, table.take(pa.array(documents)).to_pylist(), scores, self.depth)
 
     def _rerank(self, inp: pd.DataFrame) -> pd.DataFrame:
-        collection, docnos = self.ranker.engine_.collection, inp["docno"].to_numpy(dtype=object)
+        engine, docnos = self.ranker.engine_.snapshot(), inp["docno"].to_numpy(dtype=object)
+        collection = engine.collection
         numbers = collection.document_numbers(docnos)
         has_text = np.diff(collection.passages.doc_offsets)[numbers] > 0  # others have no passage to find
         query, qids = pd.factorize(inp["qid"])
         # Operators such as + may leave the query empty in some rows of a qid: take it from the first row that has it.
         columns = [name for name in ("query", "own") if name in inp.columns]
         query_frame = inp.groupby("qid", sort=False)[columns].first().reindex(qids).reset_index(names="qid")
-        queries = self._queries([str(number) for number in range(len(query_frame))], query_frame)
+        queries = self._queries(engine, [str(number) for number in range(len(query_frame))], query_frame)
         by, sign = next(((name, sign) for name, sign in (("rank", 1), ("score", -1)) if name in inp.columns), ("", 0))
         order = np.argsort(sign * inp[by].to_numpy(dtype=np.float64), kind="stable") if by else np.arange(len(inp))
         scores = np.full(len(inp), np.nan)
@@ -122,7 +130,8 @@ class RankerTransformer(pt.Transformer):
             rows = order[(query[order] == number) & (numbers[order] != own)]
             found: dict[str, float] = {}
             if has_text[rows].any():
-                [batch] = self.ranker.batches(queries.take([number]), within=sorted(set(docnos[rows])))
+                within = sorted(set(docnos[rows]))
+                [batch] = self.ranker.batches(queries.take([number]), within=within, engine=engine)
                 found = dict(self.ranker.run(batch, len(rows))[str(number)])
             scores[rows] = [found.get(docno, np.nan) for docno in docnos[rows]]
             not_found = rows[np.isnan(scores[rows])]
@@ -130,11 +139,11 @@ class RankerTransformer(pt.Transformer):
         kept = np.flatnonzero(~np.isnan(scores))
         return _results(inp, kept, docnos[kept], scores[kept], self.depth)
 
-    def _queries(self, names: list[str], frame: pd.DataFrame) -> Queries:
-        """Return one query per row of a frame."""
+    def _queries(self, engine: Engine, names: list[str], frame: pd.DataFrame) -> Queries:
+        """Return one query per row of a frame, with numbers of own documents in a snapshot."""
         paragraphs = [self._paragraphs(qid, text) for qid, text in zip(frame["qid"], frame["query"], strict=True)]
         own = [None if pd.isna(each) else str(each) for each in frame["own"]] if "own" in frame.columns else None
-        return queries_of(self.ranker.engine_.collection, names, paragraphs, own)
+        return queries_of(engine.collection, names, paragraphs, own)
 
     def _paragraphs(self, qid: Any, text: Any) -> list[str]:
         if not isinstance(text, str) or not text.strip():

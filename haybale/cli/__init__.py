@@ -37,12 +37,21 @@ def main() -> NoReturn:
     except OSError as error:  # while reading or writing a file
         _say(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
     except MemoryError as error:
-        _say(f"there is not enough memory ({error or 'an allocation failed'}); free some, or raise ulimit -v")
+        _say(_too_little_memory(error))
+    except Warning as warning:  # which PYTHONWARNINGS=error made an error
+        _say(str(warning))
     except Exception as error:
-        if not hasattr(error, "format_message"):
+        if isinstance(error, ImportError) and "failed to map segment" in str(error):  # of a compiled module
+            _say(_too_little_memory(error))
+        elif hasattr(error, "format_message"):
+            _say(_usage(error))
+        else:
             raise
-        _say(_usage(error))
     raise SystemExit(2)
+
+
+def _too_little_memory(error: Exception) -> str:
+    return f"there is not enough memory ({error or 'an allocation failed'}); free some, or raise ulimit -v"
 
 
 def _usage(error: Any) -> str:

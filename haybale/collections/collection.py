@@ -11,7 +11,6 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from haybale.arrow import number_array
+from haybale.cached import cached_property
 from haybale.collections.ids import Ints as Ints
-from haybale.collections.ids import Lookup, first_in_both
+from haybale.collections.ids import Lookup, first_in_both, in_order_of_ids
 from haybale.collections.ids import Strings as Strings
 from haybale.collections.metadata import documents_table, joined_metadata
 from haybale.errors import InputError, UnknownNameError
@@ -127,6 +127,12 @@ class Queries:
         """Return a group number for each query, (n_queries,); queries from the same document share one."""
         alone = -1 - np.arange(len(self))
         return np.unique(np.where(self.own >= 0, self.own, alone), return_inverse=True)[1]
+
+    def groups_by_document_id(self, doc_ids: Strings) -> Ints:
+        """Return :attr:`groups`, numbered by the ids of the documents, so that their order makes no difference."""
+        own, known = self.own.copy(), self.own >= 0
+        own[known] = in_order_of_ids(doc_ids, own[known])[1]
+        return replace(self, own=own).groups
 
     def texts(self, numbers: Sequence[int] | Ints) -> list[str]:
         """Return the text of each query: its paragraphs, joined by newlines."""

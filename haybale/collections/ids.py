@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from functools import cached_property
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakValueDictionary
@@ -15,6 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from haybale.arrow import number_array, numbers_of
+from haybale.cached import cached_property
 from haybale.errors import InputError, told_apart
 
 if TYPE_CHECKING:

@@ -6,12 +6,12 @@ Albarède et al., "Passage Retrieval on Structured Documents using Graph Attenti
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from haybale.cached import cached_property
 from haybale.collections import Collection, Links, Sections
 from haybale.collections.collection import Ints, indptr_from_counts
 from haybale.errors import InputError

@@ -6,13 +6,13 @@ nodes is its inner product with their mean.
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from haybale.cached import cached_property
 from haybale.collections.collection import Ints, indptr_from_counts, ragged_take
 from haybale.context.document_graph import DocumentGraph, Mask
 

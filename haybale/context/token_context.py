@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
-from functools import cached_property, partial
+from functools import partial
 from itertools import pairwise
 from numbers import Integral
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from haybale.cached import cached_property
 from haybale.collections import Collection
 from haybale.collections.collection import Ints, indptr_from_counts, ragged_take
 from haybale.context.candidates import (
@@ -29,7 +30,7 @@ from haybale.context.masks import hidden_links, relevant_by_own
 from haybale.context.neighbourhoods import SELF, Neighbourhoods, neighbourhoods
 from haybale.context.network_folds import KINDS, RANGES, NetworkFolds
 from haybale.embeddings.lineage import queries_of_model
-from haybale.embeddings.torch_models import late_interaction, weights_digest
+from haybale.embeddings.torch_models import late_interaction, model_digests
 from haybale.engine import Engine
 from haybale.errors import FileFormatError, InputError
 from haybale.extras import import_optional
@@ -254,20 +255,20 @@ class TokenContext(BestPassage, OutOfFold, Reranker):
 
     def save_state(self, folder: Path) -> dict[str, Any]:
         self.write_folds(folder)
-        saved = {"dim": self._tokens.dim, "mask": self.mask_, "weights": weights_digest(self._tokens.model)}
-        return self.networks_.save(folder) | saved
+        return self.networks_.save(folder) | {"dim": self._tokens.dim, "mask": self.mask_} | self._tokens.digests()
 
     def load_state(self, folder: Path, state: dict[str, Any], engine: Engine) -> None:
         import_optional("torch", "neural")
         self.read_folds(folder)
         self.mask_ = state["mask"]
-        if "weights" in state and weights_digest(self._tokens.model) != state["weights"]:  # not saved by version 0.2
-            raise FileFormatError(
-                self.model,
-                None,
-                f"expected the weights that {self} was saved with, found others; restore them, or fit "
-                "and save the ranker again",
-            )
+        for part, digest in self._tokens.digests().items():
+            if state.get(part, digest) != digest:  # version 0.2 saved no digests
+                raise FileFormatError(
+                    self.model,
+                    None,
+                    f"expected the {part} that {self} was saved with, found others; restore them, or fit "
+                    "and save the ranker again",
+                )
         self.networks_ = NetworkFolds.load(folder, state, partial(self._new_network, state["dim"]), self)
 
     @property
@@ -292,6 +293,10 @@ class TokenMatrices:
     @cached_property
     def dim(self) -> int:
         return int(self.of_queries(["a text"])[0].shape[1])
+
+    def digests(self) -> dict[str, str]:
+        """Return the SHA-256 of the ``weights`` and of the ``tokenizer``, by which a saved ranker knows the model."""
+        return model_digests(self.model, self.model.tokenizer)
 
     def of_queries(self, texts: Sequence[str]) -> list[Floats]:
         """Return a matrix (q, dim) for each query."""

@@ -18,7 +18,7 @@ from haybale.collections import Collection, Links, Passages
 from haybale.collections.collection import Ints
 from haybale.collections.spool import SpanChunker, piece_id
 from haybale.errors import InputError
-from haybale.extras import hub_options, import_optional, not_loaded
+from haybale.extras import hub_options, import_optional, loading_model
 from haybale.parameters import COUNT, COUNT_OR_NONE, TEXT_OR_NONE, check_parameters, one_of
 
 _CONSTRAINTS = {
@@ -93,10 +93,8 @@ def _word_spans(text: str) -> list[tuple[int, int]]:
 
 def _token_spans(name: str) -> Callable[[str], list[tuple[int, int]]]:
     transformers, options = import_optional("transformers", "neural"), hub_options(name)
-    try:
+    with loading_model("tokenizer", name, options):
         tokenizer = transformers.AutoTokenizer.from_pretrained(name, **options)
-    except (OSError, ValueError) as error:
-        raise not_loaded("tokenizer", name, options, error) from error
     if not tokenizer.is_fast:
         raise InputError(f"the tokenizer {name!r} gives no character offsets; choose one with a tokenizer.json")
 

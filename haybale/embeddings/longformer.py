@@ -18,7 +18,7 @@ from haybale.embeddings.encoder import Encoder
 from haybale.embeddings.token_batches import Batch, check_texts, encode_batches, token_batches, token_rows
 from haybale.embeddings.torch_models import torch_device, weights_digest
 from haybale.errors import InputError
-from haybale.extras import hub_options, import_optional, not_loaded, quiet_transformers
+from haybale.extras import hub_options, import_optional, loading_model, quiet_transformers
 from haybale.parameters import COUNT_OR_NONE, Constraints, check_parameters, one_of
 from haybale.text_files import parsed_json, read_bytes
 from haybale.vectors import Floats
@@ -199,23 +199,20 @@ def _read_checkpoint(model: str) -> tuple[Any, State, Any]:
     transformers = import_optional("transformers", "neural")
     options = hub_options(model)
     modules = Path(model, "modules.json")  # written by sentence-transformers
-    with quiet_transformers():
-        try:
-            where = model
-            if modules.is_file():
-                where = str(Path(model, json.loads(modules.read_text(encoding="utf-8"))[0]["path"]))
-            config = transformers.AutoConfig.from_pretrained(where, **options)
-            if config.model_type != "longformer" or config.hidden_act != "gelu":
-                raise InputError(f"expected model_type 'longformer' and GELU, found {config.model_type!r}")
-            windows, layers = config.attention_window, config.num_hidden_layers
-            windows = [windows] * layers if isinstance(windows, int) else list(windows)
-            if len(windows) != layers or any(window < 2 or window % 2 for window in windows):
-                raise InputError(f"expected an even attention_window for each of {layers} layers, found {windows}")
-            config.attention_window = windows
-            standard, info = transformers.LongformerModel.from_pretrained(where, output_loading_info=True, **options)
-            tokenizer = transformers.AutoTokenizer.from_pretrained(where, **options)
-        except Exception as error:  # transformers passes on whatever its parsers raise
-            raise not_loaded("Longformer", model, options, error) from error
+    with loading_model("Longformer", model, options), quiet_transformers():
+        where = model
+        if modules.is_file():
+            where = str(Path(model, json.loads(modules.read_text(encoding="utf-8"))[0]["path"]))
+        config = transformers.AutoConfig.from_pretrained(where, **options)
+        if config.model_type != "longformer" or config.hidden_act != "gelu":
+            raise InputError(f"expected model_type 'longformer' and GELU, found {config.model_type!r}")
+        windows, layers = config.attention_window, config.num_hidden_layers
+        windows = [windows] * layers if isinstance(windows, int) else list(windows)
+        if len(windows) != layers or any(window < 2 or window % 2 for window in windows):
+            raise InputError(f"expected an even attention_window for each of {layers} layers, found {windows}")
+        config.attention_window = windows
+        standard, info = transformers.LongformerModel.from_pretrained(where, output_loading_info=True, **options)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(where, **options)
     pooler = {name for name in info["missing_keys"] if name.startswith("pooler.")}  # then it has random weights
     missing = sorted(set(info["missing_keys"]) - pooler)
     backbone = ("embeddings.", "encoder.", "longformer.")  # other names belong to a task head

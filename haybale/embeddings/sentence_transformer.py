@@ -13,7 +13,7 @@ from haybale.embeddings.encoder import Encoder
 from haybale.embeddings.token_batches import Batch, check_texts, encode_batches, token_rows
 from haybale.embeddings.torch_models import weights_digest
 from haybale.errors import InputError
-from haybale.extras import hub_options, import_optional, not_loaded
+from haybale.extras import hub_options, import_optional, loading_model
 from haybale.parameters import COUNT, COUNT_OR_NONE, Constraints, check_parameters, one_of
 from haybale.vectors import Floats, check_vectors
 
@@ -79,10 +79,8 @@ class SentenceTransformerEncoder(Encoder):
         if isinstance(model, (str, Path)):
             self.model_name = str(model)
             where, options = None if device == "auto" else device, hub_options(self.model_name)
-            try:
+            with loading_model("model", self.model_name, options):
                 self.model = library.SentenceTransformer(self.model_name, device=where, **options)
-            except (OSError, ValueError) as error:
-                raise not_loaded("model", self.model_name, options, error) from error
         if max_length is not None:
             limit = length_limit(self.model)
             if limit is not None and max_length > limit:

@@ -15,7 +15,7 @@ import socket
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from haybale.cached import cached_property
 from haybale.collections import Collection
 from haybale.collections.collection import Ints, Strings
 from haybale.device import Device, find_device, to_device

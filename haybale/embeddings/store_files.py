@@ -136,6 +136,8 @@ def _flock(files: StoreFiles, owner: bytes) -> Iterator[None]:
     import fcntl  # POSIX only
 
     path = Path(files.at(LOCK))
+    if path.is_dir():
+        raise StoreError(f"{path}: expected no folder, but the file of a lock or nothing; remove it")
     while True:
         with path.open("a+b", buffering=0) as file:
             try:

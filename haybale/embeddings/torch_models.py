@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 from typing import Any
 
-from haybale.errors import DeviceError, InputError, UnknownNameError
-from haybale.extras import import_optional, quiet_transformers
+from haybale.errors import DeviceError, UnknownNameError
+from haybale.extras import import_optional, loading_model, quiet_transformers
+
+_ODD_TEXTS = ("Größe ÉCOLE naïve", "don't (x-y) 1,234.5 §\u200b\ufb01", "東京 كتاب e\u0301 [MASK]</s>", " a\tb\n c ")
 
 
 def torch_device(name: str | None) -> str:
@@ -37,16 +40,26 @@ def weights_digest(module: Any) -> str:
     return digest.hexdigest()
 
 
+def tokenizer_digest(tokenizer: Any) -> str:
+    """Return a SHA-256 of what a tokenizer does, in hexadecimal: with its own vocabulary, odd texts, and a pair."""
+    vocabulary = sorted(tokenizer.get_vocab().items())
+    texts = [*(word for word, _ in vocabulary), *_ODD_TEXTS]
+    made = [tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"], dict(tokenizer("a", "b"))]
+    known = [vocabulary, *made, tokenizer.pad_token_id, tokenizer.model_max_length]
+    return hashlib.sha256(json.dumps(known).encode()).hexdigest()
+
+
+def model_digests(model: Any, tokenizer: Any) -> dict[str, str]:
+    """Return the digests by which a saved ranker knows its model: of the ``weights`` and of the ``tokenizer``."""
+    return {"weights": weights_digest(model), "tokenizer": tokenizer_digest(tokenizer)}
+
+
 def late_interaction(name: str, device: str | None = None) -> Any:
     """Load a multi-vector model. Any other text encoder is loaded without the random projection that it would get."""
     library = import_optional("sentence_transformers", "neural")
-    try:
-        with quiet_transformers():
-            found = library.MultiVectorEncoder(name, device=device)
+    with loading_model("model", name, {}), quiet_transformers():
+        found = library.MultiVectorEncoder(name, device=device)
         paths = [library.util.load_file_path(name, file) for file in ("modules.json", "config.json")]
-    except (OSError, ValueError, RuntimeError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(f"cannot load the model {name!r}; check the hub id or folder ({reason})") from error
     configs = "".join(Path(path).read_text(encoding="utf-8") for path in paths if path is not None)
     if any(word in configs for word in ("Dense", "MultiVector", "HF_ColBERT", "ForRetrieval")):
         return found

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from haybale.cached import cached_property
 from haybale.collections.collection import Ints
 from haybale.collections.metadata import unique_name
 from haybale.errors import InputError, UnknownNameError

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
+from haybale.cached import cached_property
 from haybale.embeddings import EmbeddingStore, encoder_maker
 from haybale.embeddings.encoder import announce_model, is_fitted, is_registered, load_fitted, rebuild
 from haybale.engine.storage import Storage

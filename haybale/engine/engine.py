@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -478,7 +477,7 @@ class Engine:
             replaced.append(len(snapshot.check_new(added, replace=replace)))
             texts = self._texts(added, len(snapshot.segments))
             if (folder := texts.folder("collection")) is not None:
-                shutil.rmtree(folder.parent, ignore_errors=True)  # left behind by an addition that was killed
+                self._storage.clear_segment(texts.number)
                 save_collection(added, folder)
                 texts.mark = self._storage.mark(texts.number)
             removed = {*snapshot.removed, *remove}.difference(added.doc_ids.to_pylist())

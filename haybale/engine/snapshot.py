@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property, partial, reduce
+from functools import partial, reduce
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from haybale.arrow import text_array
+from haybale.cached import cached_property
 from haybale.collections import Collection
 from haybale.collections.collection import Ints, Strings
 from haybale.collections.ids import latest_with_id, places_of

@@ -137,6 +137,18 @@ class Storage:
         if failed:
             shutil.rmtree(self.folder / "0")
 
+    def clear_segment(self, number: int) -> None:
+        """Delete what an addition that was killed left in the place of a new segment.
+
+        Raises StoreError if there is a link or a file, which no addition makes.
+        """
+        assert self.folder is not None
+        place = self.folder / str(number)
+        if place.is_symlink() or place.is_file():
+            found = "a link" if place.is_symlink() else "a file"
+            raise StoreError(f"{place}: expected no such name before documents are added, found {found}; remove it")
+        shutil.rmtree(place, ignore_errors=True)
+
     def stamp(self) -> tuple[int, int, int] | None:
         """Return numbers that change when the manifest is replaced; None if there is no manifest."""
         assert self.folder is not None

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from haybale.analysis import Analyzer
+from haybale.cached import cached_property
 from haybale.collections import Collection
 from haybale.collections.saved import load_collection, save_collection
 from haybale.embeddings import Chunking, TfidfEncoder, cut

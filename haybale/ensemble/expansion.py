@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy import sparse
 
+from haybale.cached import cached_property
 from haybale.device import Device, to_device
 from haybale.ensemble.kernel import Pairs, Points, kernel_tile
 from haybale.ensemble.rows import Ints

@@ -19,13 +19,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 from numba import njit
 
+from haybale.cached import cached_property
 from haybale.device import Device, device_of, is_sparse, to_device
 from haybale.ensemble.rows import Ints
 from haybale.errors import DeviceError

@@ -13,7 +13,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -21,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from haybale.cached import cached_property
 from haybale.device import Device, to_device, to_numpy
 from haybale.ensemble.expansion import BagWeights, Expansion, Terms
 from haybale.ensemble.kernel import Pairs, Points, kernel_tile

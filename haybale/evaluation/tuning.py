@@ -178,7 +178,9 @@ def tune_bm25(
     trials.best_two([DEFAULT])
     gains = np.array([trials.values[each] - trials.values[DEFAULT] for each in tried])  # (n_tried, n_judged)
     chosen, gain, interval = tried[_largest_gain(gains)], None, None
-    held_out = _cross_validated(gains, collection.queries.groups[judged], random_state)
+    held_out = _cross_validated(
+        gains, collection.queries.groups_by_document_id(collection.doc_ids)[judged], random_state
+    )
     if held_out is not None:
         gain = float(held_out.mean())
         if gain <= 0 and DEFAULT in tried:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from scipy import sparse
 
 from haybale.collections.collection import take_strings
+from haybale.collections.ids import in_order_of_ids
 from haybale.collections.queries import QueriesLike
 from haybale.device import to_numpy
 from haybale.engine import Engine
@@ -128,7 +129,7 @@ def training_pairs(
     documents = doc_ids[passages.doc_of[used]].tolist()
     for row in np.flatnonzero((same.counts[same.of[used]] > 1).any(axis=1)).tolist():
         others = doc_ids[same.documents_with(used[row])].tolist()
-        documents[row] += [doc_id for doc_id in others if doc_id not in documents[row]]
+        documents[row] += sorted(doc_id for doc_id in others if doc_id not in documents[row])
     forbidden = [sorted(doc_ids[list(each)]) for each in judged.forbidden]
     columns: dict[str, Any] = {
         "anchor": take_strings(anchors, pairs["paragraph"]),
@@ -177,13 +178,13 @@ class Judged:
         judged = training.batch.queries
         if empty := [training.batch.ids[row] for row in np.flatnonzero(np.diff(judged.offsets) == 0)]:
             raise InputError(f"query {empty[0]!r} has no paragraph ({len(empty)} queries have none); remove them")
-        all_relevant = [collection.document_numbers(ids) for ids in training.relevant]
+        all_relevant = [collection.document_numbers(sorted(ids)) for ids in training.relevant]
         relevant = [numbers[numbers != own] for numbers, own in zip(all_relevant, judged.own, strict=True)]
         if not any(map(len, relevant)):
             raise InputError(
                 f"training needs a query with a relevant document besides its own, but none of {len(judged)} has one"
             )
-        groups = judged.groups
+        groups = training.batch.groups
         of_group: dict[int, set[int]] = {}
         for group, numbers, own in zip(groups.tolist(), all_relevant, judged.own.tolist(), strict=True):
             of_group.setdefault(group, set()).update(numbers.tolist(), [own] if own >= 0 else [])
@@ -246,9 +247,9 @@ def _negatives(
     rng: np.random.Generator,
     same: SameTexts,
 ) -> Ints:
-    """Draw the negatives of each pair: passage numbers (pairs, n)."""
+    """Draw the negatives of each pair: passage numbers (pairs, n), which do not depend on the order of documents."""
     passages, batch = engine.collection.passages, judged.training.batch
-    not_empty = np.flatnonzero(np.diff(passages.doc_offsets) > 0)
+    not_empty, _ = in_order_of_ids(engine.collection.doc_ids, np.flatnonzero(np.diff(passages.doc_offsets) > 0))
     drawn = np.empty((len(pairs), n), dtype=np.int64)
     if not n:
         return drawn
@@ -256,7 +257,7 @@ def _negatives(
     hard = _hard_negatives(engine, judged, pairs, kind, skip, same) if kind in ("bm25", "vectors") else {}
     allowed, barred = {}, {}
     for query in np.unique(pairs["query"]).tolist():
-        allowed[query] = np.setdiff1d(not_empty, list(judged.forbidden[query]))
+        allowed[query] = not_empty[~np.isin(not_empty, list(judged.forbidden[query]))]
         barred[query] = set(same.in_documents(judged.forbidden[query]).tolist())
         if not len(allowed[query]):
             raise InputError(

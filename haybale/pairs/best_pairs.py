@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from haybale.engine import Engine
 from haybale.errors import FileFormatError
-from haybale.pairs.pair_encoders import PAIR_RANGES, PairEncoder
+from haybale.pairs.pair_encoders import PAIR_RANGES, CrossPairs, TokenPairs
 from haybale.parameters import COUNT, Constraints, one_of
 from haybale.rankers.explanation import Explanation, Share
 from haybale.rankers.query_batch import QueryBatch
@@ -24,6 +24,9 @@ from haybale.retrieval.hits import Ints
 
 _PAIRS_AT_ONCE = 4096
 
+_PARTS = ("weights", "tokenizer")  # of a model, whose digests are saved
+
+Loaded = CrossPairs | TokenPairs
 Scores = NDArray[np.float64]
 
 
@@ -53,7 +56,7 @@ class BestPairs:
     max_length: int | None = None
 
     @abstractmethod
-    def load_encoder(self, model: str) -> PairEncoder:
+    def load_encoder(self, model: str) -> Loaded:
         """Load a model; raises :class:`~haybale.InputError` if it does not exist."""
 
     @property
@@ -62,32 +65,38 @@ class BestPairs:
         return (self.model,)
 
     def fit_batch(self, training: Training) -> None:
-        self._loaded = dict[str, PairEncoder]()
-        self._saved_weights = dict[str, str]()
+        self._loaded = dict[str, Loaded]()
+        self._saved_digests = dict[str, dict[str, str]]()
         self._encoder(self.model)  # raises for a missing model before the ranker within is fitted
         self.rankers_: Sequence[Ranker] = [self.ranker.fitted(training)]
 
-    def _encoder(self, model: str) -> PairEncoder:
-        loaded: dict[str, PairEncoder] = self.__dict__.setdefault("_loaded", {})
+    def _encoder(self, model: str) -> Loaded:
+        loaded: dict[str, Loaded] = self.__dict__.setdefault("_loaded", {})
         if model not in loaded:
-            found, saved = self.load_encoder(model), self.__dict__.get("_saved_weights", {})
-            if model in saved and found.describe()["weights"] != saved[model]:
-                raise FileFormatError(
-                    model,
-                    None,
-                    f"expected the weights that {self} was saved with, found others; restore them, or fit "
-                    "and save the ranker again",
-                )
+            found, saved = self.load_encoder(model), self.__dict__.get("_saved_digests", {}).get(model, {})
+            for part, digest in (found.digests() if saved else {}).items():
+                if saved.get(part, digest) != digest:
+                    raise FileFormatError(
+                        model,
+                        None,
+                        f"expected the {part} that {self} was saved with, found others; restore them, or fit "
+                        "and save the ranker again",
+                    )
             loaded[model] = found
         return loaded[model]
 
     def save_state(self, folder: Path) -> dict[str, Any]:
-        """Return the SHA-256 of each model's weights, which are not saved themselves."""
-        return {"weights": {model: self._encoder(model).describe()["weights"] for model in self.models}}
+        """Return the SHA-256 of each model's weights and of its tokenizer, which are not saved themselves."""
+        found = {model: self._encoder(model).digests() for model in self.models}
+        return {part: {model: digests[part] for model, digests in found.items()} for part in _PARTS}
 
     def load_state(self, folder: Path, state: dict[str, Any], engine: Engine) -> None:
-        """Load the model that ranks; models of folds are loaded, and their weights compared, when they are needed."""
-        self._saved_weights = dict(state.get("weights", {}))  # version 0.2 did not save them
+        """Load the model that ranks; models of folds are loaded, and their digests compared, when they are needed."""
+        digests = {part: state.get(part, {}) for part in _PARTS}  # version 0.2 did not save them
+        models = {model for of_models in digests.values() for model in of_models}
+        self._saved_digests = {
+            model: {part: digests[part][model] for part in _PARTS if model in digests[part]} for model in models
+        }
         self._encoder(self.model)
 
     def rescore(self, batch: QueryBatch, rows: Ints, documents: Ints, scores: Any, out_of_fold: bool) -> Scores:

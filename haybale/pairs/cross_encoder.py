@@ -11,7 +11,7 @@ import numpy as np
 from haybale.embeddings.lineage import first_unseen, queries_of_model
 from haybale.engine import Engine
 from haybale.pairs.best_pairs import BestPairs, Scores
-from haybale.pairs.pair_encoders import PAIR_RANGES, CrossPairs, PairEncoder
+from haybale.pairs.pair_encoders import PAIR_RANGES, CrossPairs
 from haybale.parameters import SEQUENCE
 from haybale.rankers.query_batch import QueryBatch
 from haybale.rankers.reranker import Reranker
@@ -76,7 +76,7 @@ class CrossEncoder(BestPairs, Reranker):
         """Return the ids of queries that any model, or a ranker within, was trained on."""
         return super().learned_from().union(*map(queries_of_model, self.models))
 
-    def load_encoder(self, model: str) -> PairEncoder:
+    def load_encoder(self, model: str) -> CrossPairs:
         how: dict[str, Any] = {"max_length": self.max_length, "precision": self.precision, "device": self.device}
         return CrossPairs(model, read="score", **how)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -17,6 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from haybale.cached import cached_property
 from haybale.collections import Queries
 from haybale.collections.collection import Ints, indptr_from_counts, ragged_take
 from haybale.embeddings.store_files import as_json

@@ -8,7 +8,7 @@ from typing import ClassVar
 from haybale.embeddings.lineage import queries_of_model
 from haybale.engine import Engine
 from haybale.pairs.best_pairs import BestPairs
-from haybale.pairs.pair_encoders import PairEncoder, TokenPairs
+from haybale.pairs.pair_encoders import TokenPairs
 from haybale.rankers.reranker import Reranker
 
 
@@ -44,5 +44,5 @@ class MaxSim(BestPairs, Reranker):
         """Return the ids of the queries that the engine's encoder or the model was trained on."""
         return super().own_encoder_queries(engine) | queries_of_model(self.model)
 
-    def load_encoder(self, model: str) -> PairEncoder:
+    def load_encoder(self, model: str) -> TokenPairs:
         return TokenPairs(model, max_length=self.max_length, device=self.device)

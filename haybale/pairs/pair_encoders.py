@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from numbers import Integral
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
@@ -18,13 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from haybale.cached import cached_property
 from haybale.collections.collection import Ints
 from haybale.device import to_numpy
 from haybale.embeddings.token_batches import Batch, check_texts, encode_batches, token_batches
-from haybale.embeddings.torch_models import late_interaction, torch_device, weights_digest
+from haybale.embeddings.torch_models import late_interaction, model_digests, torch_device, weights_digest
 from haybale.engine import Engine
 from haybale.errors import InputError
-from haybale.extras import hub_options, import_optional, not_loaded, quiet_transformers
+from haybale.extras import hub_options, import_optional, loading_model, quiet_transformers
 from haybale.parameters import COUNT_OR_NONE, TEXT_OR_NONE, Interval, check_parameters, one_of
 from haybale.text_files import read_json
 from haybale.vectors import Floats, check_vectors
@@ -104,14 +104,8 @@ class CrossPairs(PairEncoder):
         check_parameters("CrossPairs", given | {"device": device}, PAIR_RANGES)
         self.name, self.read = str(model), read
         device, options = torch_device(device), hub_options(self.name)
-        try:
+        with loading_model("cross-encoder" if read == "score" else "model", self.name, options):
             self.model, self.tokenizer, self._activation = _loaded(self.name, read, device, options)
-        except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: another number of outputs
-            kind = "cross-encoder" if read == "score" else "model"
-            if options:
-                raise not_loaded(kind, self.name, options, error) from error
-            reason = str(error).splitlines()[0]
-            raise InputError(f"cannot load the {kind} {self.name!r} ({reason}); choose another model") from error
         self.model.eval()
         kind = self.model.device.type
         self.precision = ("bfloat16" if kind == "cuda" else "float32") if precision == "auto" else precision
@@ -161,6 +155,10 @@ class CrossPairs(PairEncoder):
             "precision": self.precision,
             "width": self.dim,
         }
+
+    def digests(self) -> dict[str, str]:
+        """Return the SHA-256 of the ``weights`` and of the ``tokenizer``, by which a saved ranker knows the model."""
+        return model_digests(self.model, self.tokenizer)
 
     @cached_property
     def _weights(self) -> str:
@@ -276,6 +274,10 @@ class TokenPairs(PairEncoder):
     def describe(self) -> dict[str, Any]:
         weights, length = weights_digest(self.model), self.model.max_seq_length
         return {"class": "TokenPairs", "model": self.name, "weights": weights, "max_length": length, "width": 1}
+
+    def digests(self) -> dict[str, str]:
+        """Return the SHA-256 of the ``weights`` and of the ``tokenizer``, by which a saved ranker knows the model."""
+        return model_digests(self.model, self.model.tokenizer)
 
     def _tokens(self, encode: Callable[..., Any], texts: Sequence[str]) -> list[Floats]:
         """Return the token vectors (tokens, d) of each text."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from functools import cached_property
 
+from haybale.cached import cached_property
 from haybale.errors import InputError
 from haybale.rankers.query_batch import QueryBatch
 from haybale.rankers.ranker import Ranker

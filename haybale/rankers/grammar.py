@@ -147,14 +147,39 @@ def _make(name: str, args: Sequence[Any], params: Mapping[str, Any]) -> Ranker:
     try:
         ranker = kind(*args, **{**fixed, **params})
     except TypeError as error:
-        reason = str(error).removeprefix(f"{kind.__name__}.__init__() ")
-        raise InputError(f"{name} cannot be made ({reason}); give its parameters: {', '.join(known)}") from None
+        raise _misfit(kind, name, args, {**fixed, **params}, str(error)) from None
     if _nesting(ranker) > _MAX_NESTING:
         raise InputError(
             f"at most {_MAX_NESTING} rankers can be nested in each other, found {name} above more; use fewer"
         )
     ranker.check_params()
     return ranker
+
+
+def _misfit(kind: type[Ranker], name: str, args: Sequence[Any], params: Mapping[str, Any], reason: str) -> InputError:
+    """Return the error for the arguments of a constructor, which raised a TypeError for ``reason``."""
+    listed = [*kind.parameters().values()]
+    required = [
+        each.name for each in listed[len(args) :] if each.default is each.empty and each.kind != each.VAR_POSITIONAL
+    ]
+    missing = [each for each in required if each not in params]
+    if missing:
+        values = ["bm25" if each == "ranker" else f"{each}='{each.upper()}'" for each in missing]
+        example = ",".join([*map(str, args), *values])
+        what = " and ".join("a ranker" if each == "ranker" else f"the parameter {each}" for each in missing)
+        return InputError(f"{name} needs {what}; write {name}({example}), for example")
+    n_unnamed = sum(each.kind == each.POSITIONAL_OR_KEYWORD for each in listed)
+    if len(args) > n_unnamed:
+        found = ", ".join(map(str, args))
+        return InputError(
+            f"{name} takes at most {n_unnamed} values without a name, found {found}; write the others as name=value"
+        )
+    taken = [each.name for each in listed[: len(args)] if each.name in params]
+    if taken:
+        found = ", ".join(map(str, args))
+        return InputError(f"{name} must get {taken[0]} once, found {found} and {params[taken[0]]}; omit one")
+    known = ", ".join(each.name for each in listed)
+    return InputError(f"{name} cannot be made, found {reason}; give its parameters: {known}")
 
 
 def _nesting(ranker: Ranker) -> int:

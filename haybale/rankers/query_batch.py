@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import cached_property
 from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
 
+from haybale.cached import cached_property
 from haybale.collections import Queries
 from haybale.collections.collection import take_strings
-from haybale.collections.ids import in_order_of_ids
 from haybale.embeddings import encode_queries
 from haybale.engine import Engine
 from haybale.retrieval import BM25Index, Hits, ParagraphHits, ParagraphSearch, PassageIndex, Run
@@ -132,9 +131,7 @@ class QueryBatch:
     @cached_property
     def groups(self) -> Ints:
         """The group (m,) of each query, as in :class:`Queries`, numbered by the ids of the documents."""
-        own, known = self.own.copy(), self.own >= 0
-        own[known] = in_order_of_ids(self.engine.collection.doc_ids, own[known])[1]
-        return replace(self.queries, own=own).groups
+        return self.queries.groups_by_document_id(self.engine.collection.doc_ids)
 
     @property
     def single(self) -> bool:

@@ -297,13 +297,15 @@ class Ranker(ABC):
         *,
         within: Sequence[str] | NDArray[np.bool_] | None = None,
         where: str | None = None,
+        engine: Engine | None = None,
     ) -> Iterator[QueryBatch]:
         """Yield the queries of :meth:`rank` in batches of a few thousand, for :meth:`run` and :meth:`explained`.
 
-        ``ranker.explained(batch.take(row), …)`` repeats no search of ``ranker.run(batch, depth)``.
+        ``ranker.explained(batch.take(row), …)`` repeats no search of ``ranker.run(batch, depth)``. ``engine`` is the
+        snapshot of the ranker's engine to search, of which ``Queries`` have document numbers; by default a new one.
         """
         self.check_fitted()
-        engine = self.engine_.snapshot()
+        engine = (engine or self.engine_).snapshot()
         parsed = queries_from(engine.collection, queries)
         if within is not None or where is not None:
             engine = engine.within(within, where=where)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Hashable
 from copy import copy
-from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
 
+from haybale.cached import cached_property
 from haybale.collections import Queries
 from haybale.collections.qrels import judgements
 from haybale.collections.queries import QueriesLike, queries_from

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import pandas as pd
 
+from haybale.cached import cached_property
 from haybale.collections import Collection
 from haybale.collections.collection import take_strings
 from haybale.errors import InputError, UnknownNameError

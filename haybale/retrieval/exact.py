@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 import warnings
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from haybale.cached import cached_property
 from haybale.device import Device, to_device
 from haybale.parallel import batch_size_for_memory, iter_chunks
 from haybale.retrieval.backends import Backend, tiles_on

@@ -6,7 +6,6 @@ once or one by one. Sorting the ids of a million documents takes half a second, 
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from haybale.arrow import numbers_of
+from haybale.cached import cached_property
 from haybale.collections.collection import ragged_take
 from haybale.collections.ids import Ints, Strings
 from haybale.device import Device, to_device

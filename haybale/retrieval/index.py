@@ -13,13 +13,13 @@ The device and the backend are chosen when the index is opened.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from scipy import sparse
 
+from haybale.cached import cached_property
 from haybale.collections import Collection
 from haybale.device import CPU, Device, device_of, find_device, is_sparse, placed, to_device, to_numpy
 from haybale.embeddings import EmbeddingStore

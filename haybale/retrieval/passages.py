@@ -9,13 +9,13 @@ import reprlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from haybale.cached import cached_property
 from haybale.collections.collection import (
     Strings,
     indptr_from_counts,

@@ -6,7 +6,6 @@ import gzip
 import io
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -16,6 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from haybale.arrow import number_array
+from haybale.cached import cached_property
 from haybale.collections import Collection, read_trec_run
 from haybale.collections.collection import Strings, numbers_below, ragged_take, take_strings
 from haybale.collections.ids import as_id, as_ids, distinct_ids, id_codes, id_table, in_one_table, in_order_of_ids
