@@ -84,6 +84,8 @@ from .retrieval import ShardedIndex as ShardedIndex
 from .retrieval import pool as pool
 from .retrieval import rank_documents as rank_documents
 from .retrieval import reciprocal_rank_fusion as reciprocal_rank_fusion
+from .review import JudgementStore as JudgementStore
+from .review import Review as Review
 from .search import SearchHit as SearchHit
 from .search import SearchResults as SearchResults
 from .search import Snippet as Snippet

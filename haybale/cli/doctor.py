@@ -23,6 +23,7 @@ class Check(NamedTuple):
 CHECKS = (
     Check("report charts", "matplotlib", "matplotlib", "reports"),
     Check("report pages", "jinja2", "jinja2", "reports"),
+    Check("near-duplicates in reviews", "datasketch", "datasketch", "review"),
     Check("index backend faiss", "faiss", "faiss-cpu", "faiss"),
     Check("index backend cuvs", "cuvs", "cuvs-cu13", "gpu"),
     Check("index backend faiss-gpu", "faiss", "faiss-gpu-cuvs", "gpu"),

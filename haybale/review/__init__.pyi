@@ -1,7 +1,25 @@
 """Names of the package and where they are defined. __init__.py imports each when it is first used."""
 
+from .combined_judgements import agreement as agreement
+from .combined_judgements import cohen_kappa as cohen_kappa
+from .combined_judgements import combined_grade as combined_grade
+from .judgement_store import Judgement as Judgement
+from .judgement_store import JudgementStore as JudgementStore
+from .judgement_store import Topic as Topic
 from .learner import TopicLearner as TopicLearner
+from .minhash import near_duplicates as near_duplicates
+from .proposals import Learner as Learner
 from .reading import Reading as Reading
+from .records import LabelledRecords as LabelledRecords
+from .records import read_records as read_records
+from .results import Progress as Progress
+from .results import ReviewDocument as ReviewDocument
+from .review import Review as Review
+from .simulation import LabelledTopic as LabelledTopic
+from .simulation import simulate as simulate
+from .simulation_results import SimulatedRun as SimulatedRun
+from .simulation_results import Simulation as Simulation
+from .simulation_results import Stop as Stop
 from .stopping.budget import Budget as Budget
 from .stopping.cmh import CMH as CMH
 from .stopping.consecutive import Consecutive as Consecutive
@@ -15,3 +33,4 @@ from .stopping.rule import Advice as Advice
 from .stopping.rule import StoppingRule as StoppingRule
 from .stopping.rule import parse_rule as parse_rule
 from .topic_features import TopicFeatures as TopicFeatures
+from .workload import screening_measures as screening_measures

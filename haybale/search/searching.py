@@ -49,7 +49,7 @@ def search(ranker: Ranker, text: str | Sequence[str], k: int, where: str | None 
     snippets = best_snippets(batch, numbers, reasons, phrases)
     hits = [
         SearchHit(
-            rank, doc_id, score, _title(collection, number), _metadata(collection, number), shown, _shares(reason)
+            rank, doc_id, score, title_of(collection, number), metadata_of(collection, number), shown, _shares(reason)
         )
         for rank, ((doc_id, score), number, shown, reason) in enumerate(
             zip(ranked, numbers, snippets, reasons, strict=True), 1
@@ -58,12 +58,13 @@ def search(ranker: Ranker, text: str | Sequence[str], k: int, where: str | None 
     return SearchResults(query, str(ranker), hits)
 
 
-def _title(collection: Collection, document: int) -> str:
+def title_of(collection: Collection, document: int) -> str:
+    """Return the title of a document; its id if it has none."""
     title = str(collection.doc_titles[document].as_py() or "").strip()
     return title or str(collection.doc_ids[document].as_py())
 
 
-def _metadata(collection: Collection, document: int) -> dict[str, Any]:
+def metadata_of(collection: Collection, document: int) -> dict[str, Any]:
     """Return the metadata that a document has."""
     if collection.metadata is None:
         return {}

@@ -1,0 +1,114 @@
+"""``haybale review``."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import haybale
+from haybale.cli import options
+from haybale.cli.application import ENGINES, command
+from haybale.cli.options import RESULTS, TEXTS, argument, option
+from haybale.cli.terminal import console_for_tables, show, visible
+from haybale.errors import InputError
+
+if TYPE_CHECKING:
+    from haybale.review import Progress, Review, ReviewDocument
+
+JUDGING = "Judging"  # a panel of the help
+KEYS = "y relevant, n irrelevant, s skip, u undo, p progress, q quit"
+_WIDTH = 700  # characters of a passage
+
+
+@command(ENGINES)
+def review(
+    engine: options.EngineFolder,
+    text: Annotated[str | None, argument("What you are looking for. Not needed for a topic that exists.")] = None,
+    topic: Annotated[str | None, option("The name of the topic in the store. Default: its text.", JUDGING)] = None,
+    judgements: Annotated[
+        Path | None,
+        option("The file that keeps the judgements. Default: judgements.sqlite beside the engine's folder.", RESULTS),
+    ] = None,
+    known: Annotated[
+        list[str] | None, option("The id of a document known to be relevant. Repeatable. Default: none.", TEXTS)
+    ] = None,
+    judge: Annotated[str, option("Who judges. Default: nobody is named.", JUDGING)] = "",
+    target: Annotated[float, option("The recall that the estimate is about. Default: 0.95.", JUDGING)] = 0.95,
+    export: Annotated[
+        str | None,
+        option("Write the judgements and end, without judging: qrels, csv or ris to stdout. Default: judge.", RESULTS),
+    ] = None,
+) -> None:
+    """Judge documents one by one on the terminal: y for relevant, n for irrelevant; the ranking learns from each.
+
+    Judgements are on disk at once, and the same command goes on with the next document.
+    """
+    from haybale.review import Review
+
+    opened = haybale.Engine.open(engine)
+    path = judgements or engine.absolute().parent / "judgements.sqlite"
+    with Review(opened, text, known=known or [], judgements=path, topic=topic) as found:
+        if export is not None:
+            if export == "beir":
+                raise InputError("--export beir needs a folder; call Review.export('beir', FOLDER) in Python")
+            print(found.export(export), end="")
+            return
+        show(f"{found.topic.name}: {KEYS}. Each key is followed by Enter.")
+        _judge_all(found, judge, f"cmh(target={target:g})")
+        _show_progress(found.progress([f"cmh(target={target:g})"]))
+        show(f"The judgements are in {path}.")
+
+
+def _judge_all(review: Review, judge: str, rule: str) -> None:
+    """Show documents and take judgements until the user quits or nothing is left."""
+    while following := review.next():
+        document = following[0]
+        console_for_tables().print(_lines(document), soft_wrap=True)
+        start = time.monotonic()
+        while (key := _key()) not in ("y", "n", "s", "u", "q"):
+            if key == "p":
+                _show_progress(review.progress([rule]))
+            else:
+                show(KEYS)
+        if key == "q":
+            return
+        if key == "u":
+            try:
+                show(f"undone: {review.undo(judge)}")
+            except InputError as error:
+                show(str(error))
+        elif key == "s":
+            review.skip(document.doc_id, judge)
+        else:
+            seconds = round(time.monotonic() - start, 1)
+            review.judge(document.doc_id, int(key == "y"), judge, seconds=seconds)
+    show("All documents have been judged.")
+
+
+def _key() -> str:
+    """Return the first letter of the next line of the input; the end of the input means quit."""
+    print("> ", end="", flush=True)
+    line = sys.stdin.readline()
+    return line.strip().lower()[:1] if line else "q"
+
+
+def _lines(document: ReviewDocument) -> object:
+    """Return the lines of a document: title, place, id, probability, and the passage with its highlights bold."""
+    from rich.text import Text
+
+    best = document.snippets[0]
+    name = "" if document.title == document.doc_id else f"  {document.doc_id}"
+    place = f", {best.place}" if best.place else ""
+    lines = Text(visible(f"{document.title}{place}{name}  {document.probability:.0%}") + "\n  ")
+    for piece, highlighted in best.excerpt(_WIDTH):
+        lines.append(visible(piece), style="bold" if highlighted else None)
+    return lines
+
+
+def _show_progress(progress: Progress) -> None:
+    found = f"{progress.n_relevant:,} relevant of {progress.n_judged:,} judged; {progress.n_documents:,} documents"
+    show(f"{found}; {progress.n_since_relevant:,} since the last relevant one")
+    for rule, advice in progress.advice.items():
+        show(f"{rule}: {'stop' if advice.stop else 'go on'}: {advice.reason}")

@@ -1,0 +1,98 @@
+"""``haybale simulate``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from haybale.cli import options
+from haybale.cli.application import TRIALS, command
+from haybale.cli.options import RANKING, RESULTS, TEXTS, argument, given, option
+from haybale.cli.terminal import console_for_tables, note, visible
+from haybale.errors import UnknownNameError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FORMATS = ("table", "json")
+JUDGING = "Judging"  # a panel of the help
+
+
+@command(TRIALS)
+def simulate(
+    source: Annotated[
+        str,
+        argument(
+            "A record file of ASReview (.csv, .tsv, .xlsx or .ris, with a column label_included), an engine's folder, "
+            "or a collection with judged queries: its folder, pydocs (built in), or ir_datasets:ID."
+        ),
+    ],
+    start: Annotated[
+        str | None,
+        option(
+            "What is known before: random (a relevant and an irrelevant document), text (the topic's text), or both. "
+            "Default: text if there is one, else random.",
+            JUDGING,
+        ),
+    ] = None,
+    text: Annotated[str | None, option("The text of the topic of a record file. Default: none.", TEXTS)] = None,
+    split: Annotated[str | None, option("Only the judged queries of this split. Default: all.", TEXTS)] = None,
+    seeds: Annotated[int, option("Simulations of each topic. Default: 5.", JUDGING, min=1)] = 5,
+    target: Annotated[float, option("The recall to reach, from 0 to 1. Default: 0.95.", JUDGING)] = 0.95,
+    stop: Annotated[
+        list[str] | None,
+        option('A stopping rule, such as cmh or "consecutive(100)". Repeatable. Default: none.', JUDGING),
+    ] = None,
+    sample: Annotated[
+        int, option("Documents drawn at random and judged before, for rules such as qbcb. Default: 0.", JUDGING, min=0)
+    ] = 0,
+    explore_every: Annotated[
+        int | None, option("Propose as every k-th document the least certain one. Default: never.", RANKING, min=1)
+    ] = None,
+    format: Annotated[str, option("table for people; json with all runs. Default: table.", RESULTS)] = "table",
+    out: Annotated[
+        Path | None,
+        option(
+            "Write results.json, table.md and recall.svg to this new or empty folder. Default: print only.", RESULTS
+        ),
+    ] = None,
+    random_state: options.RandomState = None,
+) -> None:
+    """Simulate reviews whose judgements are known: how early relevant documents are found, and where rules stop.
+
+    WSS@95 is the work saved at 95 % recall, read@95 the documents read until then, RRF@10 the recall when 10 % are
+    read, and ATD the mean number of documents read until a relevant one is found.
+    """
+    from haybale.folders import check_output, write_or_rescue
+    from haybale.review import simulate as simulated
+
+    if format not in FORMATS:
+        raise UnknownNameError("format", format, FORMATS)
+    if out is not None:
+        check_output(out)
+    how = given(start=start, text=text, split=split, explore_every=explore_every, random_state=random_state)
+    found = simulated(source, seeds=seeds, target=target, rules=stop or (), sample=sample, **how)
+    if out is not None:  # written before the table is printed, because printing may fail
+        write_or_rescue(found.write, out)
+    if format == "json":
+        print(found.to_json(indent=1))
+    else:
+        starts = {run.start for run in found.runs}
+        _print_table(found.table().reset_index(), f"{found.name}: start {', '.join(starts)}, mean of {seeds} seeds")
+        if found.rules:
+            _print_table(found.stops_table().reset_index(), f"Stops; target: recall {target:g}")
+    if out is not None:
+        note(f"Saved results.json, table.md and, with the extra reports, recall.svg to {out}.")
+
+
+def _print_table(table: pd.DataFrame, title: str) -> None:
+    from rich.table import Table
+
+    from haybale.review.simulation_results import formatted
+
+    shown = Table(title=visible(title), title_justify="left")
+    for number, name in enumerate(table.columns):
+        shown.add_column(str(name), justify="right" if number else "left")
+    for row in table.itertuples(index=False):
+        shown.add_row(*(visible(formatted(value)) for value in row))
+    console_for_tables().print(shown)

@@ -1,0 +1,109 @@
+"""Write the judgements of a topic for other programs: TREC, BEIR, spreadsheets and ASReview, reference managers."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from haybale.engine import Engine
+from haybale.errors import InputError
+from haybale.folders import check_file, check_output, replaced, whole_folder
+from haybale.review.judgement_store import Judgement, Topic
+from haybale.review.topic_state import TopicState
+from haybale.search.searching import title_of
+
+FORMATS = ("qrels", "csv", "beir", "ris")
+CSV_COLUMNS = (
+    "doc_id", "title", "grade", "label_included", "judges", "time", "seconds", "notes",
+    "passage_id", "passage", "rank", "model",
+)  # fmt: skip
+
+
+def query_id(topic: Topic) -> str:
+    """Return the name of a topic as an id for qrels, with hyphens in place of white space.
+
+    >>> query_id(Topic(1, "end of a lease", "", {}, ""))
+    'end-of-a-lease'
+    """
+    return re.sub(r"\s+", "-", topic.name.strip())
+
+
+def exported(format: str, topic: Topic, rows: Sequence[Judgement], state: TopicState, engine: Engine | None) -> str:
+    """Return judgements as text in one of the :data:`FORMATS`.
+
+    ``rows`` are the latest ones of each judge about each document; ``state`` combines their grades. Titles and texts
+    are those of the engine; documents that it does not have lack them.
+    """
+    by_document: dict[str, list[Judgement]] = {}
+    for row in rows:
+        by_document.setdefault(row.doc_id, []).append(row)
+    grades = {doc_id: state.grade(doc_id) or 0 for doc_id in by_document}
+    if format in ("qrels", "beir"):
+        _refuse_ids(grades, r"\s" if format == "qrels" else r"[\t\r\n]", format)
+        name = query_id(topic)
+        if format == "qrels":
+            return "".join(f"{name} 0 {doc_id} {grade}\n" for doc_id, grade in grades.items())
+        lines = [f"{name}\t{doc_id}\t{grade}\n" for doc_id, grade in grades.items()]
+        return "".join(["query-id\tcorpus-id\tscore\n", *lines])
+    texts = {doc_id: _title_and_text(engine, doc_id) for doc_id in grades}
+    if format == "ris":
+        return "".join(_ris(doc_id, *texts[doc_id], grade, by_document[doc_id]) for doc_id, grade in grades.items())
+    out = io.StringIO(newline="")
+    table = csv.writer(out, lineterminator="\n")
+    table.writerow(CSV_COLUMNS)
+    for doc_id, each in by_document.items():
+        last, seconds = each[-1], [row.seconds for row in each if row.seconds is not None]
+        judges = "; ".join(f"{row.judge}: {row.grade}" if row.judge else str(row.grade) for row in each)
+        notes = "; ".join(row.note for row in each if row.note)
+        table.writerow(
+            [
+                doc_id, texts[doc_id][0], grades[doc_id], int(grades[doc_id] > 0), judges, last.time,
+                sum(seconds) if seconds else "", notes, last.passage_id, last.passage, last.rank, last.model,
+            ]
+        )  # fmt: skip
+    return out.getvalue()
+
+
+def write_export(format: str, topic: Topic, text: str, path: Path) -> None:
+    """Write what :func:`exported` returned to a file, or for BEIR to a new folder."""
+    if format != "beir":
+        check_file(path)
+        with replaced(path) as aside:
+            aside.write_text(text, encoding="utf-8", newline="")
+        return
+    check_output(path)
+    with whole_folder(path) as aside:
+        query = {"_id": query_id(topic), "text": topic.text or topic.name}
+        (aside / "queries.jsonl").write_text(json.dumps(query, ensure_ascii=False) + "\n", encoding="utf-8")
+        (aside / "qrels").mkdir()
+        (aside / "qrels" / "train.tsv").write_text(text, encoding="utf-8")
+
+
+def _refuse_ids(grades: dict[str, int], wrong: str, format: str) -> None:
+    for doc_id in grades:
+        if re.search(wrong, doc_id):
+            other = "beir or csv" if format == "qrels" else "csv"
+            raise InputError(f"document id {doc_id!r} has white space that {format} cannot contain; use format={other}")
+
+
+def _title_and_text(engine: Engine | None, doc_id: str) -> tuple[str, str]:
+    if engine is None:
+        return "", ""
+    collection = engine.collection
+    number = int(collection.find_documents([doc_id])[0])
+    if number < 0:
+        return "", ""
+    start, end = collection.passages.doc_offsets[number : number + 2]
+    return title_of(collection, number), "\n".join(collection.passages.texts[int(start) : int(end)].to_pylist())
+
+
+def _ris(doc_id: str, title: str, text: str, grade: int, rows: Sequence[Judgement]) -> str:
+    """Return a record with ASReview's note about its relevance."""
+    note = "ASReview_relevant" if grade > 0 else "ASReview_irrelevant"
+    fields = [("TY", "GEN"), ("ID", doc_id), ("TI", title), ("AB", text), ("N1", note)]
+    fields += [("N1", row.note) for row in rows if row.note] + [("ER", "")]
+    return "".join(f"{name}  - {' '.join(value.split())}\n" for name, value in fields) + "\n"

@@ -1,0 +1,378 @@
+"""Keep the judgements of topics in an SQLite file, in rows that are added and never changed.
+
+A call that writes returns when its row is on disk, so a process that is killed loses nothing that it has acknowledged.
+Several threads and processes may read and write one file at once.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from haybale.collections.ids import as_ids
+from haybale.errors import InputError, StoreError, UnknownNameError
+
+Kind = Literal["judged", "known", "skipped", "undone", "drawn", "reached"]
+KINDS: tuple[str, ...] = get_args(Kind)
+GRADED = ("judged", "known")  # kinds of rows with a grade
+
+APPLICATION = 0x68617962  # "hayb": SQLite's application id of these files
+_SECONDS = 60.0  # to wait for another process that is writing
+
+# One script for each version of the schema. A released script is never changed; a change is a new script.
+_MIGRATIONS = (
+    """
+    CREATE TABLE topics (
+        id INTEGER PRIMARY KEY,
+        name TEXT NOT NULL UNIQUE,
+        text TEXT NOT NULL,
+        settings TEXT NOT NULL,
+        time TEXT NOT NULL
+    );
+    CREATE TABLE judgements (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        topic INTEGER NOT NULL REFERENCES topics (id),
+        doc_id TEXT NOT NULL,
+        kind TEXT NOT NULL CHECK (kind IN ('judged', 'known', 'skipped', 'undone', 'drawn', 'reached')),
+        grade INTEGER CHECK (grade >= 0),
+        judge TEXT NOT NULL,
+        time TEXT NOT NULL,
+        seconds REAL CHECK (seconds >= 0),
+        note TEXT,
+        passage_id TEXT,
+        passage TEXT,
+        rank INTEGER CHECK (rank >= 1),
+        model TEXT,
+        document TEXT,
+        undoes INTEGER REFERENCES judgements (id),
+        CHECK ((kind IN ('judged', 'known')) = (grade IS NOT NULL)),
+        CHECK ((kind = 'undone') = (undoes IS NOT NULL))
+    );
+    CREATE INDEX judgements_of_topic ON judgements (topic, id);
+    CREATE UNIQUE INDEX undone_once ON judgements (undoes) WHERE undoes IS NOT NULL;
+    CREATE TRIGGER no_update BEFORE UPDATE ON judgements BEGIN SELECT RAISE(ABORT, 'judgements never change'); END;
+    CREATE TRIGGER no_delete BEFORE DELETE ON judgements BEGIN SELECT RAISE(ABORT, 'judgements never change'); END;
+    """,
+)
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic of a store.
+
+    Parameters
+    ----------
+    number : int
+        Its number in the store.
+    name, text : str
+        The text is empty if the topic is given by known documents only.
+    settings : dict
+        The settings with which its review began, such as ``random_state``.
+    time : str
+        When it was added: ISO 8601, in UTC.
+    """
+
+    number: int
+    name: str
+    text: str
+    settings: dict[str, Any]
+    time: str
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A row of a store: one thing that a judge did with one document of a topic.
+
+    Parameters
+    ----------
+    doc_id : str
+    kind : {"judged", "known", "skipped", "undone", "drawn", "reached"}
+        ``"judged"`` in a review; ``"known"`` from the start; ``"skipped"``; ``"undone"``, which takes the row
+        ``undoes`` back; ``"drawn"`` at random, to be judged; ``"reached"`` by the ranking after it was judged as part
+        of a random sample.
+    grade : int, optional
+        0 for irrelevant, 1 or more for relevant. Only rows of the kinds ``"judged"`` and ``"known"`` have one.
+    judge : str, default ""
+        Who judged.
+    seconds : float, optional
+        How long it took.
+    note : str, optional
+        A remark of the judge.
+    passage_id, passage : str, optional
+        The passage that was shown: its id and its text.
+    rank : int, optional
+        The place among the documents that were not judged, from 1; None if the ranking did not propose the document.
+    model : str, optional
+        What ranked or chose the document.
+    document : str, optional
+        A digest of the document's text, by which a replaced document is recognised.
+    undoes : int, optional
+        The number of the row that this one takes back.
+    time : str
+        When the row was added: ISO 8601, in UTC. The store sets it.
+    number : int
+        The number of the row, rising. The store sets it.
+    """
+
+    doc_id: str
+    kind: Kind
+    grade: int | None = None
+    judge: str = ""
+    seconds: float | None = None
+    note: str | None = None
+    passage_id: str | None = None
+    passage: str | None = None
+    rank: int | None = None
+    model: str | None = None
+    document: str | None = None
+    undoes: int | None = None
+    time: str = ""
+    number: int = 0
+
+
+_COLUMNS = tuple(name for name in Judgement.__dataclass_fields__ if name != "number")
+
+
+class JudgementStore:
+    """Judgements of topics, in an SQLite file or in memory.
+
+    Threads may share a store, and several processes may open one file. Use it in a ``with`` statement, or call
+    :meth:`close`.
+
+    Parameters
+    ----------
+    path : str or Path, optional
+        The file, which is made if it does not exist. Default: in memory.
+
+    Raises
+    ------
+    StoreError
+        If the file is not a store of judgements, is damaged, was written by a later version, or cannot be written.
+
+    Examples
+    --------
+    >>> with JudgementStore() as store:
+    ...     topic = store.add_topic("leases", "When does a lease end?")
+    ...     number = store.add(topic, Judgement("doc-7", "judged", grade=1, judge="Ada"))
+    ...     [(row.doc_id, row.grade, row.judge) for row in store.judgements(topic)]
+    [('doc-7', 1, 'Ada')]
+    """
+
+    def __init__(self, path: str | Path | None = None) -> None:
+        self.path = None if path is None else Path(path)
+        self._lock = threading.RLock()
+        with self._errors():
+            if self.path is not None:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._connection = sqlite3.connect(
+                ":memory:" if self.path is None else self.path,
+                timeout=_SECONDS,
+                isolation_level=None,  # transactions begin where the code says so
+                check_same_thread=False,
+            )
+        try:
+            with self._errors():
+                self._set_up()
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def _set_up(self) -> None:
+        run = self._connection.execute
+        run("PRAGMA foreign_keys = ON")
+        application, version = run("PRAGMA application_id").fetchone()[0], run("PRAGMA user_version").fetchone()[0]
+        is_empty = not run("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+        if application != APPLICATION and not (is_empty and application == 0):
+            raise StoreError(f"{self.path}: expected a store of judgements, found another database; give another path")
+        if version > len(_MIGRATIONS):
+            raise StoreError(
+                f"{self.path}: expected version {len(_MIGRATIONS)} of the store or an earlier one, found {version}; "
+                "update haybale"
+            )
+        run("PRAGMA journal_mode = WAL")
+        run("PRAGMA synchronous = FULL")  # a row is on disk before the call returns
+        if version < len(_MIGRATIONS):
+            with self._writing():
+                (version,) = run("PRAGMA user_version").fetchone()  # another process may have been faster
+                for script in _MIGRATIONS[version:]:
+                    for statement in _statements(script):
+                        run(statement)
+                run(f"PRAGMA application_id = {APPLICATION}")
+                run(f"PRAGMA user_version = {len(_MIGRATIONS)}")
+
+    def add_topic(self, name: str, text: str = "", settings: Mapping[str, Any] | None = None) -> Topic:
+        """Add a topic, or return the one of that name.
+
+        Parameters
+        ----------
+        name : str
+        text : str, optional
+            What is looked for.
+        settings : mapping, optional
+            Plain values that are kept with a new topic.
+
+        Raises
+        ------
+        InputError
+            If the name is empty, or the topic has another text.
+        """
+        as_ids([name, text], "name and text of a topic")
+        if not name.strip():
+            raise InputError(f"a topic needs a name, found {name!r}")
+        with self._errors(), self._writing():
+            known = self._find(name)
+            if known is None:
+                values = (name, text, json.dumps(dict(settings or {})), _now())
+                self._connection.execute("INSERT INTO topics (name, text, settings, time) VALUES (?, ?, ?, ?)", values)
+                known = self._find(name)
+        assert known is not None
+        if text and text != known.text:
+            raise InputError(
+                f"topic {name!r} has the text {known.text!r:.200}, found {text!r:.200}; omit the text, or choose "
+                "another name"
+            )
+        return known
+
+    def _find(self, name: str) -> Topic | None:
+        row = self._connection.execute(
+            "SELECT id, name, text, settings, time FROM topics WHERE name = ?", [name]
+        ).fetchone()
+        return None if row is None else Topic(row[0], row[1], row[2], json.loads(row[3]), row[4])
+
+    def topics(self) -> list[Topic]:
+        """Return all topics, in the order in which they were added."""
+        with self._errors():
+            rows = self._connection.execute("SELECT id, name, text, settings, time FROM topics ORDER BY id").fetchall()
+        return [Topic(number, name, text, json.loads(settings), time) for number, name, text, settings, time in rows]
+
+    def topic(self, name: str) -> Topic:
+        """Return the topic of that name; an unknown one raises :class:`~haybale.UnknownNameError`."""
+        with self._errors():
+            found = self._find(name)
+        if found is None:
+            raise UnknownNameError("topic", name, [topic.name for topic in self.topics()])
+        return found
+
+    def add(self, topic: Topic, *rows: Judgement) -> list[int]:
+        """Add rows, all or none, and return their numbers. They are on disk when this returns.
+
+        Raises
+        ------
+        InputError
+            If a row has a grade where its kind has none, lacks one, or takes back a row that was taken back already.
+        StoreError
+            If the file cannot be written.
+        """
+        for row in rows:
+            _check(row)
+        marks = ", ".join(["?"] * (len(_COLUMNS) + 1))
+        insert = f"INSERT INTO judgements (topic, {', '.join(_COLUMNS)}) VALUES ({marks})"
+        now, numbers = _now(), []
+        with self._errors(), self._writing():
+            for row in rows:
+                values = asdict(row) | {"time": row.time or now}
+                done = self._connection.execute(insert, [topic.number, *(values[name] for name in _COLUMNS)])
+                numbers.append(int(done.lastrowid or 0))
+        return numbers
+
+    def judgements(self, topic: Topic, after: int = 0) -> list[Judgement]:
+        """Return the rows of a topic in the order in which they were added.
+
+        Parameters
+        ----------
+        topic : Topic
+        after : int, default 0
+            Only rows with higher numbers.
+        """
+        select = f"SELECT {', '.join(_COLUMNS)}, id FROM judgements WHERE topic = ? AND id > ? ORDER BY id"
+        with self._errors():
+            rows = self._connection.execute(select, [topic.number, after]).fetchall()
+        return [Judgement(**dict(zip((*_COLUMNS, "number"), row, strict=True))) for row in rows]
+
+    def close(self) -> None:
+        """Close the file. What is in memory only is lost."""
+        with self._lock:
+            self._connection.close()
+
+    def __enter__(self) -> JudgementStore:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"JudgementStore({'in memory' if self.path is None else str(self.path)!r})"
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Hold a transaction in which no other process writes; it is on disk at the end, or undone after an error."""
+        run = self._connection.execute
+        run("BEGIN IMMEDIATE")
+        try:
+            yield
+            run("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                run("ROLLBACK")
+            raise
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Let one thread use the connection, and turn errors of SQLite into those of haybale."""
+        with self._lock:
+            try:
+                yield
+            except sqlite3.IntegrityError as error:
+                if "undoes" in str(error):
+                    raise InputError(f"expected a judgement that counts, found one that was undone ({error})") from None
+                raise StoreError(f"{self.path}: the store refuses the row ({error}); check its values") from error
+            except (sqlite3.Error, OSError) as error:
+                if isinstance(error, StoreError):
+                    raise
+                raise StoreError(
+                    f"{self.path}: could not be used as a store of judgements ({error}); check that it is one, and "
+                    "that its disk can be written"
+                ) from error
+
+
+def _check(row: Judgement) -> None:
+    as_ids([row.doc_id, row.judge, row.note or ""], "document id, judge and note")
+    if row.kind not in KINDS:
+        raise UnknownNameError("kind of judgement", row.kind, KINDS)
+    grade = row.grade
+    if row.kind in GRADED:
+        check_grade(grade)
+    elif grade is not None:
+        raise InputError(f"a row of the kind {row.kind!r} must have no grade, found {grade!r}")
+
+
+def check_grade(grade: Any) -> int:
+    """Return a grade as an integer; anything but a whole number from 0 raises :class:`~haybale.InputError`."""
+    try:
+        if isinstance(grade, str) or int(grade) != grade or not 0 <= grade < 2**31:
+            raise ValueError
+        return int(grade)
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(f"a grade must be 0 for irrelevant, or 1 or more for relevant; found {grade!r}") from None
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def _statements(script: str) -> Sequence[str]:
+    """Split a script, in which the statements within triggers end in the line of their END."""
+    found, statement = [], ""
+    for line in script.splitlines():
+        statement += line + "\n"
+        if sqlite3.complete_statement(statement):
+            found.append(statement)
+            statement = ""
+    return found

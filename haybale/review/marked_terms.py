@@ -1,0 +1,45 @@
+"""Choose the terms to mark in a passage that is judged: those of the topic, and those typical of relevant documents."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+from haybale.engine import Engine
+from haybale.search.highlights import term_highlights
+from haybale.search.snippets import Span
+
+_LIFT = 4  # least ratio of a term's shares of the relevant passages and of all passages
+_LEARNED = 20  # terms of the relevant documents that are marked beside those of the topic
+
+
+def marked_terms(engine: Engine, text: str, passage: str, relevant: Sequence[str]) -> list[Span]:
+    """Return where a passage has terms of the topic's text, or terms that are typical of relevant passages.
+
+    A term is typical if at least two relevant passages have it, and its share of them is at least four times its share
+    of all passages. At most the 20 most typical terms are marked.
+
+    Parameters
+    ----------
+    engine : Engine
+    text : str
+        The text of the topic; it may be empty.
+    passage : str
+    relevant : sequence of str
+        Passages by which documents were judged relevant.
+    """
+    analyzer = engine.analyzer
+    weights = dict.fromkeys(analyzer.terms(text), 1e6)  # before all learned terms
+    counts = Counter(term for each in relevant for term in set(analyzer.terms(each)))
+    index = engine.bm25("passage")
+    here = set(analyzer.terms(passage))
+    typical = {}
+    for term in (here & counts.keys()) - weights.keys():
+        if counts[term] >= 2:
+            share = max(len(index.passages_with_all([term])), 1) / len(index)
+            lift = counts[term] / len(relevant) / share
+            if lift >= _LIFT:
+                typical[term] = counts[term] * math.log(lift)
+    best = sorted(typical, key=lambda term: (-typical[term], term))[:_LEARNED]
+    return term_highlights(passage, {analyzer: weights | {term: typical[term] for term in best}}, {})

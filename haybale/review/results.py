@@ -1,0 +1,126 @@
+"""What a review returns: a document to judge, and how far the review has come."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from datetime import date
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from haybale.notebook import html_table
+from haybale.search.snippets import Snippet
+
+if TYPE_CHECKING:
+    from haybale.review.stopping import Advice
+
+_WIDTH = 600  # characters of a passage in a notebook
+
+
+@dataclass(frozen=True)
+class ReviewDocument:
+    """A document that a review proposes.
+
+    Parameters
+    ----------
+    doc_id : str
+    title : str
+        The title of the document; its id if it has none.
+    metadata : dict
+        The metadata that the document has, by column.
+    snippets : list of Snippet
+        The passage by which it is ranked, with page or heading. Terms of the topic and terms that are typical of the
+        relevant documents are marked.
+    probability : float
+        How likely it is relevant, from 0 to 1, as the learner estimates.
+    rank : int or None
+        Its place among the documents to judge, from 1; None for a document of the random sample.
+    model : str
+        What chose it: ``"learner"``, ``"learner, explored"`` or ``"random sample"``.
+    near_duplicates : list of str
+        Ids of similar documents that were not judged, if the review looks for them.
+    """
+
+    doc_id: str
+    title: str
+    metadata: dict[str, Any]
+    snippets: list[Snippet]
+    probability: float
+    rank: int | None
+    model: str
+    near_duplicates: list[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON; dates become ISO strings."""
+        return {
+            "doc_id": self.doc_id,
+            "title": self.title,
+            "metadata": {k: v.isoformat() if isinstance(v, date) else v for k, v in self.metadata.items()},
+            "snippets": [snippet.to_dict() for snippet in self.snippets],
+            "probability": self.probability,
+            "rank": self.rank,
+            "model": self.model,
+            "near_duplicates": self.near_duplicates,
+        }
+
+    def _repr_html_(self) -> str:
+        """Return title, place and passage for notebooks, with highlights as ``<mark>``."""
+        parts = [f"<b>{escape(self.title)}</b> <small>{escape(self.doc_id)} · {self.probability:.0%}</small>"]
+        for snippet in self.snippets:
+            pieces = [(escape(text), marked) for text, marked in snippet.excerpt(_WIDTH)]
+            text = "".join(f"<mark>{piece}</mark>" if marked else piece for piece, marked in pieces)
+            place = f"<small>{escape(snippet.place)}:</small> " if snippet.place else ""
+            parts.append(f'<p dir="auto">{place}{text}</p>')
+        return f"<div>{''.join(parts)}</div>"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a review has come.
+
+    Parameters
+    ----------
+    n_documents : int
+        Documents of the engine that have a passage.
+    n_judged, n_relevant : int
+        Judged documents, and those of them that are relevant.
+    n_known : int
+        Judged documents that the review did not propose: known from the start, or chosen by a judge.
+    n_skipped : int
+        Documents that were put off.
+    n_since_relevant : int
+        Proposed documents since the last relevant one.
+    n_drawn, n_drawn_judged : int
+        Documents of the random sample, and those of them that were judged.
+    contradictory : list of str
+        Ids of documents that one judge found relevant and another irrelevant.
+    removed : list of str
+        Ids of judged documents that the engine no longer has. Their judgements are kept and exported; the learner does
+        not use them.
+    replaced : list of str
+        Ids of documents whose text is not the one that was judged. Their judgements count until they are judged again.
+    advice : dict of str to Advice
+        What each stopping rule says, by its text: whether to stop, why, and the estimated recall with its bounds.
+    """
+
+    n_documents: int
+    n_judged: int
+    n_relevant: int
+    n_known: int
+    n_skipped: int
+    n_since_relevant: int
+    n_drawn: int
+    n_drawn_judged: int
+    contradictory: list[str]
+    removed: list[str]
+    replaced: list[str]
+    advice: dict[str, Advice]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        return asdict(self)
+
+    def _repr_html_(self) -> str:
+        """Return a table for notebooks."""
+        counts = {name: value for name, value in self.to_dict().items() if name != "advice" and value != []}
+        rules = {name: f"{'stop' if each.stop else 'go on'}: {each.reason}" for name, each in self.advice.items()}
+        return html_table("Progress", ("what", "value"), (counts | rules).items())

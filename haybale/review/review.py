@@ -1,0 +1,508 @@
+"""The review of a topic: propose a document, take the judgement, learn, and say how much has been found."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from haybale.collections.collection import take_strings
+from haybale.collections.ids import as_id
+from haybale.engine import Engine
+from haybale.errors import InputError, UnknownNameError
+from haybale.frames import Frame
+from haybale.parameters import COUNT, COUNT_OR_NONE, RANDOM_STATE, SHARE, TEXT_OR_NONE, check_parameters, one_of
+from haybale.review.combined_judgements import RULES, agreement
+from haybale.review.exports import FORMATS, exported, write_export
+from haybale.review.judgement_store import Judgement, JudgementStore, check_grade
+from haybale.review.known_judgements import grades_of, old_judgements
+from haybale.review.marked_terms import marked_terms
+from haybale.review.proposals import MakesLearner, topic_learner
+from haybale.review.results import Progress, ReviewDocument
+from haybale.review.topic_ranking import SAMPLE, Proposal, TopicRanking, text_digest
+from haybale.review.topic_state import TopicState
+from haybale.search.searching import metadata_of, title_of
+from haybale.search.snippets import snippet_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from haybale.review.reading import Reading
+    from haybale.review.stopping import StoppingRule
+
+_PARAMETERS = {
+    "text": TEXT_OR_NONE,
+    "topic": TEXT_OR_NONE,
+    "judgements": [str, Path, JudgementStore, None],
+    "combine": [*one_of(RULES), None],
+    "random_state": RANDOM_STATE,
+    "explore_every": COUNT_OR_NONE,
+    "near_duplicates": [*SHARE, None],
+}
+_DEFAULTS: dict[str, Any] = {"random_state": 0, "explore_every": None, "combine": "latest"}
+_MAX_TEXTS = 50  # relevant passages whose terms are marked in others
+DEFAULT_RULES = ("consecutive", "cmh", "quant")  # of progress
+
+
+class Review:
+    """The review of one topic: it proposes documents, learns from each judgement, and says how much has been found.
+
+    Before the first judgement, documents are ranked by the topic's text; each judgement changes the ranking. Judgements
+    are kept in a store, and a review that is opened again goes on with the same document. Several reviews, in this or
+    in other processes, may work on one topic: each learns what the others have judged. If documents of the engine are
+    added, removed or replaced, the review goes on with those that the engine has now; judgements refer to ids.
+
+    Several threads may use a review at once.
+
+    Parameters
+    ----------
+    engine : Engine
+        The documents, with their indexes.
+    text : str, optional
+        What is looked for. It may be left out if ``known`` has relevant documents, or the store knows the topic.
+    known : sequence of str, or mapping of str to int, optional
+        Ids of documents that are known to be relevant, or grades by id, where 0 is irrelevant.
+    judgements : str, Path or JudgementStore, optional
+        The store, or its file. Default: in memory.
+    topic : str, optional
+        The name of the topic in the store. Default: its text.
+    combine : {"latest", "majority", "maximum"}, optional
+        How judgements of several judges about one document are combined, as
+        :func:`~haybale.review.combined_judgements.combined_grade` describes. Default: that of the topic in the store,
+        else ``"latest"``.
+    random_state : int, optional
+        The seed of random choices. Default: that of the topic in the store, else 0.
+    explore_every : int, optional
+        Propose, as every k-th document, the one about which the learner is least sure. Default: never.
+    near_duplicates : float, optional
+        List with each proposed document those that are as similar as this, from 0 to 1, such as 0.9 (see
+        :func:`~haybale.review.near_duplicates`; extra ``review``). Default: none.
+    learner : callable, optional
+        Makes the learner: ``learner(engine, text, random_state)`` returns a
+        :class:`~haybale.review.proposals.Learner`. Default: :class:`~haybale.review.TopicLearner`.
+
+    Raises
+    ------
+    InputError
+        For a topic with neither a text nor a known relevant document, an unknown id, another text than the topic has,
+        or a parameter out of range. Nothing is written then.
+    StoreError
+        If the file is not a store of judgements.
+
+    Examples
+    --------
+    >>> engine = Engine({"a": "Dogs bark.", "b": "Cats purr.", "c": "A dog needs a lead."}, language="english")
+    >>> review = Review(engine, "dogs on a lead")
+    >>> [first] = review.next()
+    >>> first.doc_id
+    'c'
+    >>> review.judge("c", 1)
+    >>> review.progress().n_relevant
+    1
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        text: str | None = None,
+        *,
+        known: Sequence[str] | Mapping[str, int] = (),
+        judgements: str | Path | JudgementStore | None = None,
+        topic: str | None = None,
+        combine: str | None = None,
+        random_state: int | None = None,
+        explore_every: int | None = None,
+        near_duplicates: float | None = None,
+        learner: MakesLearner | None = None,
+    ) -> None:
+        check_parameters("Review", locals(), _PARAMETERS)
+        text = (text or "").strip()
+        grades = grades_of(known)
+        engine.snapshot().collection.document_numbers(grades)  # raises for unknown ids
+        self.engine, self._make_learner = engine, learner or topic_learner
+        self._owns_store = not isinstance(judgements, JudgementStore)
+        self.store = judgements if isinstance(judgements, JudgementStore) else JudgementStore(judgements)
+        try:
+            given = {"random_state": random_state, "explore_every": explore_every, "combine": combine}
+            self._begin(text, topic, grades, {name: value for name, value in given.items() if value is not None})
+            self.near_duplicates = near_duplicates
+            self._lock = threading.RLock()
+            self._shown: dict[str, Judgement] = {}  # what was proposed with each document
+            self._ranking: TopicRanking | None = None
+            self._sync()
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, text: str, topic: str | None, grades: Mapping[str, int], given: dict[str, Any]) -> None:
+        """Find or add the topic, and add the known documents that nobody has judged."""
+        name = (topic or text).strip()
+        known = {each.name: each for each in self.store.topics()}.get(name)
+        if known is None and not text and not any(grades.values()):
+            named = f"topic {name!r}" if name else "a topic"
+            raise InputError(f"{named} needs a text or a known relevant document, found neither; give text= or known=")
+        if not name:
+            raise InputError("a topic without a text needs a name; give topic=")
+        self.topic = self.store.add_topic(name, text, _DEFAULTS | given)
+        self.settings: dict[str, Any] = _DEFAULTS | self.topic.settings | given
+        state = TopicState(rows=self.store.judgements(self.topic))
+        self._add_known({doc_id: grade for doc_id, grade in grades.items() if not state.grades(doc_id)})
+
+    @property
+    def text(self) -> str:
+        """The text of the topic; empty if it has none."""
+        return self.topic.text
+
+    def __repr__(self) -> str:
+        return f"Review of {self.topic.name!r} in {self.store!r}"
+
+    def close(self) -> None:
+        """Close the store, unless it was given as a :class:`JudgementStore`."""
+        if self._owns_store:
+            self.store.close()
+
+    def __enter__(self) -> Review:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _sync(self) -> TopicRanking:
+        """Return the ranking with the rows that were added since, of the documents that the engine has now."""
+        snapshot = self.engine.snapshot()
+        if self._ranking is None or self._ranking.snapshot is not snapshot:
+            learner = self._make_learner(snapshot, self.text or None, self.settings["random_state"])
+            self._ranking = TopicRanking(snapshot, TopicState(self.settings["combine"]), learner)
+            self._groups: dict[str, list[str]] | None = None
+        for row in self.store.judgements(self.topic, self._ranking.state.last):
+            self._ranking.apply(row)
+        return self._ranking
+
+    # The loop: propose, judge.
+
+    def next(self, n: int = 1, judge: str | None = None) -> list[ReviewDocument]:
+        """Return the documents to judge next, the most likely relevant first; none if all were judged.
+
+        Documents of a random sample (:meth:`draw_sample`) come first, and skipped ones last.
+
+        Parameters
+        ----------
+        n : int, default 1
+        judge : str, optional
+            Propose documents that this judge has not judged, even if others have. Default: that nobody has judged.
+        """
+        check_parameters("next", {"n": n, "judge": judge}, {"n": COUNT, "judge": TEXT_OR_NONE})
+        with self._lock:
+            ranking = self._sync()
+            found = ranking.drawn_to_judge(judge)[:n]
+            found += self._ranked(n - len(found), judge, [each.number for each in found])
+            probabilities = ranking.learner.probabilities() if found else np.empty(0)
+            return [self._show(ranking, each, float(probabilities[each.number])) for each in found]
+
+    def _ranked(self, n: int, judge: str | None = None, taken: Sequence[int] = ()) -> list[Proposal]:
+        """Return the documents that the learner proposes, without those held out.
+
+        Where the ranking gets to a judged document of the random sample, the learner learns from it, without asking.
+        """
+        ranking = self._sync()
+        while proposals := ranking.ranked(n, judge, self.settings["explore_every"], taken):
+            first = proposals[0]
+            if not ranking.is_held_out(first.number):
+                return [each for each in proposals if not ranking.is_held_out(each.number)]
+            row = Judgement(ranking.doc_id(first.number), "reached", rank=first.rank, model=first.model)
+            self.store.add(self.topic, row)
+            ranking = self._sync()
+        return []
+
+    def _show(self, ranking: TopicRanking, proposal: Proposal, probability: float) -> ReviewDocument:
+        """Return a proposed document with its best passage, and remember what was shown."""
+        number, rank, model = proposal
+        collection, doc_id = ranking.collection, ranking.doc_id(number)
+        best = snippet_of(collection, ranking.learner.best_passage(number), [])
+        spans = marked_terms(ranking.snapshot, self.text, best.text, _relevant_texts(ranking))
+        self._shown[doc_id] = Judgement(
+            doc_id, "judged", passage_id=best.passage_id, passage=best.text, rank=rank, model=model
+        )
+        similar = [each for each in self._similar(ranking, doc_id) if not ranking.state.grades(each)]
+        about = title_of(collection, number), metadata_of(collection, number)
+        return ReviewDocument(doc_id, *about, [replace(best, highlights=spans)], probability, rank, model, similar)
+
+    def _similar(self, ranking: TopicRanking, doc_id: str) -> list[str]:
+        """Return the other documents of the group of near-duplicates."""
+        if self.near_duplicates is None:
+            return []
+        if self._groups is None:
+            from haybale.review.minhash import near_duplicates
+
+            groups = near_duplicates(ranking.snapshot, self.near_duplicates)
+            self._groups = {each: group for group in groups for each in group}
+        return [each for each in self._groups.get(doc_id, []) if each != doc_id]
+
+    def judge(
+        self, doc_id: str, grade: int, judge: str = "", note: str | None = None, seconds: float | None = None
+    ) -> None:
+        """Judge a document. The judgement is on disk when this returns, and the next proposal has learned from it.
+
+        Judging a document again changes the judge's earlier grade. A document that was not proposed, such as one that a
+        search found, can be judged too; stopping rules leave it out of what they count.
+
+        Parameters
+        ----------
+        doc_id : str
+        grade : int
+            0 for irrelevant, 1 or more for relevant.
+        judge : str, default ""
+            Who judges.
+        note : str, optional
+        seconds : float, optional
+            How long the judge took.
+
+        Raises
+        ------
+        InputError
+            If the engine does not have the document, or the grade is no whole number from 0.
+        """
+        check_parameters("judge", {"judge": judge, "note": note}, {"judge": [str], "note": TEXT_OR_NONE})
+        grade = check_grade(grade)
+        if seconds is not None and not (isinstance(seconds, int | float) and 0 <= seconds < float("inf")):
+            raise InputError(f"seconds must be a number from 0, found {seconds!r}")
+        with self._lock:
+            ranking = self._sync()
+            doc_id = as_id(doc_id, "document id")
+            ranking.collection.document_numbers([doc_id])  # raises for an unknown document
+            shown = self._shown_with(ranking, doc_id)
+            taken = None if seconds is None else float(seconds)
+            row = replace(shown, grade=grade, judge=judge, note=note, seconds=taken)
+            self.store.add(self.topic, self._with_digest(row))
+            self._sync()
+
+    def _shown_with(self, ranking: TopicRanking, doc_id: str) -> Judgement:
+        """Return what was shown with a document, by this review or by one that was closed since."""
+        if doc_id not in self._shown and not ranking.state.grades(doc_id):
+            for proposal in ranking.drawn_to_judge(None) or self._ranked(1):
+                if ranking.doc_id(proposal.number) == doc_id:
+                    self._show(ranking, proposal, 0.0)
+        return self._shown.get(doc_id, Judgement(doc_id, "judged"))
+
+    def _with_digest(self, row: Judgement) -> Judgement:
+        return replace(row, document=text_digest(self.engine, row.doc_id))
+
+    def skip(self, doc_id: str | None = None, judge: str = "") -> str:
+        """Put a document off, and return its id: it is proposed again after all others.
+
+        Parameters
+        ----------
+        doc_id : str, optional
+            Default: the document that comes next.
+        judge : str, default ""
+
+        Raises
+        ------
+        InputError
+            If the engine does not have the document, or no document is left.
+        """
+        with self._lock:
+            ranking = self._sync()
+            if doc_id is None:
+                following = self.next()
+                if not following:
+                    raise InputError(
+                        "skip needs a document to judge, but all have been judged; call undo() or export()"
+                    )
+                doc_id = following[0].doc_id
+            doc_id = as_id(doc_id, "document id")
+            ranking.collection.document_numbers([doc_id])  # raises for an unknown document
+            self.store.add(self.topic, Judgement(doc_id, "skipped", judge=judge))
+            self._sync()
+        return doc_id
+
+    def undo(self, judge: str | None = None) -> str:
+        """Take the last judgement or skip back, and return the id of its document. It stays in the store as undone.
+
+        Parameters
+        ----------
+        judge : str, optional
+            Take back what this judge did last. Default: whoever did it.
+
+        Raises
+        ------
+        InputError
+            If there is nothing to take back.
+        """
+        with self._lock:
+            last = self._sync().state.last_of(judge, ("judged", "skipped"))
+            if last is None:
+                whose = "" if judge is None else f" of {judge!r}"
+                raise InputError(f"undo needs a judgement{whose}, found none; judge a document first")
+            self.store.add(self.topic, Judgement(last.doc_id, "undone", judge=last.judge, undoes=last.number))
+            self._shown.pop(last.doc_id, None)
+            self._sync()
+        return last.doc_id
+
+    def draw_sample(self, n: int) -> list[str]:
+        """Draw documents at random, which :meth:`next` proposes before all others, and return their ids.
+
+        Stopping rules with a certificate need such a sample, drawn before the reading begins. The learner does not
+        learn from its judgements until the ranking gets to these documents, so that they measure the ranking. Call it
+        again to draw more.
+
+        Raises
+        ------
+        InputError
+            If there are fewer than n documents that were not drawn.
+        """
+        check_parameters("draw_sample", {"n": n}, {"n": COUNT})
+        with self._lock:
+            left, n_drawn = self._sync().to_draw()
+            if n > len(left):
+                raise InputError(f"draw_sample needs n of at most {len(left):,}, the documents not drawn, found {n:,}")
+            random = np.random.default_rng([self.settings["random_state"] or 0, n_drawn])
+            drawn = [left[place] for place in random.choice(len(left), n, replace=False)]
+            self.store.add(self.topic, *(Judgement(doc_id, "drawn", model=SAMPLE) for doc_id in drawn))
+            self._sync()
+        return drawn
+
+    def add_judgements(self, given: Mapping[str, int] | Frame | str | Path, query: str | None = None) -> int:
+        """Add old judgements, which the learner learns from, to documents that were not judged; return their number.
+
+        Parameters
+        ----------
+        given : mapping of str to int, frame, str or Path
+            Grades by document id; or a frame with the columns ``query_id``, ``doc_id`` and ``relevance``; or a qrels
+            file of GerDaLIR, BEIR or TREC.
+        query : str, optional
+            The id of the query whose judgements are added. It is needed if there are several.
+
+        Raises
+        ------
+        InputError
+            For unknown documents, several queries, or a document with several grades. Nothing is added then.
+        """
+        grades = grades_of(given if isinstance(given, Mapping) else old_judgements(given, query))
+        with self._lock:
+            ranking = self._sync()
+            ranking.collection.document_numbers(grades)  # raises for unknown documents
+            new = {doc_id: grade for doc_id, grade in grades.items() if not ranking.state.grades(doc_id)}
+            self._add_known(new)
+            self._sync()
+        return len(new)
+
+    def _add_known(self, grades: Mapping[str, int]) -> None:
+        rows = (Judgement(doc_id, "known", grade) for doc_id, grade in grades.items())
+        self.store.add(self.topic, *map(self._with_digest, rows))
+
+    # What came out.
+
+    def progress(self, rules: Sequence[str | StoppingRule] | None = None) -> Progress:
+        """Return how much was read and found, and what stopping rules say.
+
+        Parameters
+        ----------
+        rules : sequence of str or StoppingRule, optional
+            Rules such as ``"cmh(target=0.9)"``. Default: ``"consecutive"``, ``"cmh"`` and ``"quant"``; and ``"qbcb"``
+            if a random sample was drawn.
+        """
+        from haybale.review.stopping import parse_rule
+
+        with self._lock:
+            ranking, reading = self._sync(), self.reading()
+            state = ranking.state
+            has_sample = bool(reading.sampled.any() or len(reading.held_out))
+            chosen = [*DEFAULT_RULES, *(["qbcb"] if has_sample else [])] if rules is None else rules
+            parsed = [parse_rule(rule) if isinstance(rule, str) else rule for rule in chosen]
+            judged = {doc_id: state.grades(doc_id) for doc_id in state.rows if state.grades(doc_id)}
+            found = np.flatnonzero(reading.labels)
+            drawn = [doc_id for doc_id in state.rows if state.is_drawn(doc_id)]
+            return Progress(
+                n_documents=int(ranking.has_passage.sum()),
+                n_judged=len(judged),
+                n_relevant=sum((state.grade(doc_id) or 0) > 0 for doc_id in judged),
+                n_known=sum(map(state.is_known, judged)),
+                n_skipped=sum(map(state.is_skipped, state.rows)),
+                n_since_relevant=reading.n_read - (int(found[-1]) + 1 if len(found) else 0),
+                n_drawn=len(drawn),
+                n_drawn_judged=sum(doc_id in judged for doc_id in drawn),
+                contradictory=sorted(d for d, grades in judged.items() if len({g > 0 for g in grades.values()}) > 1),
+                removed=sorted(doc_id for doc_id in judged if ranking.number(doc_id) is None),
+                replaced=sorted(filter(ranking.was_replaced, judged)),
+                advice={str(rule): rule.check(reading) for rule in parsed},
+            )
+
+    def reading(self) -> Reading:
+        """Return what stopping rules see: the documents that the ranking proposed, in order, and the random sample.
+
+        Documents that were known from the start, or that a judge chose without a proposal, are left out.
+        """
+        with self._lock:
+            return self._sync().reading()
+
+    def judgements(self) -> pd.DataFrame:
+        """Return the judgements that count: a row for each document and judge, in the order in which they were given.
+
+        The columns are those of :class:`~haybale.review.Judgement`; judgements that were undone or changed are left
+        out, and documents that the engine no longer has are not.
+        """
+        import pandas as pd
+
+        with self._lock:
+            rows = _graded_rows(self._sync().state)
+        columns = ("doc_id", "grade", "judge", "kind", "time", "seconds", "note", "passage_id", "rank", "model")
+        frame = pd.DataFrame([[getattr(row, name) for name in columns] for row in rows], columns=list(columns))
+        return frame.astype({"grade": int, "seconds": float, "rank": "Int64"})
+
+    def agreement(self) -> pd.DataFrame:
+        """Return how far each pair of judges agrees, with Cohen's kappa.
+
+        The table is that of :func:`~haybale.review.combined_judgements.agreement`.
+        """
+        with self._lock:
+            state = self._sync().state
+            return agreement({doc_id: state.grades(doc_id) for doc_id in state.rows})
+
+    def export(self, format: str = "qrels", path: str | Path | None = None) -> str:
+        """Return the judgements as text, combined over judges, and write them if a path is given.
+
+        Parameters
+        ----------
+        format : {"qrels", "csv", "beir", "ris"}, default "qrels"
+            ``"qrels"`` is TREC's format: topic, 0, document, grade. ``"csv"`` has a row for each document with its
+            title, all judges, notes and the passage shown; ASReview reads its column ``label_included``. ``"beir"`` is
+            the tab-separated qrels of BEIR; a path becomes a folder with ``queries.jsonl`` and ``qrels/train.tsv``.
+            ``"ris"`` has records for reference managers, with ASReview's notes on relevance.
+        path : str or Path, optional
+            The file, or the folder for ``"beir"``. An existing file is replaced.
+
+        Raises
+        ------
+        InputError
+            If an id cannot be written in the format.
+        """
+        if format not in FORMATS:
+            raise UnknownNameError("format", format, FORMATS)
+        with self._lock:
+            ranking = self._sync()
+            found = exported(format, self.topic, _graded_rows(ranking.state), ranking.state, ranking.snapshot)
+        if path is not None:
+            write_export(format, self.topic, found, Path(path))
+        return found
+
+
+def _graded_rows(state: TopicState) -> list[Judgement]:
+    """Return the latest judgement of each judge about each document, in the order of the store."""
+    latest: dict[tuple[str, str], Judgement] = {}
+    for rows in state.rows.values():
+        latest |= {(row.doc_id, row.judge): row for row in rows if row.grade is not None}
+    return sorted(latest.values(), key=lambda row: row.number)
+
+
+def _relevant_texts(ranking: TopicRanking) -> list[str]:
+    """Return the passages by which the relevant documents are ranked, of those judged last."""
+    relevant = [doc_id for doc_id, grade in ranking.taught.items() if grade > 0][-_MAX_TEXTS:]
+    numbers = [number for doc_id in relevant if (number := ranking.number(doc_id)) is not None]
+    return take_strings(
+        ranking.collection.passages.texts, np.array(list(map(ranking.learner.best_passage, numbers)), int)
+    )

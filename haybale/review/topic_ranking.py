@@ -1,0 +1,176 @@
+"""A topic on the documents that an engine has at one moment: the learner's ranking, and what can be proposed next."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from haybale.engine import Engine
+from haybale.review.judgement_store import Judgement
+from haybale.review.proposals import Bools, Floats, Learner, id_places, top_documents
+from haybale.review.topic_state import TopicState
+
+if TYPE_CHECKING:
+    from haybale.review.reading import Reading
+
+LEARNED, EXPLORED, SAMPLE = "learner", "learner, explored", "random sample"  # what proposed a document
+
+
+class Proposal(NamedTuple):
+    """The number of a document, its place among those that can be proposed, and what proposed it."""
+
+    number: int
+    rank: int | None
+    model: str
+
+
+class TopicRanking:
+    """The ranking of a snapshot's documents for a topic, by a learner that has learned what counts of the judgements.
+
+    Parameters
+    ----------
+    snapshot : Engine
+    state : TopicState
+        Without rows; :meth:`apply` adds them.
+    learner : Learner
+    """
+
+    def __init__(self, snapshot: Engine, state: TopicState, learner: Learner) -> None:
+        self.snapshot, self.state, self.learner = snapshot, state, learner
+        self.collection = snapshot.collection
+        self.has_passage = np.diff(self.collection.passages.doc_offsets) > 0
+        self.places = id_places(self.collection.doc_ids)
+        self.taught: dict[str, int] = {}  # the grades that the learner knows
+        self._graded, self._held_out, self._skipped = np.zeros((3, self.collection.n_documents), dtype=bool)
+        self._digests: dict[str, str] = {}
+
+    def apply(self, row: Judgement) -> None:
+        """Add a row, and tell the learner what has changed about its document, if the engine has it."""
+        doc_id = self.state.apply(row)
+        number = self.number(doc_id)
+        if number is None:
+            return
+        grade, held_out = self.state.grade(doc_id), self.state.is_held_out(doc_id)
+        self._graded[number], self._held_out[number] = grade is not None, held_out
+        self._skipped[number] = self.state.is_skipped(doc_id)
+        before, now = self.taught.get(doc_id), None if held_out else grade
+        if before == now:
+            return
+        if before is not None:
+            self.learner.unjudge(number)
+            del self.taught[doc_id]
+        if now is not None:
+            self.learner.judge(number, float(now))
+            self.taught[doc_id] = now
+
+    def number(self, doc_id: str) -> int | None:
+        """Return the number of a document; None if the engine does not have it."""
+        number = int(self.collection.find_documents([doc_id])[0])
+        return None if number < 0 else number
+
+    def doc_id(self, number: int) -> str:
+        """Return the id of a document."""
+        return str(self.collection.doc_ids[number].as_py())
+
+    def drawn_to_judge(self, judge: str | None) -> list[Proposal]:
+        """Return the documents of the random sample that a judge, or for None anybody, has not judged or skipped."""
+        found = []
+        for doc_id in self.state.rows:
+            if self.state.is_drawn(doc_id) and not self.state.is_skipped(doc_id):
+                grades, number = self.state.grades(doc_id), self.number(doc_id)
+                if number is not None and (not grades if judge is None else judge not in grades):
+                    found.append(Proposal(number, None, SAMPLE))
+        return found
+
+    def ranked(self, n: int, judge: str | None, explore_every: int | None, taken: Sequence[int] = ()) -> list[Proposal]:
+        """Return the n documents that the learner proposes, those held out included.
+
+        Parameters
+        ----------
+        n : int
+        judge : str or None
+            Leave out what this judge has judged; None: what anybody has judged.
+        explore_every : int or None
+            Propose as every k-th document the one about which the learner is least sure.
+        taken : sequence of int
+            Documents that are left out.
+        """
+        candidates = self._open(judge)
+        candidates[list(taken)] = False
+        if n < 1 or not candidates.any():
+            return []
+        scores, proposals = self.learner.scores(), []
+        if explore_every is not None and (len(self.state.reading_order()) + 1) % explore_every == 0:
+            number = int(top_documents(self.learner.disagreement(), candidates, self.places, 1)[0])
+            rank = int((scores[candidates] > scores[number]).sum()) + 1
+            proposals.append(Proposal(number, rank, EXPLORED))
+            candidates[number] = False
+        order = top_documents(scores, candidates & ~self._skipped, self.places, n)
+        rest = top_documents(scores, candidates & self._skipped, self.places, n - len(order))
+        ranked = enumerate([*order.tolist(), *rest.tolist()], 1)
+        return [*proposals, *(Proposal(number, rank, LEARNED) for rank, number in ranked)][:n]
+
+    def is_held_out(self, number: int) -> bool:
+        """Return whether a document was judged as part of the random sample, and not reached by the ranking."""
+        return bool(self._held_out[number])
+
+    def _open(self, judge: str | None) -> Bools:
+        """Return which documents can still be proposed to a judge, those held out included."""
+        if judge is None:
+            return self.has_passage & (~self._graded | self._held_out)
+        done = np.zeros(len(self._graded), dtype=bool)
+        for doc_id in self.state.rows:
+            number = self.number(doc_id)
+            if number is not None and judge in self.state.grades(doc_id):
+                done[number] = not self._held_out[number]
+        return self.has_passage & ~done
+
+    def reading(self) -> Reading:
+        """Return what stopping rules see of the documents that the engine has."""
+        from haybale.review.reading import Reading
+
+        state = self.state
+        here = [doc_id for doc_id in state.rows if self.number(doc_id) is not None]
+        order = [doc_id for doc_id in state.reading_order() if self.number(doc_id) is not None]
+        read = self.collection.document_numbers(order)
+        others = self.has_passage.copy()
+        others[read] = False
+        others[self.collection.document_numbers([doc_id for doc_id in here if state.is_known(doc_id)])] = False
+        rows = np.concatenate([read, np.flatnonzero(others)])
+        probabilities: Floats = self.learner.probabilities()
+        held_out = [doc_id for doc_id in here if state.is_held_out(doc_id)]
+        return Reading(
+            labels=np.array([(state.grade(doc_id) or 0) > 0 for doc_id in order], dtype=bool),
+            n_documents=len(rows),
+            sampled=np.array([state.is_drawn(doc_id) for doc_id in order], dtype=bool),
+            scores=probabilities[rows],
+            held_out=np.array([(state.grade(doc_id) or 0) > 0 for doc_id in held_out], dtype=bool),
+        )
+
+    def to_draw(self) -> tuple[list[str], int]:
+        """Return the ids, sorted, that can be drawn for the random sample, and how many were drawn."""
+        rows = np.flatnonzero(self.has_passage)
+        ids = [self.doc_id(number) for number in rows[np.argsort(self.places[rows])].tolist()]
+        left = [each for each in ids if not (self.state.is_drawn(each) or self.state.is_known(each))]
+        return left, sum(self.state.is_drawn(each) for each in ids)
+
+    def was_replaced(self, doc_id: str) -> bool:
+        """Return whether a document has another text than the one that was judged last."""
+        if self.number(doc_id) is None:
+            return False
+        if doc_id not in self._digests:
+            self._digests[doc_id] = text_digest(self.snapshot, doc_id)
+        judged = [row.document for row in self.state.rows[doc_id] if row.grade is not None and row.document]
+        return bool(judged) and judged[-1] != self._digests[doc_id]
+
+
+def text_digest(engine: Engine, doc_id: str) -> str:
+    """Return a digest of a document's text; an unknown document raises :class:`~haybale.InputError`."""
+    collection = engine.snapshot().collection
+    number = int(collection.document_numbers([doc_id])[0])
+    start, end = collection.passages.doc_offsets[number : number + 2]
+    text = "\n".join(collection.passages.texts[int(start) : int(end)].to_pylist())
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

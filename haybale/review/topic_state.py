@@ -1,0 +1,92 @@
+"""What the rows of a store say about a topic at one moment: grades, skipped documents, reading order, random sample."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from haybale.review.combined_judgements import combined_grade
+from haybale.review.judgement_store import GRADED, Judgement
+
+
+class TopicState:
+    """The state that the rows of a topic lead to. Rows that were undone have no effect.
+
+    Parameters
+    ----------
+    rule : str
+        How the grades of several judges are combined, as in
+        :func:`~haybale.review.combined_judgements.combined_grade`.
+    rows : iterable of Judgement
+        The first rows.
+    """
+
+    def __init__(self, rule: str = "latest", rows: Iterable[Judgement] = ()) -> None:
+        self.rule = rule
+        self.rows: dict[str, list[Judgement]] = {}  # those that count, by document
+        self.last = 0  # the number of the last row
+        for row in rows:
+            self.apply(row)
+
+    def apply(self, row: Judgement) -> str:
+        """Add a row, and return the id of the document that it is about."""
+        here = self.rows.setdefault(row.doc_id, [])
+        if row.kind == "undone":
+            here[:] = [each for each in here if each.number != row.undoes]
+        else:
+            here.append(row)
+        if not here:
+            del self.rows[row.doc_id]
+        self.last = max(self.last, row.number)
+        return row.doc_id
+
+    def grades(self, doc_id: str) -> dict[str, int]:
+        """Return the latest grade of each judge; the judge who judged last is last."""
+        found: dict[str, int] = {}
+        for row in self.rows.get(doc_id, ()):
+            if row.kind in GRADED and row.grade is not None:
+                found.pop(row.judge, None)
+                found[row.judge] = row.grade
+        return found
+
+    def grade(self, doc_id: str) -> int | None:
+        """Return the combined grade of a document; None if it was not judged."""
+        grades = self.grades(doc_id)
+        return combined_grade(grades, self.rule) if grades else None
+
+    def is_known(self, doc_id: str) -> bool:
+        """Return whether the document was judged without being proposed or drawn: from the start, or by choice."""
+        if self.is_drawn(doc_id) or self.proposed_at(doc_id) is not None:
+            return False
+        return bool(self.grades(doc_id))
+
+    def is_drawn(self, doc_id: str) -> bool:
+        """Return whether the document belongs to the random sample."""
+        return any(row.kind == "drawn" for row in self.rows.get(doc_id, ()))
+
+    def is_held_out(self, doc_id: str) -> bool:
+        """Return whether a judged document of the random sample was not reached by the ranking yet.
+
+        The ranking must not learn from it until then, because the sample shall measure the ranking.
+        """
+        return self.is_drawn(doc_id) and bool(self.grades(doc_id)) and self.proposed_at(doc_id) is None
+
+    def is_skipped(self, doc_id: str) -> bool:
+        """Return whether the document was skipped and not judged."""
+        return not self.grades(doc_id) and any(row.kind == "skipped" for row in self.rows.get(doc_id, ()))
+
+    def proposed_at(self, doc_id: str) -> int | None:
+        """Return the number of the row with which the reading order got to this document; None if it did not."""
+        for row in self.rows.get(doc_id, ()):
+            if row.kind == "reached" or (row.kind in GRADED and row.rank is not None):
+                return row.number
+        return None
+
+    def reading_order(self) -> list[str]:
+        """Return the judged documents that the ranking proposed, in the order in which it did."""
+        found = {doc_id: at for doc_id in self.rows if (at := self.proposed_at(doc_id)) is not None}
+        return [doc_id for doc_id in sorted(found, key=found.__getitem__) if self.grades(doc_id)]
+
+    def last_of(self, judge: str | None, kinds: Iterable[str]) -> Judgement | None:
+        """Return the last row of these kinds that counts, of one judge or of anybody."""
+        rows = (row for each in self.rows.values() for row in each if row.kind in kinds)
+        return max((row for row in rows if judge in (None, row.judge)), key=lambda row: row.number, default=None)

@@ -1,0 +1,191 @@
+"""The store of judgements: rows are added and never changed, and none is lost by a kill, a thread or a process."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from haybale import InputError, StoreError, UnknownNameError
+from haybale.review import Judgement, JudgementStore
+from haybale.review import judgement_store as module
+
+
+def test_rows_come_back_as_they_were_added(tmp_path: Path) -> None:
+    given = Judgement("ä:1", "judged", 2, "Ada", 3.5, 'a "note"\nof two lines', "p1", "The text.", 4, "learner", "ff")
+    with JudgementStore(tmp_path / "deep" / "store.sqlite") as store:
+        topic = store.add_topic("leases", "When does a lease end?", {"random_state": 3})
+        other = store.add_topic("pets")
+        first, second = store.add(topic, given, Judgement("b", "skipped"))
+        store.add(other, Judgement("b", "judged", 0))
+    with JudgementStore(tmp_path / "deep" / "store.sqlite") as store:
+        assert [each.name for each in store.topics()] == ["leases", "pets"]
+        topic = store.topic("leases")
+        assert (topic.text, topic.settings) == ("When does a lease end?", {"random_state": 3})
+        one, two = store.judgements(topic)
+        assert (one.number, two.number) == (first, second)
+        assert one.time == two.time > "2000"
+        assert [getattr(one, name) for name in module._COLUMNS if name != "time"] == [
+            getattr(given, name) for name in module._COLUMNS if name != "time"
+        ]
+        assert store.judgements(topic, after=first) == [two]
+
+
+def test_rows_cannot_be_changed_or_deleted(tmp_path: Path) -> None:
+    path = tmp_path / "store.sqlite"
+    with JudgementStore(path) as store:
+        store.add(store.add_topic("t"), Judgement("a", "judged", 1))
+    connection = sqlite3.connect(path)
+    for change in ("UPDATE judgements SET grade = 0", "DELETE FROM judgements"):
+        with pytest.raises(sqlite3.IntegrityError, match="never change"):
+            connection.execute(change)
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        Judgement("a", "judged"),
+        Judgement("a", "judged", -1),
+        Judgement("a", "judged", 1.5),  # type: ignore[arg-type]
+        Judgement("a", "skipped", 1),
+        Judgement("a", "liked"),  # type: ignore[arg-type]
+        Judgement("a\0", "judged", 1),
+        Judgement("a", "undone"),
+        Judgement("a", "undone", undoes=77),
+        Judgement("a", "judged", 1, seconds=-1.0),
+    ],
+)
+def test_a_row_that_makes_no_sense_is_refused_with_those_beside_it(row: Judgement) -> None:
+    with JudgementStore() as store:
+        topic = store.add_topic("t")
+        with pytest.raises((InputError, StoreError)):
+            store.add(topic, Judgement("b", "judged", 1), row)
+        assert store.judgements(topic) == []
+
+
+def test_a_row_is_undone_once() -> None:
+    with JudgementStore() as store:
+        topic = store.add_topic("t")
+        (number,) = store.add(topic, Judgement("a", "judged", 1))
+        store.add(topic, Judgement("a", "undone", undoes=number))
+        with pytest.raises(InputError):
+            store.add(topic, Judgement("a", "undone", undoes=number))
+
+
+def test_topics_keep_their_text() -> None:
+    with JudgementStore() as store:
+        store.add_topic("t", "one text")
+        assert store.add_topic("t").text == "one text"
+        with pytest.raises(InputError, match="one text"):
+            store.add_topic("t", "another")
+        with pytest.raises(InputError):
+            store.add_topic("  ")
+        with pytest.raises(UnknownNameError):
+            store.topic("u")
+
+
+def test_other_files_are_refused_and_left_alone(tmp_path: Path) -> None:
+    text, database, later = tmp_path / "a.txt", tmp_path / "b.sqlite", tmp_path / "c.sqlite"
+    text.write_text("no database " * 100)
+    connection = sqlite3.connect(database)
+    connection.execute("CREATE TABLE mine (x)")
+    connection.commit()
+    connection.close()
+    JudgementStore(later).close()
+    connection = sqlite3.connect(later)
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    for path in (text, database, later, tmp_path):
+        before = path.read_bytes() if path.is_file() else b""
+        with pytest.raises(StoreError) as found:
+            JudgementStore(path)
+        assert str(path) in str(found.value)
+        assert not path.is_file() or path.read_bytes() == before
+
+
+def test_a_store_of_an_earlier_version_is_migrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "store.sqlite"
+    with JudgementStore(path) as store:
+        store.add(store.add_topic("t"), Judgement("a", "judged", 1))
+    more = "ALTER TABLE topics ADD COLUMN colour TEXT NOT NULL DEFAULT 'red';"
+    monkeypatch.setattr(module, "_MIGRATIONS", (*module._MIGRATIONS, more))
+    with JudgementStore(path) as store:
+        assert [row.doc_id for row in store.judgements(store.topic("t"))] == ["a"]
+        assert store._connection.execute("SELECT colour FROM topics").fetchall() == [("red",)]
+        assert store._connection.execute("PRAGMA user_version").fetchone() == (len(module._MIGRATIONS),)
+    # A script that fails changes nothing.
+    monkeypatch.setattr(module, "_MIGRATIONS", (*module._MIGRATIONS, "CREATE TABLE extra (x); SELECT no_such_thing;"))
+    with pytest.raises(StoreError):
+        JudgementStore(path)
+    connection = sqlite3.connect(path)
+    assert connection.execute("SELECT name FROM sqlite_schema WHERE name = 'extra'").fetchall() == []
+    connection.close()
+
+
+WRITER = """
+import sys
+from haybale.review import Judgement, JudgementStore
+store = JudgementStore(sys.argv[1])
+topic = store.add_topic("t")
+number = int(sys.argv[2])
+while True:
+    store.add(topic, Judgement(f"{sys.argv[3]}-{number}", "judged", number % 2), Judgement(f"{number}", "skipped"))
+    print(number, flush=True)
+    number += 1
+"""
+
+
+def test_nothing_acknowledged_is_lost_when_writers_are_killed(tmp_path: Path) -> None:
+    path, rng, acknowledged = tmp_path / "store.sqlite", random.Random(0), {"x": -1, "y": -1}
+    for _ in range(2):
+        writers = {
+            name: subprocess.Popen(
+                [sys.executable, "-c", WRITER, str(path), str(last + 1), name], stdout=subprocess.PIPE, text=True
+            )
+            for name, last in acknowledged.items()
+        }
+        for name, writer in writers.items():
+            assert writer.stdout is not None
+            acknowledged[name] = int(writer.stdout.readline())  # both have begun
+        time.sleep(rng.uniform(0.01, 0.1))
+        for name, writer in writers.items():
+            os.kill(writer.pid, signal.SIGKILL)
+            out, _ = writer.communicate()
+            acknowledged[name] = max([acknowledged[name], *(int(line) for line in out.split("\n")[:-1])])
+        with JudgementStore(path) as store:
+            rows = store.judgements(store.topic("t"))
+            judged = [row.doc_id for row in rows if row.kind == "judged"]
+            for name, last in acknowledged.items():
+                found = [int(doc_id.partition("-")[2]) for doc_id in judged if doc_id.startswith(name)]
+                # All that was acknowledged, in order; at most one more, which was written and not acknowledged.
+                assert found[: last + 1] == list(range(last + 1))
+                assert len(found) <= last + 2
+                acknowledged[name] = len(found) - 1
+            assert len(rows) == 2 * len(judged)  # the two rows of a call are written together
+
+
+def test_threads_share_a_store(tmp_path: Path) -> None:
+    with JudgementStore(tmp_path / "store.sqlite") as store:
+        topic = store.add_topic("t")
+
+        def write(name: int) -> None:
+            for number in range(20):
+                store.add(topic, Judgement(f"{name}-{number}", "judged", 1))
+
+        threads = [threading.Thread(target=write, args=[name]) for name in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        rows = store.judgements(topic)
+        assert len({row.doc_id for row in rows}) == 80
+        assert [row.number for row in rows] == sorted(row.number for row in rows)
