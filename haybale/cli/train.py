@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import haybale
 from haybale.cli import options
 from haybale.cli.application import ENGINES, command
-from haybale.cli.options import RANKING, RESULTS, option
+from haybale.cli.options import RANKING, RESULTS, TEXTS, option
 from haybale.cli.terminal import note, reporter, show, size_on_disk, verbosity
 from haybale.cli.values import parse_ranker
+from haybale.errors import InputError
 
 if TYPE_CHECKING:
     from haybale import Ranker
@@ -30,20 +31,30 @@ def train(
     ],
     out: Annotated[Path, option("A new or empty folder for the trained ranker.", RESULTS)],
     split: options.TrainingSplit = None,
+    judgements: Annotated[
+        Path | None,
+        option("Learn from the topics of a store that haybale review wrote. Default: from the split.", TEXTS),
+    ] = None,
     set_values: options.SetValues = None,
     device: options.Device = None,
     dask: options.Dask = None,
 ) -> None:
-    """Train a ranker on the judged queries of an engine, and save it for rank and compare."""
+    """Train a ranker on the judged queries of an engine, or on reviewed topics, and save it for rank and compare."""
     from haybale.folders import check_output, write_or_rescue
+    from haybale.review import train_ranker
     from haybale.timing import record_timings
 
     start = time.perf_counter()
+    if judgements is not None and split is not None:
+        raise InputError("--judgements cannot be combined with --split; omit one of them")
     chosen = parse_ranker(ranker, set_values)
     check_output(out)
     opened = haybale.Engine.open(engine, device=device)
     with nullcontext() if dask is None else haybale.on_cluster(dask), record_timings(reporter()):
-        chosen.fit(opened, split)
+        if judgements is None:
+            chosen.fit(opened, split)
+        else:
+            train_ranker(chosen, opened, judgements)
         write_or_rescue(chosen.save, out)
     reports = [(each, each.fit_report_) for each in _all(chosen) if each.fit_report_]
     seconds = f"{time.perf_counter() - start:.1f} s"

@@ -50,7 +50,8 @@ def near_duplicates(engine: Engine, threshold: float = 0.9) -> list[list[str]]:
     collection = engine.snapshot().whole
     ids: list[str] = collection.doc_ids.to_pylist()
     shingles = [_shingles(text) for text in track(collection.document_texts(), "read documents")]
-    index = datasketch.MinHashLSH(threshold=max(threshold, 0.05), num_perm=_PERMUTATIONS, weights=(0.2, 0.8))
+    bound = min(max(threshold, 0.05), 0.95)  # of the candidates; datasketch has no bands for higher thresholds
+    index = datasketch.MinHashLSH(threshold=bound, num_perm=_PERMUTATIONS, weights=(0.2, 0.8))
     group = np.arange(len(ids))  # of each document: the number of a document in its group
     for number, own in enumerate(track(shingles, "compare documents")):
         if not own:

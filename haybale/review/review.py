@@ -174,7 +174,7 @@ class Review:
     def _sync(self) -> TopicRanking:
         """Return the ranking with the rows that were added since, of the documents that the engine has now."""
         snapshot = self.engine.snapshot()
-        if self._ranking is None or self._ranking.snapshot is not snapshot:
+        if self._ranking is None or self._ranking.collection.passages is not snapshot.collection.passages:
             learner = self._make_learner(snapshot, self.text or None, self.settings["random_state"])
             self._ranking = TopicRanking(snapshot, TopicState(self.settings["combine"]), learner)
             self._groups: dict[str, list[str]] | None = None
