@@ -15,7 +15,7 @@ from haybale.collections.files.delimited import rows_of
 from haybale.collections.files.file_reader import EXTRA, decoded
 from haybale.errors import FileFormatError, HaybaleError, InputError
 from haybale.extras import import_optional
-from haybale.text_files import read_bytes
+from haybale.text_files import MAX_TEXT, read_bytes
 
 SUFFIXES = (".csv", ".tsv", ".tab", ".xlsx", ".ris", ".txt")
 # Names of columns, as ASReview recognises them, in lower case; the first that a file has is taken.
@@ -75,7 +75,9 @@ def read_records(path: str | Path) -> LabelledRecords:
     name = path.name.lower().removesuffix(".gz")
     try:
         if path.name.lower().endswith(".gz"):
-            data = gzip.decompress(data)
+            data = gzip.GzipFile(fileobj=io.BytesIO(data)).read(MAX_TEXT + 1)
+            if len(data) > MAX_TEXT:
+                raise FileFormatError(path, None, f"expected at most {MAX_TEXT:,} bytes, found more; split the file")
         rows = list(_rows(name, data))
     except HaybaleError:
         raise

@@ -190,7 +190,7 @@ def simulate(
 
 def _read(reader: _Reader, n: int, rules: Sequence[StoppingRule]) -> dict[str, int | None]:
     """Read until all relevant documents are found and rules that need probabilities have stopped; return the stops."""
-    live = {str(rule): (rule, set(rule.checkpoints(n))) for rule in rules if _needs_scores(rule)}
+    live = {str(rule): (rule, set(rule.checkpoints(n))) for rule in rules if rule.needs_scores}
     stops: dict[str, int | None] = dict.fromkeys(map(str, rules))
     while reader.open.any() and (live or reader.is_relevant[reader.open].any()):
         reader.read_next()
@@ -210,16 +210,6 @@ def _read(reader: _Reader, n: int, rules: Sequence[StoppingRule]) -> dict[str, i
         if stops[str(rule)] is None:
             stops[str(rule)] = n if str(rule) in live else rule.first_stop(labels, n, sampled=sampled)
     return stops
-
-
-def _needs_scores(rule: StoppingRule) -> bool:
-    """Return whether a rule needs the probabilities of the moment, so that it must be asked while reading."""
-    first = next(iter(rule.checkpoints(2**20)), 1)
-    try:
-        rule.check(Reading(np.ones(first, dtype=bool), first + 1))
-    except InputError:
-        return True
-    return False
 
 
 def _opened(
