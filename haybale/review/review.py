@@ -96,7 +96,7 @@ class Review:
     Examples
     --------
     >>> engine = Engine({"a": "Dogs bark.", "b": "Cats purr.", "c": "A dog needs a lead."}, language="english")
-    >>> review = Review(engine, "dogs on a lead")
+    >>> review = Review(engine, "Who needs a lead?")
     >>> [first] = review.next()
     >>> first.doc_id
     'c'
