@@ -89,6 +89,10 @@ class IncrementalSVR:
         self._n = n = len(kept)
         self._gram[:n, :n], self._label[:n], self._beta[:, :n] = gram, label, beta
 
+    def start_from(self, other: IncrementalSVR) -> None:
+        """Take over the coefficients of the only bag of another solver of the same rows, for the next :meth:`solve`."""
+        self._beta[:, : self._n] = other.beta
+
     def solve(self, costs: Floats) -> None:
         """Find the optimum of each bag for the costs (n_bags, n) of the rows, from the solution so far."""
         n = self._n

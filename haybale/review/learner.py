@@ -229,6 +229,9 @@ class TopicLearner:
             n = len(self._documents)
             if not n:
                 return np.zeros((_N_BAGS, self.features.n_documents))
+            self._update()
+            # From the whole solution, not from the bags' last one, so that they depend on the judgements only.
+            self._bags.start_from(self._svr[_BAGGED])
             self._bags.solve(np.where(self._in_bags(), self._costs(), 0))
             member = _MEMBERS[_BAGGED]
             scores = _predict(self._columns[:n], self._bags.beta, member.is_rbf)

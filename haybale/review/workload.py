@@ -36,8 +36,8 @@ def work_saved(labels: ArrayLike, recall: float = 0.95) -> float:
 
     N is the number of documents, and TN + FN those that were not read when the share ``recall`` of the relevant ones
     had been found: Cohen et al., "Reducing workload in systematic review preparation using automated citation
-    classification", JAMIA 13 (2006). With n documents read it is recall − n / N. ASReview Insights compares with a
-    rounded random order instead, and its value differs by about 1 / N · N / R at most.
+    classification", JAMIA 13 (2006). With n documents read it is recall − n / N. ASReview Insights rounds the number of
+    relevant documents down, and compares with a rounded random order, so its value differs a little.
 
     >>> work_saved([True, False, True, False], 1)
     0.25

@@ -102,6 +102,29 @@ def test_a_reopened_review_goes_on_where_it_was(engine: Engine, tmp_path: Path) 
         assert len(again.reading().labels) == 4
 
 
+def test_the_default_learner_goes_on_where_it_was(topics: Any, tmp_path: Path) -> None:
+    """After any judgements, skips and undos, a review that is opened again proposes the same, with the same numbers."""
+    engine, rng = Engine(topics), random.Random(0)
+    path = tmp_path / "store.sqlite"
+    split = topics.split("train")
+    query = int(split.relevant()[0][0])
+    relevant = {topics.doc_ids[int(d)].as_py() for q, d in zip(*split.relevant(), strict=True) if q == query}
+    with Review(engine, topics.queries.texts([query])[0], judgements=path, topic="t", explore_every=4) as review:
+        for step in range(30):
+            found = review.next(3)
+            if step % 10 == 9:
+                with Review(engine, judgements=path, topic="t") as again:
+                    assert [each.to_dict() for each in again.next(3)] == [each.to_dict() for each in found]
+                    assert again.progress() == review.progress()
+            action = rng.random()
+            if action < 0.8 or step < 2:
+                review.judge(found[0].doc_id, int(found[0].doc_id in relevant), rng.choice(["Ada", "Bob"]))
+            elif action < 0.9:
+                review.undo()
+            else:
+                review.skip()
+
+
 def test_undo_and_skip(engine: Engine) -> None:
     review = review_of(engine)
     before = review.next(3)
