@@ -235,7 +235,7 @@ class JudgementStore:
         assert known is not None
         if text and text != known.text:
             raise InputError(
-                f"topic {name!r} has the text {known.text!r:.200}, found {text!r:.200}; omit the text, or choose "
+                f"topic {name!r} must keep its text {known.text!r:.200}, found {text!r:.200}; omit the text, or choose "
                 "another name"
             )
         return known
@@ -332,7 +332,9 @@ class JudgementStore:
             except sqlite3.IntegrityError as error:
                 if "undoes" in str(error):
                     raise InputError(f"expected a judgement that counts, found one that was undone ({error})") from None
-                raise StoreError(f"{self.path}: the store refuses the row ({error}); check its values") from error
+                raise StoreError(
+                    f"{self.path}: the row must meet the conditions of the store ({error}); check its values"
+                ) from error
             except (sqlite3.Error, OSError) as error:
                 if isinstance(error, StoreError):
                     raise

@@ -84,7 +84,7 @@ def read_records(path: str | Path) -> LabelledRecords:
     except Exception as error:  # the libraries raise errors of many types for damaged files
         raise FileFormatError(path, None, f"expected a table of records, found an error: {error}") from error
     if not rows:
-        raise FileFormatError(path, None, "expected a header and records, found none")
+        raise FileFormatError(path, None, "expected a header with label_included and records, found none")
     columns = _columns(path, rows[0])
     builder, relevant, left_out = CollectionBuilder(path.name.split(".")[0]), [], 0
     for number, row in enumerate(rows):
@@ -98,7 +98,9 @@ def read_records(path: str | Path) -> LabelledRecords:
         try:
             builder.add_document(doc_id, text, parts[0])
         except InputError as error:
-            raise FileFormatError(path, None, f"record {number + 1}: {error}") from None
+            raise FileFormatError(
+                path, None, f"record {number + 1}: expected a record with an id of its own: {error}"
+            ) from None
         if label:
             relevant.append(doc_id)
     if left_out:
@@ -108,7 +110,7 @@ def read_records(path: str | Path) -> LabelledRecords:
             stacklevel=2,
         )
     if left_out == len(rows):
-        raise FileFormatError(path, None, "expected labelled records, found none; give each a label 1 or 0")
+        raise FileFormatError(path, None, "expected records with label_included 1 or 0, found none; label them")
     return LabelledRecords(builder.build(), relevant)
 
 

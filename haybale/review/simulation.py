@@ -221,12 +221,12 @@ def _opened(
     """Return an engine of the documents, and the topics."""
     if isinstance(source, str | Path) and is_record_file(source):
         if split is not None or topics is not None:
-            raise InputError(f"{source}: a record file is one topic, found split or topics; omit them")
+            raise InputError(f"{source}: a record file must be one topic, found split or topics; omit them")
         records: LabelledRecords = read_records(source)
         topic = LabelledTopic(records.collection.name, records.relevant, text)
         return Engine(records.collection).snapshot(), [topic]
     if text is not None:
-        raise InputError("text can only be given with a record file; the queries of a collection have texts")
+        raise InputError("text= needs a record file; the queries of a collection have texts, so omit it")
     engine = source if isinstance(source, Engine) else _engine_of(source)
     engine = engine.snapshot()
     if topics is not None:

@@ -104,7 +104,7 @@ class TopicFeatures:
         cls, rows: Sequence[str], row_offsets: Ints, passages: Sequence[str] | Strings, passage_offsets: Ints
     ) -> TopicFeatures:
         if not rows:
-            raise InputError("expected one or more documents, found none; add documents")
+            raise InputError("expected one or more documents with a passage, found n_documents=0; add documents")
         words: dict[str, int] = {}
         terms, ends = array("q"), array("q", [0])
         for numbers in Analyzer(NO_LANGUAGE).numbered(track(rows, "counting words", len(rows)), words, grow=True):
