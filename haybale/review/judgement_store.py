@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -187,8 +188,10 @@ class JudgementStore:
     def _set_up(self) -> None:
         run = self._connection.execute
         run("PRAGMA foreign_keys = ON")
+        run("BEGIN")  # so that all three are of one moment, while other processes make the store
         application, version = run("PRAGMA application_id").fetchone()[0], run("PRAGMA user_version").fetchone()[0]
         is_empty = not run("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+        run("COMMIT")
         if application != APPLICATION and not (is_empty and application == 0):
             raise StoreError(f"{self.path}: expected a store of judgements, found another database; give another path")
         if version > len(_MIGRATIONS):
@@ -196,7 +199,7 @@ class JudgementStore:
                 f"{self.path}: expected version {len(_MIGRATIONS)} of the store or an earlier one, found {version}; "
                 "update haybale"
             )
-        run("PRAGMA journal_mode = WAL")
+        self._use_wal()
         run("PRAGMA synchronous = FULL")  # a row is on disk before the call returns
         if version < len(_MIGRATIONS):
             with self._writing():
@@ -206,6 +209,18 @@ class JudgementStore:
                         run(statement)
                 run(f"PRAGMA application_id = {APPLICATION}")
                 run(f"PRAGMA user_version = {len(_MIGRATIONS)}")
+
+    def _use_wal(self) -> None:
+        """Switch to a write-ahead log, for which SQLite itself does not wait while other processes open the file."""
+        end = time.monotonic() + _SECONDS
+        while True:
+            try:
+                self._connection.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error) or time.monotonic() > end:
+                    raise
+            time.sleep(0.01)
 
     def add_topic(self, name: str, text: str = "", settings: Mapping[str, Any] | None = None) -> Topic:
         """Add a topic, or return the one of that name.

@@ -189,3 +189,24 @@ def test_threads_share_a_store(tmp_path: Path) -> None:
         rows = store.judgements(topic)
         assert len({row.doc_id for row in rows}) == 80
         assert [row.number for row in rows] == sorted(row.number for row in rows)
+
+
+def test_processes_make_one_store_at_once(tmp_path: Path) -> None:
+    for trial in range(12):
+        path, start, children = tmp_path / f"{trial}.sqlite", time.monotonic() + 0.02, []
+        for name in "abcd":
+            child = os.fork()
+            if not child:
+                try:
+                    while time.monotonic() < start:
+                        pass
+                    store = JudgementStore(path)
+                    store.add(store.add_topic("t"), Judgement(name, "judged", 1))
+                    os._exit(0)
+                except BaseException:
+                    os._exit(1)
+            children.append(child)
+        assert [os.waitpid(child, 0)[1] for child in children] == [0] * 4
+        with JudgementStore(path) as store:
+            assert len(store.topics()) == 1
+            assert {row.doc_id for row in store.judgements(store.topic("t"))} == set("abcd")
