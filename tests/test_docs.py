@@ -116,6 +116,38 @@ def test_every_command_occurs_in_a_guide() -> None:
     assert not [name for name in COMMANDS if f"haybale {name}" not in guide]
 
 
+def test_links_lead_to_files_and_to_headings() -> None:
+    """MkDocs checks the site; this checks links between all pages as files, as code hosts show them."""
+    root = DOCS.parent
+    pages = [
+        *root.glob("*.md"),
+        *DOCS.glob("**/*.md"),
+        *root.glob("benchmarks/*.md"),
+        *root.glob("benchmarks/results/*.md"),
+    ]
+    broken = []
+    for page in pages:
+        text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
+        for path, fragment in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", text):
+            target = (page.parent / path).resolve() if path else page
+            if "://" in path or path.startswith(("mailto:", "../reference/")):  # the site makes the reference
+                continue
+            if not target.exists() or (fragment and target.suffix == ".md" and fragment not in headings(target)):
+                broken.append(f"{page.relative_to(root)}: {path}#{fragment}")
+    assert not broken
+
+
+def headings(page: Path) -> set[str]:
+    """Return the anchors of a page's headings: lower case, hyphens for spaces, without punctuation."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
+    found: set[str] = set()
+    for heading in re.findall(r"^#+ (.+)$", text, re.M):
+        shown = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "")
+        anchor = re.sub(r"[^\w\- ]", "", shown.lower()).strip().replace(" ", "-")
+        found.add(next(each for n in range(99) if (each := anchor + (f"-{n}" if n else "")) not in found))
+    return found
+
+
 def test_only_findings_links_to_archived_measurements() -> None:
     archived = re.compile(r"\]\([^)]*benchmarks/archive/")
     linking = {path.name for path in DOCS.glob("**/*.md") if archived.search(path.read_text(encoding="utf-8"))}

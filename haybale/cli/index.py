@@ -13,6 +13,7 @@ from haybale.cli import options
 from haybale.cli.application import ENGINES, command
 from haybale.cli.options import RESULTS, TEXTS, chunking_of, engine_settings, given, option
 from haybale.cli.terminal import note, reporter, resumable, show, size_on_disk
+from haybale.errors import InputError
 
 SKIPPED = "skipped.csv"  # in the engine's folder: the files that could not be read
 _SHOWN = 20  # of them on the terminal
@@ -60,8 +61,13 @@ def index(
     settings |= given(chunking=chunking_of(pieces, stride))
     with resumable(), record_timings(reporter()):
         skipped: list[Skipped] = []
-        of_files = isinstance(find_reader(collection, layout), Files)
-        columns, is_new = given(text=text, id=id, title=title), not (out / FILES).exists()
+        reader = find_reader(collection, layout)
+        of_files, is_new = isinstance(reader, Files), not (out / FILES).exists()
+        columns = given(text=text, id=id, title=title)
+        for name in () if of_files else (*columns, *(["strict"] if strict else [])):
+            raise InputError(
+                f"--{name} needs a folder of files, but {collection} has the layout {reader.name}; omit it"
+            )
         if of_files and not is_new:
             engine = haybale.Engine.open(out, device=device)
             _check_settings(engine, settings)
@@ -95,7 +101,6 @@ def index(
 def _check_settings(engine: haybale.Engine, settings: dict[str, Any]) -> None:
     """Refuse settings that the engine was not built with."""
     from haybale.embeddings.encoder import encoder_text
-    from haybale.errors import InputError
 
     known = {"language": engine.language} | {name: engine.settings[name] for name in ("encoder", "paragraphs")}
     known["compounds"] = engine.analyzer.compounds is not None

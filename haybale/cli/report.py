@@ -23,6 +23,12 @@ def report(
     split: Annotated[
         str | None, option("The split whose queries were ranked. Default: as recorded in the runs' folders.", TEXTS)
     ] = None,
+    where: Annotated[
+        str | None,
+        option(
+            "The condition on metadata that the runs were ranked with. Default: as recorded in their folders.", RANKING
+        ),
+    ] = None,
     baseline: Annotated[
         str | None,
         option("The ranker to test the others against. Default: as recorded, else bm25, else the first.", RANKING),

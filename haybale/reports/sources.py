@@ -11,6 +11,7 @@ from haybale.collections import Collection, open_collection
 from haybale.collections.open import source_of
 from haybale.embeddings import Chunking, EmbeddingStore
 from haybale.engine import Engine
+from haybale.engine.document_filter import DocumentFilter
 from haybale.engine.storage import upgraded
 from haybale.errors import FileFormatError, InputError
 from haybale.evaluation.comparison import file_name
@@ -108,6 +109,26 @@ def find_split(sources: Sequence[Source], collection: Collection, split: str | N
         split = _single("split", named or (known if len(known) == 1 else []), f" ({', '.join(known)})")
     collection.split(split)
     return split
+
+
+def find_where(sources: Sequence[Source], where: str | None) -> str | None:
+    """Return the given condition on documents, or the one that the sources record; None if they record none."""
+    if where is None:
+        named = {source.settings.get("where") for source in sources if source.settings}
+        if len(named) > 1:
+            shown = ", ".join(sorted(str(each) for each in named))
+            raise InputError(f"the runs must be of one condition 'where', found {shown}; write a report for each")
+        return next(iter(named), None)
+    return where
+
+
+def limited(opened: Collection | Engine, where: str | None) -> Collection | Engine:
+    """Return a collection, or a view of an engine, with only the documents that fulfil a condition."""
+    if where is None:
+        return opened
+    if isinstance(opened, Engine):
+        return opened.within(where=where)
+    return opened.take(DocumentFilter(opened.documents_table()).numbers(where))
 
 
 def _single(kind: str, named: list[str], known: str) -> str:

@@ -119,7 +119,10 @@ def study(
                 )
         for document in run.to_frame()["doc_id"].unique():
             if document not in documents:
-                raise InputError(f"run {name!r}: document {document!r} is not in {collection.name}; give --collection")
+                raise InputError(
+                    f"run {name!r}: document {document!r} is not in {collection.name}, as far as --where selects it; "
+                    "give another --collection, or the --where of the ranking"
+                )
     if baseline is None:  # the recorded baseline, bm25, or the first run
         wanted = [*(source.settings.get("baseline") for source in sources), "bm25"]
         known = [full for name in wanted for full in runs if name and (full == name or full.endswith(f"/{name}"))]

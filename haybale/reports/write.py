@@ -23,15 +23,20 @@ from haybale.evaluation import recall_curves
 from haybale.evaluation.table import cells, columns_of, legend
 from haybale.extras import import_optional
 from haybale.folders import check_file, whole_file, write_or_rescue
-from haybale.parameters import FROM_0, check_parameters, one_of
+from haybale.parameters import FROM_0, TEXT_OR_NONE, check_parameters, one_of
 from haybale.reports.charts import difference_chart, recall_chart
 from haybale.reports.paragraphs import paragraphs_section
 from haybale.reports.picture import picture_section
-from haybale.reports.sources import describe_vectors, engine_for, find_split, load, open_for
+from haybale.reports.sources import describe_vectors, engine_for, find_split, find_where, limited, load, open_for
 from haybale.reports.study import MEASURE, Study, study, summarise
 from haybale.timing import record_timings, timed
 
-_CONSTRAINTS = {"queries": FROM_0, "picture": one_of(["tsne", "none"]), "report": [callable, None]}
+_CONSTRAINTS = {
+    "queries": FROM_0,
+    "picture": one_of(["tsne", "none"]),
+    "report": [callable, None],
+    "where": TEXT_OR_NONE,
+}
 
 
 def write_report(
@@ -41,6 +46,7 @@ def write_report(
     collection: Collection | Engine | str | Path | None = None,
     layout: str | None = None,
     split: str | None = None,
+    where: str | None = None,
     baseline: str | None = None,
     ranker: str | None = None,
     queries: int = 5,
@@ -66,6 +72,9 @@ def write_report(
         The layout of the collection's folder. The default is the recorded one, or else it is recognised.
     split : str, optional
         The split whose queries were ranked. The default is the recorded one, or else the only one.
+    where : str, optional
+        The condition on the metadata of documents with which the runs were ranked, as in :func:`~haybale.compare`: only
+        judgements of these documents count. The default is the recorded one.
     baseline : str, optional
         The ranker that the others are tested against. The default is the recorded one, or else bm25, or the first run.
     ranker : str, optional
@@ -97,7 +106,7 @@ def write_report(
         with timed("read runs"):
             sources = [load(path) for path in runs]
         with timed("read collection"):
-            opened = open_for(sources, collection, layout)
+            opened = limited(open_for(sources, collection, layout), find_where(sources, where))
             whole = opened.whole if isinstance(opened, Engine) else opened
         with timed("evaluate"):
             about = study(sources, whole, find_split(sources, whole, split), baseline, ranker)

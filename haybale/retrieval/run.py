@@ -205,6 +205,9 @@ class Run:
     def to_frame(self, library: str = "pandas") -> Any:
         """Return a frame with the columns ``query_id``, ``doc_id``, ``score``, ``rank`` (from 1) and ``true_score``.
 
+        ir_measures and :func:`~haybale.evaluation.evaluate` take it as it is, ``ranx.Run.from_df`` with the names of
+        its columns. In pandas the ids have the type object, which ranx requires.
+
         Other tools sort by score, some in float32, and break ties in different ways. So the values of ``score`` fall
         strictly within each query, also in float32: a score that does not is replaced by the largest float32 below the
         score before it. Every evaluator therefore gives the values of :func:`~haybale.evaluation.evaluate`, from
@@ -225,7 +228,9 @@ class Run:
                 _TRUE: self._scores,
             }
         )
-        return in_library(frame, library)
+        return (
+            frame.astype({"query_id": object, "doc_id": object}) if library == "pandas" else in_library(frame, library)
+        )
 
     def flat(self) -> tuple[Ints, Ints, Strings, Scores]:
         """Return ``(query row, rank from 1, document id, score)``, each (n,); rows rise."""

@@ -37,6 +37,8 @@ REFUSED = [
     ("index DATA --out M --language latin", "'latin'"),
     ("index DATA --out M --encoder tfidf(query_prompt=q)", "query_prompt"),
     ("index DATA", "--out"),
+    ("index DATA --out M --text body", "--text needs a folder of files"),
+    ("index pydocs --out M --strict", "--strict needs a folder of files"),
     ("add E T/new.txt T/d00.txt", "'d00'"),
     ("add E T/new.txt T/empty.txt", "empty.txt"),
     ("add E T/new.txt T/twice.jsonl", "twice.jsonl, line 1: "),

@@ -143,6 +143,26 @@ def test_a_report_on_an_engine_has_its_added_documents(
     assert reported(tmp_path / "run", collection=engine).raw == page.raw
 
 
+def test_a_report_about_some_documents(reported: Reported, collection: Collection, tmp_path: Path) -> None:
+    """Only judgements of these count, as in the comparison; the condition is recorded, or given for run files."""
+    pytest.importorskip("duckdb")
+    where = "id < 'd2'"
+    engine = Engine.build(collection, tmp_path / "engine")
+    outcome = compare(engine, ("bm25", "knn"), where=where)
+    replace(outcome, source=str(tmp_path / "engine")).write(tmp_path / "run")
+    expected = f"{outcome.results.values['knn']['nDCG@10'].mean():.4f}"
+    recorded = reported(tmp_path / "run", collection=None)
+    given = reported(tmp_path / "run" / "runs", collection=collection, split="dev", where=where, picture="none")
+    for page in (recorded, given):
+        assert any(expected in cell for row in page.tables[0] for cell in row)
+    assert recorded.absent == []
+    compare(engine, ("bm25", "knn")).write(tmp_path / "all")
+    with pytest.raises(InputError, match="'where'"):
+        reported(tmp_path / "run", tmp_path / "all")
+    with pytest.raises(InputError, match="--where"):
+        reported(tmp_path / "all", where=where)
+
+
 def test_an_encoder_that_cannot_be_made_again(reported: Reported, collection: Collection, tmp_path: Path) -> None:
     compare(Engine(collection, encoder=LSAEncoder(4)), ("bm25", "knn")).write(tmp_path / "run")
     page = reported(tmp_path / "run")

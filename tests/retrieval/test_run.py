@@ -166,6 +166,24 @@ def test_other_evaluators_give_the_same_values(tmp_path: Path) -> None:
             assert [[values[query, measure] for measure in measures] for query in queries] == expected.tolist()
 
 
+def test_frames_have_the_types_that_ranx_asserts() -> None:
+    found = Run.from_numbers(["q"], ["a", "b"], [0, 0], [0, 1], [0.5, 0.5]).to_frame()
+    assert found[["query_id", "doc_id"]].dtypes.tolist() == [object, object]
+    assert found["score"].dtype == np.float64
+
+
+def test_ranx_gives_the_same_values() -> None:
+    ranx = pytest.importorskip("ranx")
+    run = Run.from_numbers(["q", "r"], ["a", "b", "c"], [0, 0, 1], [0, 1, 2], [0.5, 0.5, 1.0])
+    qrels = pd.DataFrame({"query_id": ["q", "r"], "doc_id": ["b", "c"], "relevance": 1}).astype({"query_id": object})
+    theirs = ranx.Run.from_df(run.to_frame(), q_id_col="query_id", doc_id_col="doc_id")
+    judged = ranx.Qrels.from_df(
+        qrels.astype({"doc_id": object}), q_id_col="query_id", doc_id_col="doc_id", score_col="relevance"
+    )
+    expected = evaluate(run, qrels, ["nDCG@10"])["nDCG@10"].mean()
+    assert ranx.evaluate(judged, theirs, "ndcg@10") == pytest.approx(expected)
+
+
 def test_a_fusion_has_ties_and_its_frame_has_none() -> None:
     """Two lists in opposite orders: documents at ranks (i, j) and (j, i) tie."""
     ids, rows = [f"d{i}" for i in range(20)], [0] * 20
