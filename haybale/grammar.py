@@ -3,7 +3,7 @@
     call  = name [ "(" [ value { "," value } ] { "," key "=" value } ")" ]
     value = number | true | false | none | 'text' | word | "[" value { "," value } "]" | call
 
-Names and words may contain hyphens. Quoted texts have no escape sequences.
+Names and words may contain hyphens. Quoted texts have no escape sequences. A text has at most 20,000 characters.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 from haybale.errors import InputError
 
+_MAX_LENGTH = 20_000  # characters; longer texts would take minutes
 _HYPHEN = "__"  # replaces hyphens in names for Python's parser
 _WORDS: dict[str, Any] = {"true": True, "false": False, "none": None, "null": None}
 
@@ -65,6 +66,9 @@ def parse_values(text: str, kind: str) -> list[Any]:
     >>> parse_values("bm25, rrf(knn), 0.5", "ranker")
     ['bm25', Call(name='rrf', args=('knn',), params={}), 0.5]
     """
+    if len(text) > _MAX_LENGTH:
+        found = f"{text[:30]!r}… of {len(text):,} characters"
+        raise InputError(f"{kind}: expected a text of at most {_MAX_LENGTH:,} characters, found {found}; shorten it")
     written = re.sub(
         r"""'([^']*)'|"([^"]*)"|(?<=[A-Za-z_\d])-(?=[A-Za-z_])""",
         lambda found: _HYPHEN if found[0] == "-" else repr(found[1] or found[2] or ""),

@@ -108,7 +108,14 @@ def check_parameters(owner: str, values: Mapping[str, Any], constraints: Mapping
         if name in values and not any(_accepts(each, values[name]) for each in allowed):
             *others, last = dict.fromkeys(map(_described, allowed))  # bool and np.bool_ have the same description
             expected = f"{', '.join(others)} or {last}" if others else last
-            raise InputError(f"The {name!r} parameter of {owner} must be {expected}, found {values[name]!r}")
+            raise InputError(f"The {name!r} parameter of {owner} must be {expected}, found {_shown(values[name])}")
+
+
+def _shown(value: Any) -> str:
+    try:
+        return repr(value)
+    except ValueError:  # Python writes no numbers of more than 4,300 digits
+        return "a number that is too long to show"
 
 
 def _accepts(constraint: Any, value: Any) -> bool:

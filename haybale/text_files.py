@@ -24,6 +24,7 @@ STDIN = Path("-")
 
 MAX_LINE = 2**27  # bytes of one line: 128 MiB, such as one document in a .jsonl file
 MAX_TEXT = 2**28  # bytes of one text or JSON value: 256 MiB
+_BLOCK = 2**17  # bytes that are unpacked at once
 
 
 def find_file(folder: Path, name: str) -> Path | None:
@@ -52,32 +53,25 @@ def reading(path: Path | str) -> Iterator[None]:
         raise FileFormatError(path, None, f"cannot be read: {error.strerror or error}; give a readable file") from error
 
 
-def _decoded_lines(path: Path, limit: int | None = None) -> Iterator[tuple[int, str]]:
-    """Yield ``(line number from 1, line with its end)`` of a UTF-8 file; :data:`STDIN` is standard input.
+@contextmanager
+def _opened(path: Path, place: list[int]) -> Iterator[Any]:
+    """Open a file, unpacked, for reading bytes; :data:`STDIN` is standard input.
 
-    A line of more than :data:`MAX_LINE` bytes, or a file of more than ``limit`` bytes after unpacking, is an error.
+    Errors of reading and of decoding name the line ``place[0]``, which the caller counts.
     """
-    number, size, name = 0, 0, "stdin" if path == STDIN else path
+    name = "stdin" if path == STDIN else path
     with reading(path), nullcontext(_stdin()) if path == STDIN else path.open("rb") as file:
-        lines = BufferedReader(cast(Any, gzip.GzipFile(fileobj=file))) if path.suffix == ".gz" else file
         try:
-            while data := lines.readline(MAX_LINE + 1):  # only "\n" ends a line: passages may contain other line breaks
-                number += 1
-                size += len(data)
-                if len(data) > MAX_LINE:
-                    raise FileFormatError(name, number, f"expected a line {_too_long(MAX_LINE)}; split it")
-                if limit is not None and size > limit:
-                    raise FileFormatError(name, None, f"expected a text {_too_long(limit)}; split it")
-                line = data.decode()
-                yield number, line.removeprefix("\ufeff") if number == 1 else line  # without a byte order mark
+            packed = path.suffix == ".gz"
+            yield BufferedReader(cast(Any, gzip.GzipFile(fileobj=file)), _BLOCK) if packed else file
         except (EOFError, zlib.error) as error:
-            message = f"expected gzip data, found a truncated or damaged file after {number:,} lines"
-            raise FileFormatError(path, number, message) from error
+            message = f"expected gzip data, found a truncated or damaged file after {place[0]:,} lines"
+            raise FileFormatError(path, place[0], message) from error
         except gzip.BadGzipFile as error:
-            raise FileFormatError(path, number or None, f"expected gzip data, found other data: {error}") from error
+            raise FileFormatError(path, place[0] or None, f"expected gzip data, found other data: {error}") from error
         except UnicodeDecodeError as error:
             message = f"expected UTF-8 text, found byte 0x{error.object[error.start]:02x} ({error.reason})"
-            raise FileFormatError(name, number, message) from error
+            raise FileFormatError(name, place[0], message) from error
 
 
 def _stdin() -> BinaryIO:
@@ -91,15 +85,52 @@ def _too_long(limit: int) -> str:
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield ``(line number from 1, line without its end)`` of every line that is not blank."""
-    for number, line in _decoded_lines(path):
-        if line and not line.isspace():
-            yield number, line.rstrip("\r\n")
+    """Yield ``(line number from 1, line without its end)`` of every line of a UTF-8 file that is not blank.
+
+    A line of more than :data:`MAX_LINE` bytes is an error.
+    """
+    place = [0]
+    with _opened(path, place) as lines:
+        while data := lines.readline(MAX_LINE + 1):  # only "\n" ends a line: passages may contain other line breaks
+            place[0] += 1
+            if len(data) > MAX_LINE:
+                name = "stdin" if path == STDIN else path
+                raise FileFormatError(name, place[0], f"expected a line {_too_long(MAX_LINE)}; split it")
+            line = data.decode()
+            if place[0] == 1:
+                line = line.removeprefix("\ufeff")  # the byte order mark
+            if line and not line.isspace():
+                yield place[0], line.rstrip("\r\n")
+            elif data == b"\n" and hasattr(lines, "peek"):
+                place[0] += _skip_ends(lines)
+
+
+def _skip_ends(lines: Any) -> int:
+    """Skip line ends, of which a small packed file may have billions; return their number."""
+    n_skipped = 0
+    while n := len(block := lines.peek(1)) - len(block.lstrip(b"\n")):
+        n_skipped += len(lines.read(n))
+    return n_skipped
 
 
 def read_text(path: Path, limit: int = MAX_TEXT) -> str:
-    """Return the text of a file of at most ``limit`` bytes, with ``\\n`` as the line end."""
-    return "".join(line for _, line in _decoded_lines(path, limit)).replace("\r\n", "\n").replace("\r", "\n")
+    """Return the text of a UTF-8 file of at most ``limit`` bytes after unpacking, with ``\\n`` as the line end."""
+    place, blocks, size = [0], list[bytes](), 0
+    with _opened(path, place) as file:
+        while block := file.read(_BLOCK):
+            blocks.append(block)
+            place[0] += block.count(b"\n")
+            size += len(block)
+            if size > limit:
+                name = "stdin" if path == STDIN else path
+                raise FileFormatError(name, None, f"expected a text {_too_long(limit)}; split it")
+        content = b"".join(blocks)
+        try:
+            text = content.decode().removeprefix("\ufeff")
+        except UnicodeDecodeError as error:
+            place[0] = content.count(b"\n", 0, error.start) + 1
+            raise
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def read_tsv(path: Path, width: int, maxsplit: int = -1) -> Iterator[tuple[int, list[str]]]:

@@ -13,7 +13,7 @@ import pytest
 
 from haybale.errors import FileFormatError, InputError
 from haybale.rankers import parse, read_yaml
-from haybale.text_files import read_json
+from haybale.text_files import read_json, read_tsv
 
 READ = r"""
 import re, sys
@@ -85,3 +85,19 @@ def test_rankers_nested_too_deeply_are_refused() -> None:
     assert str(parse("rrf(" * 31 + "bm25" + ")" * 31)).endswith(")" * 31)
     with pytest.raises(InputError, match="32 rankers"):
         parse("rrf(" * 190 + "bm25" + ")" * 190)
+
+
+def test_blank_lines_are_skipped_at_once_and_counted(tmp_path: Path) -> None:
+    """100 MB of line ends are a file of 100 kB."""
+    path = tmp_path / "queries.tsv.gz"
+    path.write_bytes(gzip.compress(b"a\tx\n\n") + gzip.compress(b"\n" * 10_000_000) * 10 + gzip.compress(b"b\ty"))
+    assert list(read_tsv(path, 2)) == [(1, ["a", "x"]), (100_000_003, ["b", "y"])]
+
+
+def test_texts_of_rankers_and_numbers_that_are_too_long(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"20,000 characters.*found 'bm25, bm25"):
+        parse("bm25, " * 10_000)
+    path = tmp_path / "ranker.yaml"
+    path.write_text("ranker: bm25\nk1: " + "1:" * 50_000 + "1")  # a number in base 60
+    with pytest.raises(InputError, match=r"'k1'.*too long"):
+        read_yaml(path)
