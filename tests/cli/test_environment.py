@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from haybale import Engine
+from haybale.cli import main
 from haybale.errors import InputError, StoreError
 from haybale.extras import hub_options
 
@@ -56,6 +57,26 @@ def test_arguments_are_utf8_in_any_locale(built: Path) -> None:
     done = shell(f"rank {built} $'Geb\\xfchr'", **locale)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert "UTF-8" in done.stderr
+
+
+def test_warnings_as_errors(built: Path) -> None:
+    done = shell(f"rank {built} nosuchword", PYTHONWARNINGS="error::UserWarning")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "no document" in done.stderr
+
+
+def test_too_little_memory_for_a_compiled_module(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    def fail(**_: object) -> None:
+        raise ImportError("module.so: failed to map segment from shared object")
+
+    import haybale.cli.application
+
+    list(haybale.cli.application.COMMANDS)  # register themselves with the real application
+    monkeypatch.setattr("haybale.cli.application.app", fail)
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 2
+    assert "ulimit -v" in capsys.readouterr().err
 
 
 def test_stray_links_in_an_engine_stay_out_of_the_way(built: Path, tmp_path: Path) -> None:

@@ -119,6 +119,15 @@ def test_a_second_writer_is_refused(folder: Path, tmp_path: Path, nursery: Nurse
     assert not (store / ".lock").exists()
 
 
+def test_a_folder_in_place_of_the_lock(folder: Path, tmp_path: Path) -> None:
+    lock = tmp_path / "store" / ".lock"
+    lock.mkdir(parents=True)
+    with pytest.raises(StoreError, match="lock"):
+        embed(folder, HashEncoder(), tmp_path / "store", rows_per_chunk=ROWS)
+    lock.rmdir()
+    assert embed(folder, HashEncoder(), tmp_path / "store", rows_per_chunk=ROWS).kept == 0
+
+
 def test_a_full_disk(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The disk is full at chunk 40, or already when the lock is taken."""
     write, store = VectorChunks.write, tmp_path / "s"

@@ -49,7 +49,7 @@ KINDS: dict[str, Callable[[Target, random.Random], Cases]] = {each.__name__: eac
 SHARE = {"readers": 0.25, "saved": 0.2, "manifests": 0.12, "full_disk": 0.04, "streams": 0.08, "kills": 0.05}
 SHARE |= {"at_once": 0.06, "unicode_forms": 0.3, "stores": 0.15, "checkpoints": 0.05, "laws": 0.25}
 FAILED = "failed"
-SECONDS = 10.0  # a case that takes longer has failed
+SECONDS = 10.0  # of CPU; a case that takes longer has failed
 
 
 class Tried(NamedTuple):

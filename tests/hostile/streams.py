@@ -13,8 +13,9 @@ from itertools import count
 from hostile.target import CORRECT, Cases, Target
 from support.damage import damaged
 from support.processes import Ended, forked
+from support.topics import word
 
-TEXT = "babax kox mix\n\ntux rex Bürger\n\n"
+TEXT = f"{word(3)} {word(104)} mix\n\n{word(1203)} rex Bürger\n\n"
 CONTENTS: tuple[Callable[[random.Random], bytes], ...] = (
     *(lambda rng, text=text: text.encode() for text in ("", " \n\t\n", TEXT, "\ufeff" + TEXT, TEXT.replace(" ", "\0"))),  # type: ignore[misc]
     *(lambda rng, end=end: TEXT.replace("\n", end).encode() for end in ("\r", "\r\n", "\u2028", "\x0c", "\x85")),  # type: ignore[misc]

@@ -15,6 +15,7 @@ from multiprocessing.connection import Connection, wait
 from typing import NamedTuple
 
 MEMORY = 1 << 30  # bytes of address space that a case may use, in addition to those of this process
+WAITS = 12  # a case may last this many times longer than it may compute
 Run = Callable[[int], tuple[str, str]]  # runs the case with a number; returns its outcome and the reason if it failed
 
 
@@ -37,7 +38,25 @@ class _Worker:
         self.process = context.Process(target=_serve, args=(theirs, run, self.stacks.fileno()))
         self.process.start()
         theirs.close()
-        self.case, self.since = -1, 0.0
+        self.case, self.since, self.used = -1, 0.0, 0.0
+
+    def begin(self, case: int) -> None:
+        """Let the process run a case."""
+        self.case, self.since, self.used = case, time.monotonic(), self.cpu_seconds()
+        self.pipe.send(case)
+
+    def cpu_seconds(self) -> float:
+        """Return the seconds of CPU that the process and its ended children have used."""
+        try:
+            with open(f"/proc/{self.process.pid}/stat") as file:
+                used = file.read().rpartition(")")[2].split()[11:15]
+        except OSError:  # it has ended
+            return self.used
+        return sum(map(int, used)) / os.sysconf("SC_CLK_TCK")
+
+    def is_late(self, seconds: float) -> bool:
+        """Return whether the case has used the seconds of CPU, or seems to wait for ever."""
+        return self.cpu_seconds() - self.used > seconds or time.monotonic() - self.since > WAITS * seconds
 
     def where(self) -> str:
         """Return the innermost calls of each thread."""
@@ -58,16 +77,19 @@ class _Worker:
 
 
 def run_cases(n_cases: int, run: Run, n_workers: int, seconds: float) -> Iterator[Done]:
-    """Yield the outcome of each case as it ends; one that takes longer, or ends its process, is a failure."""
+    """Yield the outcome of each case as it ends; one that ends its process or takes longer is a failure.
+
+    ``seconds`` are of CPU, so that other work on the machine makes no case fail; of the clock, there are 12 times more.
+    """
     waiting = iter(range(n_cases))
     busy: list[_Worker] = []
 
     def give_next(worker: _Worker) -> None:
-        worker.case, worker.since = next(waiting, -1), time.monotonic()
-        if worker.case < 0:
+        case = next(waiting, -1)
+        if case < 0:
             worker.end()
         else:
-            worker.pipe.send(worker.case)
+            worker.begin(case)
             busy.append(worker)
 
     try:
@@ -76,10 +98,10 @@ def run_cases(n_cases: int, run: Run, n_workers: int, seconds: float) -> Iterato
         while busy:
             ready = wait([worker.pipe for worker in busy], timeout=0.2)
             for worker in list(busy):
-                if worker.pipe not in ready and time.monotonic() - worker.since < seconds:
+                if worker.pipe not in ready and not worker.is_late(seconds):
                     continue
                 busy.remove(worker)
-                reason = f"not finished after {seconds:g} s"
+                reason = f"not finished after {worker.cpu_seconds() - worker.used:.1f} s of CPU"
                 with contextlib.suppress(EOFError, ProcessLookupError):
                     if worker.pipe in ready:
                         reason = "its process died"
