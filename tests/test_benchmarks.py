@@ -31,7 +31,7 @@ yaml = pytest.importorskip("yaml")
 ROOT = Path(__file__).parent.parent
 BENCHMARKS, RESULTS = ROOT / "benchmarks", ROOT / "benchmarks" / "results"
 SPLITS = (("train", "train"), ("dev", "dev"), ("dev", "test"))
-LIBRARIES = ("effectiveness", "provenance", "resampled", "synthetic")
+LIBRARIES = ("effectiveness", "provenance", "reading_orders", "resampled", "synthetic")
 SCRIPTS = sorted(path.stem for path in BENCHMARKS.glob("*.py") if path.stem not in LIBRARIES)
 ENTRIES = yaml.safe_load((BENCHMARKS / "reproductions.yaml").read_text(encoding="utf-8"))
 
@@ -134,6 +134,35 @@ def test_small_judgements(ran: Any, words: Path) -> None:
 def test_small_svr(ran: Any, words: Path) -> None:
     page = ran("bench_svr", "svr.md", str(words), WIDTH=6, CASES=((40, False, 20, 1, 1),), PLANTED=60, CURVES=40)
     assert re.search(r"\| sklearn \(1 rounds\) .*e-0\d \|", page)
+
+
+def test_small_stopping(ran: Any, script: Any, tmp_path: Path) -> None:
+    random, folder = np.random.default_rng(0), tmp_path / "topics"
+    (folder / "dogs").mkdir(parents=True)
+    (folder / "many" / "qrels").mkdir(parents=True)
+    labels = (random.random(60) < 0.3).tolist()
+    texts = [" ".join(["dog"] * label + random.choice(["tree", "moon", "sea", "road"], 4).tolist()) for label in labels]
+    frame = pd.DataFrame({"title": "", "abstract": texts, "label_included": np.array(labels, dtype=int)})
+    frame.to_csv(folder / "dogs" / "records.csv.gz")
+    corpus = pd.DataFrame({"_id": [f"d{i}" for i in range(60)], "text": texts})
+    corpus.to_json(folder / "many" / "corpus.jsonl.gz", orient="records", lines=True)
+    rows = [(topic, f"d{i}", 1) for topic in ("q1", "q2") for i in np.flatnonzero(labels)[:9]]
+    frame = pd.DataFrame(rows, columns=["query-id", "corpus-id", "score"])
+    frame.to_csv(folder / "many" / "qrels" / "all.tsv", sep="\t", index=False)
+    kept = ("--orders", str(tmp_path / "orders"))
+    options = ("--seeds", "2", "--draws", "100", "--orders", str(tmp_path / "orders"))
+    page = ran("bench_stopping", "stopping.md", str(folder), *options, TARGETS=(0.9,))
+    record = loaded(tmp_path / "stopping.json")
+    assert record["groups"].keys() == {script("reading_orders").RECORDS, "many"}
+    assert {each["reviews"] for each in record["rules"]["0.9"]["many"].values()} == {2}
+    assert all(each["held"] >= 0.9 for rows in record["certificates"].values() for each in rows)
+    same = [name for name in record["peer"] if "released=true" in name or not name.startswith("`iph")]
+    assert all(record["peer"][name]["equal"] == 3 for name in same)
+    assert page == "\n".join([*script("bench_stopping").page(record), ""])
+    [kept, again] = [script("reading_orders").orders_of(folder, 1, 1, where) for where in (tmp_path / "orders", None)]
+    for one, other in zip(kept["many"], again["many"], strict=True):
+        assert one.labels.tolist() == other.labels.tolist()
+        assert one.recall.tolist() == other.recall.tolist()
 
 
 @pytest.mark.filterwarnings("ignore")
