@@ -79,6 +79,7 @@ class TopicLearner:
         self._columns = np.zeros((16, features.n_rows), dtype=np.float32)
         self._svr = [IncrementalSVR() for _ in _MEMBERS]
         self._bags = IncrementalSVR(_N_BAGS)
+        self._drawn: dict[int, NDArray[np.bool_]] = {}  # which bags learn from each document, (n_bags,)
         self._scores: Floats | None = None  # (n_members, n_rows) of the present judgements
         self._bag_scores: Scores | None = None  # (n_bags, n_documents)
         vector = self._text_vector = features.vector(text or "")
@@ -217,11 +218,11 @@ class TopicLearner:
 
     def _in_bags(self) -> NDArray[np.bool_]:
         """Return whether each bag learns from each judged document, (n_bags, n); all learn from the text."""
-        chosen = np.ones((_N_BAGS, len(self._documents)), dtype=bool)
-        for place, document in enumerate(self._documents):
-            if document >= 0:
-                chosen[:, place] = np.random.default_rng([self.random_state, document]).random(_N_BAGS) >= _LEFT_OUT
-        return chosen
+        for document in self._documents:
+            if document not in self._drawn:
+                random = np.random.default_rng([self.random_state, document]).random(_N_BAGS) if document >= 0 else 1.0
+                self._drawn[document] = np.full(_N_BAGS, random) >= _LEFT_OUT
+        return np.array([self._drawn[document] for document in self._documents]).T
 
     def _bags_by_document(self) -> Scores:
         """Return the score of each document by each bag, (n_bags, n_documents)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from haybale.engine import Engine
 from haybale.search.highlights import term_highlights
@@ -14,7 +14,7 @@ _LIFT = 4  # least ratio of a term's shares of the relevant passages and of all 
 _LEARNED = 20  # terms of the relevant documents that are marked beside those of the topic
 
 
-def marked_terms(engine: Engine, text: str, passage: str, relevant: Sequence[str]) -> list[Span]:
+def marked_terms(engine: Engine, text: str, passage: str, relevant: Sequence[Set[str]]) -> list[Span]:
     """Return where a passage has terms of the topic's text, or terms that are typical of relevant passages.
 
     A term is typical if at least two relevant passages have it, and its share of them is at least four times its share
@@ -26,16 +26,15 @@ def marked_terms(engine: Engine, text: str, passage: str, relevant: Sequence[str
     text : str
         The text of the topic; it may be empty.
     passage : str
-    relevant : sequence of str
-        Passages by which documents were judged relevant.
+    relevant : sequence of sets of str
+        The terms of each passage by which a document was judged relevant.
     """
     analyzer = engine.analyzer
     weights = dict.fromkeys(analyzer.terms(text), 1e6)  # before all learned terms
-    counts = Counter(term for each in relevant for term in set(analyzer.terms(each)))
-    index = engine.bm25("passage")
-    here = set(analyzer.terms(passage))
+    here, index = set(analyzer.terms(passage)), engine.bm25("passage")
+    counts = Counter(term for each in relevant for term in here & each)
     typical = {}
-    for term in (here & counts.keys()) - weights.keys():
+    for term in counts.keys() - weights.keys():
         if counts[term] >= 2:
             share = max(len(index.passages_with_all([term])), 1) / len(index)
             lift = counts[term] / len(relevant) / share

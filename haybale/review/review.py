@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from haybale.collections.collection import take_strings
 from haybale.collections.ids import as_id
 from haybale.engine import Engine
 from haybale.errors import InputError, UnknownNameError
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from haybale.review.reading import Reading
+    from haybale.review.simulation_results import Simulation
     from haybale.review.stopping import StoppingRule
 
 _PARAMETERS = {
@@ -44,7 +44,6 @@ _PARAMETERS = {
     "near_duplicates": [*SHARE, None],
 }
 _DEFAULTS: dict[str, Any] = {"random_state": 0, "explore_every": None, "combine": "latest"}
-_MAX_TEXTS = 50  # relevant passages whose terms are marked in others
 DEFAULT_RULES = ("consecutive", "cmh", "quant")  # of progress
 
 
@@ -223,7 +222,7 @@ class Review:
         number, rank, model = proposal
         collection, doc_id = ranking.collection, ranking.doc_id(number)
         best = snippet_of(collection, ranking.learner.best_passage(number), [])
-        spans = marked_terms(ranking.snapshot, self.text, best.text, _relevant_texts(ranking))
+        spans = marked_terms(ranking.snapshot, self.text, best.text, ranking.relevant_terms())
         self._shown[doc_id] = Judgement(
             doc_id, "judged", passage_id=best.passage_id, passage=best.text, rank=rank, model=model
         )
@@ -463,6 +462,31 @@ class Review:
             state = self._sync().state
             return agreement({doc_id: state.grades(doc_id) for doc_id in state.rows})
 
+    def simulate(self, **options: Any) -> Simulation:
+        """Simulate the review again with its judgements: how early could the relevant documents have been found?
+
+        Documents that were not judged count as irrelevant.
+
+        Parameters
+        ----------
+        **options
+            ``start``, ``seeds``, ``target``, ``rules``, ``sample``, ``explore_every`` and ``random_state`` of
+            :func:`~haybale.review.simulate`.
+
+        Raises
+        ------
+        InputError
+            If no relevant document was judged, or an option is wrong.
+        """
+        from haybale.review.simulation import LabelledTopic, simulate
+
+        with self._lock:
+            ranking = self._sync()
+            found = {doc_id: ranking.state.grade(doc_id) or 0 for doc_id in ranking.state.rows}
+            relevant = [doc_id for doc_id, grade in found.items() if grade > 0 and ranking.number(doc_id) is not None]
+        topic = LabelledTopic(self.topic.name, relevant, self.text or None)
+        return simulate(self.engine, topics=[topic], learner=self._make_learner, **options)
+
     def export(self, format: str = "qrels", path: str | Path | None = None) -> str:
         """Return the judgements as text, combined over judges, and write them if a path is given.
 
@@ -497,12 +521,3 @@ def _graded_rows(state: TopicState) -> list[Judgement]:
     for rows in state.rows.values():
         latest |= {(row.doc_id, row.judge): row for row in rows if row.grade is not None}
     return sorted(latest.values(), key=lambda row: row.number)
-
-
-def _relevant_texts(ranking: TopicRanking) -> list[str]:
-    """Return the passages by which the relevant documents are ranked, of those judged last."""
-    relevant = [doc_id for doc_id, grade in ranking.taught.items() if grade > 0][-_MAX_TEXTS:]
-    numbers = [number for doc_id in relevant if (number := ranking.number(doc_id)) is not None]
-    return take_strings(
-        ranking.collection.passages.texts, np.array(list(map(ranking.learner.best_passage, numbers)), int)
-    )

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from haybale.review.reading import Reading
 
 LEARNED, EXPLORED, SAMPLE = "learner", "learner, explored", "random sample"  # what proposed a document
+_MAX_RELEVANT = 50  # relevant documents whose terms are marked in others
 
 
 class Proposal(NamedTuple):
@@ -46,6 +47,7 @@ class TopicRanking:
         self.taught: dict[str, int] = {}  # the grades that the learner knows
         self._graded, self._held_out, self._skipped = np.zeros((3, self.collection.n_documents), dtype=bool)
         self._digests: dict[str, str] = {}
+        self._terms: dict[int, frozenset[str]] = {}  # of passages
 
     def apply(self, row: Judgement) -> None:
         """Add a row, and tell the learner what has changed about its document, if the engine has it."""
@@ -149,6 +151,16 @@ class TopicRanking:
             scores=probabilities[rows],
             held_out=np.array([(state.grade(doc_id) or 0) > 0 for doc_id in held_out], dtype=bool),
         )
+
+    def relevant_terms(self) -> list[frozenset[str]]:
+        """Return the terms of the passages by which relevant documents are ranked, of those judged last."""
+        relevant = [doc_id for doc_id, grade in self.taught.items() if grade > 0][-_MAX_RELEVANT:]
+        passages = [self.learner.best_passage(number) for each in relevant if (number := self.number(each)) is not None]
+        for passage in passages:
+            if passage not in self._terms:
+                text = str(self.collection.passages.texts[passage].as_py())
+                self._terms[passage] = frozenset(self.snapshot.analyzer.terms(text))
+        return [self._terms[passage] for passage in passages]
 
     def to_draw(self) -> tuple[list[str], int]:
         """Return the ids, sorted, that can be drawn for the random sample, and how many were drawn."""

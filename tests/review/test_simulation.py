@@ -89,6 +89,17 @@ def test_a_simulation_reads_as_a_review_does(engine: Engine) -> None:
         assert found.runs[0].found_at == tuple(positions)
 
 
+def test_a_review_is_simulated_with_its_judgements(engine: Engine) -> None:
+    review = Review(engine, TOPIC.text, learner=CountingLearner)
+    with pytest.raises(InputError, match="relevant"):
+        review.simulate(seeds=1)
+    for doc_id in [*RELEVANT, "r01"]:
+        review.judge(doc_id, int(doc_id != "r01"))
+    expected = simulate(engine, topics=[TOPIC], seeds=2, rules=["cmh"], learner=CountingLearner)
+    for run, other in zip(review.simulate(seeds=2, rules=["cmh"]).runs, expected.runs, strict=True):
+        assert (run.found_at, run.stops) == (other.found_at, other.stops)
+
+
 def test_starts_seeds_and_measures(engine: Engine) -> None:
     for start in ("random", "text", "both"):
         found = simulate(engine, topics=[TOPIC], start=start, seeds=3, rules=RULES, learner=CountingLearner)
