@@ -470,8 +470,8 @@ class Review:
         Parameters
         ----------
         **options
-            ``start``, ``seeds``, ``target``, ``rules``, ``sample``, ``explore_every`` and ``random_state`` of
-            :func:`~haybale.review.simulate`.
+            ``start``, ``seeds``, ``target``, ``rules``, ``sample``, ``explore_every``, ``learn_from`` and
+            ``random_state`` of :func:`~haybale.review.simulate`.
 
         Raises
         ------

@@ -32,6 +32,7 @@ _PARAMETERS = {
     "target": [Interval(float, 0, 1, closed="right"), Interval(Integral, 1, 1, closed="both")],
     "sample": FROM_0,
     "explore_every": COUNT_OR_NONE,
+    "learn_from": COUNT_OR_NONE,
     "random_state": RANDOM_STATE,
 }
 
@@ -106,6 +107,7 @@ def simulate(
     split: str | None = None,
     sample: int = 0,
     explore_every: int | None = None,
+    learn_from: int | None = None,
     random_state: int = 0,
     learner: MakesLearner | None = None,
 ) -> Simulation:
@@ -140,6 +142,9 @@ def simulate(
         The number of documents drawn at random and judged before the reading, for rules with a certificate.
     explore_every : int, optional
         As in :class:`~haybale.Review`.
+    learn_from : int, optional
+        Learn from at most this many judgements, which saves time in large collections: the documents that are left are
+        read in the order of the last scores. Default: learn until all relevant documents are found.
     random_state : int, default 0
         The first seed.
     learner : callable, optional
@@ -179,7 +184,7 @@ def simulate(
             made.judge(number, float(is_relevant[number]))
         n = int(openly.sum())
         reader = _Reader(engine, is_relevant, openly, places, drawn, explore_every, made)
-        stops = _read(reader, n, parsed)
+        stops = _read(reader, n, parsed, learn_from or n)
         labels = is_relevant[reader.order]
         ids = [str(engine.collection.doc_ids[number].as_py()) for number in known]
         seconds = time.perf_counter() - before
@@ -188,11 +193,14 @@ def simulate(
     return Simulation(engine.collection.name, target, tuple(map(str, parsed)), tuple(runs))
 
 
-def _read(reader: _Reader, n: int, rules: Sequence[StoppingRule]) -> dict[str, int | None]:
-    """Read until all relevant documents are found and rules that need probabilities have stopped; return the stops."""
+def _read(reader: _Reader, n: int, rules: Sequence[StoppingRule], learn_from: int) -> dict[str, int | None]:
+    """Read until all relevant documents are found and rules that need probabilities have stopped; return the stops.
+
+    After ``learn_from`` documents, the others are read in the order of their scores.
+    """
     live = {str(rule): (rule, set(rule.checkpoints(n))) for rule in rules if rule.needs_scores}
     stops: dict[str, int | None] = dict.fromkeys(map(str, rules))
-    while reader.open.any() and (live or reader.is_relevant[reader.open].any()):
+    while reader.open.any() and (live or reader.is_relevant[reader.open].any()) and len(reader.order) < learn_from:
         reader.read_next()
         now = len(reader.order)
         due = [name for name, (_, points) in live.items() if now in points or now == n]
@@ -208,7 +216,9 @@ def _read(reader: _Reader, n: int, rules: Sequence[StoppingRule]) -> dict[str, i
     labels, sampled = reader.is_relevant[reader.order], reader.drawn[reader.order]
     for rule in rules:
         if stops[str(rule)] is None:
-            stops[str(rule)] = n if str(rule) in live else rule.first_stop(labels, n, sampled=sampled)
+            scores = reader.learner.probabilities()[reader.order] if str(rule) in live else None
+            at = rule.first_stop(labels, n, sampled=sampled, scores=scores)
+            stops[str(rule)] = at if scores is None or at is None else max(at, learn_from)
     return stops
 
 

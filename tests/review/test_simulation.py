@@ -125,6 +125,21 @@ def test_starts_seeds_and_measures(engine: Engine) -> None:
     assert simulate(engine, topics=[without], seeds=1, learner=CountingLearner).runs[0].start == "random"
 
 
+def test_after_the_last_lesson_documents_are_read_by_their_scores(engine: Engine) -> None:
+    found = simulate(engine, topics=[TOPIC], seeds=1, learn_from=6, rules=RULES, learner=CountingLearner).runs[0]
+    review = Review(engine, TOPIC.text, learner=CountingLearner)
+    order = []
+    for _ in range(6):
+        order.append(review.next()[0].doc_id)
+        review.judge(order[-1], int(order[-1] in RELEVANT))
+    order += [each.doc_id for each in review.next(40)]
+    assert found.found_at == tuple(place for place, doc_id in enumerate(order, 1) if doc_id in RELEVANT)
+    assert all(stop.read is not None for stop in found.stops.values())
+    whole = simulate(engine, topics=[TOPIC], seeds=1, rules=RULES, learner=CountingLearner).runs[0]
+    late = simulate(engine, topics=[TOPIC], seeds=1, learn_from=40, rules=RULES, learner=CountingLearner).runs[0]
+    assert (whole.found_at, whole.stops) == (late.found_at, late.stops)
+
+
 def test_a_sample_costs_what_is_judged(engine: Engine) -> None:
     found = simulate(engine, topics=[TOPIC], seeds=4, sample=20, rules=["qbcb(target=0.2)", "budget(15)"],
                      learner=CountingLearner)  # fmt: skip

@@ -49,6 +49,10 @@ def simulate(
     explore_every: Annotated[
         int | None, option("Propose as every k-th document the least certain one. Default: never.", RANKING, min=1)
     ] = None,
+    learn_from: Annotated[
+        int | None,
+        option("Learn from at most so many judgements, to save time. Default: until all are found.", RANKING, min=1),
+    ] = None,
     format: Annotated[str, option("table for people; json with all runs. Default: table.", RESULTS)] = "table",
     out: Annotated[
         Path | None,
@@ -70,7 +74,8 @@ def simulate(
         raise UnknownNameError("format", format, FORMATS)
     if out is not None:
         check_output(out)
-    how = given(start=start, text=text, split=split, explore_every=explore_every, random_state=random_state)
+    how = given(start=start, text=text, split=split, explore_every=explore_every, learn_from=learn_from)
+    how |= given(random_state=random_state)
     found = simulated(source, seeds=seeds, target=target, rules=stop or (), sample=sample, **how)
     if out is not None:  # written before the table is printed, because printing may fail
         write_or_rescue(found.write, out)
