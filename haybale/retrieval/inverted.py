@@ -27,6 +27,8 @@ NewScorer = Callable[[], Scorer]  # makes a scorer with its own buffers, for one
 _BATCH = 1024  # queries between two steps of the progress bar
 _QUERIES = 32  # queries of one task, which share a scorer
 _GROUP = 16  # values in a group; groups with a low maximum are skipped
+_HIGHEST = np.uint64(2**32 - 1)  # value
+_NO_PLACES = np.empty(0, dtype=np.uint32)
 _DIGITS = ((21, 11), (10, 11), (0, 10))  # (shift, bits) of the digits of a value, from the highest
 
 
@@ -46,17 +48,13 @@ def top_passages(
         for row in rows:
             of_row = _exclude(score(row), doc_offsets, excluded[row])
             numbers = found[: _find_top(of_row, k, found)]
-            # One key of value and number, or place, sorts by falling value, then by rising number or place.
-            falling = (~of_row[numbers]).astype(np.uint64) << np.uint64(32)
             places = order.places if order.is_known else None  # ids are not sorted before the first tie
-            keys = np.sort(falling | (numbers if places is None else places[numbers]))
-            best = (keys >> np.uint64(32)).astype(np.uint32)
-            if places is None and (best[1:] == best[:-1]).any() and order.places is not None:
+            keys = np.sort(_sort_keys(of_row, numbers, _NO_PLACES if places is None else places))
+            if places is None and (np.diff(keys >> np.uint64(32)) == 0).any() and order.places is not None:
                 places = order.places
-                keys = np.sort(falling | places[numbers])
-            chosen = keys[:k].astype(np.uint32)
-            passages[row, : len(chosen)] = chosen if places is None else order.passages[chosen]  # type: ignore[index]
-            values[row, : len(chosen)] = ~best[:k]
+                keys = np.sort(_sort_keys(of_row, numbers, places))
+            by_place = _NO_PLACES if places is None else order.passages
+            _write_top(keys, by_place, passages[row], values[row])
 
     _map_rows(search, m)
     return passages, values
@@ -120,6 +118,29 @@ def _max_by_document(values: Any, doc_of: Any, best: Any) -> None:  # pragma: no
         document, value = doc_of[passage], values[passage]
         before = best[document]
         best[document] = value if value > before else before
+
+
+@njit(nogil=True, cache=True)
+def _sort_keys(values: Any, numbers: Any, places: Any) -> Any:  # pragma: no cover - compiled
+    """Return one key of value and place for each number; keys rise with falling values, then with rising places.
+
+    Without ``places``, the place of a number is the number.
+    """
+    keys = np.empty(len(numbers), dtype=np.uint64)
+    for i in range(len(numbers)):
+        number = numbers[i]
+        place = places[number] if len(places) else number
+        keys[i] = np.uint64(_HIGHEST - values[number]) << np.uint64(32) | np.uint64(place)
+    return keys
+
+
+@njit(nogil=True, cache=True)
+def _write_top(keys: Any, by_place: Any, passages: Any, values: Any) -> None:  # pragma: no cover - compiled
+    """Write the passages and values of the first sorted keys; ``by_place`` has the passage of each place."""
+    for i in range(min(len(keys), len(passages))):
+        place = keys[i] & _HIGHEST
+        passages[i] = by_place[place] if len(by_place) else place
+        values[i] = _HIGHEST - (keys[i] >> np.uint64(32))
 
 
 @njit(nogil=True, cache=True)
