@@ -28,6 +28,13 @@ CORE = ("collections", "embeddings", "retrieval", "ensemble", "engine", "rankers
 MEASURES = {
     "bench_best.py": CORE,
     "bench_bm25.py": ("retrieval/bm25.py", "retrieval/inverted.py", "retrieval/postings.py", "analysis.py"),
+    "bench_files.py": (
+        "collections/files",
+        "collections/readers/files.py",
+        "engine/update.py",
+        "engine",
+        "cli/index.py",
+    ),
     "bench_filters.py": ("engine/document_filter.py", "collections/metadata.py"),
     "bench_gpu.py": ("retrieval", "ensemble", "vectors.py", "device.py"),
     "bench_graph.py": (*CORE, "context"),

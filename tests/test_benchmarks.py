@@ -23,7 +23,7 @@ from support.structured import structured_collection
 from support.tiny_models import save_bi_encoder
 from support.worlds import word_collection
 
-from haybale import Learned, open_collection, parse
+from haybale import Engine, Learned, open_collection, parse
 from haybale.parallel import cpus
 from haybale.rankers import parse_all, parse_value, set_all
 
@@ -124,6 +124,22 @@ def test_small_bm25_and_parm(ran: Any, words: Path) -> None:
 def test_small_filters(ran: Any) -> None:
     pytest.importorskip("duckdb")
     assert "| `id = 'd777'` | 1 |" in ran("bench_filters", "filters.md", "--documents", "1000", "--rounds", "2")
+
+
+def test_small_files(ran: Any, script: Any, tmp_path: Path) -> None:
+    pytest.importorskip("pypdf")
+    pytest.importorskip("reportlab")
+    module, found = script("bench_files"), []
+
+    def index(folder: Path) -> dict[str, Any]:
+        module.index_here(folder)
+        found.append(Engine.open(folder / "engine").whole.document_texts())
+        return {"wall": 2.0, "cpu": 1.0, "read": 0.5, "peak": 10**6, "worker": 0, "load": 1.0}
+
+    sizes = ["--files", "3", "--pages", "1", "--changed", "1"]
+    assert "| update, 1 files changed | 2 |" in ran("bench_files", "files.md", str(tmp_path / "f"), *sizes, index=index)
+    assert [len(texts) for texts in found] == [3, 3]
+    assert len({*found[0], *found[1]}) == 4
 
 
 def test_small_judgements(ran: Any, words: Path) -> None:

@@ -36,12 +36,24 @@ _KINDS = {
 
 
 class Judged(NamedTuple):
-    """What :meth:`Engine.judge` did: the numbers of queries and of judgements."""
+    """Return value of :meth:`Engine.judge`.
 
-    n_queries: int  # that were judged
-    n_new_queries: int  # of these, queries that the engine did not have
-    n_judgements: int  # that were given, each pair of a query and a document once
-    n_replaced: int  # of these, judgements that replaced one with another grade
+    Attributes
+    ----------
+    n_queries : int
+        Number of judged queries.
+    n_new_queries : int
+        How many of them the engine did not have.
+    n_judgements : int
+        Number of pairs of a query and a document.
+    n_replaced : int
+        How many of them had another grade before.
+    """
+
+    n_queries: int
+    n_new_queries: int
+    n_judgements: int
+    n_replaced: int
 
 
 class Line(NamedTuple):
