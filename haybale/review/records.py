@@ -25,8 +25,8 @@ _NAMES = {
     "abstract": ("abstract", "abstract_note", "notes_abstract", "abstract note", "text"),
     "label": ("included", "label_included", "included_label", "label", "final_included", "included_final", "include"),
 }
-_RELEVANT, _IRRELEVANT = {"1", "true", "yes"}, {"0", "false", "no"}
-_UNLABELLED = {"", "-1", "nan", "none"}
+_RELEVANT, _IRRELEVANT = {"1", "1.0", "true", "yes"}, {"0", "0.0", "false", "no"}
+_UNLABELLED = {"", "-1", "-1.0", "nan", "none"}
 
 
 @dataclass(frozen=True)

@@ -142,7 +142,7 @@ class Simulation:
         rows = pd.DataFrame([{"topic": run.topic} | run.measures for run in self.runs])
         means = rows.groupby("topic", sort=False).mean()
         if len(means) > 1:
-            means.loc["mean"] = means.mean()
+            means.loc["mean" if "mean" not in means.index else "(mean)"] = means.mean()
         sizes = pd.DataFrame(
             {
                 "documents": {run.topic: run.n_documents for run in self.runs},

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -123,6 +125,38 @@ def test_the_default_learner_goes_on_where_it_was(topics: Any, tmp_path: Path) -
                 review.undo()
             else:
                 review.skip()
+
+
+JUDGING = """
+import sys
+from haybale import Engine, Review
+review = Review(Engine.open(sys.argv[1]), "when does a lease end", judgements=sys.argv[2], topic="t")
+while found := review.next():
+    review.judge(found[0].doc_id, int("lease" in found[0].snippets[0].text), seconds=1.0)
+    print(found[0].doc_id, flush=True)
+"""
+
+
+def test_a_review_that_is_killed_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
+    texts = TEXTS | {f"n{i}": f"Flat {i} has {i} rooms and number{i}x." for i in range(60)}
+    opened = Engine.build(texts, tmp_path / "engine", language="english", encoder="tfidf(min_df=1)")
+    path, order = tmp_path / "store.sqlite", []
+    with Review(opened, TEXT) as review:
+        while found := review.next():
+            order.append(found[0].doc_id)
+            review.judge(order[-1], int("lease" in found[0].snippets[0].text))
+    assert sorted(order) == sorted(texts)
+    call = [sys.executable, "-c", JUDGING, str(tmp_path / "engine"), str(path)]
+    process = subprocess.Popen(call, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    acknowledged = [process.stdout.readline().strip() for _ in range(9)]
+    process.kill()
+    acknowledged += process.communicate()[0].split()
+    with Review(opened, judgements=path, topic="t") as review:
+        judged = review.judgements()["doc_id"].tolist()
+        assert len(acknowledged) <= len(judged) <= len(acknowledged) + 1
+        assert judged == order[: len(judged)]
+        assert [each.doc_id for each in review.next()] == order[len(judged) : len(judged) + 1]
 
 
 def test_undo_and_skip(engine: Engine) -> None:
