@@ -168,7 +168,7 @@ class JudgementStore:
 
     def __init__(self, path: str | Path | None = None) -> None:
         self.path = None if path is None else Path(path)
-        self._lock = threading.RLock()
+        self._lock, self._is_closed = threading.RLock(), False
         with self._errors():
             if self.path is not None:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -314,6 +314,7 @@ class JudgementStore:
     def close(self) -> None:
         """Close the file. What is in memory only is lost."""
         with self._lock:
+            self._is_closed = True
             self._connection.close()
 
     def __enter__(self) -> JudgementStore:
@@ -342,6 +343,10 @@ class JudgementStore:
     def _errors(self) -> Iterator[None]:
         """Let one thread use the connection, and turn errors of SQLite into those of haybale."""
         with self._lock:
+            if self._is_closed:
+                raise StoreError(
+                    f"{self.path}: expected an open store of judgements, found a closed one; open it again"
+                )
             try:
                 yield
             except sqlite3.IntegrityError as error:

@@ -410,12 +410,11 @@ class Review:
         with self._lock:
             ranking, reading = self._sync(), self.reading()
             state = ranking.state
-            has_sample = bool(reading.sampled.any() or len(reading.held_out))
-            chosen = [*DEFAULT_RULES, *(["qbcb"] if has_sample else [])] if rules is None else rules
+            drawn = [doc_id for doc_id in state.rows if state.is_drawn(doc_id)]
+            chosen = [*DEFAULT_RULES, *(["qbcb"] if drawn else [])] if rules is None else rules
             parsed = [parse_rule(rule) if isinstance(rule, str) else rule for rule in chosen]
             judged = {doc_id: state.grades(doc_id) for doc_id in state.rows if state.grades(doc_id)}
             found = np.flatnonzero(reading.labels)
-            drawn = [doc_id for doc_id in state.rows if state.is_drawn(doc_id)]
             return Progress(
                 n_documents=int(ranking.has_passage.sum()),
                 n_judged=len(judged),

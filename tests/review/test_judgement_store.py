@@ -84,6 +84,10 @@ def test_a_row_is_undone_once() -> None:
 def test_topics_keep_their_text() -> None:
     with JudgementStore() as store:
         store.add_topic("t", "one text")
+    with pytest.raises(StoreError, match="closed"):
+        store.topics()
+    with JudgementStore() as store:
+        store.add_topic("t", "one text")
         assert store.add_topic("t").text == "one text"
         with pytest.raises(InputError, match="one text"):
             store.add_topic("t", "another")

@@ -266,6 +266,7 @@ def test_a_random_sample_comes_first_and_is_held_out(engine: Engine) -> None:
     drawn = review.draw_sample(4)
     assert len(set(drawn)) == 4
     assert review_of(engine).draw_sample(4) == drawn
+    assert "qbcb" in review.progress().advice
     for doc_id in drawn:
         following = review.next()[0]
         assert (following.doc_id, following.rank, following.model) == (doc_id, None, "random sample")
