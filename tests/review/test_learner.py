@@ -43,9 +43,10 @@ def judged(topic: tuple[TopicFeatures, np.ndarray], documents: list[int], text: 
 def test_the_text_ranks_before_the_first_judgement(topic: tuple[TopicFeatures, np.ndarray]) -> None:
     features, _ = topic
     scores = TopicLearner(features, "rent lease").scores()
-    column = features.word_columns[[features.words["rent"], features.words["lease"]]]
-    has_both = (features.matrix[:, column].toarray() > 0).all(axis=1)
-    has_none = (features.matrix[:, column].toarray() == 0).all(axis=1)
+    [space] = features.kernels["words"]
+    columns = space.word_columns[[space.words.vocabulary[word] for word in ("rent", "lease")]]
+    has_both = (space.matrix[:, columns].toarray() > 0).all(axis=1)
+    has_none = (space.matrix[:, columns].toarray() == 0).all(axis=1)
     assert scores[has_both].min() > scores[has_none].max()
 
 
@@ -176,15 +177,33 @@ def test_a_long_document_has_the_score_of_its_best_passage() -> None:
     assert [learner.best_passage(document) for document in range(3)] == [1, 4, 6]
 
 
-def test_products_are_those_of_all_terms() -> None:
-    """Pairs of a single row are left out of the matrix; the cosine must not change."""
-    from sklearn.feature_extraction.text import TfidfVectorizer
-
-    made, _ = texts(40, 2)
+def test_of_a_large_collection_the_nearest_documents_are_considered() -> None:
+    made, relevant = texts(400, 3)
     features = TopicFeatures.of(made)
-    vectors = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, max_df=0.95).fit_transform(made)
-    expected = (vectors @ vectors.T).toarray()
-    for row in range(40):
-        found = features.products(features.row(row))
-        others = np.arange(40) != row
-        np.testing.assert_allclose(found[others], expected[row, others], atol=1e-5)
+    learner = TopicLearner(features, "lease rent", max_rows=40)
+    whole = TopicLearner(features, "lease rent")
+    first = np.argsort(-whole.scores(), kind="stable")[:10]
+    assert set(np.argsort(-learner.scores(), kind="stable")[:10]) == set(first)
+    last = int(whole.scores().argmin())
+    for document in [*first.tolist(), last]:
+        for each in (learner, whole):
+            each.judge(document, float(relevant[document]))
+    scores = learner.scores()
+    assert scores.shape == (400,)
+    assert np.isfinite(scores).all()
+    assert np.isfinite(learner.probabilities()).all()
+    assert learner.disagreement().shape == (400,)
+    learner.unjudge(last)
+    assert np.isfinite(learner.scores()).all()
+
+
+def test_considered_rows_have_the_scores_that_they_have_in_a_small_collection() -> None:
+    """With a judgement that brings all others in, few rows considered first must not change the scores."""
+    made, relevant = texts(100, 4)
+    features = TopicFeatures.of(made)
+    few, whole = TopicLearner(features, "lease", max_rows=99), TopicLearner(features, "lease")
+    relevant_document = int(np.flatnonzero(relevant)[0])
+    for document in (relevant_document, 5, 6):
+        for each in (few, whole):
+            each.judge(document, float(document == relevant_document))
+    np.testing.assert_allclose(few.scores(), whole.scores(), atol=1e-2)

@@ -1,0 +1,79 @@
+"""Turn scores into probabilities by Platt's sigmoid, fitted on judged documents and on assumptions about the others.
+
+Those who read the most promising documents first judge no sample: among the documents read, a high score says little,
+and the relevant share is far above that of the others. A sigmoid fitted on judged documents alone gave the unread
+documents of seven topics a mean probability of 0.28, where 0.04 of them were relevant. The unread documents therefore
+take part in the fit. Each counts as relevant to an eighth of the share of the last judgements; this gave 0.05. No label
+of an unread document is known, so no fit can promise more.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Values = NDArray[np.float64]
+_STEPS = 50
+_LAST = 50  # the judgements whose share of relevant documents bounds that of the unread documents
+_REST_SHARE = 1 / 8  # of this share, that is assumed of the unread documents
+_REST_WEIGHT = 10.0  # of all unread documents together, for a weight of 1 of all judged ones
+
+
+def share_of_last(relevant: NDArray[np.bool_]) -> float:
+    """Return the share of relevant documents in the last 50 judgements, smoothed so that it is neither 0 nor 1."""
+    last = relevant[-_LAST:]
+    return float((last.sum() + 0.5) / (len(last) + 1))
+
+
+def fit_probabilities(scores: Values, relevant: NDArray[np.bool_], share: float, rest: Values) -> tuple[float, float]:
+    """Return slope and offset of the sigmoid that makes scores probabilities.
+
+    Parameters
+    ----------
+    scores, relevant : (n_judged,) arrays
+        Scores of judged documents by regressors that have not learned from them, and whether they are relevant.
+    share : float
+        The share of relevant documents in the last judgements.
+    rest : (n_rest,) array
+        Scores of the documents that were not judged.
+    """
+    n_relevant = int(relevant.sum())
+    n_others = len(relevant) - n_relevant
+    targets = np.where(relevant, (n_relevant + 1) / (n_relevant + 2), 1 / (n_others + 2))
+    weights = np.ones(len(scores))
+    if len(rest):
+        targets = np.concatenate([targets, np.full(len(rest), share * _REST_SHARE)])
+        weights = np.concatenate([weights, np.full(len(rest), _REST_WEIGHT * max(len(scores), 1) / len(rest))])
+    return fit_sigmoid(np.concatenate([scores, rest]), targets, weights)
+
+
+def fit_sigmoid(scores: Values, targets: Values, weights: Values) -> tuple[float, float]:
+    """Return slope and offset of the sigmoid with the least weighted log loss, by Newton's method.
+
+    The slope is never negative. See Lin, Lin & Weng, "A note on Platt's probabilistic outputs for support vector
+    machines", Machine Learning 68 (2007).
+
+    >>> slope, offset = fit_sigmoid(np.array([-1.0, 1.0]), np.array([0.2, 0.8]), np.ones(2))
+    >>> [round(float(each), 3) for each in 1 / (1 + np.exp(-(slope * np.array([-1, 0, 1]) + offset)))]
+    [0.2, 0.5, 0.8]
+    """
+    mean = float(np.clip(weights @ targets / weights.sum(), 1e-6, 1 - 1e-6))
+    slope, offset = 0.0, float(np.log(mean / (1 - mean)))
+    for _ in range(_STEPS):
+        p = sigmoid(slope * scores + offset)
+        weight = np.maximum(weights * p * (1 - p), 1e-12)
+        residual = weights * (p - targets)
+        gradient = np.array([scores @ residual, residual.sum()])
+        cross = weight @ scores
+        hessian = np.array([[weight @ scores**2 + 1e-6, cross], [cross, weight.sum() + 1e-6]])
+        step = np.linalg.solve(hessian, gradient)
+        step *= min(1.0, 2 / max(float(np.abs(step).max()), 1e-12))
+        slope, offset = slope - float(step[0]), offset - float(step[1])
+        if np.abs(step).max() < 1e-6:
+            break
+    return (slope, offset) if slope > 0 else (0.0, float(np.log(mean / (1 - mean))))
+
+
+def sigmoid(values: Values) -> Values:
+    """Return 1 / (1 + exp(-x)) for each value."""
+    return np.asarray(1 / (1 + np.exp(-np.clip(values, -700, 700))))

@@ -1,0 +1,170 @@
+"""Keep the kernel between the rows that were judged and those that are considered.
+
+Up to 50,000 rows, all are considered. In larger collections these are the documents that are most similar to the
+topic's text, and those that are nearest to each relevant document; the others are ranked behind them by the text.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from haybale.collections.collection import Ints, ragged_take
+from haybale.review.term_space import TermSpace, TermVector
+from haybale.review.topic_features import TopicFeatures, Vectors
+from haybale.vectors import Floats
+
+MAX_ROWS = 50_000  # rows that are considered
+_NEAREST = 500  # rows that a relevant document adds
+
+
+class JudgedRows:
+    """The judged rows of a topic, its text included, and their kernels with the considered rows.
+
+    Parameters
+    ----------
+    features : TopicFeatures
+    text : Vectors
+        The vectors of the topic's text.
+    random_state : int
+        Chooses the first considered documents if there are too many, and the text has none of their terms.
+    max_rows : int
+        The number of rows that are considered at most; a judged document is considered in any case.
+
+    Attributes
+    ----------
+    rows : (n_considered,) int64 array
+    is_whole : bool
+        Whether all rows were considered from the start; :attr:`rows` are in order then.
+    by_text : (n_rows,) float32 array
+        The kernel ``"words"`` of the text with every row.
+    """
+
+    def __init__(self, features: TopicFeatures, text: Vectors, random_state: int = 0, max_rows: int = MAX_ROWS) -> None:
+        self.features, self._max_rows, self._n = features, max_rows, 0
+        self._scratch = [np.zeros(space.matrix.shape[1], dtype=np.float32) for space in self._spaces()]
+        self._matrices = [space.matrix for space in self._spaces()]
+        n_rows = self._matrices[0].shape[0]
+        self.by_text = self._products(text)["words"]
+        self._is_considered = np.ones(n_rows, dtype=bool)
+        self._vectors: list[Vectors] = []
+        self.rows = np.arange(n_rows)
+        self.is_whole = n_rows <= max_rows
+        self._place = np.arange(n_rows)
+        self._columns = {name: np.zeros((16, n_rows), dtype=np.float32) for name in features.kernels}
+        if not self.is_whole:
+            chance = np.random.default_rng(random_state).random(n_rows)
+            first = np.lexsort((chance, -self.by_text))[: max_rows // 2]
+            self._is_considered[:], self.rows = False, self.rows[:0]
+            self._matrices = [matrix[:0] for matrix in self._matrices]
+            self._columns = {name: np.zeros((16, 0), dtype=np.float32) for name in features.kernels}
+            self.consider(np.unique(features.document_of_rows[first]))
+
+    def __len__(self) -> int:
+        return self._n
+
+    @property
+    def documents(self) -> Ints:
+        """The document of each considered row, (n_considered,)."""
+        return self.features.document_of_rows[self.rows]
+
+    @property
+    def is_considered(self) -> NDArray[np.bool_]:
+        """Whether each row is considered, (n_rows,)."""
+        return self._is_considered
+
+    def columns(self, kernel: str) -> Floats:
+        """Return the kernel of the judged with the considered rows, (n_judged, n_considered)."""
+        return self._columns[kernel][: self._n]
+
+    def vectors(self, place: int) -> Vectors:
+        """Return the vectors of a judged row."""
+        return self._vectors[place]
+
+    def places(self, rows: Ints) -> Ints:
+        """Return where some rows, which must be considered, are among :attr:`rows`."""
+        found: Ints = self._place[rows]
+        return found
+
+    def add(self, vectors: Vectors, row: int | None) -> dict[str, Floats]:
+        """Add a judged row, or with None the text, and return by kernel its products with all, itself last."""
+        n, products = self._n, self._products(vectors)
+        found = {}
+        for name, columns in self._columns.items():
+            if n == len(columns):
+                columns = self._columns[name] = np.concatenate([columns, np.zeros_like(columns)])
+            columns[n] = products[name]
+            itself = float(np.mean([bool(len(each.columns)) for each in vectors[name]]))
+            before = columns[:n, self._place[row]] if row is not None else columns[:n, 0]
+            found[name] = np.append(before, np.float32(itself))
+        self._vectors.append(vectors)
+        self._n = n + 1
+        return found
+
+    def remove(self, place: int) -> None:
+        """Remove a judged row."""
+        for columns in self._columns.values():
+            columns[place : self._n - 1] = columns[place + 1 : self._n]
+        del self._vectors[place]
+        self._n -= 1
+
+    def consider_nearest(self, row: int) -> None:
+        """Consider the documents nearest to a row, if there is room for them."""
+        if len(self.rows) < min(self._max_rows, len(self._is_considered)):
+            whole = [space.matrix for space in self.features.kernels["words"]]
+            near = self._dot(whole, self.features.row(row)["words"], self._scratch)
+            near[self._is_considered] = -np.inf
+            nearest = np.argpartition(-near, min(_NEAREST, len(near) - 1))[:_NEAREST]
+            self.consider(np.unique(self.features.document_of_rows[nearest]))
+
+    def consider(self, documents: Ints) -> bool:
+        """Consider all rows of documents; return whether any of them was not."""
+        rows, _ = ragged_take(self.features.row_offsets, documents)
+        rows = rows[~self._is_considered[rows]]
+        if not len(rows):
+            return False
+        self._is_considered[rows] = True
+        self._place[rows] = len(self.rows) + np.arange(len(rows))
+        self.rows = np.concatenate([self.rows, rows])
+        new = [space.matrix[rows] for space in self._spaces()]
+        start = 0
+        for name, spaces in self.features.kernels.items():
+            columns, n_spaces = self._columns[name], len(spaces)
+            added = np.zeros((len(columns), len(rows)), dtype=np.float32)
+            for number, matrix in enumerate(new[start : start + n_spaces]):
+                judged = _stacked([each[name][number] for each in self._vectors], matrix.shape[1])
+                added[: self._n] += (judged @ matrix.T).toarray() / n_spaces
+            self._columns[name] = np.concatenate([columns, added], axis=1)
+            start += n_spaces
+        self._matrices = [sparse.vstack(pair, format="csr") for pair in zip(self._matrices, new, strict=True)]
+        return True
+
+    def _spaces(self) -> list[TermSpace]:
+        return [space for spaces in self.features.kernels.values() for space in spaces]
+
+    def _products(self, vectors: Vectors) -> dict[str, Floats]:
+        """Return the products of a text with the considered rows, by kernel."""
+        found, start = {}, 0
+        for name, spaces in self.features.kernels.items():
+            end = start + len(spaces)
+            found[name] = self._dot(self._matrices[start:end], vectors[name], self._scratch[start:end])
+            start = end
+        return found
+
+    @staticmethod
+    def _dot(matrices: list[sparse.csr_matrix], vectors: list[TermVector], scratch: list[Floats]) -> Floats:
+        total = np.zeros(matrices[0].shape[0], dtype=np.float32)
+        for matrix, vector, dense in zip(matrices, vectors, scratch, strict=False):
+            dense[vector.columns] = vector.weights
+            total += matrix @ dense
+            dense[vector.columns] = 0
+        return np.asarray(total / len(matrices), dtype=np.float32)
+
+
+def _stacked(vectors: list[TermVector], n_columns: int) -> sparse.csr_matrix:
+    """Return vectors as the rows of a matrix."""
+    indptr = np.cumsum([0, *(len(each.columns) for each in vectors)])
+    indices = np.concatenate([np.empty(0, dtype=np.int64), *(each.columns for each in vectors)])
+    data = np.concatenate([np.empty(0, dtype=np.float32), *(each.weights for each in vectors)])
+    return sparse.csr_matrix((data, indices, indptr), shape=(len(vectors), n_columns))
