@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import faulthandler
 import multiprocessing
 import os
@@ -15,6 +16,7 @@ from multiprocessing.connection import Connection, wait
 from typing import NamedTuple
 
 MEMORY = 1 << 30  # bytes of address space that a case may use, in addition to those of this process
+_ARENA_MAX = -8  # of mallopt
 WAITS = 12  # a case may last this many times longer than it may compute
 Run = Callable[[int], tuple[str, str]]  # runs the case with a number; returns its outcome and the reason if it failed
 
@@ -120,6 +122,10 @@ def run_cases(n_cases: int, run: Run, n_workers: int, seconds: float) -> Iterato
 def _serve(pipe: Connection, run: Run, stacks: int) -> None:
     os.setsid()
     faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=True)
+    # glibc reserves 64 MiB of address space for the allocations of each thread, so that a dozen threads would reach the
+    # limit, and Python then waits for ever for a thread that had no memory to begin.
+    with contextlib.suppress(AttributeError):  # another C library
+        ctypes.CDLL(None).mallopt(_ARENA_MAX, 2)
     limit = address_space() + MEMORY
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     with contextlib.suppress(EOFError, KeyboardInterrupt):
