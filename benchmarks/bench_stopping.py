@@ -299,7 +299,8 @@ documents to certify anything: {fewest}.""".strip()
 PEER = """
 Positions of pyterrier-tar 0.1.2 in the same orders. Its `IPHyperbolic` and `PoissonPoint` repeat two slips of the code
 that was released with the paper: the last document of each window is not counted, and the expected number of documents
-left is too small by the factor (1 - b)² (`tail='released'`). haybale follows the paper, and repeats them with
+left is too small by the factor (1 - b)² (`tail='released'`); and `PoissonPoint` fits the rate at the first position of
+each window. haybale follows the paper, with the middle of each window, and repeats the released code with
 `released=true`.""".strip()
 
 

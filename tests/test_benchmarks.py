@@ -357,6 +357,8 @@ def test_every_page_names_its_commit_and_what_it_measures(script: Any) -> None:
 def test_pages_say_what_was_measured(script: Any) -> None:
     page = (RESULTS / "serving.md").read_text(encoding="utf-8")
     assert page == script("bench_serving").page(loaded(RESULTS / "serving.json"))
+    lines = (RESULTS / "stopping.md").read_text(encoding="utf-8").splitlines()
+    assert lines == "\n".join(script("bench_stopping").page(loaded(RESULTS / "stopping.json"))).splitlines()
 
 
 RANKER = "rrf(bm25,learned(svr, knn))"

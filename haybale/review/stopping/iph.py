@@ -41,8 +41,8 @@ class IPH(StoppingRule):
         The rate that is fitted: IP-H or IP-P in the paper.
     released : bool, default False
         Whether to repeat two slips of the authors' code: the last document of each window is not counted, and the
-        integral of the hyperbolic rate is too small by the factor (1 - b)². With them the rule stops earlier. Set it to
-        compare with published results.
+        integral of the hyperbolic rate is too small by the factor (1 - b)². The power rate is then fitted at the first
+        position of each window, in place of its middle. Set it to compare with published results.
     """
 
     target: float = 0.95
