@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from provenance import options, provenance, row, shown, table, write_json, write_page
-from reading_orders import FIRST, FURTHER, LARGE, ReadingOrder, orders_of
+from reading_orders import FIRST, FURTHER, LARGE, ReadingOrder, learner_commits, orders_of
 from scipy.stats import binomtest
 
 from haybale.review import QBCB, Quant, StoppingRule, parse_rule
@@ -39,7 +39,7 @@ TEXT = """
 Each review is simulated with `TopicLearner`, one document at a time, from one relevant and one irrelevant document,
 which do not count. Of a collection of more than {large:,} documents, {first:.0%} are read so; of a smaller one, all
 until the last relevant document, and {further:.0%} of the collection more. The others follow in the order of the
-scores then.
+scores then. The learner is that of commit {learner}.
 
 *reached* is the share of reviews in which at least the target share of the relevant documents had been read when the
 rule said stop; a rule that never says so reads everything. Its Wilson interval counts topics, not reviews, since the
@@ -58,6 +58,7 @@ def main() -> None:
     a = parser.parse_args()
     groups = orders_of(a.folder, a.seeds, a.corpus_seeds, a.orders)
     record = {
+        "learner": learner_commits(a.orders),
         "groups": {group: summary(orders) for group, orders in groups.items()},
         "rules": {str(t): {g: rule_rows(orders, t) for g, orders in groups.items()} for t in TARGETS},
         "certificates": {g: certificate_rows(orders, a.draws) for g, orders in groups.items()},
@@ -240,7 +241,7 @@ def summary(orders: list[ReadingOrder]) -> str:
 
 def page(record: dict[str, Any]) -> list[str]:
     names = list(record["groups"])
-    text = TEXT.format(large=LARGE, first=FIRST, further=FURTHER)
+    text = TEXT.format(large=LARGE, first=FIRST, further=FURTHER, learner=", ".join(record["learner"]))
     lines = ["# When stopping rules stop", "", text, ""]
     lines += [f"- {group}: {about}" for group, about in record["groups"].items()]
     for target in TARGETS:

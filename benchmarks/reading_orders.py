@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from provenance import commit
 
 from haybale.review import TopicFeatures, TopicLearner
 
@@ -66,10 +67,17 @@ def orders_of(folder: Path, seeds: int, corpus_seeds: int, kept: Path | None) ->
                 order = simulate(name, seed, *texts)
                 if file is not None:
                     file.parent.mkdir(parents=True, exist_ok=True)
+                    with (file.parent / "commits").open("a", encoding="utf-8") as commits:
+                        commits.write(f"{commit()}\n")
                     np.savez_compressed(file, **{k: v for k, v in vars(order).items() if isinstance(v, np.ndarray)})
             groups.setdefault(group, []).append(order)
             print(f"  {name} {seed}: 95 % after {order.oracle(0.95):,} of {len(order.labels):,}", flush=True)
     return groups
+
+
+def learner_commits(kept: Path | None) -> list[str]:
+    """Return the commits of the learner that made the reading orders."""
+    return [commit()] if kept is None else sorted(set((kept / "commits").read_text(encoding="utf-8").splitlines()))
 
 
 def _read(file: Path, name: str, seed: int) -> ReadingOrder:
