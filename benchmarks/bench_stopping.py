@@ -39,7 +39,7 @@ TEXT = """
 Each review is simulated with `TopicLearner`, one document at a time, from one relevant and one irrelevant document,
 which do not count. Of a collection of more than {large:,} documents, {first:.0%} are read so; of a smaller one, all
 until the last relevant document, and {further:.0%} of the collection more. The others follow in the order of the
-scores then. The learner is that of commit {learner}.
+scores then. The learner is that of revision {learner}.
 
 *reached* is the share of reviews in which at least the target share of the relevant documents had been read when the
 rule said stop; a rule that never says so reads everything. Its Wilson interval counts topics, not reviews, since the
