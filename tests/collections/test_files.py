@@ -183,20 +183,20 @@ def test_a_folder_of_all_formats(folder: Path) -> None:
     for name in ("lease", "windows", "wide", "marked"):
         assert texts_of(collection, f"txt/{name}.txt") == [TEXT, MORE]
     for doc_id in ("md/lease.md", "docx/lease.docx", "odt/lease.odt"):
-        assert texts_of(collection, doc_id)[:2] == [TEXT, MORE]
+        assert texts_of(collection, doc_id)[:2] == [f"Lease of 2015\nReturn\n{TEXT}", f"Costs\n{MORE}"]
         assert sections_of(collection, doc_id)[:2] == ["Return", "Costs"]
     assert texts_of(collection, "docx/lease.docx")[2:] == ["rent | 900"]
-    assert texts_of(collection, "html/lease.html")[0] == TEXT
+    assert texts_of(collection, "html/lease.html")[0].endswith(f"Return\n{TEXT}")
     assert not any("Imprint" in text for text in texts_of(collection, "html/lease.html"))
     assert sections_of(collection, "html/lease.html")[0] == "Return"
-    assert texts_of(collection, "pdf/lease.pdf") == [TEXT, "The second page has another paragraph."]
+    assert texts_of(collection, "pdf/lease.pdf") == [f"Lease of 2015\n{TEXT}", "The second page has another paragraph."]
     assert sections_of(collection, "pdf/lease.pdf") == ["page 1", "page 2"]
-    assert texts_of(collection, "rtf/lease.rtf") == [TEXT, "Rückgabe: 30 €"]
-    assert texts_of(collection, "eml/lease.eml") == [TEXT, MORE]
-    assert texts_of(collection, "eml/lease.eml:note.txt") == ["An attached note about the deposit."]
+    assert texts_of(collection, "rtf/lease.rtf") == [f"Lease of 2015\n{TEXT}", "Rückgabe: 30 €"]
+    assert texts_of(collection, "eml/lease.eml") == [f"Lease of 2015\n{TEXT}", MORE]
+    assert texts_of(collection, "eml/lease.eml:note.txt") == ["note.txt\nAn attached note about the deposit."]
     assert texts_of(collection, "zip/lease.zip/a/note.txt") == [TEXT, MORE]
     assert texts_of(collection, "zip/lease.zip/inner.zip/deep.txt") == [TEXT]
-    assert texts_of(collection, "ris/lease.ris:1") == [TEXT]
+    assert texts_of(collection, "ris/lease.ris:1") == [f"Lease of 2015\n{TEXT}"]
     titles = dict(zip(collection.doc_ids.to_pylist(), collection.doc_titles.to_pylist(), strict=True))
     for name in ("md", "html", "pdf", "docx", "odt", "rtf", "eml"):
         assert titles[f"{name}/lease.{name}"] == "Lease of 2015"
@@ -213,7 +213,7 @@ def test_rows_of_tables_are_documents_with_typed_metadata(name: str, tmp_path: P
     assert not skipped
     assert collection.doc_ids.to_pylist() == ["r1", "r2"]
     assert collection.doc_titles.to_pylist() == ["Lease of 2015", "Tax"]
-    assert texts_of(collection, "r1") == [TEXT]
+    assert texts_of(collection, "r1") == [f"Lease of 2015\n{TEXT}"]
     assert row_of(collection, "r1") == {"file": name, "court": "BGH", "date": DAY, "fee": 30.0}
     assert row_of(collection, "r2") == {"file": name, "date": datetime.date(2016, 1, 31), "fee": 12.5}
 

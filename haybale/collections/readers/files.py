@@ -266,6 +266,7 @@ def read_file(item: _Item, columns: dict[str, str]) -> tuple[list[FileDocument],
 def _add(builder: CollectionBuilder, name: str, file: str, document: FileDocument, taken: Set[str]) -> int:
     """Add a document with its headings, or its pages, as sections, and return its number.
 
+    Titles and headings stand before the text that follows them, so that their words are found, as in BEIR's collections.
     Its id is ``name``, or the one that it has itself if no other document has that.
     """
     own, parts = document.own_id, document.parts
@@ -277,11 +278,15 @@ def _add(builder: CollectionBuilder, name: str, file: str, document: FileDocumen
         check_characters(text, "the document")  # before anything of it is added
     number = builder.add_document(doc_id, title=" ".join(title.split()), metadata={"file": file} | document.metadata)
     sections: dict[str, int] = {}
+    before = [] if not parts or document.title in parts[0].text else [document.title]
     for part in parts:
         place = part.heading if part.page is None else f"page {part.page}"
         if place is not None and place not in sections:
             sections[place] = builder.add_section(number, f"{doc_id}#{len(sections)}", place, None)
-        builder.add_passage(number, part.text, section=-1 if place is None else sections[place])
+            if part.heading and part.heading not in before:
+                before.append(part.heading)
+        builder.add_passage(number, "\n".join([*before, part.text]), section=-1 if place is None else sections[place])
+        before = []
     return number
 
 
