@@ -266,8 +266,8 @@ def read_file(item: _Item, columns: dict[str, str]) -> tuple[list[FileDocument],
 def _add(builder: CollectionBuilder, name: str, file: str, document: FileDocument, taken: Set[str]) -> int:
     """Add a document with its headings, or its pages, as sections, and return its number.
 
-    Titles and headings stand before the text that follows them, so that their words are found, as in BEIR's collections.
-    Its id is ``name``, or the one that it has itself if no other document has that.
+    Titles and headings stand before the text that follows them, so that their words are found, as in collections of
+    BEIR. Its id is ``name``, or the one that it has itself if no other document has that.
     """
     own, parts = document.own_id, document.parts
     doc_id = name if own is None or own in taken or builder.document_number(own) is not None else own
