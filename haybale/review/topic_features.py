@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from haybale.analysis import NO_LANGUAGE, Analyzer, guess_language
+from haybale.cached import cached_property
 from haybale.collections.collection import Collection, Ints, Strings
 from haybale.embeddings.counting import strings
 from haybale.errors import InputError
