@@ -43,6 +43,13 @@ MEASURES = {
     "bench_large.py": CORE,
     "bench_longformer.py": ("embeddings/networks", "embeddings/longformer.py"),
     "bench_parm.py": ("retrieval/parm", "retrieval/hits.py", "vectors.py"),
+    "bench_review.py": (
+        "review/learner.py",
+        "review/incremental_svr.py",
+        "review/judged_rows.py",
+        "review/term_space.py",
+        "review/topic_features.py",
+    ),
     "bench_rerank.py": ("pairs",),
     "bench_scaling.py": ("retrieval", "ensemble", "embeddings"),
     "bench_search.py": ("retrieval/backends", "retrieval/passages.py", "vectors.py"),

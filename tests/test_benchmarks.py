@@ -147,6 +147,29 @@ def test_small_judgements(ran: Any, words: Path) -> None:
     assert len(re.findall(r"^\| words \| 3 \| 0\.\d{4} \(0\.\d{4} to \d\.\d{4}\) \| \d of 2 \|", page, re.M)) == 1
 
 
+def test_small_review(ran: Any, tmp_path: Path, words: Path) -> None:
+    records, topics = tmp_path / "topics" / "tax", tmp_path / "topics"
+    records.mkdir(parents=True)
+    texts = ["tax and rent", "tax court", "dogs bark", "cats purr", "tax income", "boats sail", "a river"]
+    labels = [int("tax" in text) for text in texts]
+    frame = pd.DataFrame({"record_id": range(7), "title": texts, "abstract": texts, "label_included": labels})
+    frame.to_csv(records / "records.csv.gz", index=False)
+    pd.DataFrame({"topic": ["tax"], "title": ["the tax"]}).to_csv(topics / "topics.csv", index=False)
+    (topics / "law").mkdir()
+    documents = [{"_id": str(i), "title": "", "text": f"{text} {i}"} for i, text in enumerate(texts * 40)]
+    queries = [{"_id": "q", "text": "tax"}]
+    for name, lines in (("corpus", documents), ("queries", queries)):
+        (topics / "law" / f"{name}.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    (topics / "law" / "qrels").mkdir()
+    (topics / "law" / "qrels" / "all.tsv").write_text("query-id\tcorpus-id\tscore\nq\t0\t1\nq\t4\t1\n")
+    page = ran(
+        "bench_review", "review.md", str(topics), "--seeds", "1", "--corpus-topics", "1", "--copies", "2", STEPS=20
+    )
+    assert re.search(r"^\| tax \| 7 \| -?[\d.]+ \| -?[\d.]+ \| -?[\d.]+ \| 1, 1, 1 \|$", page, re.M)
+    assert len(re.findall(r"^\| (TopicLearner|linear|BM25) \| [01]\.?\d* \|", page, re.M)) == 3
+    assert len(re.findall(r"^\| (280|560) \| [\d.]+ \|", page, re.M)) == 2
+
+
 def test_small_svr(ran: Any, words: Path) -> None:
     page = ran("bench_svr", "svr.md", str(words), WIDTH=6, CASES=((40, False, 20, 1, 1),), PLANTED=60, CURVES=40)
     assert re.search(r"\| sklearn \(1 rounds\) .*e-0\d \|", page)
