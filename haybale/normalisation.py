@@ -35,7 +35,9 @@ def normalise(text: str) -> str:
     if unicodedata.is_normalized("NFKC", text):
         return text
     # Compatibility characters may stand for signs that are removed: an isolated Arabic vowel sign for tatweel and sign.
-    return unicodedata.normalize("NFKC", _UNSEEN.sub("", unicodedata.normalize("NFKC", text)))
+    composed = unicodedata.normalize("NFKC", text)
+    seen = _UNSEEN.sub("", composed)
+    return composed if len(seen) == len(composed) else unicodedata.normalize("NFKC", seen)
 
 
 def normalised_spans(text: str) -> tuple[str, np.ndarray]:
