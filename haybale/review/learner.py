@@ -1,7 +1,7 @@
 """Learn one topic from its text and from judgements, and score every document after each of them.
 
 Six support vector regressors learn the topic, from different features (:class:`TopicFeatures`), with linear and RBF
-kernels; three of them take the topic's text as a relevant document. Their scores are standardised over the documents
+kernels; four of them take the topic's text as a relevant document. Their scores are standardised over the documents
 that were not judged, and added. Relevant documents together count about ten times as much as irrelevant ones, whatever
 their numbers. Which combination is best differs from topic to topic; weights for the members by how well they had
 ranked the relevant documents found so far made reviews longer than equal weights.
