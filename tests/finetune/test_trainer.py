@@ -86,7 +86,7 @@ def test_the_loss_equals_numpy(
 
     whole = gradients(Recipe().changed(similarity=similarity, scale=scale))
     for found, plain in zip(gradients(recipe), whole, strict=True):
-        np.testing.assert_allclose(found, plain, atol=1e-4 * max(1e-3, np.abs(plain).max()))
+        np.testing.assert_allclose(found, plain, atol=3e-4 * max(1e-3, np.abs(plain).max()))
 
 
 def test_memorised_pairs_are_found(tmp_path: Path) -> None:
