@@ -34,3 +34,10 @@ def test_mypy_accepts_valid_calls_and_rejects_invalid_ones(monkeypatch: pytest.M
     missed = {lines[n - 1] for n, code in expected.items() if (files[1], str(n), code) not in errors}
     assert not missed, found
     assert {int(n) for _, n, _ in errors} == set(expected)
+
+
+def test_no_public_name_is_the_name_of_a_module_beside_it() -> None:
+    """Otherwise the name would be the module as soon as something imports it."""
+    for stub in Path(haybale.__file__).parent.rglob("__init__.pyi"):
+        names = set(re.findall(r"\b(\w+) as \1\b", stub.read_text(encoding="utf-8")))
+        assert not names & {path.stem for path in stub.parent.iterdir()}, stub

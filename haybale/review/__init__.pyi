@@ -3,8 +3,8 @@
 from .combined_judgements import agreement as agreement
 from .combined_judgements import cohen_kappa as cohen_kappa
 from .combined_judgements import combined_grade as combined_grade
-from .judged_topics import judged_topics as judged_topics
-from .judged_topics import train_ranker as train_ranker
+from .topic_queries import judged_topics as judged_topics
+from .topic_queries import train_ranker as train_ranker
 from .judgement_store import Judgement as Judgement
 from .judgement_store import JudgementStore as JudgementStore
 from .judgement_store import Topic as Topic
