@@ -3,8 +3,6 @@
 from .combined_judgements import agreement as agreement
 from .combined_judgements import cohen_kappa as cohen_kappa
 from .combined_judgements import combined_grade as combined_grade
-from .topic_queries import judged_topics as judged_topics
-from .topic_queries import train_ranker as train_ranker
 from .judgement_store import Judgement as Judgement
 from .judgement_store import JudgementStore as JudgementStore
 from .judgement_store import Topic as Topic
@@ -35,4 +33,6 @@ from .stopping.rule import Advice as Advice
 from .stopping.rule import StoppingRule as StoppingRule
 from .stopping.rule import parse_rule as parse_rule
 from .topic_features import TopicFeatures as TopicFeatures
+from .topic_queries import judged_topics as judged_topics
+from .topic_queries import train_ranker as train_ranker
 from .workload import screening_measures as screening_measures
