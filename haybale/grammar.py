@@ -9,11 +9,13 @@ Names and words may contain hyphens. Quoted texts have no escape sequences. A te
 from __future__ import annotations
 
 import ast
+import inspect
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from haybale.errors import InputError
+from haybale.errors import InputError, UnknownNameError
 
 _MAX_LENGTH = 20_000  # characters; longer texts would take minutes
 _HYPHEN = "__"  # replaces hyphens in names for Python's parser
@@ -41,6 +43,22 @@ class Call:
     def __str__(self) -> str:
         inside = [*map(_written, self.args), *(f"{name}={_written(value)}" for name, value in self.params.items())]
         return f"{self.name}({','.join(inside)})" if inside else self.name
+
+    def bind(self, make: Callable[..., Any], kind: str) -> dict[str, Any]:
+        """Return the values by the names of the parameters of ``make``; ``kind`` is for error messages.
+
+        >>> Call("lsa", (256,), {"language": "german"}).bind(lambda n_components, language: None, "encoder")
+        {'n_components': 256, 'language': 'german'}
+        """
+        signature = inspect.signature(make)
+        for name in self.params:
+            if name not in signature.parameters:
+                raise UnknownNameError(f"parameter of {self.name}", name, signature.parameters)
+        try:
+            return signature.bind(*self.args, **self.params).arguments
+        except TypeError as error:
+            known = ", ".join(signature.parameters)
+            raise InputError(f"{kind} {str(self)!r}: {error}; set its parameters by name (known: {known})") from None
 
 
 def parse_call(text: str, kind: str) -> Call:

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-from haybale.errors import FileFormatError, InputError, UnknownNameError
+from haybale.errors import FileFormatError, InputError
 from haybale.grammar import Call, parse_call
 from haybale.manifest import MANIFEST
 from haybale.parameters import Constraints, check_parameters
@@ -202,18 +202,10 @@ def _absolute(value: Any) -> Any:
 
 def _maker(make: Any, call: Call, defaults: dict[str, Any]) -> partial[Any]:
     """Return ``make`` with the arguments of a call and the defaults that it has a parameter for."""
-    signature = inspect.signature(make)
-    for name in call.params:
-        if name not in signature.parameters:
-            raise UnknownNameError(f"parameter of {call.name}", name, signature.parameters)
-    try:
-        given = signature.bind(*call.args, **call.params).arguments
-    except TypeError as error:
-        known = ", ".join(signature.parameters)
-        raise InputError(f"encoder {str(call)!r}: {error}; set its parameters by name (known: {known})") from None
+    given = call.bind(make, "encoder")
     check_parameters(getattr(make, "__name__", call.name), given, getattr(make, "_parameter_constraints", {}))
     values = defaults | given
-    return partial(make, **{name: values[name] for name in signature.parameters if name in values})
+    return partial(make, **{name: values[name] for name in inspect.signature(make).parameters if name in values})
 
 
 def load_fitted(folder: Path | str) -> Any:

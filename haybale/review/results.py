@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from datetime import date
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 from haybale.notebook import html_table
+from haybale.search.results import plain_metadata
 from haybale.search.snippets import Snippet
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class ReviewDocument:
         return {
             "doc_id": self.doc_id,
             "title": self.title,
-            "metadata": {k: v.isoformat() if isinstance(v, date) else v for k, v in self.metadata.items()},
+            "metadata": plain_metadata(self.metadata),
             "snippets": [snippet.to_dict() for snippet in self.snippets],
             "probability": self.probability,
             "rank": self.rank,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from html import escape
@@ -22,6 +22,11 @@ class SourceShare(NamedTuple):
 
     source: str
     share: float
+
+
+def plain_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the metadata of a document for JSON: dates become ISO strings."""
+    return {name: value.isoformat() if isinstance(value, date) else value for name, value in metadata.items()}
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,7 @@ class SearchHit:
             "doc_id": self.doc_id,
             "score": self.score,
             "title": self.title,
-            "metadata": {k: v.isoformat() if isinstance(v, date) else v for k, v in self.metadata.items()},
+            "metadata": plain_metadata(self.metadata),
             "snippets": [snippet.to_dict() for snippet in self.snippets],
             "shares": [share._asdict() for share in self.shares],
         }

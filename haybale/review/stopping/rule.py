@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from haybale.errors import InputError, UnknownNameError
 from haybale.grammar import Call, parse_call
 from haybale.parameters import MOST, Constraints, Interval, check_parameters
 from haybale.registry import Registry, undefined_methods
@@ -197,13 +196,4 @@ def parse_rule(text: str) -> StoppingRule:
     """
     call = parse_call(text, "stopping rule")
     kind = STOPPING_RULES[call.name]
-    signature = inspect.signature(kind)
-    for name in call.params:
-        if name not in signature.parameters:
-            raise UnknownNameError(f"parameter of {call.name}", name, signature.parameters)
-    try:
-        given = signature.bind(*call.args, **call.params).arguments
-    except TypeError as error:
-        known = ", ".join(signature.parameters)
-        raise InputError(f"stopping rule {text!r}: {error}; give its parameters by name (known: {known})") from None
-    return kind(**given)
+    return kind(**call.bind(kind, "stopping rule"))
