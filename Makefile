@@ -5,9 +5,10 @@ EXTRAS ?= test,neural,train,docs
 
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check
+# Modules are compiled when they are first imported, and most of them never are: the installation takes half the time.
+PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check install -q --no-compile -c constraints.txt
 
-.PHONY: demo smoke test check docs hostile browser best serving reproduce stale gpu-test gpu-bench clean
+.PHONY: demo smoke test lint check docs hostile browser best serving reproduce stale gpu-test gpu-bench clean
 
 demo: $(VENV)/base
 	$(BIN)/haybale demo
@@ -24,7 +25,8 @@ smoke:
 smoke-one: $(VENV)/base
 	PATH=$(abspath $(BIN)):$$PATH $(BIN)/python tests/smoke.py
 
-test: $(VENV)/$(EXTRAS) check browser
+# The types are checked by a test, beside the others.
+test: $(VENV)/$(EXTRAS) lint browser
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # The documentation site, into build/site; a warning is an error. The tests build it too.
@@ -43,8 +45,10 @@ browser:
 			|| echo "no browser could be installed: its tests will skip"; \
 	fi
 
-check: $(VENV)/$(EXTRAS)
+lint: $(VENV)/$(EXTRAS)
 	$(BIN)/ruff check .
+
+check: lint
 	$(BIN)/mypy
 
 # Effectiveness, of tuned BM25 to Learned: make best COLLECTIONS="FOLDER …" ENCODER="--encoder FOLDER --work FOLDER"
@@ -81,12 +85,12 @@ endif
 
 $(VENV)/base: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) install -q -c constraints.txt -e .
+	$(PIP_INSTALL) -e .
 	touch $@
 
 $(VENV)/$(EXTRAS): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) install -q -c constraints.txt -e ".[$(EXTRAS)]"
+	$(PIP_INSTALL) -e ".[$(EXTRAS)]"
 	touch "$@"
 
 clean:
