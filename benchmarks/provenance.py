@@ -65,6 +65,7 @@ MEASURES = {
     "bench_stopping.py": ("review/reading.py", "review/stopping"),
     "bench_svr.py": ("ensemble", "parallel.py"),
     "bench_training.py": ("finetune",),
+    "bench_walk.py": ("cli",),
     "reproduce.py": CORE,
 }
 
