@@ -10,39 +10,30 @@ import numpy as np
 
 from haybale.collections import Collection
 from haybale.collections.queries import queries_from
-from haybale.parameters import COUNT, check_parameters
+from haybale.parameters import COUNT, FROM_0, check_parameters
 from haybale.rankers.explanation import Explanation
 from haybale.rankers.query_batch import QueryBatch
 from haybale.retrieval.run import DEPTH
 from haybale.search.best_passages import best_snippets
-from haybale.search.phrases import find_phrases, parse_phrases
+from haybale.search.phrases import Phrases, find_phrases, parse_phrases
 from haybale.search.results import SearchHit, SearchResults, SourceShare
+from haybale.search.snippets import Snippet
 
 if TYPE_CHECKING:
     from haybale.rankers.ranker import Ranker
 
 
-def search(ranker: Ranker, text: str | Sequence[str], k: int, where: str | None = None) -> SearchResults:
-    """Return what :meth:`haybale.Ranker.search` describes."""
-    check_parameters("search", {"k": k}, {"k": COUNT})
-    ranker.check_fitted()
-    parts = [text] if isinstance(text, str) else list(text)
-    parsed = [parse_phrases(part) for part in parts]
-    quoted = [phrase for _, each in parsed for phrase in each]
-    engine, query, phrases = ranker.engine_.snapshot(), "\n".join(parts), None
-    queries = queries_from(engine.collection, {"query": [bare for bare, _ in parsed]})
-    if where is not None or quoted:
-        kept = np.ones(engine.collection.n_documents, dtype=bool)
-        if where is not None:
-            kept = np.isin(np.arange(len(kept)), engine.documents_where(where))
-        found = find_phrases(engine, quoted) if quoted else None
-        kept &= found.documents if found is not None else np.diff(engine.collection.passages.doc_offsets) > 0
-        if not kept.any():
-            return SearchResults(query, str(ranker), [])
-        phrases, engine = None if found is None else found.within(engine, kept), engine.within(kept)
-    batch = QueryBatch(engine, queries)
+def search(
+    ranker: Ranker, text: str | Sequence[str], k: int, where: str | None = None, offset: int = 0
+) -> SearchResults:
+    """Return what :meth:`haybale.Ranker.search` describes, without the first ``offset`` documents."""
+    check_parameters("search", {"k": k, "offset": offset}, {"k": COUNT, "offset": FROM_0})
+    query, found = "\n".join([text] if isinstance(text, str) else text), _searched(ranker, text, where)
+    if found is None:
+        return SearchResults(query, str(ranker), [])
+    batch, phrases = found
     # Explanations need a run of this depth, so that a shallower one would be made twice.
-    ranked = ranker.run(batch, max(k, DEPTH)).top(k)["query"]
+    ranked = ranker.run(batch, max(offset + k, DEPTH)).top(offset + k)["query"][offset:]
     collection = batch.engine.collection
     numbers = collection.document_numbers([doc_id for doc_id, _ in ranked]).tolist()
     reasons = [ranker.explained(batch, number) for number in numbers]
@@ -52,10 +43,48 @@ def search(ranker: Ranker, text: str | Sequence[str], k: int, where: str | None 
             rank, doc_id, score, title_of(collection, number), metadata_of(collection, number), shown, _shares(reason)
         )
         for rank, ((doc_id, score), number, shown, reason) in enumerate(
-            zip(ranked, numbers, snippets, reasons, strict=True), 1
+            zip(ranked, numbers, snippets, reasons, strict=True), offset + 1
         )
     ]
     return SearchResults(query, str(ranker), hits)
+
+
+def explain_hit(
+    ranker: Ranker, text: str | Sequence[str], doc_id: str, where: str | None = None
+) -> tuple[Explanation, list[Snippet]]:
+    """Explain the score that a document has in :func:`search`, and return its best passages.
+
+    There is no passage if the search does not find the document. InputError is raised for an unknown document.
+    """
+    found = _searched(ranker, text, where)
+    ranker.engine_.snapshot().collection.document_numbers([doc_id])  # raises for unknown documents
+    if found is None:
+        return Explanation(str(ranker), "query", doc_id, None, None), []
+    batch, phrases = found
+    number = int(batch.engine.collection.find_documents([doc_id])[0])
+    if number < 0:
+        return Explanation(str(ranker), "query", doc_id, None, None), []
+    reason = ranker.explained(batch, number)
+    return reason, [] if reason.score is None else best_snippets(batch, [number], [reason], phrases)[0]
+
+
+def _searched(ranker: Ranker, text: str | Sequence[str], where: str | None) -> tuple[QueryBatch, Phrases | None] | None:
+    """Return a text as a batch of one query on the documents to search; None if there is none."""
+    ranker.check_fitted()
+    parsed = [parse_phrases(part) for part in ([text] if isinstance(text, str) else text)]
+    quoted = [phrase for _, each in parsed for phrase in each]
+    engine, phrases = ranker.engine_.snapshot(), None
+    queries = queries_from(engine.collection, {"query": [bare for bare, _ in parsed]})
+    if where is not None or quoted:
+        kept = np.ones(engine.collection.n_documents, dtype=bool)
+        if where is not None:
+            kept = np.isin(np.arange(len(kept)), engine.documents_where(where))
+        found = find_phrases(engine, quoted) if quoted else None
+        kept &= found.documents if found is not None else np.diff(engine.collection.passages.doc_offsets) > 0
+        if not kept.any():
+            return None
+        phrases, engine = None if found is None else found.within(engine, kept), engine.within(kept)
+    return QueryBatch(engine, queries), phrases
 
 
 def title_of(collection: Collection, document: int) -> str:

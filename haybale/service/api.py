@@ -1,0 +1,187 @@
+"""The REST interface under ``/api``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, Field
+from starlette.responses import PlainTextResponse, Response
+
+from haybale.service.workspace import MAX_RESULTS, MAX_TEXT, Workspace
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MAX_NAME = 500  # characters of names and ids
+_TYPES = {"csv": "text/csv", "beir": "text/tab-separated-values"}
+
+Text = Annotated[str, Query(max_length=MAX_TEXT, description="The text to search for.")]
+Where = Annotated[str | None, Query(max_length=2000, description="An SQL condition on the metadata.")]
+RankerName = Annotated[str | None, Query(max_length=MAX_NAME, description="The name of a ranker. Default: the first.")]
+
+
+class NewTopic(BaseModel):
+    """A topic to add."""
+
+    text: str = Field("", max_length=MAX_TEXT, description="What is looked for.")
+    name: str | None = Field(None, max_length=MAX_NAME, description="Default: the text.")
+    known: dict[str, int] = Field({}, max_length=10_000, description="Grades of documents that were judged before.")
+
+
+class NewJudgement(BaseModel):
+    """A judgement to add."""
+
+    doc_id: str = Field(max_length=MAX_NAME)
+    grade: int = Field(ge=0, lt=2**31, description="0 for irrelevant, 1 or more for relevant.")
+    judge: str = Field("", max_length=MAX_NAME)
+    note: str | None = Field(None, max_length=10_000)
+    seconds: float | None = Field(None, ge=0, lt=1e9, description="How long the judge took.")
+
+
+class Choice(BaseModel):
+    """A document that a judge puts off."""
+
+    doc_id: str = Field(max_length=MAX_NAME)
+    judge: str = Field("", max_length=MAX_NAME)
+
+
+class Judge(BaseModel):
+    """A judge by name."""
+
+    judge: str = Field("", max_length=MAX_NAME)
+
+
+def api(workspace: Workspace) -> APIRouter:
+    """Return the routes of the REST interface."""
+    router = APIRouter(prefix="/api", tags=["api"])
+
+    @router.get("/search")
+    def search(
+        q: Text,
+        k: Annotated[int, Query(ge=1, le=MAX_RESULTS)] = 10,
+        where: Where = None,
+        ranker: RankerName = None,
+        offset: Annotated[int, Query(ge=0, le=MAX_RESULTS)] = 0,
+    ) -> dict[str, Any]:
+        """Return the best documents for a text, with their best passages and what each ranker adds to the score."""
+        return workspace.search(q, k, where, ranker, offset).to_dict()
+
+    @router.get("/explain")
+    def explain(
+        q: Text,
+        doc_id: Annotated[str, Query(max_length=MAX_NAME)],
+        where: Where = None,
+        ranker: RankerName = None,
+    ) -> dict[str, Any]:
+        """Explain the score that a document has in a search, down to terms, passages and judged queries."""
+        explanation, snippets = workspace.explain(q, doc_id, where, ranker)
+        return explanation.to_dict() | {"snippets": [each.to_dict() for each in snippets]}
+
+    @router.get("/documents/{doc_id:path}")
+    def document(
+        doc_id: str,
+        q: Annotated[str, Query(max_length=MAX_TEXT)] = "",
+        where: Where = None,
+        ranker: RankerName = None,
+        offset: Annotated[int, Query(ge=0)] = 0,
+        limit: Annotated[int, Query(ge=1, le=1000)] = 200,
+    ) -> dict[str, Any]:
+        """Return a document with its passages, its links, its judgements, and what a query matches in it."""
+        return workspace.document(doc_id, q, where, ranker, offset, limit).to_dict()
+
+    @router.get("/facets")
+    def facets() -> dict[str, Any]:
+        """Return the columns of the metadata with their values and counts, or their ranges."""
+        return {"facets": [each.to_dict() for each in workspace.facets()]}
+
+    @router.get("/rankers")
+    def rankers() -> dict[str, Any]:
+        """Return the rankers by name, the default first."""
+        return {"rankers": [{"name": name, "ranker": str(workspace.ranker(name))} for name in workspace.rankers]}
+
+    @router.get("/topics")
+    def topics(
+        offset: Annotated[int, Query(ge=0)] = 0, limit: Annotated[int, Query(ge=1, le=1000)] = 100
+    ) -> dict[str, Any]:
+        """Return the topics, in the order in which they were added."""
+        found = workspace.topics()
+        return {"topics": [each.to_dict() for each in found[offset : offset + limit]], "n_topics": len(found)}
+
+    @router.post("/topics", status_code=201)
+    def create_topic(given: NewTopic) -> dict[str, Any]:
+        """Add a topic, or return the one of that name."""
+        return workspace.create_topic(given.text, given.name, given.known).to_dict()
+
+    @router.get("/topics/{topic}")
+    def topic(topic: int) -> dict[str, Any]:
+        """Return a topic with what was judged."""
+        return workspace.topic(topic).to_dict()
+
+    @router.get("/topics/{topic}/next")
+    def following(
+        topic: int,
+        n: Annotated[int, Query(ge=1, le=100)] = 1,
+        judge: Annotated[str, Query(max_length=MAX_NAME)] = "",
+        independent: bool = False,
+    ) -> dict[str, Any]:
+        """Return the documents to judge next, the most likely relevant first; none if all were judged."""
+        return {"documents": [each.to_dict() for each in workspace.next(topic, n, judge, independent)]}
+
+    @router.get("/topics/{topic}/judgements")
+    def judgements(
+        topic: int, offset: Annotated[int, Query(ge=0)] = 0, limit: Annotated[int, Query(ge=1, le=10_000)] = 1000
+    ) -> dict[str, Any]:
+        """Return the judgements that count: one for each document and judge, in the order in which they were given."""
+        found = workspace.judgements(topic)
+        return {"judgements": _rows(found.iloc[offset : offset + limit]), "n_judgements": len(found)}
+
+    @router.post("/topics/{topic}/judgements", status_code=201)
+    def judge(topic: int, given: NewJudgement) -> dict[str, Any]:
+        """Judge a document. The judgement is on disk before the answer. A repeated one adds nothing."""
+        workspace.judge(topic, given.doc_id, given.grade, given.judge, given.note, given.seconds)
+        return given.model_dump()
+
+    @router.post("/topics/{topic}/undo")
+    def undo(topic: int, given: Judge) -> dict[str, Any]:
+        """Take the last judgement or skip of a judge back."""
+        return {"doc_id": workspace.undo(topic, given.judge)}
+
+    @router.post("/topics/{topic}/skip")
+    def skip(topic: int, given: Choice) -> dict[str, Any]:
+        """Put a document off: it is proposed again after all others."""
+        workspace.skip(topic, given.doc_id, given.judge)
+        return {"doc_id": given.doc_id}
+
+    @router.get("/topics/{topic}/progress")
+    def progress(topic: int, rule: Annotated[list[str] | None, Query(max_length=10)] = None) -> dict[str, Any]:
+        """Return how much was read and found, and what stopping rules say."""
+        return workspace.progress(topic, rule).to_dict()
+
+    @router.get("/topics/{topic}/agreement")
+    def agreement(topic: int) -> dict[str, Any]:
+        """Return how far each pair of judges agrees, with Cohen's kappa."""
+        return {"pairs": _rows(workspace.agreement(topic))}
+
+    @router.post("/topics/{topic}/import")
+    def import_judgements(topic: int, given: dict[str, int]) -> dict[str, Any]:
+        """Add old judgements, as grades by document, of documents that were not judged."""
+        return {"n_added": workspace.import_judgements(topic, given)}
+
+    @router.get("/topics/{topic}/export")
+    def export(topic: int, format: Literal["qrels", "csv", "beir", "ris"] = "qrels") -> Response:
+        """Return the judgements of a topic, combined over judges, as a file."""
+        text = workspace.export(topic, format)
+        name = f"topic-{topic}.{'tsv' if format == 'beir' else 'txt' if format == 'qrels' else format}"
+        headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+        return PlainTextResponse(text, headers=headers, media_type=_TYPES.get(format, "text/plain"))
+
+    return router
+
+
+def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the rows of a frame as plain values, for JSON; missing values become None."""
+    plain = frame.astype(object)
+    return [
+        {str(name): value for name, value in row.items()} for row in plain.where(plain.notna(), None).to_dict("records")
+    ]

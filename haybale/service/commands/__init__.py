@@ -1,0 +1,1 @@
+"""Commands of this slice, one in each file."""

@@ -1,0 +1,16 @@
+"""The error for things that a request names and that do not exist."""
+
+from __future__ import annotations
+
+from haybale.engine import Engine
+from haybale.errors import InputError
+
+
+class NotFoundError(InputError):
+    """A document, topic or training that does not exist."""
+
+
+def check_document(engine: Engine, doc_id: str) -> None:
+    """Raise NotFoundError if an engine does not have a document."""
+    if engine.snapshot().collection.find_documents([doc_id])[0] < 0:
+        raise NotFoundError(f"expected the id of a document of the engine, found {doc_id!r:.200}; search for documents")

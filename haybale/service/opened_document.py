@@ -1,0 +1,117 @@
+"""A document as its page shows it: its passages, what a query matches in them, and its links."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from haybale.collections import Collection
+from haybale.collections.collection import Ints, Links
+from haybale.engine import Engine
+from haybale.search.highlights import term_highlights
+from haybale.search.phrases import parse_phrases
+from haybale.search.results import plain_metadata
+from haybale.search.searching import metadata_of, title_of
+from haybale.search.snippets import Snippet, snippet_of
+
+
+@dataclass(frozen=True)
+class OpenedDocument:
+    """A document with some of its passages.
+
+    Parameters
+    ----------
+    doc_id, title : str
+        The title is the id if the document has none.
+    metadata : dict
+        The metadata that it has, by column.
+    n_passages, offset : int
+        The number of its passages, and of the first that is in ``passages``.
+    passages : list of Snippet
+        Passages in the order of the document. Terms of the query are marked.
+    matching : list of Snippet
+        The best passages for the query, at most two, the best first; empty without a query.
+    cites, cited_by : list of (str, str)
+        Ids and titles of linked documents, sorted by id.
+    judged : dict of str to dict
+        By topic, the latest grade of each judge.
+    """
+
+    doc_id: str
+    title: str
+    metadata: dict[str, Any]
+    n_passages: int
+    offset: int
+    passages: list[Snippet]
+    matching: list[Snippet]
+    cites: list[tuple[str, str]]
+    cited_by: list[tuple[str, str]]
+    judged: dict[str, dict[str, int]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON; dates become ISO strings."""
+        return {
+            "doc_id": self.doc_id,
+            "title": self.title,
+            "metadata": plain_metadata(self.metadata),
+            "n_passages": self.n_passages,
+            "offset": self.offset,
+            "passages": [each.to_dict() for each in self.passages],
+            "matching": [each.to_dict() for each in self.matching],
+            "cites": [{"doc_id": doc_id, "title": title} for doc_id, title in self.cites],
+            "cited_by": [{"doc_id": doc_id, "title": title} for doc_id, title in self.cited_by],
+            "judged": self.judged,
+        }
+
+
+def open_document(
+    engine: Engine,
+    doc_id: str,
+    offset: int,
+    limit: int,
+    text: str,
+    matching: list[Snippet],
+    judged: dict[str, dict[str, int]],
+) -> OpenedDocument:
+    """Return a document of a snapshot with at most ``limit`` passages from ``offset``; ``text`` is the query or empty.
+
+    The passages are those before the engine cut them into pieces. An unknown id raises InputError.
+    """
+    collection = engine.whole
+    number = int(collection.document_numbers([doc_id])[0])
+    start, end = (int(each) for each in collection.passages.doc_offsets[number : number + 2])
+    terms = {engine.analyzer: dict.fromkeys(engine.analyzer.terms(parse_phrases(text)[0]), 1.0)} if text else {}
+    passages = []
+    for passage in range(min(start + offset, end), min(start + offset + limit, end)):
+        spans = term_highlights(str(collection.passages.texts[passage].as_py()), terms, {})
+        passages.append(snippet_of(collection, passage, spans))
+    cites, cited_by = linked_documents(collection, number)
+    about = doc_id, title_of(collection, number), metadata_of(collection, number)
+    return OpenedDocument(*about, end - start, offset, passages, matching, cites, cited_by, judged)
+
+
+def linked_documents(collection: Collection, number: int) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """Return the ids and titles of the documents that a document cites, and of those that cite it."""
+    links = collection.links
+    if links is None:
+        return [], []
+    sources, targets = _document_links(collection, links)
+    named = []
+    for others in (targets[sources == number], sources[targets == number]):
+        found = [other for other in np.unique(others).tolist() if other != number]
+        named.append(sorted((str(collection.doc_ids[each].as_py()), title_of(collection, each)) for each in found))
+    return named[0], named[1]
+
+
+def _document_links(collection: Collection, links: Links) -> tuple[Ints, Ints]:
+    """Return the links as documents: which cites, and which is cited."""
+    sources = [collection.passages.doc_of[links.passage_to_document[:, 0]]]
+    if collection.sections is not None:
+        of_section = np.searchsorted(collection.sections.doc_offsets, links.section_to_document[:, 0], side="right") - 1
+        sources.append(of_section)
+        return np.concatenate(sources), np.concatenate(
+            [links.passage_to_document[:, 1], links.section_to_document[:, 1]]
+        )
+    return sources[0], links.passage_to_document[:, 1]

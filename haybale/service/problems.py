@@ -1,0 +1,61 @@
+"""Errors as problem details, RFC 9457: one JSON object with a title and what to do. No stack trace leaves."""
+
+from __future__ import annotations
+
+import logging
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+
+from haybale.errors import HaybaleError, InputError, StoreError
+from haybale.service.not_found import NotFoundError
+
+_LOGGER = logging.getLogger("haybale.service")
+
+
+def problem(status: int, detail: str, **more: Any) -> JSONResponse:
+    """Return a problem as a response of the type ``application/problem+json``.
+
+    >>> problem(404, "unknown topic '7'").body
+    b'{"type":"about:blank","title":"Not Found","status":404,"detail":"unknown topic \\'7\\'"}'
+    """
+    content = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail} | more
+    return JSONResponse(content, status, media_type="application/problem+json")
+
+
+def status_of(error: Exception) -> int:
+    """Return the HTTP status of an error of haybale."""
+    if isinstance(error, NotFoundError):
+        return 404
+    if isinstance(error, StoreError):
+        return 503
+    return 422 if isinstance(error, InputError) else 500
+
+
+def add_handlers(application: FastAPI) -> None:
+    """Let an application answer errors with problems."""
+
+    @application.exception_handler(HaybaleError)
+    async def known(request: Request, error: HaybaleError) -> JSONResponse:
+        return problem(status_of(error), str(error))
+
+    @application.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
+        found = [{"at": ".".join(map(str, each["loc"])), "why": each["msg"]} for each in error.errors()]
+        detail = "; ".join(f"{each['at']}: {each['why']}" for each in found)
+        return problem(422, f"expected other values: {detail}", errors=found)
+
+    @application.exception_handler(HTTPException)
+    async def refused(request: Request, error: HTTPException) -> JSONResponse:
+        answer = problem(error.status_code, str(error.detail))
+        answer.headers.update(error.headers or {})
+        return answer
+
+    @application.exception_handler(Exception)
+    async def unknown(request: Request, error: Exception) -> JSONResponse:
+        _LOGGER.error("%s %s", request.method, request.url.path, exc_info=error)
+        return problem(500, "the service has failed; its log says why")

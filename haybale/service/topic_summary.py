@@ -1,0 +1,80 @@
+"""A topic as the list of topics shows it, by the rows of the store alone: no learner is needed."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from haybale.review.judgement_store import Judgement, JudgementStore, Topic
+from haybale.review.topic_state import TopicState
+
+
+@dataclass(frozen=True)
+class TopicSummary:
+    """A topic with what was judged.
+
+    Parameters
+    ----------
+    id : int
+        The number of the topic in the store.
+    name, text : str
+    time : str
+        When it was added: ISO 8601, in UTC.
+    n_judged, n_relevant : int
+        Judged documents, and those of them that are relevant.
+    judges : dict of str to int
+        The number of documents that each judge has judged, by name.
+    last : str or None
+        When the last judgement was given.
+    """
+
+    id: int
+    name: str
+    text: str
+    time: str
+    n_judged: int
+    n_relevant: int
+    judges: dict[str, int]
+    last: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        return asdict(self)
+
+
+class TopicRows:
+    """The rows of one topic, which are read from the store as they are added. Several threads may use it."""
+
+    def __init__(self, store: JudgementStore, topic: Topic) -> None:
+        self.store, self.topic = store, topic
+        self._state = TopicState(topic.settings.get("combine", "latest"))
+        self._lock = threading.Lock()
+
+    def _sync(self) -> TopicState:
+        for row in self.store.judgements(self.topic, self._state.last):
+            self._state.apply(row)
+        return self._state
+
+    def summary(self) -> TopicSummary:
+        """Return how much was judged, and by whom."""
+        with self._lock:
+            state = self._sync()
+            graded = {doc_id: grades for doc_id in state.rows if (grades := state.grades(doc_id))}
+            judges = Counter(judge for grades in graded.values() for judge in grades if judge)
+            times = [row.time for rows in state.rows.values() for row in rows if row.grade is not None]
+            n_relevant = sum((state.grade(doc_id) or 0) > 0 for doc_id in graded)
+            about = self.topic.number, self.topic.name, self.topic.text, self.topic.time
+            return TopicSummary(*about, len(graded), n_relevant, dict(sorted(judges.items())), max(times, default=None))
+
+    def grades(self, doc_id: str) -> dict[str, int]:
+        """Return the latest grade of each judge of a document."""
+        with self._lock:
+            return self._sync().grades(doc_id)
+
+    def last_of(self, doc_id: str, judge: str) -> Judgement | None:
+        """Return the last judgement of a judge about a document."""
+        with self._lock:
+            rows = self._sync().rows.get(doc_id, ())
+            return next((row for row in reversed(rows) if row.judge == judge and row.grade is not None), None)

@@ -1,0 +1,327 @@
+"""The workspace of a team: everything that the pages and the REST interface do, without HTTP."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from haybale.engine import Engine
+from haybale.errors import InputError, UnknownNameError
+from haybale.parameters import COUNT, FROM_0, check_parameters
+from haybale.rankers.explanation import Explanation
+from haybale.review import JudgementStore, Progress, Review, ReviewDocument, Topic
+from haybale.search import SearchResults, Snippet
+from haybale.search.searching import explain_hit, search
+from haybale.service.facets import Facet, condition, facets_of
+from haybale.service.not_found import NotFoundError, check_document
+from haybale.service.opened_document import OpenedDocument, open_document
+from haybale.service.topic_summary import TopicRows, TopicSummary
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from haybale.rankers import Ranker
+
+MAX_RESULTS = 1000  # offset + k of a search
+MAX_TEXT = 200_000  # characters of a query, topic or note
+_OFFERED = 600.0  # seconds for which a document that one judge sees is not proposed to others
+
+
+class Workspace:
+    """An engine, its rankers and a store of judgements, which several people use at once.
+
+    Several threads may call all methods. Documents that other processes add to the engine's folder are found after
+    :meth:`refresh`.
+
+    Parameters
+    ----------
+    engine : Engine
+    rankers : mapping of str to Ranker
+        Fitted rankers by the names under which they are chosen. The first is the default.
+    judgements : JudgementStore
+        The store. The caller closes it.
+
+    Examples
+    --------
+    >>> from haybale import parse
+    >>> engine = Engine({"a": "Dogs bark.", "b": "Cats purr."}, language="english", encoder="tfidf(min_df=1)")
+    >>> workspace = Workspace(engine, {"bm25": parse("bm25").fit(engine)}, JudgementStore())
+    >>> [hit.doc_id for hit in workspace.search("Which animals purr?")]
+    ['b']
+    >>> topic = workspace.create_topic("Which animals purr?")
+    >>> [document.doc_id for document in workspace.next(topic.id, judge="Ada")]
+    ['b']
+    >>> workspace.judge(topic.id, "b", 1, judge="Ada")
+    >>> workspace.topic(topic.id).n_relevant
+    1
+    """
+
+    def __init__(self, engine: Engine, rankers: Mapping[str, Ranker], judgements: JudgementStore) -> None:
+        if not rankers:
+            raise InputError("a workspace needs a ranker, found none; give rankers={'bm25': parse('bm25').fit(engine)}")
+        for ranker in rankers.values():
+            ranker.check_fitted()
+        self.engine, self.store = engine, judgements
+        self._rankers, self._default = dict(rankers), next(iter(rankers))
+        self._lock = threading.RLock()
+        self._rows: dict[int, TopicRows] = {}
+        self._reviews: dict[int, Review] = {}
+        self._offered: dict[int, dict[str, tuple[str, float]]] = {}  # by topic and document: to whom, and when
+        self._facets: tuple[Engine, list[Facet]] | None = None
+
+    # Search.
+
+    @property
+    def rankers(self) -> list[str]:
+        """The names of the rankers, the default first."""
+        with self._lock:
+            return [self._default, *(name for name in self._rankers if name != self._default)]
+
+    def ranker(self, name: str | None = None) -> Ranker:
+        """Return a ranker by its name, or the default; an unknown name raises UnknownNameError."""
+        with self._lock:
+            if name is not None and name not in self._rankers:
+                raise UnknownNameError("ranker", name, self._rankers)
+            return self._rankers[name or self._default]
+
+    def search(
+        self, text: str, k: int = 10, where: str | None = None, ranker: str | None = None, offset: int = 0
+    ) -> SearchResults:
+        """Return the best documents for a text, without the first ``offset`` ones.
+
+        The text is that of :meth:`haybale.Ranker.search`; paragraphs that blank lines separate are those of a long
+        query.
+
+        Parameters
+        ----------
+        text : str
+        k : int, default 10
+        where : str, optional
+            An SQL condition on the metadata.
+        ranker : str, optional
+            The name of a ranker. Default: the one of the search page.
+        offset : int, default 0
+
+        Raises
+        ------
+        InputError
+            For an empty or too long text, a wrong condition, or more than 1,000 results.
+        """
+        check_parameters("search", {"k": k, "offset": offset}, {"k": COUNT, "offset": FROM_0})
+        if offset + k > MAX_RESULTS:
+            raise InputError(f"offset + k must be at most {MAX_RESULTS:,}, found {offset + k:,}; narrow the search")
+        return search(self.ranker(ranker), _paragraphs(text), k, where, offset)
+
+    def explain(
+        self, text: str, doc_id: str, where: str | None = None, ranker: str | None = None
+    ) -> tuple[Explanation, list[Snippet]]:
+        """Explain the score that a document has in :meth:`search`, and return its best passages."""
+        check_document(self.engine, doc_id)
+        return explain_hit(self.ranker(ranker), _paragraphs(text), doc_id, where)
+
+    def document(
+        self,
+        doc_id: str,
+        text: str | None = None,
+        where: str | None = None,
+        ranker: str | None = None,
+        offset: int = 0,
+        limit: int = 200,
+    ) -> OpenedDocument:
+        """Return a document with its passages, and what a query matches in them.
+
+        Parameters
+        ----------
+        doc_id : str
+        text, where, ranker : str, optional
+            The search that found the document. Default: none.
+        offset, limit : int
+            The first passage, default 0, and the largest number of passages, default 200.
+        """
+        check_parameters("document", {"offset": offset, "limit": limit}, {"offset": FROM_0, "limit": COUNT})
+        check_document(self.engine, doc_id)
+        snapshot = self.engine.snapshot()
+        matching = self.explain(text, doc_id, where, ranker)[1] if text and text.strip() else []
+        judged = {each.topic.name: grades for each in self._all_rows() if (grades := each.grades(doc_id))}
+        return open_document(snapshot, doc_id, offset, limit, (text or "").strip(), matching, judged)
+
+    def facets(self) -> list[Facet]:
+        """Return the columns of the metadata with their values and counts, or their ranges."""
+        snapshot, known = self.engine.snapshot(), self._facets
+        if known is None or known[0] is not snapshot:
+            known = snapshot, facets_of(snapshot.documents_table())
+            self._facets = known
+        return known[1]
+
+    def condition(self, chosen: Mapping[str, Sequence[Any]]) -> str | None:
+        """Return the condition that chosen values of :meth:`facets` mean, for ``where``; None if nothing is chosen."""
+        return condition(self.engine.snapshot().documents_table(), chosen)
+
+    # Topics and judgements.
+
+    def create_topic(
+        self, text: str = "", name: str | None = None, known: Mapping[str, int] | None = None
+    ) -> TopicSummary:
+        """Add a topic, or return the one of that name.
+
+        Parameters
+        ----------
+        text : str
+            What is looked for. It may be empty if a known document is relevant.
+        name : str, optional
+            Default: the text.
+        known : mapping of str to int, optional
+            Grades of documents that were judged before.
+        """
+        _check_length(text)
+        with self._lock:
+            review = Review(self.engine, text or None, topic=name, known=known or {}, judgements=self.store)
+            self._reviews.setdefault(review.topic.number, review)
+        return self.topic(review.topic.number)
+
+    def topics(self) -> list[TopicSummary]:
+        """Return all topics, in the order in which they were added."""
+        return [each.summary() for each in self._all_rows()]
+
+    def topic(self, topic: int) -> TopicSummary:
+        """Return a topic; an unknown number raises NotFoundError."""
+        return self._topic_rows(topic).summary()
+
+    def next(self, topic: int, n: int = 1, judge: str = "", independent: bool = False) -> list[ReviewDocument]:
+        """Return the documents that a judge should judge next, the most likely relevant first; none if all were judged.
+
+        A document that another judge got within the last ten minutes is left out, so that two judges do not read the
+        same one.
+
+        Parameters
+        ----------
+        topic : int
+        n : int, default 1
+        judge : str, default ""
+        independent : bool, default False
+            Whether to propose documents that others have judged, too, to measure how far judges agree.
+        """
+        check_parameters("next", {"n": n}, {"n": COUNT})
+        review, now = self._review(topic), time.monotonic()
+        with self._lock:
+            offered = self._offered.setdefault(topic, {})
+            others = (
+                {}
+                if independent
+                else {doc_id for doc_id, (whose, at) in offered.items() if whose != judge and now - at < _OFFERED}
+            )
+        found = review.next(n + len(others), judge if independent and judge else None)
+        chosen = [each for each in found if each.doc_id not in others][:n]
+        with self._lock:
+            for doc_id in [each for each, (_, at) in offered.items() if now - at >= _OFFERED]:
+                del offered[doc_id]
+            if not independent:
+                offered.update({each.doc_id: (judge, now) for each in chosen})
+        return chosen
+
+    def judge(
+        self,
+        topic: int,
+        doc_id: str,
+        grade: int,
+        judge: str = "",
+        note: str | None = None,
+        seconds: float | None = None,
+    ) -> None:
+        """Judge a document. The judgement is on disk when this returns. A repeated one adds nothing.
+
+        Parameters
+        ----------
+        topic : int
+        doc_id : str
+        grade : int
+            0 for irrelevant, 1 or more for relevant.
+        judge : str, default ""
+        note : str, optional
+        seconds : float, optional
+            How long the judge took.
+        """
+        check_document(self.engine, doc_id)
+        _check_length(note or "")
+        last = self._topic_rows(topic).last_of(doc_id, judge)
+        if last is None or last.grade != grade or (note is not None and last.note != note):
+            self._review(topic).judge(doc_id, grade, judge, note, seconds)
+        self._withdraw(topic, doc_id)
+
+    def skip(self, topic: int, doc_id: str, judge: str = "") -> None:
+        """Put a document off: it is proposed again after all others."""
+        self._review(topic).skip(doc_id, judge)
+        self._withdraw(topic, doc_id)
+
+    def undo(self, topic: int, judge: str = "") -> str:
+        """Take the last judgement or skip of a judge back, and return the id of its document."""
+        return self._review(topic).undo(judge)
+
+    def progress(self, topic: int, rules: Sequence[str] | None = None) -> Progress:
+        """Return how much was read and found, and what stopping rules say, as :meth:`haybale.Review.progress` does."""
+        return self._review(topic).progress(rules)
+
+    def judgements(self, topic: int) -> pd.DataFrame:
+        """Return the judgements that count: a row for each document and judge (:meth:`haybale.Review.judgements`)."""
+        return self._review(topic).judgements()
+
+    def agreement(self, topic: int) -> pd.DataFrame:
+        """Return how far each pair of judges agrees, with Cohen's kappa (:meth:`haybale.Review.agreement`)."""
+        return self._review(topic).agreement()
+
+    def import_judgements(self, topic: int, grades: Mapping[str, int]) -> int:
+        """Add old judgements of documents that were not judged, and return their number."""
+        return self._review(topic).add_judgements(grades)
+
+    def export(self, topic: int, format: str = "qrels") -> str:
+        """Return the judgements of a topic as ``"qrels"``, ``"csv"``, ``"beir"`` or ``"ris"``."""
+        return self._review(topic).export(format)
+
+    def _withdraw(self, topic: int, doc_id: str) -> None:
+        with self._lock:
+            self._offered.get(topic, {}).pop(doc_id, None)
+
+    def _topic_of(self, number: int) -> Topic:
+        found = {each.number: each for each in self.store.topics()}
+        if number not in found:
+            raise NotFoundError(f"expected the number of a topic, found {number}; see the list of topics")
+        return found[number]
+
+    def _topic_rows(self, number: int) -> TopicRows:
+        with self._lock:
+            if number not in self._rows:
+                self._rows[number] = TopicRows(self.store, self._topic_of(number))
+            return self._rows[number]
+
+    def _all_rows(self) -> list[TopicRows]:
+        return [self._topic_rows(each.number) for each in self.store.topics()]
+
+    def _review(self, number: int) -> Review:
+        with self._lock:
+            if number not in self._reviews:
+                topic = self._topic_of(number)
+                self._reviews[number] = Review(self.engine, topic.text or None, topic=topic.name, judgements=self.store)
+            return self._reviews[number]
+
+    # The engine.
+
+    def refresh(self) -> bool:
+        """Take over documents that others have added to the engine's folder; return whether anything has changed."""
+        return self.engine.refresh()
+
+
+def _paragraphs(text: str) -> str | list[str]:
+    """Return the paragraphs of a text that blank lines separate; a text without blank lines as it is."""
+    _check_length(text)
+    if not text.strip():
+        raise InputError("a search needs a text, found an empty one; say what you are looking for")
+    parts = [part.strip() for part in re.split(r"\n\s*\n", text) if part.strip()]
+    return parts if len(parts) > 1 else text.strip()
+
+
+def _check_length(text: str) -> None:
+    if len(text) > MAX_TEXT:
+        raise InputError(f"a text must have at most {MAX_TEXT:,} characters, found {len(text):,}; shorten it")
