@@ -317,7 +317,7 @@ def _paragraphs(text: str) -> str | list[str]:
     """Return the paragraphs of a text that blank lines separate; a text without blank lines as it is."""
     _check_length(text)
     if not text.strip():
-        raise InputError("text must say what you look for, found an empty one; give a few words")
+        raise InputError("text= must say what to search for, found an empty text; give a few words")
     parts = [part.strip() for part in re.split(r"\n\s*\n", text) if part.strip()]
     return parts if len(parts) > 1 else text.strip()
 
