@@ -9,12 +9,12 @@ from .judgement_store import Topic as Topic
 from .learner import TopicLearner as TopicLearner
 from .minhash import near_duplicates as near_duplicates
 from .proposals import Learner as Learner
-from .reading import Reading as Reading
 from .records import LabelledRecords as LabelledRecords
 from .records import read_records as read_records
 from .results import Progress as Progress
 from .results import ReviewDocument as ReviewDocument
 from .review import Review as Review
+from .screening import Screening as Screening
 from .simulation import LabelledTopic as LabelledTopic
 from .simulation import simulate as simulate
 from .simulation_results import SimulatedRun as SimulatedRun

@@ -30,7 +30,7 @@ from haybale.search.snippets import snippet_of
 if TYPE_CHECKING:
     import pandas as pd
 
-    from haybale.review.reading import Reading
+    from haybale.review.screening import Screening
     from haybale.review.simulation_results import Simulation
     from haybale.review.stopping import StoppingRule
 
@@ -408,35 +408,35 @@ class Review:
         from haybale.review.stopping import parse_rule
 
         with self._lock:
-            ranking, reading = self._sync(), self.reading()
+            ranking, screening = self._sync(), self.screening()
             state = ranking.state
             drawn = [doc_id for doc_id in state.rows if state.is_drawn(doc_id)]
             chosen = [*DEFAULT_RULES, *(["qbcb"] if drawn else [])] if rules is None else rules
             parsed = [parse_rule(rule) if isinstance(rule, str) else rule for rule in chosen]
             judged = {doc_id: state.grades(doc_id) for doc_id in state.rows if state.grades(doc_id)}
-            found = np.flatnonzero(reading.labels)
+            found = np.flatnonzero(screening.labels)
             return Progress(
                 n_documents=int(ranking.has_passage.sum()),
                 n_judged=len(judged),
                 n_relevant=sum((state.grade(doc_id) or 0) > 0 for doc_id in judged),
                 n_known=sum(map(state.is_known, judged)),
                 n_skipped=sum(map(state.is_skipped, state.rows)),
-                n_since_relevant=reading.n_read - (int(found[-1]) + 1 if len(found) else 0),
+                n_since_relevant=screening.n_read - (int(found[-1]) + 1 if len(found) else 0),
                 n_drawn=len(drawn),
                 n_drawn_judged=sum(doc_id in judged for doc_id in drawn),
                 contradictory=sorted(d for d, grades in judged.items() if len({g > 0 for g in grades.values()}) > 1),
                 removed=sorted(doc_id for doc_id in judged if ranking.number(doc_id) is None),
                 replaced=sorted(filter(ranking.was_replaced, judged)),
-                advice={str(rule): rule.check(reading) for rule in parsed},
+                advice={str(rule): rule.check(screening) for rule in parsed},
             )
 
-    def reading(self) -> Reading:
+    def screening(self) -> Screening:
         """Return what stopping rules see: the documents that the ranking proposed, in order, and the random sample.
 
         Documents that were known from the start, or that a judge chose without a proposal, are left out.
         """
         with self._lock:
-            return self._sync().reading()
+            return self._sync().screening()
 
     def judgements(self) -> pd.DataFrame:
         """Return the judgements that count: a row for each document and judge, in the order in which they were given.

@@ -19,8 +19,8 @@ from haybale.errors import InputError, UnknownNameError
 from haybale.parameters import COUNT, COUNT_OR_NONE, FROM_0, RANDOM_STATE, TEXT_OR_NONE, Interval, check_parameters
 from haybale.progress import track
 from haybale.review.proposals import Bools, Floats, MakesLearner, id_places, top_documents, topic_learner
-from haybale.review.reading import Reading
 from haybale.review.records import LabelledRecords, is_record_file, read_records
+from haybale.review.screening import Screening
 from haybale.review.simulation_results import SimulatedRun, Simulation
 from haybale.review.stopping import StoppingRule, parse_rule
 
@@ -82,11 +82,11 @@ class _Reader:
         self.order.append(number)
         self.learner.judge(number, float(self.is_relevant[number]))
 
-    def reading(self, n_documents: int) -> Reading:
+    def screening(self, n_documents: int) -> Screening:
         """Return what stopping rules see now, with the probabilities of the learner."""
         read, rest = np.array(self.order, dtype=int), np.flatnonzero(self.open)
         probabilities: Floats = self.learner.probabilities()
-        return Reading(
+        return Screening(
             self.is_relevant[read],
             n_documents,
             self.drawn[read],
@@ -205,9 +205,9 @@ def _read(reader: _Reader, n: int, rules: Sequence[StoppingRule], learn_from: in
         now = len(reader.order)
         due = [name for name, (_, points) in live.items() if now in points or now == n]
         if due:
-            reading = reader.reading(n)
+            screening = reader.screening(n)
             for name in due:
-                if live[name][0].check(reading).stop:
+                if live[name][0].check(screening).stop:
                     stops[name] = now
                     del live[name]
     rest = np.flatnonzero(reader.open)

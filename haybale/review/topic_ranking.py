@@ -14,7 +14,7 @@ from haybale.review.proposals import Bools, Floats, Learner, id_places, top_docu
 from haybale.review.topic_state import TopicState
 
 if TYPE_CHECKING:
-    from haybale.review.reading import Reading
+    from haybale.review.screening import Screening
 
 LEARNED, EXPLORED, SAMPLE = "learner", "learner, explored", "random sample"  # what proposed a document
 _MAX_RELEVANT = 50  # relevant documents whose terms are marked in others
@@ -130,9 +130,9 @@ class TopicRanking:
                 done[number] = not self._held_out[number]
         return self.has_passage & ~done
 
-    def reading(self) -> Reading:
+    def screening(self) -> Screening:
         """Return what stopping rules see of the documents that the engine has."""
-        from haybale.review.reading import Reading
+        from haybale.review.screening import Screening
 
         state = self.state
         here = [doc_id for doc_id in state.rows if self.number(doc_id) is not None]
@@ -144,7 +144,7 @@ class TopicRanking:
         rows = np.concatenate([read, np.flatnonzero(others)])
         probabilities: Floats = self.learner.probabilities()
         held_out = [doc_id for doc_id in here if state.is_held_out(doc_id)]
-        return Reading(
+        return Screening(
             labels=np.array([(state.grade(doc_id) or 0) > 0 for doc_id in order], dtype=bool),
             n_documents=len(rows),
             sampled=np.array([state.is_drawn(doc_id) for doc_id in order], dtype=bool),

@@ -82,8 +82,8 @@ def test_what_was_shown_is_kept_with_the_judgement(engine: Engine) -> None:
     assert frame["doc_id"].tolist() == ["lease-end", "pets"]
     assert frame["grade"].tolist() == [2, 0]
     assert review.progress([]).n_known == 1
-    assert review.reading().labels.tolist() == [True]
-    assert review.reading().n_documents == 7  # the chosen document is left out
+    assert review.screening().labels.tolist() == [True]
+    assert review.screening().n_documents == 7  # the chosen document is left out
 
 
 def test_a_reopened_review_goes_on_where_it_was(engine: Engine, tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_reopened_review_goes_on_where_it_was(engine: Engine, tmp_path: Path) 
             # A judgement of the document that the closed review had proposed counts as proposed.
     with review_of(engine, judgements=path, topic="lease") as again:
         again.judge(following[0].doc_id, 0)
-        assert len(again.reading().labels) == 4
+        assert len(again.screening().labels) == 4
 
 
 def test_the_default_learner_goes_on_where_it_was(topics: Any, tmp_path: Path) -> None:
@@ -271,21 +271,21 @@ def test_a_random_sample_comes_first_and_is_held_out(engine: Engine) -> None:
         following = review.next()[0]
         assert (following.doc_id, following.rank, following.model) == (doc_id, None, "random sample")
         review.judge(doc_id, int(doc_id in RELEVANT))
-    reading = review.reading()
-    assert reading.n_documents == 8
-    assert reading.n_read == 0
-    assert reading.held_out.sum() == len(RELEVANT & set(drawn))
+    screening = review.screening()
+    assert screening.n_documents == 8
+    assert screening.n_read == 0
+    assert screening.held_out.sum() == len(RELEVANT & set(drawn))
     assert review._sync().learner.calls == []  # it has learned nothing
     following = review.next()[0]
-    assert following.doc_id == next(doc_id for doc_id in ranked if doc_id not in drawn) or reading.n_read < 4
+    assert following.doc_id == next(doc_id for doc_id in ranked if doc_id not in drawn) or screening.n_read < 4
     while found := review.next():
         assert found[0].doc_id not in drawn
         review.judge(found[0].doc_id, int(found[0].doc_id in RELEVANT))
-    reading = review.reading()
-    assert reading.n_read == 8
-    assert reading.sampled.sum() == 4
-    assert len(reading.held_out) == 0
-    assert reading.labels.sum() == 3
+    screening = review.screening()
+    assert screening.n_read == 8
+    assert screening.sampled.sum() == 4
+    assert len(screening.held_out) == 0
+    assert screening.labels.sum() == 3
     progress = review.progress()
     assert (progress.n_drawn, progress.n_drawn_judged) == (4, 4)
     assert "qbcb" in progress.advice
@@ -302,7 +302,7 @@ def test_explored_documents_come_at_their_turns(engine: Engine) -> None:
         models.append(document.model)
         review.judge(document.doc_id, 0)
     assert models == ["learner", "learner, explored"] * 3
-    assert len(review.reading().labels) == 6
+    assert len(review.screening().labels) == 6
 
 
 def test_known_documents_and_old_judgements(engine: Engine, tmp_path: Path) -> None:
@@ -361,7 +361,7 @@ def test_a_document_that_is_removed_replaced_or_added(engine: Engine) -> None:
     assert (progress.n_documents, progress.n_judged, progress.n_relevant) == (8, 3, 3)
     assert (progress.removed, progress.replaced) == (["lease-end"], ["lease-rent"])
     assert review.next()[0].doc_id == "new"
-    assert review.reading().n_read == 2
+    assert review.screening().n_read == 2
     assert "lease-end" in review.export()
     with pytest.raises(InputError, match="lease-end"):
         review.judge("lease-end", 1)

@@ -85,7 +85,7 @@ def test_a_simulation_reads_as_a_review_does(engine: Engine) -> None:
                 review.judge(doc_id, int(doc_id in RELEVANT))
         while following := review.next():
             review.judge(following[0].doc_id, int(following[0].doc_id in RELEVANT))
-        positions = (np.flatnonzero(review.reading().labels) + 1).tolist()
+        positions = (np.flatnonzero(review.screening().labels) + 1).tolist()
         assert found.runs[0].found_at == tuple(positions)
 
 
@@ -165,10 +165,10 @@ def test_rules_that_need_probabilities_are_asked_while_reading(engine: Engine) -
     review = Review(engine, TOPIC.text, learner=CountingLearner)
     while following := review.next():
         review.judge(following[0].doc_id, int(following[0].doc_id in RELEVANT))
-        reading = review.reading()
-        if reading.n_read in rule.checkpoints(40) and rule.check(reading).stop:
+        screening = review.screening()
+        if screening.n_read in rule.checkpoints(40) and rule.check(screening).stop:
             break
-    assert found.stops[str(rule)].read == reading.n_read
+    assert found.stops[str(rule)].read == screening.n_read
 
 
 def test_judged_queries_of_a_collection_are_topics(topics: Collection) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from haybale import HaybaleError, InputError, UnknownNameError
-from haybale.review import CMH, IPH, QBCB, STOPPING_RULES, Consecutive, Knee, Quant, Reading, StoppingRule, parse_rule
+from haybale.review import CMH, IPH, QBCB, STOPPING_RULES, Consecutive, Knee, Quant, Screening, StoppingRule, parse_rule
 from haybale.review.stopping.iph import _hyperbolic
 from haybale.review.stopping.knee import gain_knee
 
@@ -47,35 +47,35 @@ def made(seed: int, n: int, n_relevant: int, skew: float = 8.0, share: float = 0
 @given(st.integers(0, 10**6), st.integers(1, 120), st.floats(0, 1), st.floats(0, 1))
 def test_the_first_stop_is_the_first_check_that_says_stop(text: str, seed: int, n: int, rich: float, r: float) -> None:
     rule, case = parse_rule(text), made(seed, n, int(rich * n))
-    reading = Reading(**case)
+    screening = Screening(**case)
     n_read = int(r * n)
-    part = reading.prefix(n_read)
-    asked = [k for k in range(n_read + 1) if rule.check(reading.prefix(k)).stop]
+    part = screening.prefix(n_read)
+    asked = [k for k in range(n_read + 1) if rule.check(screening.prefix(k)).stop]
     of_part = {**case, "labels": part.labels, "sampled": part.sampled}
     found = rule.first_stop(**of_part) if not len(part.held_out) else rule.find_stop(part)
     assert found == (asked[0] if asked and asked[0] < n else (n if found == n else None))
-    assert rule.first_stop(**case) == next(k for k in range(n + 1) if rule.check(reading.prefix(k)).stop)
+    assert rule.first_stop(**case) == next(k for k in range(n + 1) if rule.check(screening.prefix(k)).stop)
 
 
 @pytest.mark.parametrize("text", RULES)
 @pytest.mark.parametrize(("n", "n_relevant"), [(1, 0), (1, 1), (40, 0), (40, 40), (40, 1)])
 def test_extreme_collections(text: str, n: int, n_relevant: int) -> None:
     rule, case = parse_rule(text), made(1, n, n_relevant)
-    assert not rule.check(Reading([], n, scores=case["scores"])).stop
+    assert not rule.check(Screening([], n, scores=case["scores"])).stop
     assert rule.first_stop([], n, scores=case["scores"]) is None
     stop = rule.first_stop(**case)
     assert stop is not None
     assert 1 <= stop <= n
-    advice = rule.check(Reading(**case))
+    advice = rule.check(Screening(**case))
     assert (advice.stop, advice.recall, advice.low) == (True, 1.0, 1.0)  # all was read
 
 
 @pytest.mark.parametrize("text", RULES)
 def test_advice_is_a_value_within_bounds(text: str) -> None:
-    rule, reading = parse_rule(text), Reading(**made(3, 400, 50))
+    rule, screening = parse_rule(text), Screening(**made(3, 400, 50))
     for n in (1, 3, 20, 90, 250, 399):
-        advice = rule.check(reading.prefix(n))
-        assert advice == rule.check(reading.prefix(n))
+        advice = rule.check(screening.prefix(n))
+        assert advice == rule.check(screening.prefix(n))
         assert advice.reason
         assert 0 <= (advice.low or 0) <= (1 if advice.recall is None else advice.recall)
         assert (advice.low or 0) <= (advice.high or 1) <= 1
@@ -95,17 +95,17 @@ def test_nothing_stops_before_its_first_checkpoint(text: str) -> None:
     rule, case = parse_rule(text), made(5, 300, 40)
     first = rule.checkpoints(300)[0]
     assert rule.first_stop(**case) >= first
-    assert not any(rule.check(Reading(**case).prefix(n)).stop for n in range(first))
+    assert not any(rule.check(Screening(**case).prefix(n)).stop for n in range(first))
 
 
 @pytest.mark.parametrize("text", RULES)
 def test_a_rule_says_whether_it_needs_probabilities(text: str) -> None:
-    rule, reading = parse_rule(text), Reading(**{**made(3, 400, 50), "scores": None}).prefix(200)
+    rule, screening = parse_rule(text), Screening(**{**made(3, 400, 50), "scores": None}).prefix(200)
     if rule.needs_scores:
         with pytest.raises(InputError, match="scores"):
-            rule.check(reading)
+            rule.check(screening)
     else:
-        assert rule.check(reading) == rule.check(Reading(**made(3, 400, 50)).prefix(200))
+        assert rule.check(screening) == rule.check(Screening(**made(3, 400, 50)).prefix(200))
 
 
 # Names and parameters
@@ -162,11 +162,11 @@ def test_a_class_that_lacks_a_method_is_refused() -> None:
 
 
 def test_later_documents_of_the_sample_are_held_out() -> None:
-    reading = Reading([1, 0, 1, 1], 6, sampled=[0, 1, 1, 1], held_out=[False])
-    before = reading.prefix(1)
+    screening = Screening([1, 0, 1, 1], 6, sampled=[0, 1, 1, 1], held_out=[False])
+    before = screening.prefix(1)
     assert before.labels.tolist() == [True]
     assert sorted(before.held_out.tolist()) == [False, False, True, True]
-    assert (reading.n_read, reading.n_relevant, before.n_relevant) == (4, 3, 1)
+    assert (screening.n_read, screening.n_relevant, before.n_relevant) == (4, 3, 1)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_later_documents_of_the_sample_are_held_out() -> None:
 )
 def test_readings_that_cannot_be(wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=r"found|expected"):
-        Reading(**wrong)
+        Screening(**wrong)
 
 
 # Each rule beside its definition
@@ -209,8 +209,8 @@ def test_the_knee_is_farthest_from_the_chord() -> None:
 @given(st.integers(0, 10**6), st.integers(1, 80), st.floats(0, 1), st.sampled_from([0.5, 0.8, 0.9, 0.95, 1.0]))
 def test_cmh_is_the_smallest_of_all_hypergeometric_tests(seed: int, n: int, rich: float, target: float) -> None:
     labels, n_documents = made(seed, n, int(rich * n))["labels"], n + seed % 50 + 1
-    rule, reading = CMH(target), Reading(labels, n_documents)
-    advice = rule.check(reading)
+    rule, screening = CMH(target), Screening(labels, n_documents)
+    advice = rule.check(screening)
     seen = int(labels.sum())
     if not seen:
         assert (advice.stop, advice.low) == (False, None)
@@ -227,17 +227,17 @@ def test_cmh_is_the_smallest_of_all_hypergeometric_tests(seed: int, n: int, rich
 
 
 def test_iph_expects_the_integral_of_the_rate_that_it_fits() -> None:
-    reading = Reading(**made(2, 2000, 150)).prefix(500)
+    screening = Screening(**made(2, 2000, 150)).prefix(500)
     rule = IPH(target=0.8)
-    x, y = rule._windows(reading.labels)
-    assert y.sum() * 50 == pytest.approx(reading.n_relevant)  # ten windows of 50 documents hold every document
+    x, y = rule._windows(screening.labels)
+    assert y.sum() * 50 == pytest.approx(screening.n_relevant)  # ten windows of 50 documents hold every document
     assert x.tolist() == [25.5 + 50 * i for i in range(10)]
     rates, (a, b, c) = _hyperbolic(x, y)
     assert np.square(y - rates).sum() <= np.square(y - y.mean()).sum()
     at = np.linspace(500, 2000, 100_001)
     expected = np.trapezoid(a * np.exp(-np.log1p(b * c * at) / b), at)
-    advice = rule.check(reading)
-    found = reading.n_relevant
+    advice = rule.check(screening)
+    found = screening.n_relevant
     assert advice.recall == pytest.approx(found / (found + expected))
     upper = stats.poisson.ppf(0.95, expected)
     assert advice.low == pytest.approx(found / (found + upper))
@@ -247,17 +247,17 @@ def test_iph_expects_the_integral_of_the_rate_that_it_fits() -> None:
 def test_quant_divides_sums_of_probabilities() -> None:
     case = made(4, 90, 20)
     p, n = case["scores"], 60
-    advice = Quant(target=0.9).check(Reading(**case).prefix(n))
+    advice = Quant(target=0.9).check(Screening(**case).prefix(n))
     deviation = np.sqrt(p[:n].sum() ** 2 / p.sum() ** 4 * (p * (1 - p)).sum() + (p * (1 - p))[:n].sum() / p.sum() ** 2)
     assert advice.recall == pytest.approx(p[:n].sum() / p.sum())
     assert advice.low == pytest.approx(max(advice.recall - 2 * deviation, 0))
-    assert Quant(target=0.9, n_std=2).check(Reading(**case).prefix(n)).stop == (advice.low >= 0.9)
+    assert Quant(target=0.9, n_std=2).check(Screening(**case).prefix(n)).stop == (advice.low >= 0.9)
 
 
 @pytest.mark.parametrize("scores", [None, np.full(30, 2.0), np.full(30, np.nan), np.full(30, -0.1)])
 def test_quant_needs_probabilities(scores: Any) -> None:
     with pytest.raises(HaybaleError, match="quant needs"):
-        Quant(at_least=5).check(Reading(np.zeros(20, dtype=bool), 30, scores=scores))
+        Quant(at_least=5).check(Screening(np.zeros(20, dtype=bool), 30, scores=scores))
 
 
 @pytest.mark.parametrize(("target", "confidence"), [(0.8, 0.95), (0.9, 0.95), (0.95, 0.95), (0.5, 0.5), (0.99, 0.9)])
@@ -288,7 +288,7 @@ def test_qbcb_holds_over_the_draw_of_the_sample_for_a_bad_ranking() -> None:
 
 def test_qbcb_bounds_are_those_of_clopper_and_pearson() -> None:
     labels = np.arange(100) < 40
-    reading = Reading(labels[:30], 200, sampled=np.arange(30) % 2 == 0, held_out=[True] * 5 + [False] * 20)
-    advice = QBCB(target=0.9, confidence=0.95).check(reading)
+    screening = Screening(labels[:30], 200, sampled=np.arange(30) % 2 == 0, held_out=[True] * 5 + [False] * 20)
+    advice = QBCB(target=0.9, confidence=0.95).check(screening)
     interval = stats.binomtest(15, 20).proportion_ci(confidence_level=0.9, method="exact")
     assert (advice.recall, advice.low, advice.high) == pytest.approx((15 / 20, interval.low, interval.high))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from haybale.parameters import COUNT
-from haybale.review.reading import Reading
+from haybale.review.screening import Screening
 from haybale.review.stopping.rule import Advice, StoppingRule
 
 
@@ -30,9 +30,9 @@ class Budget(StoppingRule):
     def promise(self) -> str:
         return f"Stops after {self.documents:,} documents. It promises what reading costs, and nothing about recall."
 
-    def advise(self, reading: Reading) -> Advice:
-        reason = f"{reading.n_read:,} of {self.documents:,} documents have been read"
-        return Advice(reading.n_read >= self.documents, reason)
+    def advise(self, screening: Screening) -> Advice:
+        reason = f"{screening.n_read:,} of {self.documents:,} documents have been read"
+        return Advice(screening.n_read >= self.documents, reason)
 
-    def find_stop(self, reading: Reading) -> int | None:
-        return self.documents if self.documents <= reading.n_read else None
+    def find_stop(self, screening: Screening) -> int | None:
+        return self.documents if self.documents <= screening.n_read else None

@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from haybale.review.reading import Reading
+from haybale.review.screening import Screening
 from haybale.review.stopping.rule import CONFIDENCE, EVERY, TARGET, Advice, StoppingRule
 
 
@@ -62,26 +62,26 @@ class CMH(StoppingRule):
     def checkpoints(self, n_documents: int) -> Sequence[int]:
         return range(1, n_documents + 1, self.every)
 
-    def advise(self, reading: Reading) -> Advice:
-        found = np.flatnonzero(reading.labels) + 1
+    def advise(self, screening: Screening) -> Advice:
+        found = np.flatnonzero(screening.labels) + 1
         if not len(found):
             return Advice(False, "no relevant document has been found, so nothing can be tested")
-        value = _p_value(found, reading.n_read, reading.n_documents, self._missing(len(found)))
+        value = _p_value(found, screening.n_read, screening.n_documents, self._missing(len(found)))
         reason = f"p = {value:.3g} that less than {self.target:.0%} was found; the test asks for {self._alpha:.3g}"
-        low = len(found) / (len(found) + self._most_missing(found, reading))
+        low = len(found) / (len(found) + self._most_missing(found, screening))
         return Advice(value < self._alpha, reason, low=low, high=1.0)
 
-    def find_stop(self, reading: Reading) -> int | None:
+    def find_stop(self, screening: Screening) -> int | None:
         # While no relevant document is found, the p-value falls from document to document: bisect between two.
-        found = np.flatnonzero(reading.labels) + 1
-        points, size = self.checkpoints(reading.n_documents), reading.n_documents
+        found = np.flatnonzero(screening.labels) + 1
+        points, size = self.checkpoints(screening.n_documents), screening.n_documents
 
         def rejects(at: int) -> bool:
             known = found[found <= points[at]]
             return bool(len(known)) and _p_value(known, points[at], size, self._missing(len(known))) < self._alpha
 
         # The first checkpoint at or after each relevant document, and the end.
-        ends = [bisect_left(points, position) for position in [*found.tolist(), reading.n_read + 1]]
+        ends = [bisect_left(points, position) for position in [*found.tolist(), screening.n_read + 1]]
         for begin, end in pairwise(ends):
             if begin < end and rejects(end - 1):
                 return points[_first(rejects, begin, end - 1)]
@@ -95,11 +95,11 @@ class CMH(StoppingRule):
         """Return the smallest number of unread relevant documents with which the target is missed."""
         return floor(n_found / self.target + 1) - n_found
 
-    def _most_missing(self, found: NDArray[Any], reading: Reading) -> int:
+    def _most_missing(self, found: NDArray[Any], screening: Screening) -> int:
         """Return the largest number of unread relevant documents that the test does not reject."""
 
         def rejects(missing: int) -> bool:
-            return _p_value(found, reading.n_read, reading.n_documents, missing) < self._alpha
+            return _p_value(found, screening.n_read, screening.n_documents, missing) < self._alpha
 
         end = 1
         while not rejects(end):

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from haybale.parameters import COUNT
-from haybale.review.reading import Reading
+from haybale.review.screening import Screening
 from haybale.review.stopping.rule import Advice, StoppingRule
 
 
@@ -35,13 +35,13 @@ class Consecutive(StoppingRule):
             "relevant documents that differs from those found may be untouched."
         )
 
-    def advise(self, reading: Reading) -> Advice:
-        found = np.flatnonzero(reading.labels)
-        run = reading.n_read - (int(found[-1]) + 1 if len(found) else 0)
+    def advise(self, screening: Screening) -> Advice:
+        found = np.flatnonzero(screening.labels)
+        run = screening.n_read - (int(found[-1]) + 1 if len(found) else 0)
         return Advice(run >= self.count, f"the last {run:,} documents are irrelevant; the rule asks for {self.count:,}")
 
-    def find_stop(self, reading: Reading) -> int | None:
-        after = np.concatenate([[0], np.flatnonzero(reading.labels) + 1])  # a run begins here
-        runs = np.diff([*after, reading.n_read + 1]) - 1
+    def find_stop(self, screening: Screening) -> int | None:
+        after = np.concatenate([[0], np.flatnonzero(screening.labels) + 1])  # a run begins here
+        runs = np.diff([*after, screening.n_read + 1]) - 1
         long = np.flatnonzero(runs >= self.count)
         return int(after[long[0]]) + self.count if len(long) else None

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haybale.parameters import BOOLEAN, one_of
-from haybale.review.reading import Bools, Reading
+from haybale.review.screening import Bools, Screening
 from haybale.review.stopping.rule import CONFIDENCE, TARGET, Advice, StoppingRule
 
 _SHARE, _WINDOWS, _MIN_RELEVANT, _MAX_ERROR = 0.025, 10, 20, 0.1  # of the authors' code
@@ -72,35 +72,35 @@ class IPH(StoppingRule):
         sizes = [round(n_documents * share) for share in _shares()]
         return [size for size in sizes if size >= _WINDOWS]
 
-    def advise(self, reading: Reading) -> Advice:
-        found, needed = reading.n_relevant, self._needed(reading)
+    def advise(self, screening: Screening) -> Advice:
+        found, needed = screening.n_relevant, self._needed(screening)
         if found < needed:
             return Advice(False, f"{found:,} relevant documents were found; the fit needs {needed:,}")
-        x, y = self._windows(reading.labels)
+        x, y = self._windows(screening.labels)
         if not len(x):
-            return Advice(False, f"{reading.n_read:,} documents are too few for {_WINDOWS} windows")
+            return Advice(False, f"{screening.n_read:,} documents are too few for {_WINDOWS} windows")
         if not y[_WINDOWS // 2 :].any():
-            return Advice(True, f"the later half of {reading.n_read:,} documents has no relevant one")
-        left = self._expected_left(x, y, reading.n_read, reading.n_documents)
+            return Advice(True, f"the later half of {screening.n_read:,} documents has no relevant one")
+        left = self._expected_left(x, y, screening.n_read, screening.n_documents)
         if left is None:
             return Advice(False, "no falling rate fits the documents read")
-        unread = reading.n_documents - reading.n_read
+        unread = screening.n_documents - screening.n_read
         most = min(_poisson_quantile(self.confidence, left), unread)
         fewest = min(_poisson_quantile(1 - self.confidence, left), unread)
         reason = f"the fitted rate expects {left:,.1f} more relevant documents, at most {most:,}; found: {found:,}"
         recall, low, high = (found / (found + each) if found else None for each in (min(left, unread), most, fewest))
         return Advice(found >= self.target * (found + most), reason, recall, low, high)
 
-    def _needed(self, reading: Reading) -> int:
+    def _needed(self, screening: Screening) -> int:
         """Return how many relevant documents must have been found for a fit; the number falls from look to look."""
         needed = _MIN_RELEVANT
         for share in _shares():
-            size = round(reading.n_documents * share)
-            if size >= reading.n_read:
+            size = round(screening.n_documents * share)
+            if size >= screening.n_read:
                 break
             if size >= _WINDOWS:
                 # The authors' code has the share for one rate, and the rounded share for the other.
-                needed = int(needed - (share if self.rate == "hyperbolic" else size / reading.n_documents) * needed)
+                needed = int(needed - (share if self.rate == "hyperbolic" else size / screening.n_documents) * needed)
         return needed
 
     def _windows(self, labels: Bools) -> tuple[Floats, Floats]:

@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from haybale.parameters import COUNT
-from haybale.review.reading import Bools, Reading
+from haybale.review.screening import Bools, Screening
 from haybale.review.stopping.rule import Advice, StoppingRule
 
 
@@ -22,7 +22,7 @@ class GainKnee(NamedTuple):
 
 
 def gain_knee(labels: Bools) -> GainKnee:
-    """Return the knee of the gain curve of a reading, the point farthest from the line between its ends.
+    """Return the knee of the gain curve of a reading order, the point farthest from the line between its ends.
 
     The ratio of the slopes before and after it counts one relevant document more after it than there is, so that it is
     finite. It is 0 if nothing was found or fewer than two documents were read.
@@ -73,11 +73,11 @@ class Knee(StoppingRule):
             points.append(points[-1] + -(-points[-1] // 10))
         return [point for point in points if self.at_least <= point < n_documents]
 
-    def advise(self, reading: Reading) -> Advice:
-        knee = gain_knee(reading.labels)
+    def advise(self, screening: Screening) -> Advice:
+        knee = gain_knee(screening.labels)
         needed = 156 - min(knee.found, 150)
         reason = (
-            f"after {reading.n_read:,} documents, relevant ones were {knee.ratio:.3g} times as frequent up to document "
-            f"{knee.position:,} as after it; the rule asks for {needed}"
+            f"after {screening.n_read:,} documents, relevant ones were {knee.ratio:.3g} times as frequent up to "
+            f"document {knee.position:,} as after it; the rule asks for {needed}"
         )
         return Advice(knee.ratio >= needed, reason)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from haybale.review.reading import Reading
+from haybale.review.screening import Screening
 from haybale.review.stopping.knee import gain_knee
 from haybale.review.stopping.rule import EVERY, Advice, StoppingRule
 
@@ -42,15 +42,15 @@ class KneeBudget(StoppingRule):
     def checkpoints(self, n_documents: int) -> Sequence[int]:
         return range(1, n_documents + 1, self.every)
 
-    def advise(self, reading: Reading) -> Advice:
-        n, found = reading.n_read, reading.n_relevant
-        if n >= 0.75 * reading.n_documents:
-            return Advice(True, f"three quarters of {reading.n_documents:,} documents have been read")
-        if not found or n < 10 * reading.n_documents / found:
+    def advise(self, screening: Screening) -> Advice:
+        n, found = screening.n_read, screening.n_relevant
+        if n >= 0.75 * screening.n_documents:
+            return Advice(True, f"three quarters of {screening.n_documents:,} documents have been read")
+        if not found or n < 10 * screening.n_documents / found:
             return Advice(
                 False, f"{n:,} documents have been read and {found:,} relevant ones found; too few for a knee"
             )
-        ratio = gain_knee(reading.labels).ratio
+        ratio = gain_knee(screening.labels).ratio
         return Advice(
             ratio >= 6, f"relevant documents were {ratio:.3g} times as frequent before the knee; asked for: 6"
         )

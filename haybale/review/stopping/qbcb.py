@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from haybale.review.reading import Reading
+from haybale.review.screening import Screening
 from haybale.review.stopping.rule import CONFIDENCE, TARGET, Advice, StoppingRule
 
 
@@ -16,7 +16,7 @@ class QBCB(StoppingRule):
     """Stop when enough relevant documents of a random sample were reached (quantile binomial confidence bound).
 
     A random sample of the collection is judged too, before or while documents are read; the ranking does not learn from
-    it (:class:`~haybale.review.Reading`). With r relevant documents in the sample, the rule stops when the reading
+    it (:class:`~haybale.review.Screening`). With r relevant documents in the sample, the rule stops when the reading
     order reaches the j-th of them, where j is the smallest number for which a Binomial(r, target) variable is below j
     with at least the asked confidence. If r is too small, there is no such j, and the rule never stops. The sample must
     be fixed before the first of its documents is reached: enlarging it until the rule stops voids the certificate.
@@ -70,11 +70,11 @@ class QBCB(StoppingRule):
             n += 1
         return n
 
-    def advise(self, reading: Reading) -> Advice:
+    def advise(self, screening: Screening) -> Advice:
         from scipy.special import betaincinv
 
-        reached = int((reading.labels & reading.sampled).sum())
-        drawn = reached + int(reading.held_out.sum())
+        reached = int((screening.labels & screening.sampled).sum())
+        drawn = reached + int(screening.held_out.sum())
         needed = self.required(drawn)
         reason = f"{reached:,} of the sample's {drawn:,} relevant documents were reached; {needed or 0:,} are needed"
         if needed is None:
@@ -88,7 +88,7 @@ class QBCB(StoppingRule):
         high = float(betaincinv(reached + 1, drawn - reached, self.confidence)) if reached < drawn else 1.0
         return Advice(needed is not None and reached >= needed, reason, reached / drawn, low, high)
 
-    def find_stop(self, reading: Reading) -> int | None:
-        positions = np.flatnonzero(reading.labels & reading.sampled) + 1
-        needed = self.required(len(positions) + int(reading.held_out.sum()))
+    def find_stop(self, screening: Screening) -> int | None:
+        positions = np.flatnonzero(screening.labels & screening.sampled) + 1
+        needed = self.required(len(positions) + int(screening.held_out.sum()))
         return None if needed is None or needed > len(positions) else int(positions[needed - 1])

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from haybale.errors import InputError
 from haybale.parameters import COUNT, NOT_NEGATIVE
-from haybale.review.reading import Reading
+from haybale.review.screening import Screening
 from haybale.review.stopping.rule import EVERY, TARGET, Advice, StoppingRule
 
 
@@ -20,9 +20,9 @@ class Quant(StoppingRule):
     """Stop when the recall that the documents' probabilities imply reaches the target (Quant, QuantCI).
 
     The estimate is the sum of the probabilities of the documents that were read, divided by the sum over all documents.
-    Its variance takes the documents to be independent. The probabilities are the ``scores`` of the reading, and must be
-    calibrated: of the documents with a probability of 0.3, three in ten are relevant. The judgements themselves enter
-    the estimate only through the model that gives the probabilities.
+    Its variance takes the documents to be independent. The probabilities are the ``scores`` of the screening, and must
+    be calibrated: of the documents with a probability of 0.3, three in ten are relevant. The judgements themselves
+    enter the estimate only through the model that gives the probabilities.
 
     Yang, Lewis and Frieder, "Heuristic stopping rules for technology-assisted review", DocEng 2021.
 
@@ -65,8 +65,8 @@ class Quant(StoppingRule):
     def checkpoints(self, n_documents: int) -> Sequence[int]:
         return range(self.at_least, n_documents + 1, self.every)
 
-    def advise(self, reading: Reading) -> Advice:
-        recall, deviation = self._estimates(reading, np.array([reading.n_read]))
+    def advise(self, screening: Screening) -> Advice:
+        recall, deviation = self._estimates(screening, np.array([screening.n_read]))
         mean, std = float(recall[0]), float(deviation[0])
         reason = (
             f"the documents' probabilities imply a recall of {mean:.1%} ± {std:.1%}; the target is {self.target:.1%}"
@@ -74,15 +74,15 @@ class Quant(StoppingRule):
         low, high = max(mean - 2 * std, 0.0), min(mean + 2 * std, 1.0)
         return Advice(mean - self.n_std * std >= self.target, reason, mean, low, high)
 
-    def find_stop(self, reading: Reading) -> int | None:
-        points = np.array(self.checkpoints(min(reading.n_read, reading.n_documents - 1)), dtype=np.int64)
-        recall, deviation = self._estimates(reading, points)
+    def find_stop(self, screening: Screening) -> int | None:
+        points = np.array(self.checkpoints(min(screening.n_read, screening.n_documents - 1)), dtype=np.int64)
+        recall, deviation = self._estimates(screening, points)
         enough = np.flatnonzero(recall - self.n_std * deviation >= self.target)
         return int(points[enough[0]]) if len(enough) else None
 
-    def _estimates(self, reading: Reading, at: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _estimates(self, screening: Screening, at: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the estimated recall, and its standard deviation, after each of some numbers of documents."""
-        p = reading.scores
+        p = screening.scores
         if p is None:
             raise InputError(
                 "quant needs the probability of each document, found scores=None; give scores, or choose cmh"

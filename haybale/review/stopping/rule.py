@@ -15,7 +15,7 @@ import numpy as np
 from haybale.grammar import Call, parse_call
 from haybale.parameters import MOST, Constraints, Interval, check_parameters
 from haybale.registry import Registry, undefined_methods
-from haybale.review.reading import Reading
+from haybale.review.screening import Screening
 
 Kind = Literal["heuristic", "estimate", "certificate"]
 
@@ -67,7 +67,7 @@ class StoppingRule(ABC):
         What the rule is. A heuristic says nothing about recall. An estimate is right if its model of the reading order
         holds. A certificate holds for every reading order, because a random sample was judged.
     needs_scores : bool
-        Whether the reading must have ``scores``; default: False.
+        Whether the screening must have ``scores``; default: False.
     """
 
     name: ClassVar[str]
@@ -95,43 +95,43 @@ class StoppingRule(ABC):
         """A sentence or two that say what the rule promises, and what it does not."""
 
     @abstractmethod
-    def advise(self, reading: Reading) -> Advice:
+    def advise(self, screening: Screening) -> Advice:
         """Return the advice at a checkpoint; some document is unread, and at least one was read."""
 
     def checkpoints(self, n_documents: int) -> Sequence[int]:
         """Return the numbers of read documents at which the rule is applied, in ascending order; default: all."""
         return range(1, n_documents + 1)
 
-    def find_stop(self, reading: Reading) -> int | None:
-        """Return the first checkpoint of a reading at which :meth:`advise` says stop, None if there is none."""
-        for n in self.checkpoints(reading.n_documents):
-            if n > reading.n_read or n == reading.n_documents:
+    def find_stop(self, screening: Screening) -> int | None:
+        """Return the first checkpoint of a screening at which :meth:`advise` says stop, None if there is none."""
+        for n in self.checkpoints(screening.n_documents):
+            if n > screening.n_read or n == screening.n_documents:
                 return None
-            if self.advise(reading.prefix(n)).stop:
+            if self.advise(screening.prefix(n)).stop:
                 return n
         return None
 
-    def check(self, reading: Reading) -> Advice:
+    def check(self, screening: Screening) -> Advice:
         """Return whether to stop now, why, and what is known of the recall.
 
-        The rule is applied to the reading as it was at its last checkpoint. When every document has been read, every
+        The rule is applied to the screening as it was at its last checkpoint. When every document has been read, every
         rule says stop.
         """
-        if reading.n_read == reading.n_documents:
+        if screening.n_read == screening.n_documents:
             return Advice(True, "every document has been read", 1.0, 1.0, 1.0)
-        points = self.checkpoints(reading.n_documents)
-        last = bisect_right(points, reading.n_read)
+        points = self.checkpoints(screening.n_documents)
+        last = bisect_right(points, screening.n_read)
         if last == 0:
-            if not reading.n_read:
+            if not screening.n_read:
                 return Advice(False, "no document has been read")
             first = f", after {points[0]:,} documents" if len(points) else ""
-            return Advice(False, f"{reading.n_read:,} documents have been read; too early for the first look{first}")
-        return self.advise(reading.prefix(points[last - 1]))
+            return Advice(False, f"{screening.n_read:,} documents have been read; too early for the first look{first}")
+        return self.advise(screening.prefix(points[last - 1]))
 
     def first_stop(
         self, labels: Iterable[Any], n_documents: int, *, sampled: Any = (), scores: Any = None
     ) -> int | None:
-        """Return after how many documents of a complete or partial reading the rule would have said stop.
+        """Return after how many documents of a complete or partial screening the rule would have said stop.
 
         It is the smallest n for which :meth:`check` says stop on the first n documents, but found faster.
 
@@ -144,7 +144,7 @@ class StoppingRule(ABC):
         sampled : (n_read,) bool, optional
             The documents of the random sample, all of which were judged before the reading began.
         scores : (n_documents,) float, optional
-            As for :class:`~haybale.review.Reading`; the same at every position.
+            As for :class:`~haybale.review.Screening`; the same at every position.
 
         Returns
         -------
@@ -152,9 +152,9 @@ class StoppingRule(ABC):
             None if the labels end before the rule says stop. If they cover the collection, the largest possible value
             is ``n_documents``.
         """
-        reading = Reading(np.asarray(labels), n_documents, np.asarray(sampled, dtype=bool), scores)
-        found = self.find_stop(reading)
-        return n_documents if found is None and reading.n_read == n_documents else found
+        screening = Screening(np.asarray(labels), n_documents, np.asarray(sampled, dtype=bool), scores)
+        found = self.find_stop(screening)
+        return n_documents if found is None and screening.n_read == n_documents else found
 
     def get_params(self) -> dict[str, Any]:
         """Return the parameters by name."""

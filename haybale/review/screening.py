@@ -18,7 +18,7 @@ def _empty() -> Bools:
 
 
 @dataclass(frozen=True, eq=False)
-class Reading:
+class Screening:
     """The state of a review, as stopping rules see it.
 
     A certificate needs documents drawn at random that are judged too. The ranking must not learn from such a judgement
@@ -82,13 +82,13 @@ class Reading:
         """Number of relevant documents among those that were read."""
         return int(self.labels.sum())
 
-    def prefix(self, n: int) -> Reading:
+    def prefix(self, n: int) -> Screening:
         """Return the state after the first n documents; later documents of the sample are held out again."""
         if n >= self.n_read:
             return self
         later = self.labels[n:][self.sampled[n:]]
         held_out = np.concatenate([self.held_out, later])
-        return Reading(self.labels[:n], self.n_documents, self.sampled[:n], self.scores, held_out)
+        return Screening(self.labels[:n], self.n_documents, self.sampled[:n], self.scores, held_out)
 
 
 def _bools(name: str, values: Any) -> Bools:
