@@ -14,13 +14,13 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from haybale.compounds import LINKS, Compounds
+from haybale.compounds import BY_DEFAULT, LINKS, Compounds
 from haybale.errors import InputError, UnknownNameError
 from haybale.extras import import_optional
 from haybale.normalisation import normalise, normalised_spans
@@ -114,6 +114,11 @@ class Analyzer:
             raise InputError(f"analyzer: expected a language or a function, found {self.function!r}")
         if self.function is not None and (self.language != NO_LANGUAGE or self.stop_words is not None):
             raise InputError("an analyzer with a function must have the language 'none' and no stop words; set them")
+
+    @property
+    def whole_words(self) -> Analyzer:
+        """The analyzer whose terms are whole words only, without the parts of compounds."""
+        return self if self.compounds is None else replace(self, compounds=None)
 
     def terms(self, text: str) -> list[str]:
         """Return the terms of one text, in reading order and with repetitions."""
@@ -209,17 +214,27 @@ class Analyzer:
         return cls(language, words, compounds=None if counts is None else Compounds.from_counts(language, counts))
 
     @classmethod
-    def learned(cls, language: str, texts: Iterable[str]) -> Analyzer:
+    def learned(cls, language: str, texts: Iterable[str], compounds: bool | None = None) -> Analyzer:
         """Return the analyzer that engines use for a collection: in some languages it splits compounds.
 
-        In the languages of :data:`~haybale.compounds.LINKS`, the parts of a compound are terms beside the compound
-        itself. The splitter is learned from the texts.
+        The parts of a compound are terms beside the compound itself. The splitter is learned from the texts.
+
+        Parameters
+        ----------
+        language : str
+        texts : iterable of str
+            The passages of the collection; not read unless compounds are split.
+        compounds : bool, optional
+            Whether compounds are split, which the languages of :data:`~haybale.compounds.LINKS` allow. By default,
+            they are split in German. InputError is raised for True and another language.
 
         >>> texts = ["Der Vertrag.", "Ein Vertrag.", "Der Vertrag", *["Arbeit"] * 3, "Arbeitsvertrag"]
         >>> Analyzer.learned("german", texts).terms("den Arbeitsvertrag")
         ['arbeitsvertrag', 'arbeit', 'vertrag']
         """
-        if language not in LINKS:
+        if compounds and language not in LINKS:
+            raise InputError(f"compounds needs one of the languages {', '.join(LINKS)}, found {language!r}; omit it")
+        if not (language in BY_DEFAULT if compounds is None else compounds):
             return cls(language)
         words = (word for text in track(texts, "learning compounds") for word in _words(normalise(text)))
         return cls(language, compounds=Compounds.learn(language, words, without=stop_words(language)))

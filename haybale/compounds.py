@@ -28,6 +28,8 @@ LINKS = {
     "finnish": ("", "n"),
     "hungarian": ("",),
 }
+# Languages whose compounds are split by default: those in which it raised tuned BM25 (docs/findings.md).
+BY_DEFAULT = ("german",)
 _SHORTEST = 4  # characters of a part
 _LONGEST = 40  # characters of a word that is split
 _MOST_PARTS = 4

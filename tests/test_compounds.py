@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from itertools import combinations
 from pathlib import Path
@@ -10,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from haybale import BM25, KNN, BM25Index, Engine, InputError, TfidfEncoder, load
+from haybale import BM25, KNN, BM25Index, Engine, InputError, StoreError, TfidfEncoder, load
 from haybale.analysis import Analyzer
 from haybale.compounds import LINKS, Compounds
+from haybale.embeddings.store_files import as_json
 
 WORDS = {
     "vertrag": 9,
@@ -85,9 +87,10 @@ def test_german_words(word: str, parts: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("language", LINKS)
 def test_languages_with_compounds_learn_them_and_others_do_not(language: str) -> None:
-    assert Analyzer.learned(language, ["one two"]).compounds is not None
+    assert (Analyzer.learned(language, ["one two"]).compounds is not None) == (language == "german")
+    assert Analyzer.learned(language, ["one two"], compounds=False) == Analyzer(language)
     assert Analyzer.learned("english", ["one two"]) == Analyzer("english")
-    described = Analyzer.learned(language, ["abcdef"] * 3).to_dict()
+    described = Analyzer.learned(language, ["abcdef"] * 3, compounds=True).to_dict()
     assert Analyzer.from_dict(described).to_dict() == described
     with pytest.raises(InputError, match="compounds"):
         Analyzer.from_dict(described | {"compounds": {"abcdef": "three"}})
@@ -98,7 +101,7 @@ def test_parts_are_found_and_an_engine_keeps_its_splitter(ranker: BM25 | KNN, tm
     encoder = TfidfEncoder(min_df=1)
     plain = Engine(TEXTS, encoder=encoder, analyzer=Analyzer("german"))
     assert "work" not in [name for name, _ in ranker.fit(plain).rank(["Vertrag"])["0"]]
-    engine = Engine.build(TEXTS, tmp_path / "engine", encoder="tfidf(min_df=1)", language="german", compounds=True)
+    engine = Engine.build(TEXTS, tmp_path / "engine", encoder="tfidf(min_df=1)", language="german")
     fitted = ranker.fit(engine)
     run = fitted.rank(["Vertrag", "Verhältnis"])
     assert [name for name, _ in run["0"]] == ["other", "work"]
@@ -107,20 +110,66 @@ def test_parts_are_found_and_an_engine_keeps_its_splitter(ranker: BM25 | KNN, tm
     reopened = Engine.open(tmp_path / "engine")
     assert reopened.analyzer == engine.analyzer
     assert load(tmp_path / "model", reopened).rank(["Vertrag", "Verhältnis"]) == run
-    assert Engine.build(
-        TEXTS, tmp_path / "engine", encoder="tfidf(min_df=1)", language="german", compounds=True
-    ).analyzer.compounds
+    for compounds in (None, True):
+        same = {"encoder": "tfidf(min_df=1)", "language": "german", "compounds": compounds}
+        assert Engine.build(TEXTS, tmp_path / "engine", **same).analyzer.compounds
     reopened.add({"new": ["Der Mietvertrag endet."]})  # a compound that is not in the texts it was learned from
     assert "new" in [name for name, _ in load(tmp_path / "model", reopened).rank(["Vertrag"])["0"]]
 
 
-def test_other_languages_refuse_compounds() -> None:
-    with pytest.raises(InputError, match="german"):
-        Engine(TEXTS, language="english", compounds=True)
-    assert Engine(TEXTS, language="german").analyzer == Analyzer("german")
+def test_compounds_are_split_by_default_in_german_only() -> None:
+    for language in ("english", "dutch"):
+        assert Engine(TEXTS, language=language).analyzer == Analyzer(language)
+    assert Engine(TEXTS, language="dutch", compounds=True).analyzer.compounds is not None
+    assert Engine(TEXTS, language="german", compounds=False).analyzer == Analyzer("german")
+    assert Engine(TEXTS, analyzer=Analyzer("german")).analyzer == Analyzer("german")
+    assert Engine(TEXTS, language="german").analyzer.compounds == Engine(TEXTS).analyzer.compounds  # guessed
+    for make in (Engine, lambda texts, **how: BM25Index.from_collection(Engine(texts).collection, **how)):
+        with pytest.raises(InputError, match="german"):
+            make(TEXTS, language="english", compounds=True)
+    with pytest.raises(InputError, match="analyzer"):
+        Engine(TEXTS, analyzer=Analyzer("german"), compounds=True)
+
+
+def test_engines_built_without_compounds_stay_so(tmp_path: Path) -> None:
+    """As those were that were built when no language split compounds by default, finished or interrupted."""
+    how = {"encoder": "tfidf(min_df=1)", "language": "german"}
+    engine = Engine.build(TEXTS, tmp_path / "engine", compounds=False, **how)
+    again = Engine.build(TEXTS, tmp_path / "engine", **how)
+    assert again.analyzer == Analyzer("german")
+    ranker = BM25().fit(engine)
+    assert BM25().fit(again).rank(["Vertrag"]) == ranker.rank(["Vertrag"])
+    with pytest.raises(StoreError, match="analyzer"):
+        Engine.build(TEXTS, tmp_path / "engine", compounds=True, **how)
+    (tmp_path / "begun").mkdir()
+    request = {"settings": as_json(engine.settings), "input": engine.input_digest}
+    (tmp_path / "begun" / "building.json").write_text(json.dumps(request))
+    assert Engine.build(TEXTS, tmp_path / "begun", **how).analyzer == Analyzer("german")
+
+
+def test_collections_without_a_part_are_searched_by_whole_words() -> None:
+    engine = Engine({"one": "Der Hund.", "two": "Die Katze."}, language="german", encoder="tfidf(min_df=1)")
+    assert engine.analyzer.compounds == Compounds("german", {})
+    assert (
+        BM25().fit(engine).rank(["Hunde"])["0"]
+        == BM25()
+        .fit(Engine(engine.collection, language="german", encoder="tfidf(min_df=1)", compounds=False))
+        .rank(["Hunde"])["0"]
+    )
+
+
+def test_quoted_words_are_whole_words() -> None:
+    engine = Engine(TEXTS, language="german", encoder="tfidf(min_df=1)")
+    assert [hit.doc_id for hit in BM25().fit(engine).search("Vertrag").hits] == ["other", "work"]
+    assert [hit.doc_id for hit in BM25().fit(engine).search('"Vertrag"').hits] == ["other"]
+    assert not BM25().fit(engine).search('"Verhältnis endet"').hits
+    [hit] = BM25().fit(engine).search('"Arbeitsvertrag endet"').hits
+    snippet = hit.snippets[0]
+    assert [snippet.text[a:b] for a, b in snippet.highlights] == ["Arbeitsvertrag endet"]
 
 
 def test_an_index_of_a_collection_has_the_terms_of_an_engine() -> None:
-    engine = Engine(TEXTS, language="german", compounds=True)
-    index = BM25Index.from_collection(engine.collection, language="german", compounds=True)
-    assert index.vocabulary == engine.bm25().vocabulary
+    for compounds in (None, False):
+        engine = Engine(TEXTS, language="german", compounds=compounds)
+        index = BM25Index.from_collection(engine.collection, language="german", compounds=compounds)
+        assert index.vocabulary == engine.bm25().vocabulary

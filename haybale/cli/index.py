@@ -28,7 +28,7 @@ def index(
     layout: options.Layout = None,
     missing_judgements: options.MissingJudgements = None,
     language: options.Language = None,
-    compounds: options.Compounds = False,
+    compounds: options.Compounds = None,
     paragraphs: options.Paragraphs = None,
     pieces: options.Pieces = None,
     stride: options.Stride = None,
@@ -56,7 +56,7 @@ def index(
     start = time.perf_counter()
     check_file(out / "engine.json")
     settings = engine_settings(
-        language, store, encoder=encoder, paragraphs=paragraphs, compounds=compounds or None, device=device
+        language, store, encoder=encoder, paragraphs=paragraphs, compounds=compounds, device=device
     )
     settings |= given(chunking=chunking_of(pieces, stride))
     with resumable(), record_timings(reporter()):

@@ -76,7 +76,8 @@ Language = Annotated[
     option("The language, such as english; none for no stemming. Default: the collection's, or detected.", TEXTS),
 ]
 Compounds = Annotated[
-    bool, option("Make terms of the parts of compounds, in German and languages like it. Default: no.", TEXTS)
+    bool | None,
+    option("Whether the parts of compounds are terms, in German and languages like it. Default: in German.", TEXTS),
 ]
 Paragraphs = Annotated[
     str | None,

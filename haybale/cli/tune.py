@@ -21,7 +21,7 @@ def tune(
         int | None, option("Use this number of queries, drawn at random. Default: all.", TEXTS, min=1)
     ] = None,
     language: options.Language = None,
-    compounds: options.Compounds = False,
+    compounds: options.Compounds = None,
     layout: options.Layout = None,
     missing_judgements: options.MissingJudgements = None,
     out: Annotated[Path | None, option("Write all values to this new JSON file. Default: print only.", RESULTS)] = None,
@@ -43,7 +43,7 @@ def tune(
         n_queries=queries,
         language=language,
         random_state=random_state,
-        compounds=compounds or None,
+        compounds=compounds,
     )
     with record_timings(reporter()):
         with timed("read collection"):

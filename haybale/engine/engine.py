@@ -20,7 +20,6 @@ from haybale.collections.ids import as_ids
 from haybale.collections.open import Documents as DocumentsLike
 from haybale.collections.queries import QueriesLike
 from haybale.collections.saved import load_collection, save_collection
-from haybale.compounds import LINKS
 from haybale.device import find_device
 from haybale.embeddings import Chunking, EmbeddingStore
 from haybale.embeddings.counting import strings
@@ -44,7 +43,7 @@ UNITS = ("passage", "document")
 _RANGES: dict[str, Constraints] = {
     **dict.fromkeys(("language", "paragraphs", "device"), TEXT_OR_NONE),
     "analyzer": [Analyzer, str, callable, None],
-    "compounds": BOOLEAN,
+    "compounds": [*BOOLEAN, None],
     "chunking": [Chunking, None],
     "store": [str, Path, None],
 }
@@ -75,9 +74,11 @@ class Engine:
     analyzer : Analyzer or callable, optional
         Splits texts into terms, in place of ``language``, for BM25 and for lexical encoders given by name. Use it for
         your own stop words. An engine in a folder cannot save a function.
-    compounds : bool, default False
-        Whether the parts of compounds are terms, too. The compounds are learned from the collection, in the languages
-        of :data:`haybale.compounds.LINKS`, such as German. It raised the recall of BM25 on German statutes.
+    compounds : bool, optional
+        Whether the parts of compounds are terms, too, so that *Verhältnis* finds *Mietverhältnis*. The splitter is
+        learned from the collection; documents that are added later are split by it as well. Languages with compounds
+        are those of :data:`haybale.compounds.LINKS`. By default, compounds are split in German, where it raised tuned
+        BM25, unless an ``analyzer`` is given.
     paragraphs : str, optional
         Splits documents and queries into paragraphs again, by one of :data:`~haybale.collections.PARAGRAPHS`. By
         default, passages and paragraphs are those of the collection.
@@ -116,7 +117,7 @@ class Engine:
         encoder: Any = "tfidf",
         language: str | None = None,
         analyzer: Analyzer | Tokenize | None = None,
-        compounds: bool = False,
+        compounds: bool | None = None,
         paragraphs: str | None = None,
         chunking: Chunking | None = None,
         store: str | Path | None = None,
@@ -142,12 +143,12 @@ class Engine:
         if paragraphs is not None:
             whole = with_paragraphs(whole, paragraphs)
         self.language = language or whole.language or language_of_sample(whole.passages.texts)
-        if compounds:
-            if own is not None or self.language not in LINKS:
-                known = ", ".join(LINKS)
-                raise InputError(f"compounds needs one of the languages {known} and no analyzer; omit it")
-            own = Analyzer.learned(self.language, strings(whole.passages.texts))
-            self.settings["analyzer"] = own.describe()
+        if own is None:
+            learned = Analyzer.learned(self.language, strings(whole.passages.texts), compounds)
+            if learned.compounds is not None:
+                own, self.settings["analyzer"] = learned, learned.describe()
+        elif compounds:
+            raise InputError("an 'analyzer' splits compounds or not itself, so 'compounds' cannot be set; omit it")
         self.device, self._storage = device, Storage()
         self._set_up([whole], [], own, str(encoder) if isinstance(encoder, Path) else encoder)
 
@@ -203,7 +204,9 @@ class Engine:
         OutputExistsError
             If the folder has other files.
         """
-        Storage(Path(folder)).check_folder()
+        found = Storage(Path(folder)).check_folder()
+        if found is not None and found["analyzer"] is None and settings.get("compounds") is None:
+            settings = settings | {"compounds": False}  # it was begun when no language split compounds by default
         engine = cls(collection, **settings)
         if settings.get("analyzer") is not None:
             engine.analyzer.to_dict()  # raises for a function

@@ -73,8 +73,11 @@ class Storage:
         self.lock = threading.RLock()
         self._writes = False  # whether the thread that holds the lock is the folder's writer
 
-    def check_folder(self) -> None:
-        """Raise OutputExistsError if the folder has files but no engine."""
+    def check_folder(self) -> dict[str, Any] | None:
+        """Return the settings of the engine in the folder, which may be unfinished; None if the folder is empty.
+
+        Raises OutputExistsError if the folder has files but no engine.
+        """
         assert self.folder is not None
         files = StoreFiles(self.folder)
         if not any(files.exists(name) for name in (_MANIFEST, _BUILDING)):
@@ -83,6 +86,15 @@ class Storage:
                 raise OutputExistsError(
                     f"{self.folder}: not an engine, holds other files ({taken[0]}); give a new folder"
                 )
+            return None
+        settings: dict[str, Any] = (self.read() if files.exists(_MANIFEST) else self._begun())["settings"]
+        return settings
+
+    def _begun(self) -> dict[str, Any]:
+        """Return the input and settings of a build that was begun."""
+        assert self.folder is not None
+        found = read_json(self.folder / _BUILDING)
+        return found | {"settings": upgraded(found["settings"])}
 
     @contextmanager
     def writing(self, work: str = "this engine") -> Iterator[None]:
@@ -125,8 +137,7 @@ class Storage:
             _check_same(self.folder, self.read(), request)
             return True
         if (self.folder / _BUILDING).exists():
-            before = read_json(self.folder / _BUILDING)
-            _check_same(self.folder, before | {"settings": upgraded(before["settings"])}, request)
+            _check_same(self.folder, self._begun(), request)
         replace_json(self.folder / _BUILDING, request)
         return False
 

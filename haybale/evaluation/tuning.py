@@ -54,7 +54,7 @@ _RANGES = {
     "b": SEQUENCE,
     "k3": SEQUENCE,
     "language": TEXT_OR_NONE,
-    "compounds": BOOLEAN,
+    "compounds": [*BOOLEAN, None],
     "n_queries": COUNT_OR_NONE,
     "random_state": RANDOM_STATE,
 }
@@ -114,7 +114,7 @@ def tune_bm25(
     k3: Sequence[float | None] = K3,
     measure: str = "nDCG@10",
     language: str | None = None,
-    compounds: bool = False,
+    compounds: bool | None = None,
     n_queries: int | None = None,
     random_state: int = 0,
 ) -> Tuned:
@@ -143,8 +143,8 @@ def tune_bm25(
         Any measure of :func:`~haybale.evaluation.evaluate`.
     language : str, optional
         Language of the texts. Default: the language of the collection, or else a guess.
-    compounds : bool, default False
-        Whether the parts of compounds are terms, too, as in :class:`~haybale.Engine`.
+    compounds : bool, optional
+        Whether the parts of compounds are terms, too, as in :class:`~haybale.Engine`. Default: in German.
     n_queries : int, optional
         Number of queries to sample from those with a relevant document. Default: all.
     random_state : int, default 0

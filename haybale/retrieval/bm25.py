@@ -27,7 +27,7 @@ from haybale.manifest import (
     write_table,
     write_tensors,
 )
-from haybale.parameters import BM25_RANGES, COUNT, TEXT_OR_NONE, check_parameters, one_of
+from haybale.parameters import BM25_RANGES, BOOLEAN, COUNT, TEXT_OR_NONE, check_parameters, one_of
 from haybale.retrieval.hits import NO_PASSAGE, Hits, Ints
 from haybale.retrieval.inverted import NewScorer, Scorer, Values, read_only, top_documents, top_passages
 from haybale.retrieval.passages import Columns, Exclude, Ids, PassageTable
@@ -41,7 +41,11 @@ _TENSORS = "tensors.safetensors"
 _TENSOR_NAMES = ("texts", "counts", "offsets", "lengths", "frequencies", "doc_offsets")
 _TABLES = {"term": "vocabulary.parquet", "passage_id": "passages.parquet", "doc_id": "documents.parquet"}
 _SCHEMAS = {name: pa.schema([(name, pa.large_string())]) for name in _TABLES}
-_RANGES = BM25_RANGES | {"language": TEXT_OR_NONE, "unit": one_of(["passage", "document"])}
+_RANGES = BM25_RANGES | {
+    "language": TEXT_OR_NONE,
+    "unit": one_of(["passage", "document"]),
+    "compounds": [*BOOLEAN, None],
+}
 
 
 class BM25Index(PassageTable):
@@ -152,7 +156,7 @@ class BM25Index(PassageTable):
         b: float = 0.75,
         k3: float | None = None,
         language: str | None = None,
-        compounds: bool = False,
+        compounds: bool | None = None,
     ) -> Self:
         """Index the passages or the whole documents of a collection.
 
@@ -163,13 +167,13 @@ class BM25Index(PassageTable):
             What is indexed and scored: each passage, or each document as one text.
         k1, b, k3, language
             As in the class; the default language is that of the collection, if it has one.
-        compounds : bool, default False
-            Whether the parts of compounds are terms, too, as in :class:`~haybale.Engine`.
+        compounds : bool, optional
+            Whether the parts of compounds are terms, too, as in :class:`~haybale.Engine`. By default, in German.
         """
         check_parameters("BM25Index", locals(), _RANGES)
         passages, documents = collection.passages, collection.doc_ids
         language = language or collection.language or language_of_sample(passages.texts)
-        analyzer = Analyzer.learned(language, strings(passages.texts)) if compounds else Analyzer(language)
+        analyzer = Analyzer.learned(language, strings(passages.texts), compounds)
         counts = TermCounts.of(passages.texts, analyzer)
         how: dict[str, Any] = {"doc_ids": documents, "k1": k1, "b": b, "k3": k3}
         if unit == "document":

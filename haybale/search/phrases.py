@@ -49,21 +49,23 @@ def _inside(found: re.Match[str]) -> str:
 def find_phrases(engine: Engine, phrases: Sequence[str]) -> Phrases:
     """Find the documents that have all phrases, each in one passage: its terms next to each other, in this order.
 
-    Terms are those of BM25, so inflections and stop words make no difference. Only passages that have all terms of a
-    phrase, by the index of BM25, are read.
+    Terms are those of BM25, so inflections and stop words make no difference. The parts of compounds are no words:
+    "Vertrag" does not occur in *Arbeitsvertrag*. Only passages that have all terms of a phrase, by the index of BM25,
+    are read.
     """
     index, texts = engine.bm25("passage"), engine.collection.passages.texts
     documents, passages = np.ones(engine.collection.n_documents, dtype=bool), [np.empty(0, dtype=np.int64)]
-    by_phrase = [index.analyzer.terms(phrase) for phrase in phrases]
+    analyzer = index.analyzer.whole_words
+    by_phrase = [analyzer.terms(phrase) for phrase in phrases]
     for phrase, terms in zip(phrases, by_phrase, strict=True):
         if not terms:
             raise InputError(f"the phrase {phrase!r} must have a term besides stop words, found none; omit the quotes")
         found = index.passages_with_all(terms)
-        if len(terms) > 1:
-            found = found[_have_phrase(index.analyzer, take_strings(texts, found), terms)]
+        if len(terms) > 1 or analyzer is not index.analyzer:
+            found = found[_have_phrase(analyzer, take_strings(texts, found), terms)]
         passages.append(found)
         documents &= np.isin(np.arange(len(documents)), index.doc_of[found])
-    return Phrases(index.analyzer, by_phrase, documents, np.unique(np.concatenate(passages)))
+    return Phrases(analyzer, by_phrase, documents, np.unique(np.concatenate(passages)))
 
 
 def _have_phrase(analyzer: Analyzer, texts: list[str], terms: list[str]) -> NDArray[np.bool_]:
