@@ -5,4 +5,5 @@ from .facets import Facet as Facet
 from .facets import condition as condition
 from .opened_document import OpenedDocument as OpenedDocument
 from .topic_summary import TopicSummary as TopicSummary
+from .trainings import ModelTraining as ModelTraining
 from .workspace import Workspace as Workspace

@@ -52,6 +52,13 @@ class Judge(BaseModel):
     judge: str = Field("", max_length=MAX_NAME)
 
 
+class NewTraining(BaseModel):
+    """A training to begin."""
+
+    recipe: Literal["learned", "similar topics", "svr"] | None = None
+    random_state: int = Field(0, ge=0, lt=2**31)
+
+
 def api(workspace: Workspace) -> APIRouter:
     """Return the routes of the REST interface."""
     router = APIRouter(prefix="/api", tags=["api"])
@@ -175,6 +182,31 @@ def api(workspace: Workspace) -> APIRouter:
         name = f"topic-{topic}.{'tsv' if format == 'beir' else 'txt' if format == 'qrels' else format}"
         headers = {"Content-Disposition": f'attachment; filename="{name}"'}
         return PlainTextResponse(text, headers=headers, media_type=_TYPES.get(format, "text/plain"))
+
+    @router.get("/train")
+    def trainings() -> dict[str, Any]:
+        """Return the trainings, the last one first."""
+        return {"trainings": [each.to_dict() for each in workspace.trainings()]}
+
+    @router.post("/train", status_code=202)
+    def start_training(given: NewTraining) -> dict[str, Any]:
+        """Begin to train a ranker on the judgements of all topics, in a process of its own."""
+        return workspace.start_training(given.recipe, given.random_state).to_dict()
+
+    @router.get("/train/{number}")
+    def training(number: int) -> dict[str, Any]:
+        """Return a training with its progress or its result."""
+        return workspace.training(number).to_dict()
+
+    @router.post("/train/{number}/accept")
+    def accept(number: int) -> dict[str, Any]:
+        """Make the ranker of a training the default ranker."""
+        return {"ranker": workspace.accept(number)}
+
+    @router.post("/train/revert")
+    def revert() -> dict[str, Any]:
+        """Take the last acceptance back: the ranker of before is the default again."""
+        return {"ranker": workspace.revert()}
 
     return router
 

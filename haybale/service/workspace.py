@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from haybale.engine import Engine
@@ -19,11 +21,14 @@ from haybale.service.facets import Facet, condition, facets_of
 from haybale.service.not_found import NotFoundError, check_document
 from haybale.service.opened_document import OpenedDocument, open_document
 from haybale.service.topic_summary import TopicRows, TopicSummary
+from haybale.service.trainings import ModelTraining, Trainings
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from haybale.rankers import Ranker
+
+_LOGGER = logging.getLogger("haybale.service")
 
 MAX_RESULTS = 1000  # offset + k of a search
 MAX_TEXT = 200_000  # characters of a query, topic or note
@@ -43,6 +48,9 @@ class Workspace:
         Fitted rankers by the names under which they are chosen. The first is the default.
     judgements : JudgementStore
         The store. The caller closes it.
+    models : str or Path, optional
+        The folder of trainings. Default: beside the store, ``judgements-models`` for ``judgements.sqlite``. Without a
+        file of judgements or a folder of the engine, nothing can be trained.
 
     Examples
     --------
@@ -59,7 +67,13 @@ class Workspace:
     1
     """
 
-    def __init__(self, engine: Engine, rankers: Mapping[str, Ranker], judgements: JudgementStore) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        rankers: Mapping[str, Ranker],
+        judgements: JudgementStore,
+        models: str | Path | None = None,
+    ) -> None:
         if not rankers:
             raise InputError("a workspace needs a ranker, found none; give rankers={'bm25': parse('bm25').fit(engine)}")
         for ranker in rankers.values():
@@ -71,6 +85,12 @@ class Workspace:
         self._reviews: dict[int, Review] = {}
         self._offered: dict[int, dict[str, tuple[str, float]]] = {}  # by topic and document: to whom, and when
         self._facets: tuple[Engine, list[Facet]] | None = None
+        self._trainings: Trainings | None = None
+        if engine.folder is not None and judgements.path is not None:
+            path = judgements.path
+            folder = path.with_name(f"{path.stem}-models") if models is None else Path(models)
+            self._trainings = Trainings(folder, engine, path)
+            self._take_over_accepted()
 
     # Search.
 
@@ -306,11 +326,86 @@ class Workspace:
                 self._reviews[number] = Review(self.engine, topic.text or None, topic=topic.name, judgements=self.store)
             return self._reviews[number]
 
+    # Training.
+
+    def start_training(self, recipe: str | None = None, random_state: int = 0) -> ModelTraining:
+        """Begin to train a ranker on the judgements of all topics, in a process of its own.
+
+        The default ranker is what it is compared with, and stays the default until :meth:`accept`.
+
+        Parameters
+        ----------
+        recipe : {"learned", "similar topics", "svr"}, optional
+            What to train. Default: ``"learned"`` from 10 topics on, else ``"similar topics"``.
+        random_state : int, default 0
+
+        Raises
+        ------
+        InputError
+            If a training is running, or the engine or the judgements are in memory only.
+        """
+        return self._with_trainings().start(self.ranker(), recipe, random_state)
+
+    def trainings(self) -> list[ModelTraining]:
+        """Return all trainings, the last one first."""
+        return [] if self._trainings is None else self._trainings.all()
+
+    def training(self, number: int) -> ModelTraining:
+        """Return a training with its progress or its result; an unknown number raises NotFoundError."""
+        return self._with_trainings().get(number)
+
+    def accept(self, number: int) -> str:
+        """Make the ranker of a training the default ranker, and return its name."""
+        trainings = self._with_trainings()
+        model = trainings.model(number)
+        with self._lock:
+            trainings.accept(number)
+            self._default = _trained_name(number)
+            self._rankers[self._default] = model
+            return self._default
+
+    def revert(self) -> str:
+        """Take the last acceptance back, and return the name of the default ranker, which is that of before."""
+        trainings = self._with_trainings()
+        with self._lock:
+            trainings.revert()
+            return self._take_over_accepted()
+
+    def _take_over_accepted(self) -> str:
+        """Make the ranker that was accepted last the default, if it can be loaded; otherwise the first given one."""
+        trainings = self._with_trainings()
+        self._default = next(iter(self._rankers))
+        for number in trainings.accepted():
+            name = _trained_name(number)
+            try:
+                if name not in self._rankers:
+                    self._rankers[name] = trainings.model(number)
+                self._default = name
+            except InputError as error:  # the engine was built again, or files are damaged
+                _LOGGER.warning("training %d cannot be used: %s", number, error)
+        return self._default
+
+    def _with_trainings(self) -> Trainings:
+        if self._trainings is None:
+            raise InputError(
+                "training needs an engine in a folder and judgements in a file, found one in memory; use both"
+            )
+        return self._trainings
+
+    def close(self) -> None:
+        """End a running training."""
+        if self._trainings is not None:
+            self._trainings.stop()
+
     # The engine.
 
     def refresh(self) -> bool:
         """Take over documents that others have added to the engine's folder; return whether anything has changed."""
         return self.engine.refresh()
+
+
+def _trained_name(number: int) -> str:
+    return f"trained {number}"
 
 
 def _paragraphs(text: str) -> str | list[str]:

@@ -1,0 +1,216 @@
+"""Train a ranker on the judged topics of a store, and compare it with the one before: the work of a training process.
+
+``python -m haybale.service.model_training FOLDER`` reads ``FOLDER/request.json``. It replaces ``FOLDER/progress.json``
+while it works, and writes ``FOLDER/model`` and then ``FOLDER/result.json``, or ``FOLDER/error.json``.
+
+Two questions are answered, each by folds, with rankers that have not seen what they are measured on:
+
+``"new topics"``
+    How are topics ranked that the ranker has not learned from? Needs two topics.
+``"held-back half"``
+    How are the other relevant documents of a topic ranked, after half of its judgements were learned? Both halves are
+    held back in turn, and documents that were learned are left out. Needs a topic with two relevant documents.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from haybale.engine import Engine
+from haybale.errors import HaybaleError, InputError
+from haybale.folders import replace_json
+from haybale.rankers import Ranker, from_spec, load, parse
+from haybale.retrieval import Run
+from haybale.review import JudgementStore, judged_topics
+from haybale.text_files import read_json
+from haybale.timing import record_timings
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MEASURES = ("nDCG@10", "Recall@100")
+QUESTIONS = ("new topics", "held-back half")
+# What can be trained. Ranker texts of users are not accepted, because they can name files and models to load.
+RECIPES = {
+    "learned": "learned",
+    "similar topics": "rrf(bm25-doc,parm-vrrf,knn-queries)",
+    "svr": "rrf(bm25-doc,parm-vrrf,svr)",
+}
+ENOUGH = 10  # topics from which "learned" is the default recipe, because its weights are cross-validated over topics
+_STEPS = ("read judgements", "learn", "rank new topics", "rank held-back halves", "save")
+
+Judged = tuple[dict[str, str], "pd.DataFrame"]
+
+
+def default_recipe(n_topics: int) -> str:
+    """Return the name of the recipe for so many topics."""
+    return "learned" if n_topics >= ENOUGH else "similar topics"
+
+
+def train(
+    engine: Engine,
+    judged: Judged,
+    before: Ranker,
+    recipe: str,
+    random_state: int = 0,
+    report: Callable[[str], None] = lambda step: None,
+) -> tuple[Ranker, dict[str, Any]]:
+    """Train a ranker on judged topics, and compare it with another.
+
+    Parameters
+    ----------
+    engine : Engine
+    judged : (queries, qrels)
+        As :func:`~haybale.review.judged_topics` returns them.
+    before : Ranker
+        The ranker to compare with. If it has learned from a topic, it is trained anew within each fold.
+    recipe : {"learned", "similar topics", "svr"}
+    random_state : int, default 0
+        Divides the judgements of each topic into halves.
+    report : callable, optional
+        Called with the name of each step that begins.
+
+    Returns
+    -------
+    ranker : Ranker
+        Fitted on all judgements.
+    result : dict
+        ``recipe``, ``ranker``, ``before``, ``n_topics``, ``n_judgements``, and ``questions``: for each question that
+        can be answered, ``n_topics`` and, by measure, ``before``, ``after``, ``difference``, ``p`` (the larger one of
+        the paired t-test and the randomisation test) and ``topics`` (both values of each).
+    """
+    queries, qrels = judged
+    if not queries:
+        raise InputError(
+            "judgements must have a topic with a text and a relevant document, found none; judge documents first"
+        )
+    report("learn")
+    after = parse(RECIPES[recipe])
+    trained = parse(RECIPES[recipe]).fit(engine, queries, qrels)
+    questions = {}
+    knows = bool(before.learned_from() & queries.keys())
+    report("rank new topics")
+    if len(queries) > 1:
+        earlier = from_spec(before.to_dict()).fit(engine, queries, qrels) if knows else before
+        runs = [earlier.out_of_fold(queries) if knows else before.rank(queries), trained.out_of_fold(queries)]
+        questions["new topics"] = _compared([(run, qrels) for run in runs])
+    report("rank held-back halves")
+    halves = _halves(qrels, random_state)
+    if halves is not None:
+        measured: list[list[tuple[pd.DataFrame, pd.DataFrame]]] = [[], []]
+        for learned, held_back in (halves, halves[::-1]):
+            names = set(learned["query_id"]) & set(held_back.loc[held_back["relevance"] > 0, "query_id"])
+            texts = {name: text for name, text in queries.items() if name in names}
+            given = {name: text for name, text in queries.items() if name in set(learned["query_id"])}
+            for place, ranker in enumerate((before, after)):
+                if place or knows:
+                    ranker = from_spec(ranker.to_dict()).fit(engine, given, learned)
+                measured[place].append(
+                    (_without(ranker.rank(texts), learned), held_back[held_back.query_id.isin(names)])
+                )
+        questions["held-back half"] = _compared(*zip(*measured, strict=True))
+    about = {"recipe": recipe, "ranker": str(trained), "before": str(before)}
+    return trained, about | {"n_topics": len(queries), "n_judgements": len(qrels), "questions": questions}
+
+
+def _halves(qrels: pd.DataFrame, random_state: int) -> tuple[pd.DataFrame, pd.DataFrame] | None:
+    """Return two halves of the judgements, each with half of a topic's relevant documents; None if no topic has two."""
+    random = np.random.default_rng(random_state)
+    parts = np.zeros(len(qrels), dtype=int)
+    relevant = qrels["relevance"].to_numpy() > 0
+    enough = np.zeros(len(qrels), dtype=bool)
+    for name in qrels["query_id"].unique():
+        mine = (qrels["query_id"] == name).to_numpy()
+        for some in (mine & relevant, mine & ~relevant):
+            rows = random.permutation(np.flatnonzero(some))
+            parts[rows[1::2]] = 1
+        enough |= mine & ((mine & relevant).sum() > 1)
+    if not enough.any():
+        return None
+    return qrels[enough & (parts == 0)], qrels[enough & (parts == 1)]
+
+
+def _without(run: Run, learned: pd.DataFrame) -> pd.DataFrame:
+    """Return a run as a frame, without the documents that were learned for its queries."""
+    frame = run.to_frame()
+    known = set(zip(learned["query_id"], learned["doc_id"], strict=True))
+    return frame[[pair not in known for pair in zip(frame["query_id"], frame["doc_id"], strict=True)]]
+
+
+def _compared(*folds: Any) -> dict[str, Any]:
+    """Compare two rankers by the mean of their values in the folds; a fold is two pairs of a run and judgements."""
+    import pandas as pd
+
+    from haybale.evaluation import evaluate
+    from haybale.evaluation.significance import paired_tests
+
+    before, after = (
+        pd.concat([evaluate(fold[place][0], fold[place][1], MEASURES) for fold in folds]).groupby(level=0).mean()
+        for place in (0, 1)
+    )
+    after = after.loc[before.index]
+    found: dict[str, Any] = {"n_topics": len(before), "measures": {}}
+    for name in MEASURES:
+        one, two = before[name].to_numpy(), after[name].to_numpy()
+        tested = paired_tests(two, one)
+        found["measures"][name] = {
+            "before": float(one.mean()),
+            "after": float(two.mean()),
+            "difference": tested.difference,
+            "p": tested.p if len(before) > 1 else None,
+            "topics": {str(each): [float(a), float(b)] for each, a, b in zip(before.index, one, two, strict=True)},
+        }
+    return found
+
+
+def run(folder: Path) -> None:
+    """Do what ``request.json`` in a folder asks for."""
+    request = read_json(folder / "request.json")
+
+    def report(step: str, stage: str = "") -> None:
+        progress = {"step": step, "stage": stage, "done": _STEPS.index(step), "steps": len(_STEPS)}
+        replace_json(folder / "progress.json", progress)
+
+    now = [_STEPS[0]]
+
+    def begin(step: str) -> None:
+        now[0] = step
+        report(step)
+
+    begin("read judgements")
+    with record_timings(lambda stage, seconds: report(now[0], f"{stage}, {seconds:.1f} s")):
+        engine = Engine.open(request["engine"])
+        before = load(folder / "before", engine)
+        with JudgementStore(request["judgements"]) as store:
+            judged = judged_topics(store, engine)
+        recipe = request["recipe"] or default_recipe(len(judged[0]))
+        trained, result = train(engine, judged, before, recipe, request["random_state"], begin)
+        begin("save")
+        trained.save(folder / "model")
+        replace_json(folder / "result.json", result)
+
+
+def main() -> None:
+    """Train as the command line says; an error is written to the folder."""
+    folder = Path(sys.argv[1])
+    os.nice(10)  # searches come first
+    warnings.simplefilter("ignore")
+    try:
+        run(folder)
+    except HaybaleError as error:
+        replace_json(folder / "error.json", {"detail": str(error)})
+        raise SystemExit(1) from None
+    except BaseException:
+        replace_json(folder / "error.json", {"detail": "the training has failed; training.log says why"})
+        raise
+
+
+if __name__ == "__main__":
+    main()

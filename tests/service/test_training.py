@@ -1,0 +1,110 @@
+"""A ranker is trained in a process of its own on the judgements, and serves when it was accepted."""
+
+import time
+
+import pytest
+from support.decisions import decisions
+
+from haybale import Engine, parse
+from haybale.errors import InputError
+from haybale.review import Judgement, JudgementStore, judged_topics
+from haybale.service import Workspace
+from haybale.service.model_training import QUESTIONS, RECIPES, train
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("served")
+    Engine.build(decisions(60), folder / "engine", language="english", encoder="tfidf(min_df=1)").prepare()
+    with JudgementStore(folder / "judgements.sqlite") as store:
+        for subject, text in [
+            ("lease", "ending a rental contract"),
+            ("dog", "keeper of animals"),
+            ("tax", "state income"),
+        ]:
+            topic = store.add_topic(text, text)
+            for number in range(0, 60, 5):
+                doc_id = f"{('lease', 'dog', 'tax', 'road')[number % 4]}/{number}"
+                store.add(topic, Judgement(doc_id, "judged", int(doc_id.startswith(subject)), "Ada"))
+    return folder
+
+
+@pytest.fixture
+def served(folder):
+    engine = Engine.open(folder / "engine")
+    with JudgementStore(folder / "judgements.sqlite") as store:
+        workspace = Workspace(engine, {"bm25": parse("bm25").fit(engine)}, store)
+        yield workspace
+        workspace.close()
+
+
+def wait(workspace, number):
+    for _ in range(600):
+        found = workspace.training(number)
+        if found.status != "running":
+            return found
+        time.sleep(0.05)
+    raise AssertionError(found)
+
+
+def test_trains_compares_accepts_and_reverts(served, folder):
+    before = served.search("keeper of animals")
+    started = served.start_training()
+    assert started.status == "running"
+    with pytest.raises(InputError):
+        served.start_training()  # one at a time
+    assert served.search("keeper of animals").to_dict() == before.to_dict()  # the old ranker serves
+    done = wait(served, started.id)
+    assert done.status == "done", done
+    assert done.result["recipe"] == "similar topics"
+    assert done.result["n_topics"] == 3
+    for question in QUESTIONS:
+        values = done.result["questions"][question]["measures"]["nDCG@10"]
+        assert values["difference"] == pytest.approx(values["after"] - values["before"])
+        assert 0 < values["p"] <= 1
+    assert served.accept(started.id) == f"trained {started.id}"
+    assert served.rankers[0] == f"trained {started.id}"
+    after = served.search("keeper of animals")
+    assert after[0].doc_id.startswith("dog/")
+    assert served.training(started.id).is_accepted
+
+    # It still serves after a restart, and so does the old one after it was taken back.
+    again = Workspace(served.engine, {"bm25": parse("bm25").fit(served.engine)}, served.store)
+    assert again.search("keeper of animals").to_dict() == after.to_dict()
+    assert again.revert() == "bm25"
+    assert again.search("keeper of animals").to_dict() == before.to_dict()
+    with pytest.raises(InputError):
+        again.revert()
+
+
+def test_an_interrupted_training_has_failed(served):
+    started = served.start_training("svr")
+    served.close()
+    found = served.training(started.id)
+    assert found.status == "failed"
+    assert "start it again" in found.detail
+    with pytest.raises(InputError):
+        served.accept(started.id)
+
+
+def test_says_why_it_failed(served, tmp_path):
+    with JudgementStore(tmp_path / "empty.sqlite") as store:
+        workspace = Workspace(served.engine, {"bm25": parse("bm25").fit(served.engine)}, store)
+        found = wait(workspace, workspace.start_training().id)
+        workspace.close()
+    assert found.status == "failed"
+    assert "judge documents first" in found.detail
+
+
+@pytest.mark.filterwarnings("ignore:svr. 3 training queries")
+@pytest.mark.filterwarnings("ignore:svr. [12] training quer")
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_measures_each_recipe(served, recipe):
+    judged = judged_topics(served.store, served.engine)
+    trained, result = train(served.engine, judged, served.ranker("bm25"), recipe)
+    assert str(trained) == result["ranker"]
+    for question in QUESTIONS:
+        assert result["questions"][question]["n_topics"] == 3
+    if recipe == "similar topics":  # a ranker that has learned from the topics is trained anew in each fold
+        same = train(served.engine, judged, trained, recipe)[1]["questions"]
+        assert all(each["difference"] == 0 for question in same.values() for each in question["measures"].values())
