@@ -89,7 +89,7 @@ def train(
     queries, qrels = judged
     if not queries:
         raise InputError(
-            "judgements must have a topic with a text and a relevant document, found none; judge documents first"
+            "judgements= must have a topic with a text and a relevant document, found none; judge documents first"
         )
     report("learn")
     after = parse(RECIPES[recipe])

@@ -146,7 +146,7 @@ class Trainings:
         with self._lock:
             found = self.accepted()
             if not found:
-                raise InputError("revert needs an accepted training, found none; accept one first")
+                raise InputError("revert() needs an accepted training, found none; call accept() first")
             self._write_accepted(found[:-1])
 
     def _write_accepted(self, numbers: list[int]) -> None:

@@ -388,7 +388,7 @@ class Workspace:
     def _with_trainings(self) -> Trainings:
         if self._trainings is None:
             raise InputError(
-                "training needs an engine in a folder and judgements in a file, found one in memory; use both"
+                "start_training() needs an engine in a folder and judgements in a file, found one in memory; use both"
             )
         return self._trainings
 
