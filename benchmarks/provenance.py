@@ -50,6 +50,7 @@ MEASURES = {
         "review/term_space.py",
         "review/topic_features.py",
     ),
+    "bench_passage_sums.py": ("retrieval", "rankers/bm25.py", "rankers/knn.py"),
     "bench_rerank.py": ("pairs",),
     "bench_scaling.py": ("retrieval", "ensemble", "embeddings"),
     "bench_search.py": ("retrieval/backends", "retrieval/passages.py", "vectors.py"),

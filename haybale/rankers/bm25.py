@@ -1,4 +1,4 @@
-"""BM25 as a ranker: over passages (a document scores by its best passage) or over whole documents."""
+"""BM25 as a ranker: over passages (a document scores by its best ones) or over whole documents."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from haybale.parameters import BM25_RANGES, one_of
+from haybale.parameters import BM25_RANGES, COUNT, one_of
 from haybale.rankers.explanation import Explanation, Share, by_size, passage_note
+from haybale.rankers.passage_sum import check_top, summed
 from haybale.rankers.query_batch import QueryBatch
 from haybale.rankers.ranker import Ranker
 from haybale.retrieval import Hits, Run
@@ -23,7 +24,7 @@ class BM25(Ranker):
     Parameters
     ----------
     unit : {"passage", "document"}, default "passage"
-        Whether a document scores by its best passage or as a whole.
+        Whether a document scores by its best passages or as a whole.
     k1 : float, default 1.2
         Term-frequency saturation, at least 0. The larger it is, the more a repeated term adds.
     b : float, default 0.75
@@ -31,17 +32,25 @@ class BM25(Ranker):
     k3 : float, optional
         Saturation of repeated query terms: t occurrences count as (k3 + 1) · t / (k3 + t), so with 0 as one. Default:
         each occurrence counts, as in Lucene.
+    top : int, default 1
+        Number of passages whose scores are summed, the best ones of a document. With 2 or 3, BM25 over passages ranked
+        long documents better where nothing is fused. Only for ``unit="passage"``.
     """
 
     name = "bm25"
     variants: ClassVar = {"bm25": {}, "bm25-doc": {"unit": "document"}}
-    _parameter_constraints: ClassVar = {"unit": one_of(["passage", "document"]), **BM25_RANGES}
+    _parameter_constraints: ClassVar = {"unit": one_of(["passage", "document"]), "top": COUNT, **BM25_RANGES}
 
     unit: str = "passage"
     _: KW_ONLY
     k1: float = 1.2
     b: float = 0.75
     k3: float | None = None
+    top: int = 1
+
+    def check_params(self) -> None:
+        super().check_params()
+        check_top(self.unit, self.top)
 
     @property
     def uses_vectors(self) -> bool:
@@ -56,18 +65,23 @@ class BM25(Ranker):
     def rank_batch(self, batch: QueryBatch, depth: int) -> Run:
         index, texts = batch.engine.bm25(self.unit, self.k1, self.b, self.k3), batch.texts
         with batch.timed(f"search BM25 ({self.unit}s)"):
-            rows, documents, scores = index.documents(texts, depth, exclude=batch.own)
+            rows, documents, scores = index.documents(texts, depth, exclude=batch.own, top=self.top)
             return Run.from_numbers(batch.ids, batch.engine.collection.doc_ids, rows, documents, scores, depth)
 
     def explain_document(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:
         index, text = batch.engine.bm25(self.unit, self.k1, self.b, self.k3), batch.texts[0]
         within = index.similarities([text], document)[0]
-        passage = int(index.doc_offsets[document]) + int(np.argmax(within))
-        shares = [Share(f"term {term}", share, term=term) for term, share in index.term_shares(text, passage).items()]
+        first = int(index.doc_offsets[document])
+
+        def terms(passage: int) -> list[Share]:
+            found = index.term_shares(text, passage).items()
+            return by_size([Share(f"term {term}", share, term=term) for term, share in found])
+
+        if self.top > 1:
+            return summed(batch, base, first, within, self.top, terms, index.analyzer)
+        passage = first + int(np.argmax(within))
+        found = replace(base, shares=terms(passage), matcher=index.analyzer)
         if self.unit == "document":
-            return replace(base, shares=by_size(shares), matcher=index.analyzer)
-        notes, passage_id = (
-            [passage_note(batch.engine.collection.passages, passage)],
-            index.passage_ids[passage].as_py(),
-        )
-        return replace(base, shares=by_size(shares), notes=notes, passage_id=passage_id, matcher=index.analyzer)
+            return found
+        notes = [passage_note(batch.engine.collection.passages, passage)]
+        return replace(found, notes=notes, passage_id=index.passage_ids[passage].as_py())

@@ -29,7 +29,15 @@ from haybale.manifest import (
 )
 from haybale.parameters import BM25_RANGES, BOOLEAN, COUNT, TEXT_OR_NONE, check_parameters, one_of
 from haybale.retrieval.hits import NO_PASSAGE, Hits, Ints
-from haybale.retrieval.inverted import NewScorer, Scorer, Values, read_only, top_documents, top_passages
+from haybale.retrieval.inverted import (
+    NewScorer,
+    Scorer,
+    Values,
+    read_only,
+    top_document_sums,
+    top_documents,
+    top_passages,
+)
 from haybale.retrieval.passages import Columns, Exclude, Ids, PassageTable
 from haybale.retrieval.postings import Postings
 from haybale.vectors import Floats
@@ -323,9 +331,9 @@ class BM25Index(PassageTable):
         return Hits(passages, np.where(passages == NO_PASSAGE, np.float32(-np.inf), values.view(np.float32)))
 
     def documents(
-        self, queries: Sequence[str] | Terms, k: int, *, exclude: Exclude | None = None
+        self, queries: Sequence[str] | Terms, k: int, *, exclude: Exclude | None = None, top: int = 1
     ) -> tuple[Ints, Ints, Floats]:
-        """Rank all documents by their best passage (MaxP).
+        """Rank all documents by their best passage (MaxP), or by the sum of the best ones.
 
         Parameters
         ----------
@@ -333,14 +341,18 @@ class BM25Index(PassageTable):
             As in :meth:`search`.
         k : int
             Number of documents for each query, at least 1.
+        top : int, default 1
+            Number of passages whose scores are summed, the best ones of each document.
 
         Returns
         -------
         (query row, document, score), each (n_found,)
             All documents that score at least as high as the ``k``-th best, sorted by row, then by document.
         """
-        check_parameters("documents", {"k": k}, {"k": COUNT})
+        check_parameters("documents", {"k": k, "top": top}, {"k": COUNT, "top": COUNT})
         scorer, excluded = self._scorer(queries, exclude)
+        if top > 1:
+            return top_document_sums(len(excluded), k, top, scorer, _scores, self.doc_offsets, excluded)
         found = top_documents(len(excluded), k, scorer, self.doc_offsets, excluded, self.doc_of)
         return found[0], found[1], found[2].view(np.float32)
 
@@ -427,6 +439,11 @@ class BM25Index(PassageTable):
                 shares[name] = shares.get(name, 0.0) + (float(score + weight) - float(score))
                 score += weight
         return shares
+
+
+def _scores(values: Values) -> Floats:
+    """Return the scores that values encode: the bits of non-negative floats rise with their values."""
+    return values.view(np.float32)
 
 
 def language_of_sample(texts: Sequence[str] | Strings) -> str:

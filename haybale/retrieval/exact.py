@@ -69,7 +69,7 @@ class ExactSearch:
         # Each product may lose up to 2^-126 by underflow.
         bound = backend.error(width) * lengths * self._max_length + width * 2.0**-126
         found, proposed = backend.propose(queries, self.vectors, depth)
-        exact = self._inner_products(queries, found)
+        exact = self.inner_products(queries, found)
         if backend.is_checked and bool((xp.abs(proposed - exact) > 2 * bound[:, None]).any()):
             self.backend = tiles_on(self.device)
             warnings.warn(
@@ -81,7 +81,7 @@ class ExactSearch:
             return self._propose(queries, depth)
         return found, proposed, exact, bound
 
-    def _inner_products(self, queries: Any, found: Any) -> Any:
+    def inner_products(self, queries: Any, found: Any) -> Any:
         """Return the inner products with the candidates, (m, c), summed in float64 and rounded to float32."""
         xp, (m, depth), width = self.device.xp, found.shape, max(1, int(self.vectors.shape[1]))
         scores, wide = xp.empty((m, depth), dtype=np.float32), queries.astype(np.float64)

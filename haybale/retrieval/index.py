@@ -21,6 +21,7 @@ from scipy import sparse
 
 from haybale.cached import cached_property
 from haybale.collections import Collection
+from haybale.collections.collection import ragged_take
 from haybale.device import CPU, Device, device_of, find_device, is_sparse, placed, to_device, to_numpy
 from haybale.embeddings import EmbeddingStore
 from haybale.errors import InputError, VectorError
@@ -31,7 +32,8 @@ from haybale.parameters import COUNT, check_parameters
 from haybale.progress import track
 from haybale.retrieval.backends import find_backend
 from haybale.retrieval.exact import ExactSearch
-from haybale.retrieval.hits import Hits, Ints
+from haybale.retrieval.hits import NO_PASSAGE, Hits, Ints
+from haybale.retrieval.passage_sums import sums_of_best
 from haybale.retrieval.passages import TABLE_FILES, Columns, Exclude, Ids, PassageTable, document_offsets
 from haybale.retrieval.sparse_search import InvertedIndex, ProductSearch
 from haybale.vectors import Floats, Matrix, check_like, check_matrix, moved
@@ -304,9 +306,9 @@ class PassageIndex(PassageTable):
             return hits.to_numpy() if on_host else hits
 
     def documents(
-        self, queries: Matrix, k: int, *, exclude: Exclude | None = None, hits: Hits | None = None
+        self, queries: Matrix, k: int, *, exclude: Exclude | None = None, hits: Hits | None = None, top: int = 1
     ) -> tuple[Ints, Ints, Floats]:
-        """Rank all documents by their nearest passage (MaxP).
+        """Rank all documents by their nearest passage (MaxP), or by the sum of the nearest ones.
 
         Parameters
         ----------
@@ -316,16 +318,21 @@ class PassageIndex(PassageTable):
             Number of documents for each query, at least 1.
         hits : Hits, optional
             The result of :meth:`search` for the same queries, with any k. It saves the search of the queries for which
-            it is deep enough.
+            it is deep enough. Not used if ``top`` is more than 1.
+        top : int, default 1
+            Number of passages whose scores are summed, the nearest ones of each document. Beyond the nearest passage,
+            negative scores add nothing.
 
         Returns
         -------
         (query row, document, score), each (n_found,) NumPy
             All documents that score at least as high as the ``k``-th best, sorted by row.
         """
-        check_parameters("documents", {"k": k}, {"k": COUNT})
+        check_parameters("documents", {"k": k, "top": top}, {"k": COUNT, "top": COUNT})
         queries, _ = self._place_queries(queries)
         excluded = self.excluded(exclude, int(queries.shape[0]))
+        if top > 1:
+            return self._document_sums(queries, k, top, excluded)
         none = np.empty(0, dtype=np.int64)
         found: list[tuple[Ints, Ints, Floats]] = [(none, none, np.empty(0, dtype=np.float32))]
         left, depth = np.arange(len(excluded)), min(len(self), 3 * k)  # the rows that are still to be searched
@@ -369,6 +376,64 @@ class PassageIndex(PassageTable):
             found.append((rows[batch][row[kept]], document[kept], scores[kept]))
             left.append(rows[batch][~complete])
         return np.concatenate([rows[:0], *left])
+
+    def _document_sums(self, queries: Matrix, k: int, top: int, excluded: Ints) -> tuple[Ints, Ints, Floats]:
+        """Rank documents by the sum of their best passages, as :meth:`documents` does."""
+        if self.is_sparse and isinstance(self._sparse_search, InvertedIndex):
+            return self._sparse_search.documents(queries, k, excluded, self.doc_of, top)
+        found: dict[int, tuple[Ints, Floats]] = {}
+        left, depth = np.arange(len(excluded)), min(len(self), 3 * top * k)
+        while len(left):
+            with self.device.current():
+                some = queries[self.device.xp.asarray(left)]
+            hits = self.search(some, depth, exclude=excluded[left]).to_numpy()
+            for place, row in enumerate(left):
+                sums = self._sums_of(some[place : place + 1], hits.passages[place], hits.scores[place], k, top)
+                if sums is not None:
+                    found[int(row)] = sums
+            left, depth = np.array([row for row in left if row not in found], dtype=np.int64), min(len(self), 4 * depth)
+        parts = [found[row] for row in range(len(excluded))]
+        rows = np.repeat(np.arange(len(parts)), [len(documents) for documents, _ in parts])
+        documents = np.concatenate([np.empty(0, dtype=np.int64), *(documents for documents, _ in parts)])
+        return rows, documents, np.concatenate([np.empty(0, dtype=np.float32), *(sums for _, sums in parts)])
+
+    def _sums_of(self, query: Matrix, passages: Ints, scores: Floats, k: int, top: int) -> tuple[Ints, Floats] | None:
+        """Return the k best documents of one query, with ties, and their sums; None if its hits are not deep enough."""
+        is_hit = passages != NO_PASSAGE
+        documents, sums, counts = sums_of_best(self.doc_of[passages[is_hit]], scores[is_hit], top)
+        if is_hit.all() and len(passages) < len(self):  # other passages score at most as high as the last hit
+            if len(documents) < k:
+                return None
+            last, kth = float(scores[-1]), np.partition(sums, -k)[-k]
+            most = max(last, 0.0)  # of a passage that is not the best one of its document
+            missing = np.minimum(np.diff(self.doc_offsets)[documents], top) - counts
+            # The next greater float32 is a bound on what the sum is rounded to.
+            above = np.nextafter((sums + missing * most).astype(np.float32), np.float32(np.inf)) >= kth
+            if (
+                np.nextafter(np.float32(last + (top - 1) * most), np.float32(np.inf)) >= kth
+            ):  # of a document without hits
+                return None
+            partial = np.flatnonzero(above & (missing > 0) & (most > 0))
+            if len(partial):
+                sums[partial] = self._exact_sums(query, documents[partial], top)
+            documents, sums = documents[above], sums[above]
+        if len(sums) > k:
+            best = sums >= np.partition(sums, -k)[-k]
+            documents, sums = documents[best], sums[best]
+        return documents, sums
+
+    def _exact_sums(self, query: Matrix, documents: Ints, top: int) -> Floats:
+        """Return the sums of documents, in rising order, for one query, from all of their passages."""
+        passages, _ = ragged_take(self.doc_offsets, documents)
+        with self.device.current():
+            numbers = self.device.xp.asarray(passages)
+            if self.is_sparse:
+                products = self.vectors[numbers].astype(np.float64) @ query.astype(np.float64).T
+                scores = to_numpy(products.toarray().ravel().astype(np.float32))
+            else:
+                scores = to_numpy(self._exact_search.inner_products(query, numbers[None])[0])
+        order = np.argsort(-scores, kind="stable")
+        return sums_of_best(self.doc_of[passages[order]], scores[order], top)[1]
 
     def similarities(self, queries: Matrix, document: int) -> Floats:
         """Return the inner products of query vectors (m, d) with a document's passages, (m, n_passages)."""

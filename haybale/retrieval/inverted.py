@@ -18,11 +18,14 @@ from haybale.parallel import in_threads
 from haybale.progress import track
 from haybale.retrieval.hits import NO_PASSAGE, Ints
 from haybale.retrieval.id_order import IdOrder
+from haybale.retrieval.passage_sums import sum_by_document
+from haybale.vectors import Floats
 
 T = TypeVar("T")
 Values = NDArray[np.uint32]
 Scorer = Callable[[int], Values]  # query row -> (n_passages,) values, which the caller may overwrite
 NewScorer = Callable[[], Scorer]  # makes a scorer with its own buffers, for one thread
+Decode = Callable[[Values], Floats]  # values -> scores
 
 _BATCH = 1024  # queries between two steps of the progress bar
 _QUERIES = 32  # queries of one task, which share a scorer
@@ -86,6 +89,32 @@ def top_documents(
     return rows, documents.astype(np.int64), values
 
 
+def top_document_sums(
+    m: int, k: int, top: int, scorer: NewScorer, decode: Decode, doc_offsets: Ints, excluded: Ints
+) -> tuple[Ints, Ints, Floats]:
+    """Return ``(query row, document, score)``, each (n_found,), of the k best documents by their ``top`` best passages.
+
+    See :mod:`haybale.retrieval.passage_sums`. The order is that of :func:`top_documents`, as are ties and parameters.
+    """
+    offsets = read_only(doc_offsets)
+
+    def search(rows: range) -> list[tuple[Values, Floats]]:
+        score, sums = scorer(), np.empty(len(doc_offsets) - 1, dtype=np.float32)
+        best, found, parts = np.empty(top, dtype=np.float32), np.empty(len(doc_offsets), dtype=np.uint32), []
+        for row in rows:
+            values = _exclude(score(row), doc_offsets, excluded[row])
+            sum_by_document(decode(values), values > 0, offsets, best, sums)
+            numbers = np.sort(found[: _find_top(_encoded(sums), k, found)])
+            parts.append((numbers, sums[numbers]))
+        return parts
+
+    parts = [part for done in _map_rows(search, m) for part in done]
+    rows = np.repeat(np.arange(m), [len(numbers) for numbers, _ in parts])
+    documents = np.concatenate([np.empty(0, dtype=np.uint32), *(numbers for numbers, _ in parts)])
+    scores = np.concatenate([np.empty(0, dtype=np.float32), *(sums for _, sums in parts)])
+    return rows, documents.astype(np.int64), scores
+
+
 def read_only(array: NDArray[Any]) -> NDArray[Any]:
     """Return a read-only view. All arrays are passed so, because numba compiles a loop once more for writable ones."""
     array = array.view()
@@ -107,6 +136,12 @@ def _exclude(values: Values, doc_offsets: Ints, document: int) -> Values:
     if document >= 0:
         values[doc_offsets[document] : doc_offsets[document + 1]] = 0
     return values
+
+
+def _encoded(scores: Floats) -> Values:
+    """Return values that rise with the scores; -inf has the value 0."""
+    bits = (scores + np.float32(0)).view(np.uint32)  # -0.0 + 0.0 is 0.0
+    return np.where(np.isneginf(scores), 0, np.where(bits >> 31, ~bits, bits | 0x80000000)).astype(np.uint32)
 
 
 @njit(nogil=True, cache=True)

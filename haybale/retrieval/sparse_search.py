@@ -15,7 +15,15 @@ from haybale.device import device_of, to_device
 from haybale.parallel import batch_size_for_memory, iter_chunks
 from haybale.retrieval.hits import NO_PASSAGE, Ints, select
 from haybale.retrieval.id_order import IdOrder
-from haybale.retrieval.inverted import NewScorer, Scorer, Values, read_only, top_documents, top_passages
+from haybale.retrieval.inverted import (
+    NewScorer,
+    Scorer,
+    Values,
+    read_only,
+    top_document_sums,
+    top_documents,
+    top_passages,
+)
 from haybale.vectors import Floats
 
 
@@ -50,9 +58,13 @@ class InvertedIndex:
         passages, values = top_passages(queries.shape[0], k, scorer, self.doc_offsets, excluded, self.order)
         return passages, np.where(passages == NO_PASSAGE, np.float32(-np.inf), _decoded(values))
 
-    def documents(self, queries: sparse.csr_matrix, k: int, excluded: Ints, doc_of: Ints) -> tuple[Ints, Ints, Floats]:
-        """Return the best documents by their best passage; see :func:`top_documents`."""
+    def documents(
+        self, queries: sparse.csr_matrix, k: int, excluded: Ints, doc_of: Ints, top: int = 1
+    ) -> tuple[Ints, Ints, Floats]:
+        """Return the best documents by their ``top`` best passages; see :func:`top_documents`."""
         scorer = self._scorer(queries)
+        if top > 1:
+            return top_document_sums(queries.shape[0], k, top, scorer, _decoded, self.doc_offsets, excluded)
         rows, documents, values = top_documents(queries.shape[0], k, scorer, self.doc_offsets, excluded, doc_of)
         return rows, documents, _decoded(values)
 
