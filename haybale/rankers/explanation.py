@@ -32,6 +32,8 @@ class Share:
         The explanation by the nested ranker that ``what`` names.
     term, passage_id : str, optional
         The term or the passage that ``what`` names. Search results find what they show by these.
+    query_id : str, optional
+        The training query that ``what`` names.
     """
 
     what: str
@@ -40,6 +42,7 @@ class Share:
     of: Explanation | None = None
     term: str | None = None
     passage_id: str | None = None
+    query_id: str | None = None
 
 
 @dataclass(frozen=True, repr=False)

@@ -124,7 +124,11 @@ class SimilarQueries(OutOfFold, Ranker):
         _, neighbours, cosines = self._neighbours(batch.vectors, np.array([-1]))
         is_relevant = self._relevance(batch.engine)[:, [document]].toarray()[neighbours, 0] > 0
         shares = [
-            Share(f"training query {self.query_ids_[row]} (cosine {cosine:.3f}), to which it is relevant", share)
+            Share(
+                f"training query {self.query_ids_[row]} (cosine {cosine:.3f}), to which it is relevant",
+                share,
+                query_id=self.query_ids_[row],
+            )
             for row, cosine, share in zip(
                 neighbours[is_relevant], cosines[is_relevant], cosines[is_relevant] ** self.power, strict=True
             )

@@ -291,7 +291,8 @@ class SVR(OutOfFold, Ranker):
             shares.append(Share(f"{ranker}, {rank}", evidence[str(ranker)], of=inner if inner.rank else None))
         for pair in found.pairs:
             label = "relevant" if pair.label > 0 else "not relevant"
-            shares.append(Share(f"training query {pair.query_id} → {pair.passage_id}, {label}", pair.share))
+            what = f"training query {pair.query_id} → {pair.passage_id}, {label}"
+            shares.append(Share(what, pair.share, query_id=pair.query_id))
         if found.n_others:
             shares.append(Share(f"{found.n_others:,} other training pairs", found.others))
         notes = [f"{len(found.votes)} of {len(found.bags)} bags vote for this candidate"]

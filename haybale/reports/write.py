@@ -139,6 +139,7 @@ def _page(content: dict[str, Any], **sections: Any) -> str:
     template, style, script = (
         (files("haybale.reports") / f"page.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js")
     )
+    palette = (files("haybale") / "palette.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     environment = jinja2.Environment(
         autoescape=True,
@@ -150,7 +151,7 @@ def _page(content: dict[str, Any], **sections: Any) -> str:
     page: str = environment.from_string(template).render(
         **content,
         **sections,
-        style=markup(style),
+        style=markup(palette + style),
         script=markup(script),
         policy=f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'",
     )

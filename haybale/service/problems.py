@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 
 from haybale.errors import HaybaleError, InputError, StoreError
 from haybale.service.not_found import NotFoundError
@@ -36,26 +36,35 @@ def status_of(error: Exception) -> int:
     return 422 if isinstance(error, InputError) else 500
 
 
+def answer(request: Request, status: int, detail: str, **more: Any) -> Response:
+    """Return a problem; for a browser that asks for a page, as a page."""
+    if request.url.path.startswith("/api") or "text/html" not in request.headers.get("accept", ""):
+        return problem(status, detail, **more)
+    from haybale.service.pages import error_page
+
+    return error_page(request, request.app.state.workspace, status, detail)
+
+
 def add_handlers(application: FastAPI) -> None:
     """Let an application answer errors with problems."""
 
     @application.exception_handler(HaybaleError)
-    async def known(request: Request, error: HaybaleError) -> JSONResponse:
-        return problem(status_of(error), str(error))
+    async def known(request: Request, error: HaybaleError) -> Response:
+        return answer(request, status_of(error), str(error))
 
     @application.exception_handler(RequestValidationError)
-    async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
         found = [{"at": ".".join(map(str, each["loc"])), "why": each["msg"]} for each in error.errors()]
         detail = "; ".join(f"{each['at']}: {each['why']}" for each in found)
-        return problem(422, f"expected other values: {detail}", errors=found)
+        return answer(request, 422, f"expected other values: {detail}", errors=found)
 
     @application.exception_handler(HTTPException)
-    async def refused(request: Request, error: HTTPException) -> JSONResponse:
-        answer = problem(error.status_code, str(error.detail))
-        answer.headers.update(error.headers or {})
-        return answer
+    async def refused(request: Request, error: HTTPException) -> Response:
+        found = answer(request, error.status_code, str(error.detail))
+        found.headers.update(error.headers or {})
+        return found
 
     @application.exception_handler(Exception)
-    async def unknown(request: Request, error: Exception) -> JSONResponse:
+    async def unknown(request: Request, error: Exception) -> Response:
         _LOGGER.error("%s %s", request.method, request.url.path, exc_info=error)
-        return problem(500, "the service has failed; its log says why")
+        return answer(request, 500, "the service has failed; its log says why")

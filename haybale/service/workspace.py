@@ -15,9 +15,11 @@ from haybale.errors import InputError, UnknownNameError
 from haybale.parameters import COUNT, FROM_0, check_parameters
 from haybale.rankers.explanation import Explanation
 from haybale.review import JudgementStore, Progress, Review, ReviewDocument, Topic
+from haybale.review.exports import query_id as exported_id
 from haybale.search import SearchResults, Snippet
-from haybale.search.searching import explain_hit, search
+from haybale.search.searching import explain_hit, search, title_of
 from haybale.service.facets import Facet, condition, facets_of
+from haybale.service.long_queries import LongQueries
 from haybale.service.not_found import NotFoundError, check_document
 from haybale.service.opened_document import OpenedDocument, open_document
 from haybale.service.topic_summary import TopicRows, TopicSummary
@@ -85,6 +87,8 @@ class Workspace:
         self._reviews: dict[int, Review] = {}
         self._offered: dict[int, dict[str, tuple[str, float]]] = {}  # by topic and document: to whom, and when
         self._facets: tuple[Engine, list[Facet]] | None = None
+        beside = None if judgements.path is None else judgements.path.with_name(f"{judgements.path.name}.queries")
+        self.long_queries = LongQueries(beside)
         self._trainings: Trainings | None = None
         if engine.folder is not None and judgements.path is not None:
             path = judgements.path
@@ -133,14 +137,14 @@ class Workspace:
         check_parameters("search", {"k": k, "offset": offset}, {"k": COUNT, "offset": FROM_0})
         if offset + k > MAX_RESULTS:
             raise InputError(f"offset + k must be at most {MAX_RESULTS:,}, found {offset + k:,}; narrow the search")
-        return search(self.ranker(ranker), _paragraphs(text), k, where, offset)
+        return search(self.ranker(ranker), paragraphs(text), k, where, offset)
 
     def explain(
         self, text: str, doc_id: str, where: str | None = None, ranker: str | None = None
     ) -> tuple[Explanation, list[Snippet]]:
         """Explain the score that a document has in :meth:`search`, and return its best passages."""
         check_document(self.engine, doc_id)
-        return explain_hit(self.ranker(ranker), _paragraphs(text), doc_id, where)
+        return explain_hit(self.ranker(ranker), paragraphs(text), doc_id, where)
 
     def document(
         self,
@@ -179,6 +183,22 @@ class Workspace:
     def condition(self, chosen: Mapping[str, Sequence[Any]]) -> str | None:
         """Return the condition that chosen values of :meth:`facets` mean, for ``where``; None if nothing is chosen."""
         return condition(self.engine.snapshot().documents_table(), chosen)
+
+    def titles(self, doc_ids: Sequence[str]) -> dict[str, str]:
+        """Return the titles of documents by id, without those that the engine does not have."""
+        collection = self.engine.snapshot().collection
+        numbers = collection.find_documents(doc_ids).tolist()
+        found = zip(doc_ids, numbers, strict=True)
+        return {doc_id: title_of(collection, number) for doc_id, number in found if number >= 0}
+
+    def query_text(self, query_id: str) -> str | None:
+        """Return the text of a query that a ranker was trained on: one of the engine's, or a topic; None for others."""
+        collection = self.engine.snapshot().collection
+        try:
+            (number,) = collection.query_numbers([query_id]).tolist()
+        except InputError:
+            return {exported_id(each): each.text or each.name for each in self.store.topics()}.get(query_id)
+        return "\n".join(collection.queries.paragraphs_of(number))
 
     # Topics and judgements.
 
@@ -346,6 +366,11 @@ class Workspace:
         """
         return self._with_trainings().start(self.ranker(), recipe, random_state)
 
+    @property
+    def can_train(self) -> bool:
+        """Whether the engine and the judgements are in files, as training needs."""
+        return self._trainings is not None
+
     def trainings(self) -> list[ModelTraining]:
         """Return all trainings, the last one first."""
         return [] if self._trainings is None else self._trainings.all()
@@ -408,7 +433,7 @@ def _trained_name(number: int) -> str:
     return f"trained {number}"
 
 
-def _paragraphs(text: str) -> str | list[str]:
+def paragraphs(text: str) -> str | list[str]:
     """Return the paragraphs of a text that blank lines separate; a text without blank lines as it is."""
     _check_length(text)
     if not text.strip():

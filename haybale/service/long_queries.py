@@ -1,0 +1,93 @@
+"""Long texts that were searched, kept by their digest, so that a link leads to exactly the same search again."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import OrderedDict
+from pathlib import Path
+
+from haybale.collections.files.file_reader import read_documents, reader_of
+from haybale.errors import InputError, MissingExtraError
+from haybale.folders import whole_file
+
+_IN_MEMORY = 1000  # texts that are kept without a folder
+# Formats whose files are one document, not a table of many.
+_SUFFIXES = (".txt", ".md", ".pdf", ".docx", ".odt", ".rtf", ".html", ".eml")
+_ID = re.compile(r"[0-9a-f]{32}")
+
+
+class LongQueries:
+    """Texts by the first 32 digits of their SHA-256, each in a file of a folder; or the latest 1,000 in memory.
+
+    Parameters
+    ----------
+    folder : Path, optional
+        It is made with the first text. Default: in memory.
+
+    Examples
+    --------
+    >>> queries = LongQueries()
+    >>> queries.text(queries.keep("The lease ended.\\n\\nThe tenant stayed."))
+    'The lease ended.\\n\\nThe tenant stayed.'
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder
+        self._texts: OrderedDict[str, str] = OrderedDict()
+
+    def keep(self, text: str) -> str:
+        """Keep a text, and return its id."""
+        id = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        if self.folder is None:
+            self._texts[id] = text
+            while len(self._texts) > _IN_MEMORY:
+                self._texts.popitem(last=False)
+        elif not (path := self.folder / f"{id}.txt").exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with whole_file(path) as file:
+                file.write(text)
+        return id
+
+    def text(self, id: str) -> str:
+        """Return the text of an id; an unknown one raises UnknownNameError."""
+        path = None if self.folder is None or not _ID.fullmatch(id) else self.folder / f"{id}.txt"
+        if path is not None and path.is_file():
+            return path.read_text(encoding="utf-8")
+        if id in self._texts:
+            return self._texts[id]
+        raise InputError(f"the long query {id!r:.80} is not kept; paste its text, or give the file again")
+
+
+def query_suffixes() -> list[str]:
+    """Return the ends of the names of files that can be a query, if the packages that read them are installed."""
+    found = []
+    for suffix in _SUFFIXES:
+        reader = reader_of(suffix)
+        try:
+            if reader is not None:
+                reader.check_packages()
+                found.append(suffix)
+        except MissingExtraError:
+            pass
+    return found
+
+
+def query_of_file(name: str, data: bytes) -> str:
+    """Return the text of a file as a query: its paragraphs, separated by blank lines.
+
+    >>> query_of_file("letter.txt", b"The lease ended.\\n\\nThe tenant stayed.")
+    'The lease ended.\\n\\nThe tenant stayed.'
+
+    Raises
+    ------
+    InputError
+        If the file is of another format, damaged, or has no text.
+    """
+    reader = reader_of(name)
+    if reader is None or not name.lower().endswith(tuple(query_suffixes())):
+        raise InputError(f"a query must be a file of {', '.join(query_suffixes())}, found {name!r:.100}")
+    documents, problem = read_documents(reader, data, {})
+    if not documents:
+        raise InputError(f"{name!r:.100} cannot be read: {problem}")
+    return "\n\n".join(part.text for document in documents for part in document.parts)

@@ -1,0 +1,70 @@
+"""The page of a document: its passages with the matching ones marked, what it cites, and how it was judged."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from starlette.responses import HTMLResponse
+
+from haybale.search import Snippet
+from haybale.service.pages.rendering import Renderer, address, document_address
+from haybale.service.pages.search_page import SearchState
+from haybale.service.workspace import Workspace
+
+_SIZE = 200  # passages of a page
+_TOPICS = 12  # topics that the page offers to judge for, the latest ones
+
+
+def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> None:
+    """Add the route of documents."""
+
+    @router.get("/documents")
+    def by_parameter(request: Request, id: str) -> HTMLResponse:
+        return shown(request, id)
+
+    @router.get("/documents/{doc_id:path}")
+    def shown(request: Request, doc_id: str) -> HTMLResponse:
+        state, root = SearchState.of(request, workspace), request.scope.get("root_path", "")
+        topic = workspace.topic(int(state.topic)) if state.topic.isdecimal() else None
+        query = state.query or (topic.text if topic else "")
+        document = workspace.document(
+            doc_id, query, state.condition(workspace), state.ranker or None, state.offset, _SIZE
+        )
+        kept = state.parameters("offset")
+        anchors = {each.passage_id: f"p{document.offset + n}" for n, each in enumerate(document.passages)}
+
+        def matching_link(each: Snippet) -> str:
+            # A matching passage may be a piece of a longer one, which is then elsewhere on this page.
+            place = anchors.get(each.passage_id) or next(
+                (anchors[passage.passage_id] for passage in document.passages if each.text in passage.text), "main"
+            )
+            return f"#{place}"
+
+        if state.query:
+            back = address(root + "/", state.parameters("offset"))
+        else:
+            back = f"{root}/topics/{topic.id}/review" if topic else ""
+        texts = {each.text for each in document.matching}
+        return renderer.page(
+            request,
+            "document.html",
+            document=document,
+            headings=_headings(document.passages),
+            anchors=anchors,
+            matching={each.passage_id for each in document.passages if any(text in each.text for text in texts)},
+            matching_link=matching_link,
+            query=query,
+            limit=_SIZE,
+            back=back,
+            topics=sorted(workspace.topics(), key=lambda each: each.last or each.time, reverse=True)[:_TOPICS],
+            here_link=root + document_address(doc_id, state.parameters()),
+            why_link=address(root + "/why", {"id": doc_id}, kept or [("q", query)]),
+            link_to=lambda other: root + document_address(other),
+            part_link=lambda offset: root + document_address(doc_id, kept, {"offset": max(0, offset) or None}),
+        )
+
+
+def _headings(passages: list[Snippet]) -> list[str]:
+    """Return the place of each passage where it differs from that of the passage before, else an empty text."""
+    places = [each.place for each in passages]
+    before = ["", *places]
+    return [place if place != last else "" for place, last in zip(places, before, strict=False)]

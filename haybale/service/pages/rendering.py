@@ -1,0 +1,142 @@
+"""Render templates to pages, and make the addresses in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import date
+from importlib.resources import files
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import jinja2
+from fastapi import Request
+from markupsafe import Markup
+from starlette.responses import HTMLResponse
+
+from haybale.drawing import clean
+from haybale.search.snippets import Snippet
+from haybale.service.workspace import Workspace
+
+FOLDER = files("haybale.service.pages")
+JUDGE = "haybale-judge"  # the cookie with the judge's name, where there are no users
+
+
+def in_words(value: Any) -> str:
+    """Return a value of the metadata for people.
+
+    >>> in_words(["tax", "land"]), in_words(True), in_words(1234.5), in_words(date(2015, 1, 31))
+    ('tax, land', 'yes', '1234.5', '2015-01-31')
+    """
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.10g}"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(in_words, value))
+    return value.isoformat() if isinstance(value, date) else str(value)
+
+
+def shortened(text: str | None, length: int) -> str:
+    """Return a text in at most this many characters.
+
+    >>> shortened("a long name", 6), shortened(None, 3)
+    ('a lon…', '')
+    """
+    text = (text or "").strip()
+    return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+def pieces(snippet: Snippet) -> list[tuple[str, bool]]:
+    """Return the whole text of a passage in pieces; true are marked.
+
+    >>> pieces(Snippet("a:0", "Dogs bark.", [(0, 4)]))
+    [('Dogs', True), (' bark.', False)]
+    """
+    found, at = [], 0
+    for start, end in snippet.highlights:
+        found += [(snippet.text[at:start], False), (snippet.text[start:end], True)]
+        at = end
+    return [piece for piece in [*found, (snippet.text[at:], False)] if piece[0]]
+
+
+_ENVIRONMENT = jinja2.Environment(
+    loader=jinja2.FunctionLoader(lambda name: (FOLDER / "templates" / name).read_text(encoding="utf-8")),
+    autoescape=True,
+    undefined=jinja2.StrictUndefined,
+    finalize=lambda value: clean(value) if type(value) is str else value,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_ENVIRONMENT.filters |= {
+    "in_words": in_words,
+    "shortened": shortened,
+    "combined": lambda first, second: {**first, **second},
+    "day": lambda time: str(time)[:10] if time else "",
+    "minute": lambda time: str(time)[:16].replace("T", " "),
+}
+
+
+def address(path: str, *parameters: Mapping[str, Any] | Sequence[tuple[str, Any]], **more: Any) -> str:
+    """Return a path with parameters; those that are None or empty are left out.
+
+    >>> address("/", {"q": "a&b", "where": None}, [("f.court", "BGH")], offset=10)
+    '/?q=a%26b&f.court=BGH&offset=10'
+    """
+    pairs: list[tuple[str, Any]] = []
+    for each in (*parameters, more):
+        pairs += each.items() if isinstance(each, Mapping) else each
+    kept = [(name, value) for name, value in pairs if value is not None and value != ""]
+    return f"{path}?{urlencode(kept)}" if kept else path
+
+
+def document_address(doc_id: str, *parameters: Mapping[str, Any] | Sequence[tuple[str, Any]]) -> str:
+    """Return the address of a document's page.
+
+    Browsers take ``.`` and ``..`` as folders even where they are escaped, so these ids are parameters.
+
+    >>> document_address("a/b c"), document_address("..")
+    ('/documents/a%2Fb%20c', '/documents?id=..')
+    """
+    if doc_id in (".", ".."):
+        return address("/documents", {"id": doc_id}, *parameters)
+    return address(f"/documents/{quote(doc_id, safe='')}", *parameters)
+
+
+class Renderer:
+    """Renders the pages of a workspace."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self.workspace = workspace
+
+    def page(self, request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
+        """Return a page. ``here`` is the path of its entry in the bar, or None."""
+        return HTMLResponse(self.text(request, template, **values), status)
+
+    def text(self, request: Request, template: str, **values: Any) -> str:
+        """Return a template with values, and what all templates know."""
+        root = request.scope.get("root_path", "")
+        user = getattr(request.state, "user", None)
+        given = {
+            "collection_name": self.workspace.engine.collection.name,
+            "here": None,
+            "is_open": True,
+            "judge": judge_of(request),
+            "link": lambda path: root + path,
+            "pieces": pieces,
+            "token_field": _token_field(request),
+            "user": user,
+        }
+        return _ENVIRONMENT.get_template(template).render(given | values)
+
+
+def judge_of(request: Request) -> str:
+    """Return who judges: the user who is logged in, else the name that was given on a page."""
+    from urllib.parse import unquote
+
+    user = getattr(request.state, "user", None)
+    return str(user) if user else unquote(request.cookies.get(JUDGE, ""))
+
+
+def _token_field(request: Request) -> Markup:
+    token = getattr(request.state, "form_token", "")
+    return Markup('<input type="hidden" name="form_token" value="{}">').format(token)

@@ -1,0 +1,156 @@
+"""The page of a review: one document at a time, and how far the review has come."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Form, Request
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+
+from haybale.errors import HaybaleError, InputError
+from haybale.review import Progress, ReviewDocument
+from haybale.review.stopping import parse_rule
+from haybale.service.pages.rendering import Renderer, address, document_address, judge_of
+from haybale.service.workspace import Workspace
+
+_AHEAD = 4  # documents that a page holds, so that the next one is there at once
+_CURVE = 300.0, 76.0  # width and height of the curve, in its own units
+
+
+def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> None:
+    """Add the routes of a review."""
+
+    def cards(request: Request, topic: int, n: int, doc: str | None) -> dict[str, Any]:
+        judge = judge_of(request)
+        found = workspace.next(topic, n, judge)
+        if doc is not None:
+            found = [_card(workspace, topic, doc, found), *(each for each in found if each.doc_id != doc)]
+        root = request.scope.get("root_path", "")
+        return {
+            "topic": workspace.topic(topic),
+            "cards": found,
+            "document_link": lambda doc_id: root + document_address(doc_id, {"topic": topic}),
+        }
+
+    @router.get("/topics/{topic}/review")
+    def review(request: Request, topic: int, doc: str | None = None) -> HTMLResponse:
+        root = request.scope.get("root_path", "")
+        here = f"{root}/topics/{topic}/review"
+        return renderer.page(
+            request,
+            "review.html",
+            here="/topics",
+            error="",
+            here_link=here,
+            cards_link=f"{root}/topics/{topic}/cards?n={_AHEAD}",
+            progress_link=f"{root}/topics/{topic}/progress",
+            **cards(request, topic, 1, doc),
+            **progress_values(workspace, topic),
+        )
+
+    @router.get("/topics/{topic}/cards")
+    def following(request: Request, topic: int, n: int = _AHEAD, doc: str | None = None) -> HTMLResponse:
+        return renderer.page(request, "card.html", **cards(request, topic, min(max(n, 1), 10), doc))
+
+    @router.get("/topics/{topic}/progress")
+    def progress(request: Request, topic: int) -> HTMLResponse:
+        return renderer.page(request, "progress.html", **progress_values(workspace, topic))
+
+    @router.post("/topics/{topic}/judge")
+    def judge(
+        request: Request,
+        topic: int,
+        grade: Annotated[str, Form(max_length=10)],
+        doc_id: Annotated[str, Form(max_length=1000)] = "",
+        note: Annotated[str, Form(max_length=10_000)] = "",
+        seconds: Annotated[str, Form(max_length=20)] = "",
+        back: Annotated[str, Form(max_length=20_000)] = "",
+    ) -> Response:
+        who, wants_json = judge_of(request), "application/json" in request.headers.get("accept", "")
+        again = None
+        try:
+            if grade == "undo":
+                doc_id = again = workspace.undo(topic, who)
+            elif grade == "skip":
+                workspace.skip(topic, doc_id, who)
+            elif grade.isdecimal():
+                workspace.judge(topic, doc_id, int(grade), who, note.strip() or None, _seconds(seconds))
+            else:
+                raise InputError(f"grade must be a number, skip or undo, found {grade!r}")
+        except HaybaleError as error:
+            if wants_json:
+                raise
+            root = request.scope.get("root_path", "")
+            return renderer.page(
+                request,
+                "error.html",
+                422,
+                heading="Not judged",
+                detail=f"{error}. Go back to {root}/topics/{topic}/review.",
+            )
+        if wants_json:
+            return JSONResponse({"doc_id": doc_id})
+        home = address(f"{request.scope.get('root_path', '')}/topics/{topic}/review", doc=again)
+        return RedirectResponse(home if again else own_path(back) or home, 303)
+
+
+def own_path(back: str) -> str:
+    """Return a path of this service to go back to; an empty text for an address elsewhere.
+
+    >>> own_path("/topics?x=1"), own_path("//evil.example/"), own_path("https://evil.example/"), own_path("/\\\\evil")
+    ('/topics?x=1', '', '', '')
+    """
+    is_path = back.startswith("/") and not back.startswith(("//", "/\\")) and back.isprintable()
+    return back if is_path else ""
+
+
+def _seconds(given: str) -> float | None:
+    try:
+        value = float(given)
+    except ValueError:
+        return None
+    return value if 0 <= value < 1e6 else None
+
+
+def _card(workspace: Workspace, topic: int, doc_id: str, proposed: list[ReviewDocument]) -> ReviewDocument:
+    """Return a document to judge: the proposed one, else with the passage that fits the topic's text best."""
+    for each in proposed:
+        if each.doc_id == doc_id:
+            return each
+    found = workspace.document(doc_id, workspace.topic(topic).text, limit=1)
+    shown = (found.matching or found.passages)[:1]
+    return ReviewDocument(doc_id, found.title, found.metadata, shown, float("nan"), None, "", [])
+
+
+def progress_values(workspace: Workspace, topic: int) -> dict[str, Any]:
+    """Return what the template of the progress shows."""
+    progress = workspace.progress(topic)
+    rules: list[dict[str, Any]] = [
+        {"name": name.partition("(")[0], "kind": rule.kind, "promise": rule.promise, "advice": advice}
+        for name, advice in progress.advice.items()
+        for rule in [parse_rule(name)]
+    ]
+    estimates = [rule for rule in rules if rule["advice"].recall is not None]
+    first = next((rule for rule in estimates if rule["advice"].low is not None), estimates[0] if estimates else None)
+    return {
+        "progress": progress,
+        "rules": rules,
+        "recall": None if first is None else first["advice"],
+        "recall_rule": "" if first is None else first["name"],
+        "curve": _curve(workspace, topic, progress),
+    }
+
+
+def _curve(workspace: Workspace, topic: int, progress: Progress) -> str:
+    """Return the path of an SVG: how many relevant documents were found among those that were proposed, in order."""
+    rows = workspace.judgements(topic)
+    labels = (rows["grade"] > 0)[rows["rank"].notna()].tolist()
+    n, total = len(labels), sum(labels)
+    if n < 2 or not total:
+        return ""
+    width, height = _CURVE
+    points, found = ["M0 76"], 0
+    for place, label in enumerate(labels, 1):
+        found += label
+        points.append(f"L{width * place / n:.1f} {height - (height - 4) * found / total:.1f}")
+    return "".join(points)

@@ -1,0 +1,51 @@
+"""The routes of all pages, and the files that pages load."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from importlib.resources import files
+
+from fastapi import APIRouter, Request
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from haybale.service.pages import (
+    document_page,
+    help_page,
+    long_query_page,
+    review_page,
+    search_page,
+    topic_pages,
+    training_page,
+)
+from haybale.service.pages.rendering import FOLDER, Renderer
+from haybale.service.workspace import Workspace
+
+_TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+
+
+def pages(workspace: Workspace) -> APIRouter:
+    """Return the routes of the pages."""
+    router = APIRouter(include_in_schema=False)
+    renderer = Renderer(workspace)
+    for each in (
+        search_page, long_query_page, document_page, topic_pages, review_page, training_page, help_page,
+    ):  # fmt: skip
+        each.add_routes(router, workspace, renderer)
+    served = {path.name: path.read_bytes() for path in (FOLDER / "static").iterdir()}
+    served["palette.css"] = (files("haybale") / "palette.css").read_bytes()
+
+    @router.get("/static/{name}")
+    def static(name: str) -> Response:
+        if name not in served:
+            raise HTTPException(404)
+        kind = _TYPES[name.rpartition(".")[2]]
+        return Response(served[name], media_type=kind, headers={"Cache-Control": "no-cache"})
+
+    return router
+
+
+def error_page(request: Request, workspace: Workspace, status: int, detail: str) -> Response:
+    """Return the page that says in words what went wrong."""
+    heading = "There is no such page" if status == 404 else HTTPStatus(status).phrase
+    return Renderer(workspace).page(request, "error.html", status, heading=heading, detail=detail)

@@ -1,0 +1,259 @@
+"""The page of searches: the box, the filters, the hits, why a hit is there, and the search as one file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from importlib.resources import files
+from typing import Any
+
+from fastapi import APIRouter, Request
+from markupsafe import Markup
+from starlette.responses import HTMLResponse, Response
+
+from haybale import __version__
+from haybale.errors import InputError
+from haybale.search import SearchResults
+from haybale.service.facets import Facet
+from haybale.service.long_queries import query_suffixes
+from haybale.service.pages.paragraph_map import ParagraphMap, paragraph_map
+from haybale.service.pages.rendering import FOLDER, Renderer, address, document_address
+from haybale.service.pages.share_tree import ShareBar, paragraph_explanation, share_bars
+from haybale.service.workspace import MAX_TEXT, Workspace, paragraphs
+
+_SIZE, _MOST = 10, 100  # hits of a page: by default, and at most
+_OPEN = 8  # values of a facet that are not folded
+
+
+@dataclass(frozen=True)
+class SearchState:
+    """What the address of a search says; equal addresses are equal searches.
+
+    ``text`` is the id of a long query, whose text the workspace keeps, and ``chosen`` the values of facets.
+    """
+
+    query: str
+    text: str
+    where: str
+    ranker: str
+    topic: str
+    offset: int
+    k: int
+    chosen: dict[str, list[str]]
+
+    @classmethod
+    def of(cls, request: Request, workspace: Workspace) -> SearchState:
+        """Return the state that a request's address has."""
+        given = request.query_params
+        chosen: dict[str, list[str]] = {}
+        ends: dict[str, list[str]] = {}
+        for name, value in given.multi_items():
+            kind, dot, column = name.partition(".")
+            if kind == "f" and dot:
+                chosen.setdefault(column, []).append(value)
+            elif kind in ("from", "to") and dot and value.strip():
+                ends.setdefault(column, ["", ""])[kind == "to"] = value.strip()
+        text = given.get("text", "")
+        query = workspace.long_queries.text(text) if text else given.get("q", "")
+        where, ranker, topic = (given.get(name, "").strip() for name in ("where", "ranker", "topic"))
+        offset, k = _number(given.get("offset"), 0, 0), min(_number(given.get("k"), _SIZE, 1), _MOST)
+        return cls(query.strip(), text, where, ranker, topic, offset, k, {**chosen, **ends})
+
+    @property
+    def facets(self) -> list[tuple[str, str]]:
+        """The parameters of the chosen facets."""
+        found = []
+        for column, values in self.chosen.items():
+            found += [(f"f.{column}", value) for value in values]
+        return found
+
+    def parameters(self, *without: str) -> list[tuple[str, Any]]:
+        """Return the parameters of this search's address, except those named."""
+        query = ("text", self.text) if self.text else ("q", self.query)
+        found: list[tuple[str, Any]] = [
+            query,
+            ("ranker", self.ranker),
+            ("where", self.where),
+            *self.facets,
+            ("topic", self.topic),
+        ]
+        found += [("k", self.k if self.k != _SIZE else None), ("offset", self.offset or None)]
+        return [(name, value) for name, value in found if name not in without and name.partition(".")[0] not in without]
+
+    def condition(self, workspace: Workspace) -> str | None:
+        """Return the condition and the chosen facets as one condition."""
+        facets = workspace.condition(self.chosen) if self.chosen else None
+        if self.where and facets:
+            return f"({self.where}\n) and {facets}"
+        return self.where or facets
+
+
+@dataclass(frozen=True)
+class Why:
+    """Why a document is there, for templates."""
+
+    ranker: str
+    score: float | None
+    rank: int | None
+    bars: list[ShareBar]
+    notes: list[str]
+    map: ParagraphMap | None
+
+
+def why(workspace: Workspace, state: SearchState, doc_id: str) -> Why:
+    """Return why a search found a document."""
+    explanation, _ = workspace.explain(state.query, doc_id, state.condition(workspace), state.ranker or None)
+    detail = paragraph_explanation(explanation)
+    parts = paragraphs(state.query)
+    drawn = None if detail is None or isinstance(parts, str) else paragraph_map(detail, parts)
+    bars = share_bars(explanation, workspace.query_text)
+    return Why(explanation.ranker, explanation.score, explanation.rank, bars, explanation.notes, drawn)
+
+
+def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> None:
+    """Add the routes of searches."""
+
+    @router.get("/")
+    def search(request: Request) -> HTMLResponse:
+        state, error, results = None, "", None
+        try:
+            state = SearchState.of(request, workspace)
+            if state.query:
+                results = workspace.search(
+                    state.query, state.k, state.condition(workspace), state.ranker or None, state.offset
+                )
+        except InputError as wrong:
+            error = str(wrong)
+        state = state or SearchState("", "", "", "", "", 0, _SIZE, {})
+        values = _values(workspace, state, results, error, request.scope.get("root_path", ""))
+        return renderer.page(request, "search.html", 422 if error else 200, **values)
+
+    @router.get("/why")
+    def explained(request: Request, id: str) -> HTMLResponse:
+        state = SearchState.of(request, workspace)
+        found, root = why(workspace, state, id), request.scope.get("root_path", "")
+        if "part" in request.query_params:
+            return renderer.page(request, "why_part.html", found=found)
+        return renderer.page(
+            request,
+            "why.html",
+            found=found,
+            query=state.query,
+            title=workspace.document(id, limit=1).title,
+            document_link=root + document_address(id, state.parameters("topic")),
+            search_link=root + address("/", state.parameters()),
+        )
+
+    @router.get("/sent")
+    def sent(request: Request) -> Response:
+        state = SearchState.of(request, workspace)
+        results = workspace.search(state.query, state.k, state.condition(workspace), state.ranker or None, state.offset)
+        styles = [files("haybale") / "palette.css", FOLDER / "static" / "pages.css"]
+        page = renderer.text(
+            request,
+            "sent.html",
+            query=state.query,
+            hits=[(hit, why(workspace, state, hit.doc_id)) for hit in results],
+            n_documents=workspace.engine.collection.n_documents,
+            ranker=results.ranker,
+            where=state.condition(workspace),
+            date=f"{datetime.now(UTC):%Y-%m-%d}",
+            version=__version__,
+            style=Markup("".join(each.read_text(encoding="utf-8") for each in styles)),
+        )
+        name = re.sub(r"[^a-z0-9]+", "-", state.query.lower())[:60].strip("-") or "search"
+        return HTMLResponse(page, headers={"Content-Disposition": f'attachment; filename="{name}.html"'})
+
+
+def _values(
+    workspace: Workspace, state: SearchState, results: SearchResults | None, error: str, root: str
+) -> dict[str, Any]:
+    """Return what the template of searches shows."""
+    collection = workspace.engine.collection
+    topics = workspace.topics() if not state.query else []
+    topic = workspace.topic(int(state.topic)) if state.topic.isdecimal() else None
+    n_chosen = sum(len([value for value in values if value]) for values in state.chosen.values())
+    facets = [_facet_view(each, state.chosen.get(each.name, [])) for each in workspace.facets() if _is_useful(each)]
+    link = partial(address, root + "/")
+    return {
+        "here": "/",
+        "query": state.query,
+        "error": error,
+        "hits": results or [],
+        "offset": state.offset,
+        "size": state.k,
+        "rankers": workspace.rankers,
+        "ranker": state.ranker or workspace.rankers[0],
+        "ranker_asked": state.ranker,
+        "where": state.where,
+        "where_example": _example(workspace.facets()),
+        "max_text": MAX_TEXT,
+        "is_long": bool(state.text),
+        "suffixes": ", ".join(query_suffixes()),
+        "n_documents": collection.n_documents,
+        "n_passages": collection.n_passages,
+        "topics": sorted(topics, key=lambda each: each.last or each.time, reverse=True)[:5],
+        "topic": topic,
+        "grades": _grades(workspace, topic.id) if topic and results else {},
+        "facets": facets,
+        "n_chosen": n_chosen,
+        "kept": [*state.facets, ("topic", state.topic)] if state.topic else state.facets,
+        "carried": [each for each in state.parameters("f", "from", "to", "offset") if each[1]],
+        "without_filters": link(state.parameters("f", "from", "to", "where", "offset")),
+        "here_link": link(state.parameters()),
+        "sent_link": address(root + "/sent", state.parameters("topic")),
+        "document_link": lambda doc_id: root + document_address(doc_id, state.parameters("topic", "offset", "k")),
+        "why_link": lambda doc_id: address(root + "/why", {"id": doc_id}, state.parameters()),
+        "page_link": lambda offset: link(state.parameters("offset"), offset=max(0, offset) or None),
+    }
+
+
+def _grades(workspace: Workspace, topic: int) -> dict[str, int]:
+    """Return the latest grade of each judged document of a topic."""
+    found = workspace.judgements(topic)
+    return dict(zip(found["doc_id"].tolist(), found["grade"].tolist(), strict=True))
+
+
+def _is_useful(facet: Facet) -> bool:
+    """Return whether a facet can narrow a search: not where every document has a value of its own, such as a path."""
+    return facet.kind == "range" or facet.n_values <= _OPEN or facet.values[0][1] > 1
+
+
+def _facet_view(facet: Facet, chosen: list[str]) -> Mapping[str, Any]:
+    """Return a facet with what is chosen of it."""
+    if facet.kind == "range":
+        low, high = [*chosen, "", ""][:2]
+        is_date = isinstance(facet.least, str)
+        return {
+            "name": facet.name, "kind": "range", "input": "date" if is_date else "number",
+            "low": low, "high": high, "least": facet.least, "most": facet.most,
+        }  # fmt: skip
+    values = []
+    for value, count in facet.values:
+        text = str(value).lower() if isinstance(value, bool) else value
+        label = ("yes" if value else "no") if isinstance(value, bool) else value
+        values.append({"text": text, "label": label, "count": count, "chosen": text in chosen})
+    values.sort(key=lambda each: each["text"] not in chosen)
+    n_open = max(_OPEN, len(chosen))
+    return {
+        "name": facet.name, "kind": "value", "shown": values[:n_open], "folded": values[n_open:],
+        "unlisted": facet.n_values - len(facet.values),
+    }  # fmt: skip
+
+
+def _example(facets: list[Facet]) -> str:
+    """Return a condition that the documents could have."""
+    for facet in facets:
+        name = facet.name if re.fullmatch(r"[a-z_][a-z0-9_]*", facet.name) else f'"{facet.name}"'
+        if facet.kind == "value" and facet.values and isinstance(facet.values[0][0], str):
+            return f"{name} = '{facet.values[0][0]}'"
+        if facet.kind == "range":
+            return f"{name} >= '{facet.least}'" if isinstance(facet.least, str) else f"{name} >= {facet.least}"
+    return "passages < 100"
+
+
+def _number(given: str | None, default: int, least: int) -> int:
+    return max(least, int(given)) if given and given.isdecimal() and len(given) < 7 else default

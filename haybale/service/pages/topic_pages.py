@@ -1,0 +1,169 @@
+"""The pages of topics: the list, a new one, and one topic with its judgements, import and export."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import Annotated, Any
+from urllib.parse import quote
+
+from fastapi import APIRouter, Form, Request, UploadFile
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+
+from haybale.errors import HaybaleError, InputError, MissingExtraError
+from haybale.service.pages.rendering import JUDGE, Renderer, address, document_address
+from haybale.service.pages.review_page import own_path, progress_values
+from haybale.service.workspace import MAX_TEXT, Workspace
+
+_SIZE = 50  # judgements of a page
+_FILES = {"csv": ("csv", "text/csv"), "qrels": ("txt", "text/plain"), "beir": ("tsv", "text/tab-separated-values")}
+_FILES |= {"ris": ("ris", "application/x-research-info-systems")}
+
+
+def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> None:
+    """Add the routes of topics."""
+
+    def listed(request: Request, status: int = 200, error: str = "", **given: str) -> HTMLResponse:
+        found = sorted(workspace.topics(), key=lambda each: each.last or each.time, reverse=True)
+        shown = {"text": "", "name": "", "known": ""} | given
+        values = {"topics": found, "error": error, "given": shown, "max_text": MAX_TEXT}
+        return renderer.page(request, "topics.html", status, here="/topics", **values)
+
+    def one(request: Request, topic: int, offset: int = 0, **more: str) -> HTMLResponse:
+        rows, root = workspace.judgements(topic), request.scope.get("root_path", "")
+        shown = rows.iloc[::-1].iloc[offset : offset + _SIZE]
+        titles = workspace.titles(shown["doc_id"].tolist())
+        records = [
+            {
+                **row,
+                "title": titles.get(row["doc_id"], row["doc_id"]),
+                "note": row["note"] if isinstance(row["note"], str) else "",
+            }
+            for row in shown.to_dict("records")
+        ]
+        return renderer.page(
+            request,
+            "topic.html",
+            422 if more.get("error") else 200,
+            here="/topics",
+            topic=workspace.topic(topic),
+            judgements=records,
+            n_judgements=len(rows),
+            offset=offset,
+            size=_SIZE,
+            part_link=lambda start: address(f"{root}/topics/{topic}", offset=start or None) + "#judgements",
+            document_link=lambda doc_id: root + document_address(doc_id, {"topic": topic}),
+            agreement=_agreement(workspace, topic),
+            **{"error": "", "message": ""} | more,
+            **progress_values(workspace, topic),
+        )
+
+    @router.get("/topics")
+    def topics(request: Request) -> HTMLResponse:
+        return listed(request)
+
+    @router.post("/topics")
+    def create(
+        request: Request,
+        text: Annotated[str, Form(max_length=MAX_TEXT)] = "",
+        name: Annotated[str, Form(max_length=500)] = "",
+        known: Annotated[str, Form(max_length=MAX_TEXT)] = "",
+    ) -> Response:
+        ids = [line.strip() for line in known.splitlines() if line.strip()]
+        try:
+            if name.strip() and any(each.name == name.strip() for each in workspace.topics()):
+                raise InputError(f"there is a topic of the name {name.strip()!r}; give another name")
+            made = workspace.create_topic(text.strip(), name.strip() or None, dict.fromkeys(ids, 1))
+        except HaybaleError as error:
+            return listed(request, 422, str(error), text=text, name=name, known=known)
+        return RedirectResponse(f"{request.scope.get('root_path', '')}/topics/{made.id}/review", 303)
+
+    @router.get("/topics/{topic}")
+    def shown(request: Request, topic: int, offset: int = 0) -> HTMLResponse:
+        return one(request, topic, max(0, offset))
+
+    @router.post("/topics/{topic}/import")
+    def add_judgements(request: Request, topic: int, file: UploadFile) -> HTMLResponse:
+        workspace.topic(topic)  # raises for an unknown one
+        try:
+            added = workspace.import_judgements(topic, grades_of_file(file.file.read()))
+        except HaybaleError as error:
+            return one(request, topic, error=str(error))
+        said = f"{added:,} judgement{'' if added == 1 else 's'} added." if added else "Nothing new was in the file."
+        return one(request, topic, message=said)
+
+    @router.get("/topics/{topic}/export")
+    def export(topic: int, format: str = "csv") -> Response:
+        text = workspace.export(topic, format)
+        suffix, kind = _FILES[format]
+        name = workspace.topic(topic).name[:80] or f"topic-{topic}"
+        plain = "".join(sign if sign.isascii() and sign.isalnum() else "-" for sign in name)
+        both = f"attachment; filename=\"{plain}.{suffix}\"; filename*=UTF-8''{quote(name, safe='')}.{suffix}"
+        return PlainTextResponse(text, media_type=kind, headers={"Content-Disposition": both})
+
+    @router.post("/judge")
+    def judge(
+        request: Request, name: Annotated[str, Form(max_length=100)] = "", back: Annotated[str, Form()] = ""
+    ) -> Response:
+        answer = RedirectResponse(own_path(back) or request.scope.get("root_path", "") + "/topics", 303)
+        secure = request.url.scheme == "https"
+        answer.set_cookie(JUDGE, quote(name.strip()), max_age=10**8, httponly=True, samesite="strict", secure=secure)
+        return answer
+
+
+def grades_of_file(data: bytes) -> dict[str, int]:
+    """Return the grades by document of a file: a table with a header, or qrels; the last judgement counts.
+
+    >>> grades_of_file(b"doc_id,grade\\na,1\\nb,0\\n")
+    {'a': 1, 'b': 0}
+    >>> grades_of_file(b"q1 0 a 2\\n")
+    {'a': 2}
+
+    Raises
+    ------
+    InputError
+        If the file is neither.
+    """
+    try:
+        lines = data.decode("utf-8-sig").splitlines()
+    except UnicodeDecodeError:
+        raise InputError("judgements must be a text file in UTF-8, found another encoding; save it as UTF-8") from None
+    lines = [line for line in lines if line.strip()]
+    sign = "\t" if lines and "\t" in lines[0] else ","
+    table = list(csv.reader(io.StringIO("\n".join(lines)), delimiter=sign, strict=False))
+    names = [name.strip().lower() for name in table[0]] if table else []
+    ids = next((names.index(name) for name in ("doc_id", "corpus-id", "document") if name in names), None)
+    values = next((names.index(name) for name in ("grade", "relevance", "score") if name in names), None)
+    if ids is not None and values is not None:
+        rows = [(row[ids], row[values]) for row in table[1:] if len(row) > max(ids, values)]
+    else:
+        split = [line.split() for line in lines]
+        if not split or any(len(parts) != 4 for parts in split):
+            raise InputError(
+                "judgements must have a header with doc_id and grade, or lines of qrels (topic 0 document grade); "
+                "the file has neither"
+            )
+        rows = [(parts[2], parts[3]) for parts in split]
+    found = {}
+    for doc_id, grade in rows:
+        if not grade.strip().isdecimal():
+            raise InputError(f"a grade must be a whole number from 0, found {grade!r:.60} for {doc_id!r:.100}")
+        found[doc_id] = int(grade)
+    return found
+
+
+def _agreement(workspace: Workspace, topic: int) -> list[dict[str, Any]]:
+    """Return a row for each pair of judges."""
+    try:
+        table = workspace.agreement(topic)
+    except MissingExtraError:
+        return []
+    return [
+        {
+            "judges": f"{row['judge']} and {row['other']}",
+            "both": f"{row['documents']:,}",
+            "agree": f"{row['agreement']:.0%}",
+            "kappa": f"{row['kappa']:.2f}" if row["kappa"] == row["kappa"] else "–",
+        }
+        for row in table.to_dict("records")
+    ]
