@@ -89,5 +89,5 @@ def query_of_file(name: str, data: bytes) -> str:
         raise InputError(f"a query must be a file of {', '.join(query_suffixes())}, found {name!r:.100}")
     documents, problem = read_documents(reader, data, {})
     if not documents:
-        raise InputError(f"{name!r:.100} cannot be read: {problem}")
+        raise InputError(f"a query must be a file that can be read, found {name!r:.100}: {problem}")
     return "\n\n".join(part.text for document in documents for part in document.parts)

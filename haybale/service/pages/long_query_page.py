@@ -24,7 +24,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
             kept = [
                 (name, value)
                 for name, value in form.multi_items()
-                if isinstance(value, str) and name not in ("file", "q", "form_token", "text")
+                if isinstance(value, str) and name not in ("file", "q", "csrf_token", "text")
             ]
             try:
                 if isinstance(file, UploadFile) and file.filename:

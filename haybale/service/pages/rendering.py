@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import date
 from importlib.resources import files
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, unquote, urlencode
 
 import jinja2
 from fastapi import Request
@@ -115,7 +115,6 @@ class Renderer:
     def text(self, request: Request, template: str, **values: Any) -> str:
         """Return a template with values, and what all templates know."""
         root = request.scope.get("root_path", "")
-        user = getattr(request.state, "user", None)
         given = {
             "collection_name": self.workspace.engine.collection.name,
             "here": None,
@@ -124,19 +123,21 @@ class Renderer:
             "link": lambda path: root + path,
             "pieces": pieces,
             "token_field": _token_field(request),
-            "user": user,
+            "user": user_of(request),
         }
         return _ENVIRONMENT.get_template(template).render(given | values)
 
 
 def judge_of(request: Request) -> str:
     """Return who judges: the user who is logged in, else the name that was given on a page."""
-    from urllib.parse import unquote
+    return user_of(request) or unquote(request.cookies.get(JUDGE, ""))
 
-    user = getattr(request.state, "user", None)
-    return str(user) if user else unquote(request.cookies.get(JUDGE, ""))
+
+def user_of(request: Request) -> str:
+    """Return the name of the user who is logged in; an empty text where there are no users."""
+    return str(getattr(getattr(request.state, "user", None), "name", ""))
 
 
 def _token_field(request: Request) -> Markup:
     token = getattr(request.state, "form_token", "")
-    return Markup('<input type="hidden" name="form_token" value="{}">').format(token)
+    return Markup('<input type="hidden" name="csrf_token" value="{}">').format(token)

@@ -72,7 +72,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         ids = [line.strip() for line in known.splitlines() if line.strip()]
         try:
             if name.strip() and any(each.name == name.strip() for each in workspace.topics()):
-                raise InputError(f"there is a topic of the name {name.strip()!r}; give another name")
+                raise InputError(f"the name of a topic must be new, found {name.strip()!r}, which is there already")
             made = workspace.create_topic(text.strip(), name.strip() or None, dict.fromkeys(ids, 1))
         except HaybaleError as error:
             return listed(request, 422, str(error), text=text, name=name, known=known)
@@ -126,8 +126,10 @@ def grades_of_file(data: bytes) -> dict[str, int]:
     """
     try:
         lines = data.decode("utf-8-sig").splitlines()
-    except UnicodeDecodeError:
-        raise InputError("judgements must be a text file in UTF-8, found another encoding; save it as UTF-8") from None
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"the file of judgements must be in UTF-8, found a byte {error.object[error.start]:#x}; save it as UTF-8"
+        ) from None
     lines = [line for line in lines if line.strip()]
     sign = "\t" if lines and "\t" in lines[0] else ","
     table = list(csv.reader(io.StringIO("\n".join(lines)), delimiter=sign, strict=False))

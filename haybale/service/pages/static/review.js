@@ -71,7 +71,7 @@
     if (!cards.length) return;
     const card = cards.shift();
     const fields = {
-      form_token: form.elements.form_token.value, doc_id: card.dataset.doc, grade,
+      csrf_token: form.elements.csrf_token.value, doc_id: card.dataset.doc, grade,
       seconds: ((performance.now() - shownAt) / 1000).toFixed(1), note: note.value,
     };
     gone.add(card.dataset.doc);
@@ -101,7 +101,7 @@
   const undo = () => {
     sending = sending.then(async () => {
       try {
-        const { doc_id: id } = await send({ form_token: form.elements.form_token.value, grade: "undo" });
+        const { doc_id: id } = await send({ csrf_token: form.elements.csrf_token.value, grade: "undo" });
         gone.delete(id);
         version += 1;
         const page = await fetched(`${root.dataset.cards}&doc=${encodeURIComponent(id)}`);
