@@ -11,7 +11,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any, Literal, get_args
 
 from haybale.collections.ids import as_ids
 from haybale.errors import InputError, StoreError, UnknownNameError
+from haybale.folders import check_new_file, replaced
 
 Kind = Literal["judged", "known", "skipped", "undone", "drawn", "reached"]
 KINDS: tuple[str, ...] = get_args(Kind)
@@ -310,6 +311,24 @@ class JudgementStore:
         with self._errors():
             rows = self._connection.execute(select, [topic.number, after]).fetchall()
         return [Judgement(**dict(zip((*_COLUMNS, "number"), row, strict=True))) for row in rows]
+
+    def n_rows(self) -> int:
+        """Return the number of rows of all topics."""
+        with self._errors():
+            return int(self._connection.execute("SELECT count(*) FROM judgements").fetchone()[0])
+
+    def backup(self, path: str | Path) -> None:
+        """Write a copy of one moment to a new file, while others read and write the store.
+
+        Parameters
+        ----------
+        path : str or Path
+            An existing file raises :class:`~haybale.OutputExistsError`. The copy appears when it is complete.
+        """
+        path = Path(path)
+        check_new_file(path)
+        with self._errors(), replaced(path) as aside, closing(sqlite3.connect(aside)) as copy:
+            self._connection.backup(copy)
 
     def close(self) -> None:
         """Close the file. What is in memory only is lost."""

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
 from starlette.responses import PlainTextResponse, Response
 
+from haybale.service.security import judge_of
 from haybale.service.workspace import MAX_RESULTS, MAX_TEXT, Workspace
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from haybale.rankers.explanation import Explanation
+    from haybale.search import SearchResults, Snippet
 
 MAX_NAME = 500  # characters of names and ids
 _TYPES = {"csv": "text/csv", "beir": "text/tab-separated-values"}
@@ -19,6 +24,25 @@ _TYPES = {"csv": "text/csv", "beir": "text/tab-separated-values"}
 Text = Annotated[str, Query(max_length=MAX_TEXT, description="The text to search for.")]
 Where = Annotated[str | None, Query(max_length=2000, description="An SQL condition on the metadata.")]
 RankerName = Annotated[str | None, Query(max_length=MAX_NAME, description="The name of a ranker. Default: the first.")]
+
+
+class Search(BaseModel):
+    """A search whose text is too long for an address."""
+
+    q: str = Field(max_length=MAX_TEXT, description="The text; blank lines separate its paragraphs.")
+    k: int = Field(10, ge=1, le=MAX_RESULTS)
+    where: str | None = Field(None, max_length=2000)
+    ranker: str | None = Field(None, max_length=MAX_NAME)
+    offset: int = Field(0, ge=0, le=MAX_RESULTS)
+
+
+class Explained(BaseModel):
+    """A search, and a document that it found."""
+
+    q: str = Field(max_length=MAX_TEXT)
+    doc_id: str = Field(max_length=MAX_NAME)
+    where: str | None = Field(None, max_length=2000)
+    ranker: str | None = Field(None, max_length=MAX_NAME)
 
 
 class NewTopic(BaseModel):
@@ -70,9 +94,14 @@ def api(workspace: Workspace) -> APIRouter:
         where: Where = None,
         ranker: RankerName = None,
         offset: Annotated[int, Query(ge=0, le=MAX_RESULTS)] = 0,
-    ) -> dict[str, Any]:
+    ) -> Response:
         """Return the best documents for a text, with their best passages and what each ranker adds to the score."""
-        return workspace.search(q, k, where, ranker, offset).to_dict()
+        return _found(workspace.search(q, k, where, ranker, offset))
+
+    @router.post("/search")
+    def search_long(given: Search) -> Response:
+        """Search for a long text, such as a whole document."""
+        return _found(workspace.search(given.q, given.k, given.where, given.ranker, given.offset))
 
     @router.get("/explain")
     def explain(
@@ -82,8 +111,12 @@ def api(workspace: Workspace) -> APIRouter:
         ranker: RankerName = None,
     ) -> dict[str, Any]:
         """Explain the score that a document has in a search, down to terms, passages and judged queries."""
-        explanation, snippets = workspace.explain(q, doc_id, where, ranker)
-        return explanation.to_dict() | {"snippets": [each.to_dict() for each in snippets]}
+        return _explained(*workspace.explain(q, doc_id, where, ranker))
+
+    @router.post("/explain")
+    def explain_long(given: Explained) -> dict[str, Any]:
+        """Explain the score that a document has in the search for a long text."""
+        return _explained(*workspace.explain(given.q, given.doc_id, given.where, given.ranker))
 
     @router.get("/documents/{doc_id:path}")
     def document(
@@ -127,13 +160,16 @@ def api(workspace: Workspace) -> APIRouter:
 
     @router.get("/topics/{topic}/next")
     def following(
+        request: Request,
         topic: int,
         n: Annotated[int, Query(ge=1, le=100)] = 1,
         judge: Annotated[str, Query(max_length=MAX_NAME)] = "",
         independent: bool = False,
     ) -> dict[str, Any]:
         """Return the documents to judge next, the most likely relevant first; none if all were judged."""
-        return {"documents": [each.to_dict() for each in workspace.next(topic, n, judge, independent)]}
+        return {
+            "documents": [each.to_dict() for each in workspace.next(topic, n, judge_of(request, judge), independent)]
+        }
 
     @router.get("/topics/{topic}/judgements")
     def judgements(
@@ -144,20 +180,21 @@ def api(workspace: Workspace) -> APIRouter:
         return {"judgements": _rows(found.iloc[offset : offset + limit]), "n_judgements": len(found)}
 
     @router.post("/topics/{topic}/judgements", status_code=201)
-    def judge(topic: int, given: NewJudgement) -> dict[str, Any]:
+    def judge(request: Request, topic: int, given: NewJudgement) -> dict[str, Any]:
         """Judge a document. The judgement is on disk before the answer. A repeated one adds nothing."""
-        workspace.judge(topic, given.doc_id, given.grade, given.judge, given.note, given.seconds)
-        return given.model_dump()
+        name = judge_of(request, given.judge)
+        workspace.judge(topic, given.doc_id, given.grade, name, given.note, given.seconds)
+        return given.model_dump() | {"judge": name}
 
     @router.post("/topics/{topic}/undo")
-    def undo(topic: int, given: Judge) -> dict[str, Any]:
+    def undo(request: Request, topic: int, given: Judge) -> dict[str, Any]:
         """Take the last judgement or skip of a judge back."""
-        return {"doc_id": workspace.undo(topic, given.judge)}
+        return {"doc_id": workspace.undo(topic, judge_of(request, given.judge))}
 
     @router.post("/topics/{topic}/skip")
-    def skip(topic: int, given: Choice) -> dict[str, Any]:
+    def skip(request: Request, topic: int, given: Choice) -> dict[str, Any]:
         """Put a document off: it is proposed again after all others."""
-        workspace.skip(topic, given.doc_id, given.judge)
+        workspace.skip(topic, given.doc_id, judge_of(request, given.judge))
         return {"doc_id": given.doc_id}
 
     @router.get("/topics/{topic}/progress")
@@ -209,6 +246,14 @@ def api(workspace: Workspace) -> APIRouter:
         return {"ranker": workspace.revert()}
 
     return router
+
+
+def _found(results: SearchResults) -> Response:
+    return Response(results.to_json(), media_type="application/json")
+
+
+def _explained(explanation: Explanation, snippets: Sequence[Snippet]) -> dict[str, Any]:
+    return explanation.to_dict() | {"snippets": [each.to_dict() for each in snippets]}
 
 
 def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:

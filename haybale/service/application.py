@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, TextIO
 
 from haybale.extras import import_optional
 from haybale.service.workspace import Workspace
@@ -10,13 +12,19 @@ from haybale.service.workspace import Workspace
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
+    from haybale.service.security import Access
 
-def create_app(workspace: Workspace) -> FastAPI:
+
+def create_app(workspace: Workspace, access: Access | None = None, log: TextIO | None = None) -> FastAPI:
     """Return the web application of a workspace, which any ASGI server runs.
 
     Parameters
     ----------
     workspace : Workspace
+    access : haybale.service.security.Access, optional
+        Who may use it, and under which names. Default: anybody on this machine, as ``localhost`` or ``127.0.0.1``.
+    log : text stream, optional
+        Gets a line of JSON for each request. Default: no log.
 
     Raises
     ------
@@ -33,16 +41,40 @@ def create_app(workspace: Workspace) -> FastAPI:
     """
     fastapi = import_optional("fastapi", "serve")
     from haybale import __version__
+    from haybale.service.access_log import AccessLog
     from haybale.service.api import api
+    from haybale.service.health import health_routes
+    from haybale.service.login import login_routes
+    from haybale.service.metrics import Metrics
     from haybale.service.pages import pages
     from haybale.service.problems import add_handlers
+    from haybale.service.refreshing import Refreshing
+    from haybale.service.security import Access, Guard
+
+    @asynccontextmanager
+    async def refreshing(_: FastAPI) -> AsyncIterator[None]:
+        thread = Refreshing(workspace)
+        thread.start()
+        try:
+            yield
+        finally:
+            thread.stop()
 
     # FastAPI's pages of documentation load scripts from elsewhere, so there are none.
     application: FastAPI = fastapi.FastAPI(
-        title="haybale", version=__version__, docs_url=None, redoc_url=None, openapi_url="/openapi.json"
+        title="haybale",
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/openapi.json",
+        lifespan=refreshing,
     )
-    application.state.workspace = workspace
+    metrics = Metrics()
+    application.add_middleware(Guard, access=access or Access())
+    application.add_middleware(AccessLog, metrics=metrics, out=log)
     add_handlers(application)
+    application.include_router(health_routes(workspace, metrics))
+    application.include_router(login_routes())
     application.include_router(api(workspace))
     application.include_router(pages(workspace))
     return application

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from http import HTTPStatus
 from typing import Any
 
@@ -12,9 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
 from haybale.errors import HaybaleError, InputError, StoreError
-from haybale.service.not_found import NotFoundError
-
-_LOGGER = logging.getLogger("haybale.service")
+from haybale.service.request_errors import NotAllowedError, NotFoundError
 
 
 def problem(status: int, detail: str, **more: Any) -> JSONResponse:
@@ -31,6 +28,8 @@ def status_of(error: Exception) -> int:
     """Return the HTTP status of an error of haybale."""
     if isinstance(error, NotFoundError):
         return 404
+    if isinstance(error, NotAllowedError):
+        return 403
     if isinstance(error, StoreError):
         return 503
     return 422 if isinstance(error, InputError) else 500
@@ -63,8 +62,3 @@ def add_handlers(application: FastAPI) -> None:
         found = answer(request, error.status_code, str(error.detail))
         found.headers.update(error.headers or {})
         return found
-
-    @application.exception_handler(Exception)
-    async def unknown(request: Request, error: Exception) -> Response:
-        _LOGGER.error("%s %s", request.method, request.url.path, exc_info=error)
-        return answer(request, 500, "the service has failed; its log says why")

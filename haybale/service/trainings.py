@@ -20,7 +20,7 @@ from haybale.errors import InputError, UnknownNameError
 from haybale.folders import replace_json, write_json
 from haybale.rankers import Ranker, load
 from haybale.service.model_training import RECIPES
-from haybale.service.not_found import NotFoundError
+from haybale.service.request_errors import NotFoundError
 
 _FILES = ("request", "progress", "result", "error")
 

@@ -20,8 +20,8 @@ from haybale.search import SearchResults, Snippet
 from haybale.search.searching import explain_hit, search, title_of
 from haybale.service.facets import Facet, condition, facets_of
 from haybale.service.long_queries import LongQueries
-from haybale.service.not_found import NotFoundError, check_document
 from haybale.service.opened_document import OpenedDocument, open_document
+from haybale.service.request_errors import NotFoundError, check_document
 from haybale.service.topic_summary import TopicRows, TopicSummary
 from haybale.service.trainings import ModelTraining, Trainings
 

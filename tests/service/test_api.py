@@ -37,6 +37,15 @@ def test_reviews_a_topic(client):
     assert [each["id"] for each in client.get("/api/topics").json()["topics"]] == [topic]
 
 
+def test_searches_for_a_whole_document(client, workspace):
+    text = "\n\n".join(["The keeper of a dog must pay."] * 30 + ["The landlord may end the lease."])
+    found = client.post("/api/search", json={"q": text, "k": 5}).json()
+    assert found["hits"] == workspace.search(text, 5).to_dict()["hits"]
+    assert found["hits"][0]["doc_id"].startswith("dog/")
+    asked = {"q": text, "doc_id": found["hits"][0]["doc_id"]}
+    assert client.post("/api/explain", json=asked).json()["rank"] == 1
+
+
 def test_explains(client):
     first = client.get("/api/search", params={"q": "dog damage"}).json()["hits"][0]
     found = client.get("/api/explain", params={"q": "dog damage", "doc_id": first["doc_id"]}).json()

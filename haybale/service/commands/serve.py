@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import secrets
+import sys
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import haybale
 from haybale.cli import options
 from haybale.cli.application import ENGINES, command
-from haybale.cli.options import DEFAULT_RANKER, MACHINE, RANKING, RESULTS, option
-from haybale.cli.terminal import show
+from haybale.cli.options import DEFAULT_RANKER, RANKING, RESULTS, option
+from haybale.cli.terminal import note, show
 from haybale.errors import InputError
 from haybale.extras import import_optional
 
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+if TYPE_CHECKING:
+    from haybale import Engine, Ranker
+    from haybale.service.security import Access
+
+ACCESS = "Access"  # a panel of the help
 
 
 @command(ENGINES)
@@ -21,46 +28,114 @@ def serve(
     engine: options.EngineFolder,
     model: Annotated[
         list[str] | None,
-        option("NAME=FOLDER: a trained ranker, written by haybale train. Repeatable. Default: none.", RANKING),
+        option(
+            "NAME=FOLDER: a trained ranker, written by haybale train. Repeatable; the first ranker of all is the "
+            "default one. Default: none.",
+            RANKING,
+        ),
     ] = None,
     ranker: Annotated[
         list[str] | None,
-        option(f"NAME=RANKER, or a ranker. Repeatable; the first is the default. Default: {DEFAULT_RANKER}.", RANKING),
+        option(
+            f"A ranker, or NAME=RANKER. Repeatable. Default: {DEFAULT_RANKER}, if there is no --model.",
+            RANKING,
+        ),
     ] = None,
     judgements: Annotated[
         Path | None,
         option("The file that keeps the judgements. Default: judgements.sqlite beside the engine's folder.", RESULTS),
     ] = None,
-    host: Annotated[str, option("The address to listen on. Default: 127.0.0.1, this machine only.", MACHINE)] = (
+    models: Annotated[
+        Path | None,
+        option("The folder of rankers that the page trains. Default: judgements-models beside --judgements.", RESULTS),
+    ] = None,
+    access_log: Annotated[
+        Path | None,
+        option("A file that gets a line of JSON for each request; - for stderr. Default: none.", RESULTS),
+    ] = None,
+    users: Annotated[
+        Path | None, option("A file of users, written by haybale add-user. Default: no users.", ACCESS)
+    ] = None,
+    token: Annotated[
+        str | None,
+        option("What everybody has to give. Default: nothing on this machine; made and printed elsewhere.", ACCESS),
+    ] = None,
+    host: Annotated[str, option("The address to listen on. Default: 127.0.0.1, this machine only.", ACCESS)] = (
         "127.0.0.1"
     ),
-    port: Annotated[int, option("The port; 0 for any free one. Default: 8000.", MACHINE, min=0, max=65535)] = 8000,
+    port: Annotated[int, option("The port; 0 for any free one. Default: 8000.", ACCESS, min=0, max=65535)] = 8000,
+    allow_host: Annotated[
+        list[str] | None,
+        option("A further name by which browsers reach the service, as behind a proxy. Repeatable.", ACCESS),
+    ] = None,
 ) -> None:
-    """Serve a page for search, review and training, and the same as a REST interface.
+    """Serve pages for search, review and training, and the same as a REST interface.
 
-    Judgements are on disk as soon as they are given. Ctrl-C ends the service after the running requests.
+    Judgements are on disk as soon as they are given. Ctrl-C ends the service when running requests have finished.
     """
-    uvicorn = import_optional("uvicorn", "serve")
+    import_optional("fastapi", "serve")
+    import_optional("uvicorn", "serve")
     from haybale.review import JudgementStore
     from haybale.service import Workspace, create_app
+    from haybale.service.security import LOOPBACK
+    from haybale.service.serving import run
 
+    if users is not None and token is not None:
+        raise InputError("--users and --token exclude each other; omit --token")
+    made = None
+    if host not in LOOPBACK and users is None and token is None:
+        token = made = secrets.token_urlsafe(32)
+    access = _access(users, token, host, allow_host or [])
     opened = haybale.Engine.open(engine).prepare()
-    rankers = {}
-    for given in ranker or [DEFAULT_RANKER]:
-        name, _, text = given.partition("=") if _is_named(given) else (given, "", given)
-        rankers[name] = haybale.parse(text).fit(opened)
-    for given in model or []:
-        name, equals, folder = given.partition("=")
-        if not equals:
-            raise InputError(f"--model must be NAME=FOLDER, found {given!r}; give the ranker a name")
-        rankers[name] = haybale.load(folder, opened)
+    rankers = _rankers(opened, model or [], ranker or [])
     path = judgements or engine.absolute().parent / "judgements.sqlite"
-    with JudgementStore(path) as store:
-        application = create_app(Workspace(opened, rankers, store))
-        show(f"http://{host}:{port}/")
-        uvicorn.run(application, host=host, port=port, log_level="warning")
+    with ExitStack() as block:
+        log = sys.stderr if access_log is not None and str(access_log) == "-" else None
+        if access_log is not None and log is None:
+            log = block.enter_context(access_log.open("a", encoding="utf-8"))
+        workspace = Workspace(opened, rankers, block.enter_context(JudgementStore(path)), models)
+        block.callback(workspace.close)
+
+        def ready(address: str) -> None:
+            show(address)
+            if made is not None:
+                show(f"token: {made}")
+            note(f"{opened.collection.n_documents:,} documents; judgements are in {path}. Ctrl-C ends the service.")
+
+        run(create_app(workspace, access, log), host, port, ready)
 
 
-def _is_named(given: str) -> bool:
-    """Return whether a text is NAME=RANKER, where parameters of a ranker have an equals sign, too."""
-    return given.partition("=")[0].replace("-", "").replace("_", "").isalnum() and "=" in given
+def _access(users: Path | None, token: str | None, host: str, more: list[str]) -> Access:
+    from haybale.service.security import LOOPBACK, Access
+    from haybale.service.users import only_token, read_users
+
+    found = (
+        None if users is None and token is None else read_users(users) if users is not None else only_token(token or "")
+    )
+    return Access(found, [*LOOPBACK, host, *more], any_address=found is not None)
+
+
+def _rankers(engine: Engine, models: list[str], rankers: list[str]) -> dict[str, Ranker]:
+    """Return the rankers of the options by name, fitted."""
+    found: dict[str, Ranker] = {}
+    for given in models:
+        name, equals, folder = given.partition("=")
+        if not equals or not name:
+            raise InputError(f"--model must be NAME=FOLDER, found {given!r}; give the ranker a name")
+        found[name] = haybale.load(folder, engine)
+    for given in rankers if rankers or models else [DEFAULT_RANKER]:
+        name, text = _named(given)
+        if name in found:
+            raise InputError(f"rankers need different names, found {name!r} twice; use NAME=RANKER")
+        found[name] = haybale.parse(text).fit(engine)
+    return found
+
+
+def _named(given: str) -> tuple[str, str]:
+    """Return the name and the text of a ranker; parameters of a ranker have an equals sign, too.
+
+    >>> _named("fused=rrf(bm25,knn)"), _named("bm25(k1=0.9)")
+    (('fused', 'rrf(bm25,knn)'), ('bm25(k1=0.9)', 'bm25(k1=0.9)'))
+    """
+    name, equals, text = given.partition("=")
+    return (name, text) if equals and "(" not in name else (given, given)

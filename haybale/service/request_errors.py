@@ -1,4 +1,4 @@
-"""The error for things that a request names and that do not exist."""
+"""Errors of requests that name what does not exist, or that their user may not make."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from haybale.errors import InputError
 
 class NotFoundError(InputError):
     """A document, topic or training that does not exist."""
+
+
+class NotAllowedError(InputError):
+    """A request that its user may not make."""
 
 
 def check_document(engine: Engine, doc_id: str) -> None:

@@ -1,0 +1,31 @@
+"""``/health`` for whoever restarts the service, and ``/metrics`` for Prometheus."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.responses import PlainTextResponse
+
+from haybale import __version__
+from haybale.service.metrics import Metrics
+from haybale.service.workspace import Workspace
+
+
+def health_routes(workspace: Workspace, metrics: Metrics) -> APIRouter:
+    """Return the routes ``/health`` and ``/metrics``."""
+    router = APIRouter(tags=["operation"])
+
+    @router.get("/health")
+    def health() -> dict[str, Any]:
+        """Return whether the service answers and its judgements can be read; an error otherwise."""
+        workspace.store.topics()
+        documents = workspace.engine.snapshot().collection.n_documents
+        return {"status": "ok", "version": __version__, "documents": documents}
+
+    @router.get("/metrics", response_class=PlainTextResponse)
+    def metrics_text() -> PlainTextResponse:
+        """Return counts and seconds of requests, and the size of the engine, in the text format of Prometheus."""
+        return PlainTextResponse(metrics.text(workspace), media_type="text/plain; version=0.0.4")
+
+    return router

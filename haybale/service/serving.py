@@ -1,0 +1,87 @@
+"""Run the web application on a socket, and end connections of clients that are too slow."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from haybale.errors import InputError
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+_HEAD_SECONDS = 15.0  # for the head of a request, from the connection or from the last answer
+_READ_SECONDS = 120.0  # for a client to take an answer, from its request
+_GRACE_SECONDS = 30  # for running requests to finish when the service ends
+_MAX_HEAD = 64 * 1024  # bytes
+
+
+class PatientProtocol(H11Protocol):
+    """HTTP as uvicorn speaks it, but a connection ends if no request comes, or if nobody reads the answer."""
+
+    _seen: Any = None  # the request at the last look
+    _looks = 0  # in a row at which it was the same
+
+    def connection_made(self, transport: Any) -> None:
+        """Begin to look after the connection."""
+        super().connection_made(transport)
+        self._timer = self.loop.call_later(_HEAD_SECONDS, self._look)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End looking after the connection."""
+        self._timer.cancel()
+        super().connection_lost(exc)
+
+    def _look(self) -> None:
+        is_same, self._seen = self.cycle is self._seen, self.cycle
+        self._looks = self._looks + 1 if is_same else 0
+        is_waiting = self.cycle is None or self.cycle.response_complete
+        if is_same and (is_waiting or self._looks * _HEAD_SECONDS >= _READ_SECONDS):
+            self.transport.abort()
+            return
+        self._timer = self.loop.call_later(_HEAD_SECONDS, self._look)
+
+
+def run(application: FastAPI, host: str, port: int, ready: Callable[[str], None]) -> None:
+    """Serve an application until the process gets SIGINT or SIGTERM; running requests finish first.
+
+    Parameters
+    ----------
+    application : FastAPI
+    host : str
+    port : int
+        0 for any free one.
+    ready : callable
+        Called with the address, such as ``"http://127.0.0.1:8000/"``, before requests are answered.
+
+    Raises
+    ------
+    InputError
+        If the address cannot be listened on.
+    """
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listening = socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        raise InputError(f"cannot listen on {host!r}, port {port} ({error}); give another --host or --port") from None
+    with listening:
+        shown = f"[{host}]" if ":" in host else host
+        config = uvicorn.Config(
+            application,
+            http=PatientProtocol,
+            ws="none",
+            loop="asyncio",
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=_GRACE_SECONDS,
+            h11_max_incomplete_event_size=_MAX_HEAD,
+        )
+        server = uvicorn.Server(config)
+        ready(f"http://{shown}:{listening.getsockname()[1]}/")
+        asyncio.run(server.serve(sockets=[listening]))

@@ -1,0 +1,110 @@
+"""Users: who may use the service, with hashed tokens and roles, in a JSON file; and who is asking.
+
+The file maps names to roles and SHA-256 digests of tokens, as ``haybale add-user`` writes it::
+
+    {"ada": {"role": "judge", "token": "sha256:…"}}
+
+Tokens are made at random, with 256 bits, so that a plain digest cannot be reversed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from haybale.errors import FileFormatError, InputError, UnknownNameError
+from haybale.folders import replace_json
+from haybale.text_files import read_json
+
+ROLES = ("judge", "admin")
+LEAST = 16  # characters of a token that is given
+_PREFIX = "sha256:"
+
+
+@dataclass(frozen=True)
+class User:
+    """Who is asking.
+
+    Parameters
+    ----------
+    name : str
+        Empty where there are no users.
+    role : {"judge", "admin"}
+        Judges search, review and export; admins train and import, too.
+    """
+
+    name: str
+    role: str
+
+
+ANYBODY = User("", "admin")  # without users, whoever has the token, or any program on this machine
+
+
+class Users:
+    """The users of a service by the digests of their tokens.
+
+    Examples
+    --------
+    >>> users = Users({"ada": ("judge", digest_of("a token of Ada's"))})
+    >>> users.find("a token of Ada's"), users.find("a guess")
+    (User(name='ada', role='judge'), None)
+    """
+
+    def __init__(self, users: Mapping[str, tuple[str, str]]) -> None:
+        self._users = {digest: User(name, role) for name, (role, digest) in users.items()}
+
+    def find(self, token: str) -> User | None:
+        """Return the user with a token; every digest is compared in constant time."""
+        given, found = digest_of(token), None
+        for digest, user in self._users.items():
+            if hmac.compare_digest(given, digest):
+                found = user
+        return found
+
+    def names(self) -> list[str]:
+        """Return the names of all users, sorted."""
+        return sorted(user.name for user in self._users.values())
+
+
+def only_token(token: str) -> Users:
+    """Return the one nameless user who has a token; a short token raises InputError."""
+    if len(token) < LEAST:
+        raise InputError(f"--token must have at least {LEAST} characters, found {len(token)}; omit it to have one made")
+    return Users({"": (ANYBODY.role, digest_of(token))})
+
+
+def digest_of(token: str) -> str:
+    """Return what is kept of a token."""
+    return _PREFIX + hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def read_users(path: Path) -> Users:
+    """Read a file of users; a damaged one raises FileFormatError."""
+    found = {}
+    for name, about in read_json(path).items():
+        role, digest = (about.get("role"), about.get("token")) if isinstance(about, dict) else (None, None)
+        if role not in ROLES or not isinstance(digest, str) or not digest.startswith(_PREFIX) or not name.strip():
+            expected = f'{{"role": "judge" or "admin", "token": "{_PREFIX}…"}}'
+            raise FileFormatError(
+                path, None, f"user {name!r:.100}: expected {expected}; write it with haybale add-user"
+            )
+        found[name] = role, digest
+    if not found:
+        raise FileFormatError(path, None, "expected a user, found none; add one with haybale add-user")
+    return Users(found)
+
+
+def add_user(path: Path, name: str, role: str) -> str:
+    """Add a user to a file, or give one a new token and role; return the token, which is kept nowhere."""
+    if role not in ROLES:
+        raise UnknownNameError("role", role, ROLES)
+    if not name.strip() or not name.isprintable() or len(name) > 100:
+        raise InputError(f"name must be 1 to 100 printable characters, found {name!r:.120}; choose another")
+    users = read_json(path) if path.exists() else {}
+    token = secrets.token_urlsafe(32)
+    replace_json(path, {**users, name: {"role": role, "token": digest_of(token)}})
+    return token
