@@ -69,12 +69,13 @@ def create_app(workspace: Workspace, access: Access | None = None, log: TextIO |
         openapi_url="/openapi.json",
         lifespan=refreshing,
     )
+    application.state.workspace = workspace
     metrics = Metrics()
     application.add_middleware(Guard, access=access or Access())
     application.add_middleware(AccessLog, metrics=metrics, out=log)
     add_handlers(application)
     application.include_router(health_routes(workspace, metrics))
-    application.include_router(login_routes())
+    application.include_router(login_routes(workspace))
     application.include_router(api(workspace))
     application.include_router(pages(workspace))
     return application

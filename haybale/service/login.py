@@ -2,48 +2,39 @@
 
 from __future__ import annotations
 
-from html import escape
 from typing import Annotated
 
 from fastapi import APIRouter, Form, Query, Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 
+from haybale.service.pages.rendering import Renderer
 from haybale.service.security import SESSION, cookie
-
-_PAGE = """<!doctype html>
-<html lang="en">
-<head><meta charset="utf-8"><title>haybale: log in</title>
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<link rel="stylesheet" href="/static/haybale.css"></head>
-<body><main><h1>Log in</h1>{wrong}
-<form method="post" action="/login">
-<input type="hidden" name="csrf_token" value="{form_token}"><input type="hidden" name="next" value="{following}">
-<p><label for="token">Your token</label><br>
-<input id="token" name="token" type="password" autocomplete="current-password" required autofocus></p>
-<p><button>Log in</button></p>
-</form></main></body></html>
-"""
+from haybale.service.workspace import Workspace
 
 
-def login_routes() -> APIRouter:
+def login_routes(workspace: Workspace) -> APIRouter:
     """Return the routes ``/login`` and ``/logout``."""
+    renderer = Renderer(workspace)
     router = APIRouter(include_in_schema=False)
 
+    def page(request: Request, back: str, status: int = 200, error: str = "") -> Response:
+        return renderer.page(request, "login.html", status, is_open=False, back=_own_path(back), error=error)
+
     @router.get("/login")
-    def form(request: Request, next: Annotated[str, Query(max_length=4000)] = "/") -> Response:
-        return _page(request, next)
+    def form(request: Request, back: Annotated[str, Query(max_length=4000)] = "/") -> Response:
+        return page(request, back)
 
     @router.post("/login")
     async def login(
         request: Request,
         token: Annotated[str, Form(max_length=1000)],
-        next: Annotated[str, Form(max_length=4000)] = "/",
+        back: Annotated[str, Form(max_length=4000)] = "/",
     ) -> Response:
         access = request.state.access
         user = await access.login(token.strip(), request.client.host if request.client else "")
         if user is None:
-            return _page(request, next, 401)
-        answer = RedirectResponse(_own_path(next), 303)
+            return page(request, back, 401, "This token is not known.")
+        answer = RedirectResponse(_own_path(back), 303)
         answer.headers.append("set-cookie", cookie(SESSION, access.open_session(user), request.scope, "Lax"))
         return answer
 
@@ -57,17 +48,11 @@ def login_routes() -> APIRouter:
     return router
 
 
-def _page(request: Request, following: str, status: int = 200) -> HTMLResponse:
-    wrong = '<p role="alert">This token is not known.</p>' if status != 200 else ""
-    token, path = escape(request.state.form_token), escape(_own_path(following))
-    return HTMLResponse(_PAGE.format(wrong=wrong, form_token=token, following=path), status)
-
-
-def _own_path(following: str) -> str:
+def _own_path(back: str) -> str:
     r"""Return a path of this service; the address of another site becomes the start page.
 
     >>> _own_path("/search?q=dog"), _own_path("//elsewhere.org"), _own_path("/\\elsewhere.org")
     ('/search?q=dog', '/', '/')
     """
-    is_own = following.startswith("/") and not following.startswith(("//", "/\\")) and following.isprintable()
-    return following if is_own else "/"
+    is_own = back.startswith("/") and not back.startswith(("//", "/\\")) and back.isprintable()
+    return back if is_own else "/"

@@ -28,12 +28,13 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from haybale.service.problems import answer as as_asked
 from haybale.service.problems import problem
 from haybale.service.request_errors import NotAllowedError
 from haybale.service.users import ANYBODY, User, Users
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-MAX_BODY = 2_000_000  # bytes of a request
+MAX_BODY = 5_000_000  # bytes of a request
 MAX_PATH = 8_000  # bytes of a path
 BODY_SECONDS = 30.0  # for a request to arrive
 ANSWER_SECONDS = 60.0  # for an answer
@@ -162,7 +163,9 @@ class Guard:
             except TimeoutError:
                 answer = problem(408, f"expected the whole request within {BODY_SECONDS:.0f} seconds; send it at once")
             except _TooLargeError:
-                answer = problem(413, f"expected at most {MAX_BODY:,} bytes, found more; shorten the request")
+                answer = as_asked(
+                    Request(scope), 413, f"expected at most {MAX_BODY:,} bytes, found more; shorten the request"
+                )
             except _GoneError:
                 return
         if answer is None and scope["method"] not in _SAFE and not has_token:
@@ -198,10 +201,12 @@ class Guard:
             if error is None:
                 return
             _LOGGER.error("%s %s", scope["method"], scope["path"], exc_info=error)
-            answer = problem(500, "the service has failed; its log says why")
+            answer = as_asked(Request(scope), 500, "the service has failed; its log says why")
         else:
             task.add_done_callback(lambda late: late.cancelled() or late.exception())  # nobody waits for it
-            answer = problem(503, f"the answer took longer than {ANSWER_SECONDS:.0f} seconds; ask for less")
+            answer = as_asked(
+                Request(scope), 503, f"the answer took longer than {ANSWER_SECONDS:.0f} seconds; ask for less"
+            )
         if not has_begun:
             await answer(scope, replay, with_headers)
         is_over = True
@@ -233,7 +238,7 @@ class Guard:
             if "text/html" in headers.get("accept", "") and scope["method"] in _SAFE:
                 query = scope["query_string"].decode("latin-1")
                 following = quote(path + (f"?{query}" if query else ""), safe="")
-                return False, RedirectResponse(f"/login?next={following}", 303)
+                return False, RedirectResponse(f"/login?back={following}", 303)
             answer = problem(401, "the request needs a token; send the header Authorization: Bearer TOKEN")
             answer.headers["www-authenticate"] = "Bearer"
             return False, answer
@@ -260,7 +265,8 @@ class Guard:
         is_json = kind == "application/json" and scope["path"].startswith("/api/")
         if is_same and site in ("same-origin", "none") and (has_token or is_json):
             return None
-        return problem(403, "this change did not come from a page of this service; open the page anew, or send JSON")
+        detail = "this change did not come from a page of this service; open the page anew, or send JSON"
+        return as_asked(Request(scope), 403, detail)
 
 
 def cookie(name: str, value: str, scope: Scope, same_site: str) -> str:

@@ -33,7 +33,10 @@ def workspace(library, rankers, store):
 
 @pytest.fixture
 def client(workspace):
+    """Return a client that sends the token of forms with every request, as the pages do."""
     from starlette.testclient import TestClient
 
     with TestClient(create_app(workspace), base_url="http://127.0.0.1:8000", raise_server_exceptions=False) as asked:
+        page = asked.get("/login").text
+        asked.headers["x-csrf-token"] = page.partition('name="csrf_token" value="')[2].partition('"')[0]
         yield asked
