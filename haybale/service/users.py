@@ -94,7 +94,7 @@ def read_users(path: Path) -> Users:
             )
         found[name] = role, digest
     if not found:
-        raise FileFormatError(path, None, "expected a user, found none; add one with haybale add-user")
+        raise FileFormatError(path, None, "expected a user, found {}; add one with haybale add-user")
     return Users(found)
 
 

@@ -81,7 +81,7 @@ def serve(
     from haybale.service.serving import run
 
     if users is not None and token is not None:
-        raise InputError("--users and --token exclude each other; omit --token")
+        raise InputError("expected --users or --token, found both; omit --token")
     made = None
     if host not in LOOPBACK and users is None and token is None:
         token = made = secrets.token_urlsafe(32)
