@@ -2,8 +2,9 @@
 
     python benchmarks/bench_files.py FOLDER [--files 10000] [--pages 20] [--changed 10]
 
-FOLDER is new; the files are made in it with reportlab, from some hundred different ones that are copied under further
-names. `haybale index` runs twice: for all files, and after some of them have changed.
+The files are made in FOLDER/pdfs with reportlab, from some hundred different ones that are copied under further names;
+files that are there already, from an earlier run, are kept. The engine is made anew. `haybale index` runs twice: for
+all files, and after some of them have changed.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import os
 import re
 import resource
+import shutil
 import subprocess
 import sys
 import time
@@ -30,7 +32,7 @@ COLUMNS = "work|seconds|seconds of all cores|pages|pages a second|of the seconds
 
 def main() -> None:
     parser = options(__doc__)
-    parser.add_argument("folder", type=Path, help="a new folder for the files and the engine")
+    parser.add_argument("folder", type=Path, help="a folder for the files and the engine")
     for name, default, what in (("files", 10_000, "files"), ("pages", 20, "of a file"), ("changed", 10, "to update")):
         parser.add_argument(f"--{name}", type=int, default=default, help=what)
     parser.add_argument("--note", default="", help="a sentence for the page")
@@ -39,7 +41,8 @@ def main() -> None:
     if a.index:
         index_here(a.folder)
         return
-    write_files(a.folder / "pdfs", a.files, a.pages)
+    write_files(a.folder / "pdfs", a.files, a.pages, a.changed)
+    shutil.rmtree(a.folder / "engine", ignore_errors=True)
     rows = [row(f"index, {a.files:,} files", a.files * a.pages, index(a.folder))]
     for number in range(a.changed):
         write_pdf(a.folder / "pdfs" / f"{number:05}.pdf", a.pages, a.files + number)
@@ -64,14 +67,14 @@ def main() -> None:
     write_page(a.results / "files.md", lines)
 
 
-def write_files(folder: Path, n: int, pages: int) -> None:
-    """Write n files; all but the first few hundred are copies."""
-    folder.mkdir(parents=True)
+def write_files(folder: Path, n: int, pages: int, changed: int) -> None:
+    """Write n files, unless they are there; all but the first few hundred are copies. The first ones were changed."""
+    folder.mkdir(parents=True, exist_ok=True)
     for number in range(n):
         path = folder / f"{number:05}.pdf"
-        if number < DIFFERENT:
+        if number < changed or (number < DIFFERENT and not path.exists()):
             write_pdf(path, pages, number)
-        else:
+        elif not path.exists():
             os.link(folder / f"{number % DIFFERENT:05}.pdf", path)
 
 

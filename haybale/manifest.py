@@ -222,7 +222,8 @@ def write_table(path: Path, table: pa.Table) -> None:
 def read_any_table(path: Path) -> pa.Table:
     """Read a Parquet table with any columns."""
     try:
-        return pq.read_table(path, memory_map=True)
+        with pq.ParquetFile(path, memory_map=True) as file:  # pq.read_table would import pandas
+            return file.read(use_threads=False)
     except (pa.ArrowException, OSError) as error:
         raise FileFormatError(path, None, f"expected Parquet, found a damaged file ({error})") from None
 

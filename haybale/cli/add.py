@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,66 +11,97 @@ from typing import TYPE_CHECKING, Annotated
 import haybale
 from haybale.cli import options
 from haybale.cli.application import ENGINES, command
-from haybale.cli.options import TEXTS, argument, option
-from haybale.cli.terminal import reporter, show
+from haybale.cli.options import TEXTS, argument, given, option
+from haybale.cli.terminal import note_skipped, reporter, show
 from haybale.errors import FileFormatError, InputError
 
 if TYPE_CHECKING:
     from haybale import Collection
+    from haybale.collections.readers.files import Skipped
 
 
 @command(ENGINES)
 def add(
     engine: options.EngineFolder,
     files: Annotated[
-        list[Path],
-        argument(
-            "Text files (.txt, one document each), .jsonl files (_id and text on each line), or folders of collections."
-        ),
+        list[Path], argument("Files in any format that haybale index reads, such as .pdf, .docx or .csv, or folders.")
     ],
     replace: Annotated[
         bool, option("Replace documents whose ids the engine has, or had before a removal.", TEXTS, "--replace")
     ] = False,
+    text: options.TextColumn = None,
+    id: options.IdColumn = None,
+    title: options.TitleColumn = None,
+    strict: Annotated[
+        bool, option("Add nothing if a file cannot be read. Default: skip such files.", TEXTS, "--strict")
+    ] = False,
 ) -> None:
     """Add documents to an engine. Searches find them at once; trained rankers need not be trained again.
 
-    If one document cannot be added, none is. With --replace, all are replaced at once. A process that has the engine
-    open sees the change when it calls Engine.refresh() or opens the engine again.
+    The id of a document is the name of its file, or its path in a given folder; rows of tables have their own ids. In
+    an engine that was not built from a folder of files, the id of a .txt file is its name without .txt, and .jsonl
+    files have an _id and a text on each line. Files that cannot be read are listed. If an id is taken, nothing is
+    added; with --replace, all such documents are replaced at once. A process that has the engine open sees the change
+    when it calls Engine.refresh() or opens the engine again.
     """
+    from haybale.collections.readers.files import refuse_skipped
+    from haybale.engine.update import FILES
     from haybale.timing import record_timings
 
     start = time.perf_counter()
     with record_timings(reporter()):
         grown = haybale.Engine.open(engine)
-        added = _read_documents(files)
+        added, skipped = _read_documents(files, given(text=text, id=id, title=title), (engine / FILES).exists())
+        if strict:
+            refuse_skipped(engine, skipped)
+        note_skipped(skipped)
         n_replaced = grown.replace(added) if replace else 0
         if not replace:
             grown.add(added)
-        grown.prepare()  # so that the first ranking need not wait for their vectors
+        grown.write_indexes()  # so that the first ranking need not wait for their vectors
     counts = f"{added.n_documents:,} documents and {added.n_passages:,} passages"
     counts += f" ({n_replaced:,} replaced)" if replace else ""
     show(f"added {counts} in {time.perf_counter() - start:.1f} s; {grown!r}")
 
 
-def _read_documents(files: Sequence[Path]) -> Collection:
-    """Return the documents of folders and files as one collection."""
+def _read_documents(
+    paths: Sequence[Path], columns: Mapping[str, str], of_files: bool
+) -> tuple[Collection, list[Skipped]]:
+    """Return the documents of folders and files as one collection, and the files that could not be read."""
+    from haybale.collections.open import find_reader
     from haybale.collections.readers.beir import add_beir_file
+    from haybale.collections.readers.files import Files, Skipped, read_files, read_single_files
     from haybale.text_files import read_text
 
-    builder = haybale.CollectionBuilder("added documents")
-    plain = [path for path in files if not path.is_dir()]
-    for path in plain:
+    builder, texts = haybale.CollectionBuilder("added documents"), 0
+    parts, single, skipped = list[haybale.Collection](), list[Path](), list[Skipped]()
+    for path in paths:
+        name = path.name.removesuffix(".gz")
         if not path.exists():
             raise InputError(f"{path}: no such file or folder; check the path")
-        if path.name.removesuffix(".gz").endswith(".jsonl"):
+        if path.is_dir() and not isinstance(find_reader(path), Files):
+            parts.append(haybale.open_collection(path))
+        elif path.is_dir():
+            read, problems = read_files(path, columns)
+            parts.append(read)
+            skipped += problems
+        elif name.endswith(".jsonl") and not of_files:
             add_beir_file(builder, path)
-        elif path.suffix == ".txt":
+            texts += 1
+        elif path.suffix == ".txt" and not of_files:
             passages = [part.text for part in haybale.find_splitter("blank-lines")(read_text(path))]
             if not passages:
                 raise FileFormatError(path, None, f"expected text, found none; remove {path.name!r} from the command")
             builder.add_document(path.stem, passages, at=(path, 1))
+            texts += 1
         else:
-            raise InputError(f"{path}: expected a folder or a file that ends in .jsonl or .txt; convert it")
-    parts = [builder.build()] if plain else []
-    parts += [haybale.open_collection(path) for path in files if path.is_dir()]
-    return reduce(lambda one, other: one.extended(other), parts)
+            single.append(path)
+    if single:
+        found, problems = read_single_files(single, columns)
+        skipped += problems
+        parts += [] if found is None else [found]
+    if texts:
+        parts.append(builder.build())
+    if not parts:
+        raise InputError(f"{skipped[0].file}: {skipped[0].reason}; give files with text")
+    return reduce(lambda one, other: one.extended(other), parts), skipped

@@ -12,11 +12,10 @@ import haybale
 from haybale.cli import options
 from haybale.cli.application import ENGINES, command
 from haybale.cli.options import RESULTS, TEXTS, chunking_of, engine_settings, given, option
-from haybale.cli.terminal import note, reporter, resumable, show, size_on_disk
+from haybale.cli.terminal import note, note_skipped, reporter, resumable, show, size_on_disk
 from haybale.errors import InputError
 
 SKIPPED = "skipped.csv"  # in the engine's folder: the files that could not be read
-_SHOWN = 20  # of them on the terminal
 
 
 @command(ENGINES)
@@ -32,9 +31,9 @@ def index(
     paragraphs: options.Paragraphs = None,
     pieces: options.Pieces = None,
     stride: options.Stride = None,
-    text: Annotated[str | None, option("The column of tables with the text. Default: recognised.", TEXTS)] = None,
-    id: Annotated[str | None, option("The column of tables with the id. Default: recognised.", TEXTS)] = None,
-    title: Annotated[str | None, option("The column of tables with the title. Default: recognised.", TEXTS)] = None,
+    text: options.TextColumn = None,
+    id: options.IdColumn = None,
+    title: options.TitleColumn = None,
     strict: Annotated[
         bool, option("Refuse a folder with files that cannot be read. Default: skip them.", TEXTS)
     ] = False,
@@ -85,12 +84,12 @@ def index(
                 else:
                     read = haybale.open_collection(collection, layout, **given(missing_judgements=missing_judgements))
             engine = haybale.Engine.build(read, out, **settings)
+            del read  # its texts, which the engine reads from its folder
             if of_files:
                 record_files(engine, files, skipped)
-        engine.prepare()
+        engine.write_indexes()
     if skipped:
-        for each in skipped[:_SHOWN]:
-            note(f"skipped {each.file}: {each.reason}")
+        note_skipped(skipped)
         with whole_file(out / SKIPPED) as file:
             csv.writer(file).writerows([("file", "reason"), *skipped])
         note(f"{len(skipped):,} files could not be read; {out / SKIPPED} lists them with the reasons")

@@ -79,6 +79,11 @@ Compounds = Annotated[
     bool | None,
     option("Whether the parts of compounds are terms, in German and languages like it. Default: in German.", TEXTS),
 ]
+TextColumn = Annotated[str | None, option("The column of tables with the text. Default: recognised.", TEXTS, "--text")]
+IdColumn = Annotated[str | None, option("The column of tables with the id. Default: recognised.", TEXTS, "--id")]
+TitleColumn = Annotated[
+    str | None, option("The column of tables with the title. Default: recognised.", TEXTS, "--title")
+]
 Paragraphs = Annotated[
     str | None,
     option("Split texts again: lines, blank-lines, numbered, sentences, headings or sections. Default: no.", TEXTS),

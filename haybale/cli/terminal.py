@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,9 +15,11 @@ from haybale.errors import InputError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from haybale.collections.readers.files import Skipped
     from haybale.evaluation import Outcome
 
 # Control characters, characters that reverse the direction of text, halves of surrogate pairs, line separators.
+_SHOWN = 20  # files that could not be read
 _HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
@@ -95,6 +97,14 @@ def note(line: str) -> None:
     """Print a line beside the result on stderr, unless the command is quiet."""
     if not verbosity.quiet:
         say(line)
+
+
+def note_skipped(skipped: Sequence[Skipped]) -> None:
+    """Print the first files that could not be read, with the reasons."""
+    for each in skipped[:_SHOWN]:
+        note(f"skipped {each.file}: {each.reason}")
+    if len(skipped) > _SHOWN:
+        note(f"skipped {len(skipped) - _SHOWN:,} more files")
 
 
 def reporter() -> Callable[[str, float], None]:

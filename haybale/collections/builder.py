@@ -34,20 +34,22 @@ At = tuple[Path, int] | None  # file and line
 
 
 class StringColumn:
-    """A growing column of strings; every 65,536 of them become one Arrow chunk."""
+    """A growing column of strings; 65,536 of them, or 16 million characters, become one Arrow chunk."""
 
     def __init__(self) -> None:
         self._chunks: list[pa.Array] = []
         self._buffer: list[str] = []
+        self._n_characters = 0  # of the buffer
 
     def append(self, value: str) -> None:
         self._buffer.append(value)
-        if len(self._buffer) == 65_536:
+        self._n_characters += len(value)
+        if len(self._buffer) == 65_536 or self._n_characters >= 2**24:
             self._flush()
 
     def _flush(self) -> None:
         self._chunks.append(pa.array(self._buffer, type=pa.large_string()))
-        self._buffer = []
+        self._buffer, self._n_characters = [], 0
 
     def finish(self, order: Ints) -> Strings:
         """Return the strings in the given order."""

@@ -230,7 +230,9 @@ class Engine:
                     storage.finish_build(failed=True)
                     raise
             storage.finish_build()
-        return cls.open(folder, encoder=engine._given_encoder, device=engine.device)
+        opened = cls.open(folder, encoder=engine._given_encoder, device=engine.device)
+        opened._source.texts.take_counts(engine._source.texts)
+        return opened
 
     @classmethod
     def open(cls, folder: str | Path, *, encoder: Any = None, device: str | None = None) -> Engine:
@@ -412,6 +414,16 @@ class Engine:
         for unit in UNITS:
             self.bm25(unit)
         _ = self.passages, self.documents
+        return self
+
+    def write_indexes(self) -> Engine:
+        """Make the indexes that are not in the folder yet, without opening the others, and return the engine.
+
+        Call it after documents were added, so that the first ranking need not wait for their vectors. An engine in
+        memory is not changed.
+        """
+        for segment in self._snapshot.segments:
+            segment.write_indexes()
         return self
 
     def add(self, documents: DocumentsLike) -> None:

@@ -42,6 +42,13 @@ class Segment:
                 self.texts.forget_counts()
         return self._indexes[name]
 
+    def write_indexes(self) -> None:
+        """Make the indexes that the folder keeps and does not have yet. Of added documents, these are the vectors."""
+        for name in INDEXES[2:] if self.texts.number else INDEXES:
+            folder = self.texts.folder(name)
+            if folder is not None and (not (folder / MANIFEST).exists() or (folder / BUILDING).exists()):
+                self.index(name)
+
     def extend_index(self, index: Any, name: str) -> Any:
         """Append the documents of this segment to an index of earlier segments, whose ids they may repeat."""
         if not name.startswith("bm25"):

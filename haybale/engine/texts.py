@@ -50,6 +50,12 @@ class Texts:
         with timed("count terms"):
             return TermCounts.of(self.indexed.passages.texts, self.analyzer)
 
+    def take_counts(self, other: Texts) -> None:
+        """Take over the term counts that were made for the same texts, if they are needed for an index."""
+        folder = self.folder("bm25-passage")
+        if "passage_counts" in vars(other) and folder is not None and not folder.exists():
+            vars(self)["passage_counts"] = vars(other)["passage_counts"]
+
     def forget_counts(self) -> None:
         """Free the memory of :attr:`passage_counts`."""
         self.__dict__.pop("passage_counts", None)

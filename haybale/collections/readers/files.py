@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 import warnings
 import zipfile
 from collections import Counter
@@ -92,8 +93,14 @@ def paths_of(source: Path) -> dict[str, Path]:
     """Return the files on disk, by their paths relative to the folder; zip files are not opened."""
     if source.is_file():
         return {"" if source.suffix.lower() == ".zip" else source.name: source}
-    paths = {path.relative_to(source).as_posix(): path for path in sorted(source.rglob("*")) if path.is_file()}
-    return {name: path for name, path in paths.items() if not any(p.startswith(".") for p in name.split("/"))}
+    found = []
+    for folder, folders, names in os.walk(source):
+        folders[:] = (name for name in folders if not name.startswith("."))
+        found += [os.path.join(folder, name) for name in names if not name.startswith(".")]
+    files = [path for path in found if os.path.isfile(path)]
+    start = len(os.path.join(source, ""))
+    parts = sorted(path[start:].split(os.sep) for path in files)
+    return {"/".join(each): source.joinpath(*each) for each in parts}
 
 
 def read_files(source: Path, columns: Mapping[str, str] | None = None) -> tuple[Collection, list[Skipped]]:
@@ -145,15 +152,43 @@ def read_some_files(
         Ids that records cannot have, because other documents have them.
     """
     skipped: list[Skipped] = []
+    builder = CollectionBuilder(source.stem if source.is_file() else source.resolve().name)
+    files = _read_items(builder, _items(source, skipped, only), skipped, columns, taken)
+    if not files:
+        return None, skipped
+    if source.is_dir():
+        problems = _add_columns(builder, source / METADATA, files)
+        skipped += problems if only is None else []  # it names the files that are not read, too
+    return builder.build(warn=False), skipped
+
+
+def read_single_files(
+    paths: Iterable[Path], columns: Mapping[str, str] | None = None
+) -> tuple[Collection | None, list[Skipped]]:
+    """Read single files of any folders, as :func:`read_some_files` does; the ids are their names without folders."""
+    skipped: list[Skipped] = []
+    builder = CollectionBuilder("added documents")
+    items = (item for path in paths for item in _expanded(_Item(path, (), path.name), skipped))
+    files = _read_items(builder, items, skipped, columns)
+    return builder.build(warn=False) if files else None, skipped
+
+
+def _read_items(
+    builder: CollectionBuilder,
+    items: Iterable[_Item],
+    skipped: list[Skipped],
+    columns: Mapping[str, str] | None,
+    taken: Set[str] = frozenset(),
+) -> dict[str, list[int]]:
+    """Add the documents of files, and return the numbers of those of each file."""
     known = []
-    for item in _items(source, skipped, only):
+    for item in items:
         reader = reader_of(item.id)
         if reader is None:
             skipped.append(Skipped(item.id, f"no reader for files that end in {PurePosixPath(item.id).suffix!r}"))
         else:
             known.append((item, reader))
     _check_packages(known)
-    builder = CollectionBuilder(source.stem if source.is_file() else source.resolve().name)
     files: dict[str, list[int]] = {}  # the documents of each file
     for (item, _), (documents, problem) in zip(known, _read_all(known, dict(columns or {})), strict=True):
         for document in documents:
@@ -168,12 +203,7 @@ def read_some_files(
                 files.setdefault(item.id, []).append(number)
         if problem is not None:
             skipped.append(Skipped(item.id, problem))
-    if not files:
-        return None, skipped
-    if source.is_dir():
-        problems = _add_columns(builder, source / METADATA, files)
-        skipped += problems if only is None else []  # it names the files that are not read, too
-    return builder.build(warn=False), skipped
+    return files
 
 
 def _items(source: Path, skipped: list[Skipped], only: Set[str] | None = None) -> Iterator[_Item]:
