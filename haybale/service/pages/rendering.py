@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import date
 from importlib.resources import files
 from typing import Any
@@ -59,6 +60,23 @@ def pieces(snippet: Snippet) -> list[tuple[str, bool]]:
     return [piece for piece in [*found, (snippet.text[at:], False)] if piece[0]]
 
 
+def body(snippet: Snippet, title: str) -> Snippet:
+    """Return a passage without the lines of the title and the heading before it, which the page shows elsewhere.
+
+    >>> body(Snippet("a:0", "§ 1 Dogs\\nDogs bark.", [(2, 3), (9, 13)], heading="§ 1 Dogs"), "Animals")
+    Snippet(passage_id='a:0', text='Dogs bark.', highlights=[(0, 4)], page=None, heading='§ 1 Dogs')
+    """
+    at = 0
+    for line in snippet.text.split("\n"):
+        if line.strip() not in (title, snippet.heading):
+            break
+        at += len(line) + 1
+    if at >= len(snippet.text):
+        return snippet
+    kept = [(max(start - at, 0), end - at) for start, end in snippet.highlights if end > at]
+    return replace(snippet, text=snippet.text[at:], highlights=kept)
+
+
 _ENVIRONMENT = jinja2.Environment(
     loader=jinja2.FunctionLoader(lambda name: (FOLDER / "templates" / name).read_text(encoding="utf-8")),
     autoescape=True,
@@ -68,6 +86,7 @@ _ENVIRONMENT = jinja2.Environment(
     lstrip_blocks=True,
 )
 _ENVIRONMENT.filters |= {
+    "body": body,
     "in_words": in_words,
     "shortened": shortened,
     "combined": lambda first, second: {**first, **second},
