@@ -1,6 +1,6 @@
 """Write invented contracts as Markdown files, with metadata and the contracts that are relevant to one question.
 
-    python docs/contracts.py FOLDER [NUMBER]
+    python tests/support/contracts.py FOLDER [NUMBER]
 
 The page on a legal team searches them (docs/tutorials/team.md), and so do the tests of the service's pages. Everything
 in them is invented. About every sixth contract may be ended if the other side gets a new owner, in one of eight

@@ -1,0 +1,333 @@
+"""The pages in a browser: by keyboard, on a phone, without scripts, for two judges, and for those who see little."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.browser import DESK, OVERFLOW, PHONE, chromium, collect_errors, needs_browser
+from support.contracts import QUESTION, write_contracts
+
+from haybale import Engine, parse
+from haybale.review import JudgementStore
+from haybale.service import Workspace, create_app
+
+pytestmark = needs_browser
+
+N = 48  # contracts
+
+
+class Site:
+    """A running service; ``grades`` are the true ones, and ``open`` loads a page in a context of its own."""
+
+    def __init__(self, address: str, workspace: Workspace, grades: dict[str, int], browser: Any) -> None:
+        self.address, self.workspace, self.grades, self.browser = address, workspace, grades, browser
+
+    def open(self, path: str = "/", judge: str = "", **options: Any) -> Any:
+        context = self.browser.new_context(base_url=self.address, **{"viewport": DESK} | options)
+        context.set_default_timeout(10_000)
+        if judge:
+            context.add_cookies([{"name": "haybale-judge", "value": judge, "url": self.address}])
+        page = context.new_page()
+        page.errors = collect_errors(page)
+        page.goto(path)
+        return page
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    uvicorn = pytest.importorskip("uvicorn")
+    folder = tmp_path_factory.mktemp("site")
+    grades = write_contracts(folder / "contracts", N)
+    engine = Engine.build(folder / "contracts", folder / "engine", language="english").prepare()
+    rankers = {name: parse(text).fit(engine) for name, text in {"bm25": "bm25", "both": "rrf(bm25,parm-vrrf)"}.items()}
+    with JudgementStore(folder / "judgements.sqlite") as store:
+        workspace = Workspace(engine, rankers, store)
+        config = uvicorn.Config(create_app(workspace), port=0, log_level="error", lifespan="off")
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run)
+        thread.start()
+        while not server.started:
+            assert thread.is_alive()
+            time.sleep(0.01)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        try:
+            with chromium() as browser:
+                yield Site(f"http://127.0.0.1:{port}", workspace, grades, browser)
+        finally:
+            server.should_exit = True
+            thread.join()
+            workspace.close()
+
+
+@pytest.fixture
+def topic(site: Site, request: pytest.FixtureRequest) -> int:
+    """The number of a topic of this test alone."""
+    return site.workspace.create_topic(QUESTION, name=request.node.name).id
+
+
+def close(page: Any) -> None:
+    assert page.errors == []
+    page.context.close()
+
+
+def card(page: Any) -> Any:
+    return page.locator("article.card:not([hidden])")
+
+
+def caught(page: Any, held: list[Any]) -> Any:
+    """Return the request that is held back, when there is one."""
+    while not held:
+        page.wait_for_timeout(10)
+    return held.pop()
+
+
+def test_search_filter_and_see_why(site: Site) -> None:
+    page = site.open()
+    page.keyboard.type("notice to terminate")  # the box has the focus
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".hit")
+    with page.expect_navigation():
+        page.get_by_label("Lease", exact=False).first.check()  # applies at once
+    kinds = page.locator(".hit .meta div", has_text="kind").all_inner_texts()
+    assert len(kinds) > 1
+    assert all("Lease" in kind for kind in kinds)
+    with page.expect_navigation():
+        page.locator("select[name=ranker]").select_option("both")
+        page.get_by_role("button", name="Search", exact=True).click()
+    titles = page.locator(".hit h3 a").all_inner_texts()
+    page.keyboard.press("j")
+    page.keyboard.press("w")
+    page.wait_for_selector(".hit:first-child .shares")
+    shown = page.locator(".hit").first.locator(".shares > li > details > summary .what").all_inner_texts()
+    assert [name.partition(",")[0] for name in sorted(shown)] == ["bm25", "parm-vrrf"]
+    page.evaluate("document.querySelectorAll('.shares details').forEach((each) => { each.open = false; })")
+    page.locator(".hit").first.locator("summary", has_text="bm25, rank").click()
+    assert page.locator(".hit").first.get_by_text(re.compile("term (notic|terminat)")).first.is_visible()
+    link = page.get_by_role("link", name="Link to this search").get_attribute("href")
+    with page.expect_download() as sent:
+        page.get_by_role("link", name="Print or send").click()
+    file = Path(sent.value.path()).read_text(encoding="utf-8")
+    assert all(title in file for title in titles)
+    page.goto(link)
+    assert page.locator(".hit h3 a").all_inner_texts() == titles
+    page.keyboard.press("/")
+    assert page.evaluate("document.activeElement.id") == "q"
+    page.keyboard.press("Escape")
+    page.locator(".hit h3 a").first.click()
+    page.wait_for_selector(".passage.matches mark")
+    close(page)
+
+
+def test_a_long_text_is_searched_paragraph_by_paragraph(site: Site) -> None:
+    page = site.open("/?q=x&ranker=both")
+    text = "The tenant pays the rent in advance. " * 60 + "\n\nDisputes are settled by one arbitrator."
+    page.locator("#q").fill(text)
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/?text=*")
+    assert page.locator("#q").input_value() == text.strip()
+    page.locator(".open-why").first.click()
+    page.wait_for_selector(".heatmap")
+    assert page.locator(".heatmap .cell").count() > 2
+    assert page.get_by_text("Disputes are settled by one arbitrator.").first.is_visible()
+    close(page)
+
+
+def test_judge_by_keyboard_without_waiting(site: Site, topic: int) -> None:
+    page = site.open(f"/topics/{topic}/review", judge="Ada")
+    page.wait_for_function("document.querySelectorAll('article.card').length > 2")
+    held = []
+    page.route("**/judge", lambda route: held.append(route))
+    first = card(page).get_attribute("data-doc")
+    page.keyboard.press("e")
+    page.keyboard.type("see § 9 <b>")
+    page.keyboard.press("Escape")
+    page.keyboard.press("y")
+    assert card(page).get_attribute("data-doc") != first  # the next is there, and the judgement is not yet sent
+    assert "Saving" in page.locator("#status").inner_text()
+    assert len(site.workspace.judgements(topic)) == 0
+    caught(page, held).continue_()
+    page.wait_for_function("document.getElementById('status').textContent.startsWith('Saved')")
+    [row] = site.workspace.judgements(topic).to_dict("records")
+    assert (row["doc_id"], row["grade"], row["judge"], row["note"]) == (first, 1, "Ada", "see § 9 <b>")
+    assert row["rank"] == 1
+    second = card(page).get_attribute("data-doc")
+    page.keyboard.press("n")
+    caught(page, held).abort()  # the network fails: the document comes back, and nothing was saved
+    page.wait_for_function("document.getElementById('status').textContent.startsWith('Not saved')")
+    assert card(page).get_attribute("data-doc") == second
+    page.unroute("**/judge")
+    assert page.errors.pop()
+    for n in range(1, 10):
+        judged = card(page).get_attribute("data-doc")
+        page.keyboard.press("y" if site.grades[judged] else "n")
+        page.wait_for_function(f"document.querySelector('.counts dd').textContent === '{n + 1}'")
+    rows = site.workspace.judgements(topic)
+    assert len(rows) == 10
+    assert rows["doc_id"].is_unique
+    assert (rows["grade"] == [1, *(site.grades[doc_id] for doc_id in rows["doc_id"][1:])]).all()
+    assert (rows["seconds"] >= 0).all()
+    page.keyboard.press("u")
+    page.wait_for_function("document.getElementById('status').textContent.startsWith('Taken back')")
+    assert card(page).get_attribute("data-doc") == judged
+    assert len(site.workspace.judgements(topic)) == 9
+    page.keyboard.press("s")
+    page.wait_for_function("document.getElementById('status').textContent.startsWith('Saved')")
+    assert site.workspace.progress(topic).n_skipped == 1
+    assert card(page).get_attribute("data-doc") != judged
+    close(page)
+
+
+def test_it_says_when_to_stop_and_exports(site: Site, topic: int) -> None:
+    for _ in range(N - 1):
+        [document] = site.workspace.next(topic, judge="Ada")
+        site.workspace.judge(topic, document.doc_id, site.grades[document.doc_id], judge="Ada")
+    page = site.open(f"/topics/{topic}/review", judge="Ada")
+    assert page.locator(".advice").all_inner_texts() != []
+    page.keyboard.press("n")
+    page.get_by_text("Everything is judged").wait_for()
+    assert set(page.locator(".advice").all_inner_texts()) == {"stop"}
+    page.locator(".rules summary").first.click()
+    assert page.get_by_text("promises nothing about recall").first.is_visible()
+    assert "Estimated recall: 100 %" in page.locator("#progress").inner_text()
+    page.goto(f"/topics/{topic}")
+    with page.expect_download() as export:
+        page.get_by_role("link", name="qrels").first.click()
+    assert Path(export.value.path()).read_text(encoding="utf-8") == site.workspace.export(topic)
+    page.locator("input[type=file]").set_input_files(
+        files=[{"name": "old.csv", "mimeType": "text/csv", "buffer": b"doc_id,grade\n001.md,1\n"}]
+    )
+    page.get_by_role("button", name="Import").click()
+    page.get_by_text("Nothing new").wait_for()
+    close(page)
+
+
+def test_two_judges_at_once(site: Site, topic: int) -> None:
+    ada, bob = (site.open(f"/topics/{topic}/review", judge=name) for name in ("Ada", "Bob"))
+    seen = []
+    for _ in range(3):
+        for page in (ada, bob):
+            judged = card(page).get_attribute("data-doc")
+            seen.append(judged)
+            page.keyboard.press("n")
+        for page in (ada, bob):
+            page.wait_for_function("document.getElementById('status').textContent.startsWith('Saved')")
+            page.evaluate("document.getElementById('status').textContent = ''")
+    assert len(set(seen)) == 6
+    bob.goto(f"/topics/{topic}/review?doc={seen[0]}")  # judge what Ada has judged
+    assert card(bob).get_attribute("data-doc") == seen[0]
+    bob.keyboard.press("y")
+    bob.wait_for_function("document.getElementById('status').textContent.startsWith('Saved')")
+    bob.goto(f"/topics/{topic}")
+    assert "Ada and Bob" in bob.get_by_role("table").last.inner_text()
+    assert set(site.workspace.judgements(topic)["judge"]) == {"Ada", "Bob"}
+    close(ada)
+    close(bob)
+
+
+def test_train_accept_and_take_back(site: Site) -> None:
+    number = site.workspace.create_topic(QUESTION, name="to train on").id
+    for doc_id, grade in list(site.grades.items())[:30]:
+        site.workspace.judge(number, doc_id, grade, judge="Ada")
+    page = site.open("/train")
+    page.get_by_role("button", name="Train on").click()
+    page.locator("#training[data-running]").wait_for()
+    page.get_by_role("heading", name="The held-back half of each topic").wait_for(timeout=60_000)
+    assert page.locator("table").first.inner_text().count("0.") >= 4
+    before = page.request.get(f"/api/search?q={QUESTION}").json()["hits"]
+    page.get_by_role("button", name="Accept").first.click()
+    page.get_by_text("ranks the search page").wait_for()
+    page.goto(f"/?q={QUESTION}")
+    titles = page.locator(".hit h3 a").all_inner_texts()
+    assert titles != [hit["title"] for hit in before]
+    found = [hit["doc_id"] for hit in page.request.get(f"/api/search?q={QUESTION}").json()["hits"]]
+    assert sum(site.grades[each] for each in found) > sum(site.grades[hit["doc_id"]] for hit in before)
+    page.locator(".open-why").first.click()
+    page.locator(".shares .what", has_text="training query").first.wait_for(state="attached")
+    assert page.locator(".shares .text", has_text=QUESTION).first.text_content()  # the text of the training query
+    page.goto("/train")
+    page.get_by_role("button", name="Take it back").click()
+    page.get_by_role("button", name="Take it back").wait_for(state="detached")
+    page.goto(f"/?q={QUESTION}")
+    assert page.locator(".hit h3 a").all_inner_texts() == [hit["title"] for hit in before]
+    close(page)
+
+
+def test_without_scripts(site: Site) -> None:
+    page = site.open(f"/?q={QUESTION}", java_script_enabled=False)
+    page.locator("summary", has_text="Filters").click()
+    page.get_by_label("Lease", exact=False).first.check()
+    page.get_by_role("button", name="Apply").click()
+    page.locator(".open-why").first.click()
+    assert page.locator(".shares li").count() > 0
+    page.goto("/topics")
+    page.get_by_label("What are you looking for?").fill("Which leases end without notice?")
+    page.get_by_role("button", name="Begin").click()
+    page.get_by_label("You judge as").fill("Zoë")
+    page.get_by_role("button", name="Set").click()
+    judged = card(page).get_attribute("data-doc")
+    page.get_by_role("button", name="Not relevant").click()
+    assert card(page).get_attribute("data-doc") != judged
+    [row] = site.workspace.judgements(site.workspace.topics()[-1].id).to_dict("records")
+    assert (row["doc_id"], row["grade"], row["judge"]) == (judged, 0, "Zoë")
+    page.get_by_role("button", name="Undo").click()
+    assert card(page).get_attribute("data-doc") == judged
+    close(page)
+
+
+def test_pages_are_accessible_and_fit_a_phone(site: Site, topic: int) -> None:
+    from axe_core_python.base import AXE_SCRIPT
+
+    site.workspace.judge(topic, "001.md", 1, judge="Ada", note="a note")
+    site.workspace.judge(topic, "001.md", 0, judge="Bob")
+    long = site.workspace.long_queries.keep("A rent is due.\n\nA notice ends the lease.")
+    page = site.open("/")
+    run = "axe.run({{runOnly: {}}}).then((found) => found.violations.map((each) => [each.id, each.nodes[0].html]))"
+    for path in (
+        "/",
+        f"/?q={QUESTION}&f.kind=Lease&topic={topic}",
+        "/?q=rent&where=no",
+        "/?q=qqqq",
+        f"/why?text={long}&id=001.md&ranker=both",
+        f"/documents/001.md?q={QUESTION}",
+        f"/topics/{topic}/review",
+        "/topics",
+        f"/topics/{topic}",
+        "/train",
+        "/help",
+        "/nothing-here",
+    ):
+        page.set_viewport_size(DESK)
+        page.emulate_media(color_scheme="light")
+        page.goto(path)
+        page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+        page.evaluate(AXE_SCRIPT)
+        assert page.evaluate(run.format("undefined")) == [], path
+        page.emulate_media(color_scheme="dark")
+        assert page.evaluate(run.format("['color-contrast']")) == [], path
+        assert page.evaluate(OVERFLOW) <= 0, path
+        page.set_viewport_size(PHONE)
+        assert page.evaluate(OVERFLOW) <= 0, path
+        assert page.evaluate("performance.getEntriesByType('resource').every((each) => each.name.startsWith(origin))")
+    page.errors[:] = [each for each in page.errors if "status of 4" not in each]  # of pages about errors
+    close(page)
+
+
+def test_the_reader_chooses_dark_or_light(site: Site) -> None:
+    page = site.open("/", color_scheme="light")
+    ground = "getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(ground)
+    page.get_by_role("button", name="Light or dark").click()
+    dark = page.evaluate(ground)
+    assert dark != light
+    page.goto("/help")
+    assert page.evaluate(ground) == dark
+    page.get_by_label("Use these keys").uncheck()
+    page.keyboard.press("/")
+    assert page.url.endswith("/help")
+    close(page)
