@@ -80,6 +80,11 @@ def card(page: Any) -> Any:
     return page.locator("article.card:not([hidden])")
 
 
+def says(page: Any, beginning: str) -> None:
+    """Wait until the line about the last judgement begins so."""
+    page.locator("#status", has_text=re.compile(f"^{beginning}")).wait_for()
+
+
 def caught(page: Any, held: list[Any]) -> Any:
     """Return the request that is held back, when there is one."""
     while not held:
@@ -140,7 +145,7 @@ def test_a_long_text_is_searched_paragraph_by_paragraph(site: Site) -> None:
 
 def test_judge_by_keyboard_without_waiting(site: Site, topic: int) -> None:
     page = site.open(f"/topics/{topic}/review", judge="Ada")
-    page.wait_for_function("document.querySelectorAll('article.card').length > 2")
+    page.locator("article.card").nth(2).wait_for(state="attached")
     held = []
     page.route("**/judge", lambda route: held.append(route))
     first = card(page).get_attribute("data-doc")
@@ -152,32 +157,32 @@ def test_judge_by_keyboard_without_waiting(site: Site, topic: int) -> None:
     assert "Saving" in page.locator("#status").inner_text()
     assert len(site.workspace.judgements(topic)) == 0
     caught(page, held).continue_()
-    page.wait_for_function("document.getElementById('status').textContent.startsWith('Saved')")
+    says(page, "Saved")
     [row] = site.workspace.judgements(topic).to_dict("records")
     assert (row["doc_id"], row["grade"], row["judge"], row["note"]) == (first, 1, "Ada", "see § 9 <b>")
     assert row["rank"] == 1
     second = card(page).get_attribute("data-doc")
     page.keyboard.press("n")
     caught(page, held).abort()  # the network fails: the document comes back, and nothing was saved
-    page.wait_for_function("document.getElementById('status').textContent.startsWith('Not saved')")
+    says(page, "Not saved")
     assert card(page).get_attribute("data-doc") == second
     page.unroute("**/judge")
     assert page.errors.pop()
     for n in range(1, 10):
         judged = card(page).get_attribute("data-doc")
         page.keyboard.press("y" if site.grades[judged] else "n")
-        page.wait_for_function(f"document.querySelector('.counts dd').textContent === '{n + 1}'")
+        page.locator(".counts div", has_text=re.compile(rf"judged\s*{n + 1}$")).wait_for()
     rows = site.workspace.judgements(topic)
     assert len(rows) == 10
     assert rows["doc_id"].is_unique
     assert (rows["grade"] == [1, *(site.grades[doc_id] for doc_id in rows["doc_id"][1:])]).all()
     assert (rows["seconds"] >= 0).all()
     page.keyboard.press("u")
-    page.wait_for_function("document.getElementById('status').textContent.startsWith('Taken back')")
+    says(page, "Taken back")
     assert card(page).get_attribute("data-doc") == judged
     assert len(site.workspace.judgements(topic)) == 9
     page.keyboard.press("s")
-    page.wait_for_function("document.getElementById('status').textContent.startsWith('Saved')")
+    says(page, "Saved")
     assert site.workspace.progress(topic).n_skipped == 1
     assert card(page).get_attribute("data-doc") != judged
     close(page)
@@ -216,13 +221,13 @@ def test_two_judges_at_once(site: Site, topic: int) -> None:
             seen.append(judged)
             page.keyboard.press("n")
         for page in (ada, bob):
-            page.wait_for_function("document.getElementById('status').textContent.startsWith('Saved')")
+            says(page, "Saved")
             page.evaluate("document.getElementById('status').textContent = ''")
     assert len(set(seen)) == 6
     bob.goto(f"/topics/{topic}/review?doc={seen[0]}")  # judge what Ada has judged
     assert card(bob).get_attribute("data-doc") == seen[0]
     bob.keyboard.press("y")
-    bob.wait_for_function("document.getElementById('status').textContent.startsWith('Saved')")
+    says(bob, "Saved")
     bob.goto(f"/topics/{topic}")
     assert "Ada and Bob" in bob.get_by_role("table").last.inner_text()
     assert set(site.workspace.judgements(topic)["judge"]) == {"Ada", "Bob"}
