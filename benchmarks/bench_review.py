@@ -1,6 +1,6 @@
 """Measure how early reviews find the relevant documents, beside ASReview and BM25, and what a judgement costs.
 
-    python benchmarks/bench_review.py FOLDER [--seeds 5] [--corpus-topics 8] [--peer]
+    python benchmarks/bench_review.py FOLDER [--seeds 5] [--corpus-topics 40] [--peer]
 
 FOLDER has topics whose documents all have a label: folders with ``records.csv.gz`` (ASReview's columns), their texts in
 ``topics.csv`` (columns topic and title), and BEIR collections whose queries are topics. ``--peer`` also runs ASReview
@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from provenance import options, provenance, read_json, shown, table, write_json, write_page
+from provenance import commit, options, provenance, read_json, shown, table, write_json, write_page
 from scipy import sparse
 from sklearn.svm import LinearSVC
 
@@ -46,7 +46,7 @@ def main() -> None:
     parser = options(__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--corpus-topics", type=int, default=8, help="topics of each BEIR collection, evenly spread")
+    parser.add_argument("--corpus-topics", type=int, default=40, help="topics of each BEIR collection, evenly spread")
     parser.add_argument(
         "--copies", type=int, default=43, help="of a BEIR collection, to measure the cost of a judgement"
     )
@@ -57,7 +57,7 @@ def main() -> None:
     done = {tuple(run[name] for name in ("topic", "by", "seed")) for run in runs}
     for topic, by, seed, run in planned(a):
         if (topic, by, seed) not in done:
-            runs.append({"topic": topic, "by": by, "seed": seed, **run()})
+            runs.append({"topic": topic, "by": by, "seed": seed, "commit": commit(), **run()})
             print(runs[-1], flush=True)
             write_json(path, runs)
     packages = ("asreview",) if any(run["by"] == "ASReview" for run in runs) and a.peer else ()
@@ -141,7 +141,7 @@ def peer(records: Path, seed: int) -> dict[str, Any]:
 
 
 def corpus(folder: Path, number: int, of: int, by: str) -> dict[str, Any]:
-    """Read 5 % of a BEIR collection for one of its queries, from the query's text."""
+    """Read 5 % of a BEIR collection for one of its queries, from the query's text, then the rest by the last scores."""
     collection = kept(folder, lambda: open_collection(str(folder)))
     features = kept((folder, "features"), lambda: TopicFeatures.of(collection))
     split = collection.splits[next(iter(collection.splits))]
@@ -154,8 +154,9 @@ def corpus(folder: Path, number: int, of: int, by: str) -> dict[str, Any]:
         from haybale import BM25, Engine
 
         engine = kept((folder, "engine"), lambda: Engine(collection))
-        run = BM25("document").fit(engine).rank({"topic": text}, depth=n_read)
+        run = BM25("document").fit(engine).rank({"topic": text}, depth=len(relevant))
         order = engine.collection.document_numbers([doc_id for doc_id, _ in run["topic"]]).tolist()
+        order += np.setdiff1d(np.arange(len(relevant)), order).tolist()  # those without a word of the text
     else:
         learner = (TopicLearner if by == "TopicLearner" else Linear)(features, text)
         order, left = [], np.ones(len(relevant), dtype=bool)
@@ -167,12 +168,15 @@ def corpus(folder: Path, number: int, of: int, by: str) -> dict[str, Any]:
                 order.append(document)
                 left[document] = False
             steps.append(time.perf_counter() - step)
+        order += np.argsort(-np.where(left, learner.scores(), -np.inf), kind="stable")[: left.sum()].tolist()
+    positions = np.flatnonzero(relevant[order]) + 1
     found = {
         f"recall {share}": float(relevant[order[: int(share * len(relevant))]].sum() / relevant.sum())
         for share in SHARES
     }
     return {
         **found,
+        "n": int(positions[int(np.ceil(TARGET * relevant.sum() - 1e-9)) - 1]),
         "documents": len(relevant),
         "cpu": time.process_time() - began,
         "ms": 1e3 * float(np.median(steps or [0])),

@@ -63,7 +63,7 @@ MEASURES = {
         "rankers/parm.py",
         "rankers/knn.py",
     ),
-    "bench_stopping.py": ("review/reading.py", "review/stopping"),
+    "bench_stopping.py": ("review/screening.py", "review/stopping"),
     "bench_svr.py": ("ensemble", "parallel.py"),
     "bench_training.py": ("finetune",),
     "bench_walk.py": ("cli",),

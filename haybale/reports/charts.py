@@ -39,6 +39,25 @@ def recall_chart(curves: Mapping[str, tuple[Sequence[int], Sequence[float]]], la
     return _inline(figure, "recall-chart", label, titles)
 
 
+def screening_chart(
+    figure: Figure,
+    curves: Mapping[str, tuple[Sequence[float], Sequence[float]]],
+    stops: Sequence[Sequence[str]],
+    label: str,
+) -> Markup:
+    """Return the figure of simulated reviews; ``stops`` has the tooltips of each group of marks."""
+    titles = {}
+    for number, (name, points) in enumerate(curves.items()):
+        figure.axes[0].get_lines()[number].set_gid(f"series-{number}")
+        figure.legends[0].get_texts()[number].set_gid(f"switch-{number}")
+        titles[f"series-{number}"] = [f"{name}: {y:.3f} at {x:.1%}" for x, y in zip(*points, strict=True)]
+    marks = [each for each in figure.axes[0].collections if str(each.get_label()).startswith("stop of ")]
+    for number, (group, texts) in enumerate(zip(marks, stops, strict=True)):
+        group.set_gid(f"stops-{number}")
+        titles[f"stops-{number}"] = list(texts)
+    return _inline(figure, "screening-chart", label, titles)
+
+
 def difference_chart(values: pd.Series, links: Mapping[str, str], label: str) -> Markup:
     """Draw a bar for each value in the given order; the bars of names in ``links`` are links."""
     figure, axes = _axes(9.5, 2.7)

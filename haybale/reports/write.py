@@ -1,30 +1,22 @@
-"""Write a report as one HTML file with its style sheet and script inside.
-
-The content security policy of the page allows its own script, which it names by hash, and forbids all others and all
-network access.
-"""
+"""Write a report about runs as one HTML page."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from importlib.resources import files
 from pathlib import Path, PurePath
 from typing import Any
 
 from haybale.collections import Collection
-from haybale.drawing import clean
 from haybale.engine import Engine
 from haybale.errors import InputError
 from haybale.evaluation import recall_curves
 from haybale.evaluation.table import cells, columns_of, legend
-from haybale.extras import import_optional
-from haybale.folders import check_file, whole_file, write_or_rescue
+from haybale.folders import check_file
 from haybale.parameters import FROM_0, TEXT_OR_NONE, check_parameters, one_of
 from haybale.reports.charts import difference_chart, recall_chart
+from haybale.reports.page import write_page
 from haybale.reports.paragraphs import paragraphs_section
 from haybale.reports.picture import picture_section
 from haybale.reports.sources import describe_vectors, engine_for, find_split, find_where, limited, load, open_for
@@ -124,38 +116,9 @@ def write_report(
         else:
             explained = plane = {"absent": "Left out. Use --picture tsne."}
         vectors = describe_vectors(engine) if engine else ""
-        page = _page(_content(about, queries), title=title, explained=explained, plane=plane, vectors=vectors)
-        write_or_rescue(lambda path: _write(path, page), out)
+        sections = {"explained": explained, "plane": plane, "vectors": vectors}
+        write_page(out, "report.html", {"title": title} | sections | _content(about, queries))
     return about
-
-
-def _write(path: Path, page: str) -> None:
-    with whole_file(path) as file:
-        file.write(page)
-
-
-def _page(content: dict[str, Any], **sections: Any) -> str:
-    jinja2, markup = import_optional("jinja2", "reports"), import_optional("markupsafe", "reports").Markup
-    template, style, script = (
-        (files("haybale.reports") / f"page.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js")
-    )
-    palette = (files("haybale") / "palette.css").read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    environment = jinja2.Environment(
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        finalize=lambda value: clean(value) if type(value) is str else value,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    page: str = environment.from_string(template).render(
-        **content,
-        **sections,
-        style=markup(palette + style),
-        script=markup(script),
-        policy=f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'",
-    )
-    return page
 
 
 def _content(about: Study, n: int) -> dict[str, Any]:

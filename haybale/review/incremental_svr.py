@@ -19,11 +19,22 @@ from haybale.vectors import Floats
 EPSILON = 0.1  # as in the ensemble of the engine
 _PASSES = 100
 _TOLERANCE = 1e-3
+_SMALLEST = 5e-4  # smaller steps are left out, so that most coefficients stay what they were
+_EXACT_EVERY = 64  # solutions, after which the predictions are computed again, so that rounding errors do not add up
 
 
 @njit(nogil=True, fastmath=True, cache=True)
 def _descend(
-    gram: Floats, n: int, label: Floats, cost: Floats, beta: Floats, value: Floats, epsilon: Any, tol: Any, passes: int
+    gram: Floats,
+    n: int,
+    label: Floats,
+    cost: Floats,
+    beta: Floats,
+    value: Floats,
+    epsilon: Any,
+    smallest: Any,
+    tol: Any,
+    passes: int,
 ) -> int:  # pragma: no cover - compiled
     """Set each of n coefficients to its optimum in turn, in place, and return the passes; ``value`` is gram @ beta."""
     zero = np.float32(0)
@@ -35,7 +46,7 @@ def _descend(
             diagonal = gram[i, i] + np.float32(0.5) / cost[i]
             pull = label[i] - value[i] + gram[i, i] * beta[i]
             change = (max(pull - epsilon, zero) + min(pull + epsilon, zero)) / diagonal - beta[i]
-            if abs(change) > np.float32(1e-7):
+            if abs(change) * diagonal > smallest:
                 largest = max(largest, abs(change) * diagonal)
                 beta[i] += change
                 row = gram[i]
@@ -56,6 +67,7 @@ class IncrementalSVR:
 
     def __init__(self, n_bags: int = 1) -> None:
         self._n = 0
+        self._n_solved = 0  # since the predictions were computed exactly
         self._gram = np.zeros((64, 64), dtype=np.float32)
         self._label = np.zeros(64, dtype=np.float32)
         self._beta, self._value = np.zeros((2, n_bags, 64), dtype=np.float32)
@@ -80,6 +92,7 @@ class IncrementalSVR:
             self._grow()
         self._gram[n, : n + 1] = self._gram[: n + 1, n] = kernel
         self._label[n], self._beta[:, n] = label, 0
+        self._value[:, n] = self._beta[:, :n] @ self._gram[n, :n]
         self._n = n + 1
 
     def remove(self, row: int) -> None:
@@ -88,19 +101,24 @@ class IncrementalSVR:
         gram, label, beta = self._gram[np.ix_(kept, kept)], self._label[kept], self._beta[:, kept]
         self._n = n = len(kept)
         self._gram[:n, :n], self._label[:n], self._beta[:, :n] = gram, label, beta
+        self._n_solved = _EXACT_EVERY
 
     def start_from(self, other: IncrementalSVR) -> None:
         """Take over the coefficients of the only bag of another solver of the same rows, for the next :meth:`solve`."""
         self._beta[:, : self._n] = other.beta
+        self._n_solved = _EXACT_EVERY
 
     def solve(self, costs: Floats) -> None:
         """Find the optimum of each bag for the costs (n_bags, n) of the rows, from the solution so far."""
-        n = self._n
+        n, is_exact = self._n, self._n_solved < _EXACT_EVERY
+        self._n_solved = self._n_solved + 1 if is_exact else 0
+        eps, smallest, tol = np.float32(EPSILON), np.float32(_SMALLEST), np.float32(_TOLERANCE)
         for cost, beta, value in zip(np.asarray(costs, dtype=np.float32), self._beta, self._value, strict=True):
-            beta[:n][cost <= 0] = 0
-            value[:n] = self._gram[:n, :n] @ beta[:n]  # again each time, so that rounding errors do not add up
-            eps, tol = np.float32(EPSILON), np.float32(_TOLERANCE)
-            _descend(self._gram, n, self._label, cost, beta, value, eps, tol, _PASSES)
+            left_out = (cost <= 0) & (beta[:n] != 0)
+            beta[:n][left_out] = 0
+            if left_out.any() or not is_exact:
+                value[:n] = self._gram[:n, :n] @ beta[:n]
+            _descend(self._gram, n, self._label, cost, beta, value, eps, smallest, tol, _PASSES)
 
     def _grow(self) -> None:
         n = len(self._label)

@@ -7,10 +7,12 @@ topic's text, and those that are nearest to each relevant document; the others a
 from __future__ import annotations
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 from scipy import sparse
 
 from haybale.collections.collection import Ints, ragged_take
+from haybale.review.latent_space import LatentSpace
 from haybale.review.term_space import TermSpace, TermVector
 from haybale.review.topic_features import TopicFeatures, Vectors
 from haybale.vectors import Floats
@@ -46,11 +48,11 @@ class JudgedRows:
         self._scratch = [np.zeros(space.matrix.shape[1], dtype=np.float32) for space in self._spaces()]
         self._matrices = [space.matrix for space in self._spaces()]
         n_rows = self._matrices[0].shape[0]
+        self.is_whole = n_rows <= max_rows
         self.by_text = self._products(text)["words"]
         self._is_considered = np.ones(n_rows, dtype=bool)
         self._vectors: list[Vectors] = []
         self.rows = np.arange(n_rows)
-        self.is_whole = n_rows <= max_rows
         self._place = np.arange(n_rows)
         self._columns = {name: np.zeros((16, n_rows), dtype=np.float32) for name in features.kernels}
         if not self.is_whole:
@@ -77,6 +79,11 @@ class JudgedRows:
     def columns(self, kernel: str) -> Floats:
         """Return the kernel of the judged with the considered rows, (n_judged, n_considered)."""
         return self._columns[kernel][: self._n]
+
+    @property
+    def words(self) -> sparse.csr_matrix:
+        """The vectors of the considered rows in the first space, that of words and pairs of words."""
+        return self._matrices[0]
 
     def vectors(self, place: int) -> Vectors:
         """Return the vectors of a judged row."""
@@ -140,7 +147,7 @@ class JudgedRows:
         self._matrices = [sparse.vstack(pair, format="csr") for pair in zip(self._matrices, new, strict=True)]
         return True
 
-    def _spaces(self) -> list[TermSpace]:
+    def _spaces(self) -> list[TermSpace | LatentSpace]:
         return [space for spaces in self.features.kernels.values() for space in spaces]
 
     def _products(self, vectors: Vectors) -> dict[str, Floats]:
@@ -148,7 +155,10 @@ class JudgedRows:
         found, start = {}, 0
         for name, spaces in self.features.kernels.items():
             end = start + len(spaces)
-            found[name] = self._dot(self._matrices[start:end], vectors[name], self._scratch[start:end])
+            if self.is_whole:
+                found[name] = _dot_by_term(spaces, vectors[name])
+            else:
+                found[name] = self._dot(self._matrices[start:end], vectors[name], self._scratch[start:end])
             start = end
         return found
 
@@ -160,6 +170,26 @@ class JudgedRows:
             total += matrix @ dense
             dense[vector.columns] = 0
         return np.asarray(total / len(matrices), dtype=np.float32)
+
+
+def _dot_by_term(spaces: list[TermSpace | LatentSpace], vectors: list[TermVector]) -> Floats:
+    """Return the mean over spaces of the products of a vector with all rows, of which only its terms are visited."""
+    total = np.zeros(spaces[0].matrix.shape[0], dtype=np.float32)
+    for space, vector in zip(spaces, vectors, strict=True):
+        postings = space.postings
+        _add_postings(postings.indptr, postings.indices, postings.data, vector.columns, vector.weights, total)
+    return np.asarray(total / len(spaces), dtype=np.float32)
+
+
+@njit(nogil=True, cache=True)
+def _add_postings(
+    indptr: Ints, rows: Ints, data: Floats, columns: Ints, weights: Floats, out: Floats
+) -> None:  # pragma: no cover - compiled
+    """Add the product of a vector with each row to ``out``."""
+    for place in range(len(columns)):
+        weight = weights[place]
+        for each in range(indptr[columns[place]], indptr[columns[place] + 1]):
+            out[rows[each]] += weight * data[each]
 
 
 def _stacked(vectors: list[TermVector], n_columns: int) -> sparse.csr_matrix:

@@ -1,10 +1,10 @@
 """Learn one topic from its text and from judgements, and score every document after each of them.
 
-Six support vector regressors learn the topic, from different features (:class:`TopicFeatures`), with linear and RBF
-kernels; four of them take the topic's text as a relevant document. Their scores are standardised over the documents
-that were not judged, and added. Relevant documents together count about ten times as much as irrelevant ones, whatever
-their numbers. Which combination is best differs from topic to topic; weights for the members by how well they had
-ranked the relevant documents found so far made reviews longer than equal weights.
+Nine members learn the topic: eight support vector regressors, from different features (:class:`TopicFeatures`) and with
+linear and RBF kernels, of which four take the topic's text as a relevant document; and naive Bayes. Their scores are
+standardised over the documents that were not judged, and added. Relevant documents together count about ten times as
+much as irrelevant ones, whatever their numbers. Which combination is best differs from topic to topic; weights for the
+members by how well they had ranked the relevant documents found so far made reviews longer than equal weights.
 
 A judgement adds one row to the solutions (:class:`~haybale.review.incremental_svr.IncrementalSVR`). Its kernel with all
 rows is computed once and kept (:class:`~haybale.review.judged_rows.JudgedRows`).
@@ -12,17 +12,19 @@ rows is computed once and kept (:class:`~haybale.review.judged_rows.JudgedRows`)
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from haybale.collections.collection import Ints
 from haybale.ensemble.kernel import exp_negative
 from haybale.errors import InputError
 from haybale.review.calibration import fit_probabilities, share_of_last, sigmoid
 from haybale.review.incremental_svr import IncrementalSVR
 from haybale.review.judged_rows import MAX_ROWS, JudgedRows
+from haybale.review.naive_bayes import NaiveBayes
 from haybale.review.topic_features import TopicFeatures
 from haybale.vectors import Floats
 
@@ -35,6 +37,7 @@ _TEXT_WEIGHT = 0.3  # the cost of the topic's text, for a cost of 1 of a relevan
 _N_BAGS = 10
 _LEFT_OUT = 1 / 3  # the share of the judged documents that a bag does not have
 _BLOCK = 1024
+_EXACT_EVERY = 64  # judgements, after which all scores are computed again: rounding errors do not add up
 
 
 class _Member(NamedTuple):
@@ -54,6 +57,8 @@ _MEMBERS = (
     _Member("pairs", False),
     _Member("words", True, is_rbf=True, bias=0.1),
     _Member("fields", True),
+    _Member("stems", False, is_rbf=True, bias=0.1),
+    _Member("latent", False),
 )
 _BAGGED = _MEMBERS[4]
 
@@ -98,12 +103,16 @@ class TopicLearner:
         self._members = [each for each in _MEMBERS if each.kernel in features.kernels]
         self._svr = [IncrementalSVR() for _ in self._members]
         self._bags = IncrementalSVR(_N_BAGS)
+        self._bayes = NaiveBayes(features.terms.n_words)
         self._documents: list[int] = []  # judged documents; -1 is the topic's text
         self._labels: list[float] = []
         self._in_bags: list[NDArray[np.bool_]] = []
         self._text_vectors = features.vectors(text or "")
         self._judged = JudgedRows(features, self._text_vectors, random_state, max_rows)
-        self._is_solved = False
+        self._scores = np.zeros((len(self._members) + 1, 0), dtype=np.float32)  # of each considered row, by member
+        self._scored: list[Floats] = [np.zeros(0, dtype=np.float32) for _ in self._members]  # the coefficients of these
+        self._is_solved = self._is_counted = False
+        self._n_updates = 0  # since the scores were computed exactly
         self._forget_scores()
         if any(len(each.columns) for each in self._text_vectors["words"]):
             self._add(-1, None, 1.0)
@@ -132,16 +141,19 @@ class TopicLearner:
         if document < 0 or document not in self._documents:
             raise InputError(f"document {document} is not judged; judge it first")
         place = self._documents.index(document)
+        self._count(place, -1)
         self._judged.remove(place)
         for member, svr in zip(self._members, self._svr, strict=True):
             svr.remove(place - self._skipped(member))
         self._bags.remove(place)
         del self._documents[place], self._labels[place], self._in_bags[place]
+        self._n_updates = _EXACT_EVERY
         self._forget_scores()
 
     def scores(self) -> Scores:
         """Return a score for each document, (n_documents,); a higher one is more likely relevant."""
         knows = np.array([max(self._labels[self._skipped(each) :], default=-1) > 0 for each in self._members])
+        knows = np.append(knows, self._bayes.knows)
         informed = self._member_scores()[knows if knows.any() else slice(None)]  # those with a relevant row, if any
         documents, members = self._by_document(informed)
         total = self._standardised_sum(documents, members)
@@ -196,7 +208,7 @@ class TopicLearner:
         if stop - start == end - first:
             return int(first + self._best_row(document) - start)
         self._solve()
-        [space] = features.kernels["words"]
+        space = features.terms
         weights = np.zeros(space.matrix.shape[1], dtype=np.float32)
         for place, beta in enumerate(self._svr[0].beta[0]):
             [vector] = self._judged.vectors(place)["words"]
@@ -213,11 +225,18 @@ class TopicLearner:
         self._labels.append(label)
         chance = np.random.default_rng([self.random_state, document]).random(_N_BAGS) if document >= 0 else 1
         self._in_bags.append(np.broadcast_to(chance >= _LEFT_OUT, _N_BAGS))
+        if row is not None:
+            self._count(len(self._documents) - 1, 1)
         for member, svr in [*zip(self._members, self._svr, strict=True), (_BAGGED, self._bags)]:
             if document >= 0 or member.uses_text:
                 used = products[member.kernel][self._skipped(member) :]
                 svr.add((np.exp(2 * (used - 1)) if member.is_rbf else used) + np.float32(member.bias), label)
         self._forget_scores()
+
+    def _count(self, place: int, times: int) -> None:
+        """Let naive Bayes learn a judged row, or with -1 forget it."""
+        [vector] = self._judged.vectors(place)["words"]
+        self._bayes.add(vector.columns, self._labels[place] > 0, times)
 
     def _skipped(self, member: _Member) -> int:
         """Return how many of the first rows a member does not learn from: 1 if it ignores the topic's text."""
@@ -235,27 +254,36 @@ class TopicLearner:
         return costs.astype(np.float32)
 
     def _solve(self) -> None:
-        """Find the solutions for the present judgements, once."""
-        if not self._is_solved:
-            for member, svr in zip(self._members, self._svr, strict=True):
-                if len(svr):
-                    svr.solve(self._costs(member)[None])
-            self._is_solved = True
+        """Find the solutions for the present judgements, and the scores by each regressor, once."""
+        if self._is_solved:
+            return
+        is_new = self._n_updates >= _EXACT_EVERY or self._scores.shape[1] != len(self._judged.rows)
+        if is_new:
+            self._scores = np.zeros((len(self._members) + 1, len(self._judged.rows)), dtype=np.float32)
+        self._n_updates = 0 if is_new else self._n_updates + 1
+        for place, (member, svr) in enumerate(zip(self._members, self._svr, strict=True)):
+            if len(svr):
+                svr.solve(self._costs(member)[None])
+                beta, known = svr.beta[0].copy(), 0 if is_new else len(self._scored[place])
+                changes = beta.copy()
+                changes[:known] -= self._scored[place][:known]
+                changed = np.flatnonzero(changes)  # few: most coefficients stay what they were
+                columns = self._judged.columns(member.kernel)[self._skipped(member) :]
+                add = _add_rbf if member.is_rbf else _add_linear
+                add(columns, changed, changes[None], self._scores[place : place + 1])
+                self._scored[place] = beta
+        self._is_solved = True
 
     def _forget_scores(self) -> None:
-        self._is_solved = False
-        self._scores: Floats | None = None
+        self._is_solved = self._is_counted = False
         self._scores_of_bags: tuple[NDArray[np.int64], Scores] | None = None
 
     def _member_scores(self) -> Floats:
-        """Return the score of each considered row by each member, (n_members, n_rows), of the present judgements."""
-        if self._scores is None:
-            self._solve()
-            self._scores = np.zeros((len(self._members), len(self._judged.rows)), dtype=np.float32)
-            for place, (member, svr) in enumerate(zip(self._members, self._svr, strict=True)):
-                if len(svr):
-                    columns = self._judged.columns(member.kernel)[self._skipped(member) :]
-                    self._scores[place] = _predict(columns, svr.beta, member.is_rbf)[0]
+        """Return the score of each considered row by each regressor and by naive Bayes, (n_members + 1, n_rows)."""
+        self._solve()
+        if not self._is_counted:
+            self._scores[-1] = self._bayes.predict(self._judged.words)
+            self._is_counted = True
         return self._scores
 
     def _bag_scores(self) -> tuple[NDArray[np.int64], Scores]:
@@ -266,7 +294,9 @@ class TopicLearner:
                 # From the whole solution, not from the bags' last one, so that they depend on the judgements only.
                 self._bags.start_from(self._svr[self._members.index(_BAGGED)])
                 self._bags.solve(np.where(np.transpose(self._in_bags), self._costs(_BAGGED), 0))
-                scores = _predict(self._judged.columns(_BAGGED.kernel), self._bags.beta, _BAGGED.is_rbf)
+                scores = np.zeros((_N_BAGS, len(self._judged.rows)), dtype=np.float32)
+                beta = np.ascontiguousarray(self._bags.beta)
+                _add_rbf(self._judged.columns(_BAGGED.kernel), np.arange(len(self._bags)), beta, scores)
                 scores += np.float32(_BAGGED.bias) * self._bags.beta.sum(axis=1)[:, None]
             else:
                 scores = np.zeros((_N_BAGS, len(self._judged.rows)), dtype=np.float32)
@@ -300,13 +330,13 @@ class TopicLearner:
 
 
 @njit(nogil=True, fastmath=True, cache=True)
-def _add_rbf(columns: Floats, beta: Floats, out: Floats) -> None:  # pragma: no cover - compiled
-    """Add the RBF kernel of each column entry, times each row of coefficients, to ``out``."""
-    n, n_rows = columns.shape
+def _add_rbf(columns: Floats, rows: Ints, beta: Floats, out: Floats) -> None:  # pragma: no cover - compiled
+    """Add the RBF kernel of each entry of some columns, times each bag's coefficients, to ``out`` (n_bags, n_rows)."""
+    n_rows = columns.shape[1]
     kernel = np.empty(_BLOCK, dtype=np.float32)
     for start in range(0, n_rows, _BLOCK):
         size = min(_BLOCK, n_rows - start)
-        for i in range(n):
+        for i in rows:
             row = columns[i]
             for k in range(size):
                 kernel[k] = exp_negative(min(np.float32(2) * row[start + k] - np.float32(2), np.float32(0)))
@@ -316,10 +346,15 @@ def _add_rbf(columns: Floats, beta: Floats, out: Floats) -> None:  # pragma: no 
                     part[start + k] += weight * kernel[k]
 
 
-def _predict(columns: Floats, beta: Floats, is_rbf: bool) -> Any:
-    """Return the predictions (n_bags, n_rows), without the bias, from the kernel of the judged rows."""
-    if not is_rbf:
-        return beta @ columns
-    out = np.zeros((len(beta), columns.shape[1]), dtype=np.float32)
-    _add_rbf(columns, np.ascontiguousarray(beta), out)
-    return out
+@njit(nogil=True, fastmath=True, cache=True)
+def _add_linear(columns: Floats, rows: Ints, beta: Floats, out: Floats) -> None:  # pragma: no cover - compiled
+    """Add each entry of some columns, times each bag's coefficients, to ``out`` (n_bags, n_rows)."""
+    n_rows = columns.shape[1]
+    for start in range(0, n_rows, _BLOCK):
+        size = min(_BLOCK, n_rows - start)
+        for i in rows:
+            row = columns[i]
+            for b in range(len(beta)):
+                weight, part = beta[b, i], out[b]
+                for k in range(size):
+                    part[start + k] += weight * row[start + k]

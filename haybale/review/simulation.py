@@ -98,7 +98,7 @@ class _Reader:
 def simulate(
     source: Engine | Collection | str | Path,
     *,
-    start: str | None = None,
+    start: str | Sequence[str] | None = None,
     seeds: int = 5,
     target: float = 0.95,
     rules: Sequence[str | StoppingRule] = (),
@@ -121,7 +121,7 @@ def simulate(
     source : Engine, Collection, str or Path
         Documents with judgements: an engine or its folder, a collection or its folder, where each judged query is a
         topic; or a record file of ASReview (:func:`~haybale.review.read_records`), which is one topic.
-    start : {"random", "text", "both"}, optional
+    start : {"random", "text", "both"} or several of them, optional
         What is known before the first judgement. ``"random"``: one relevant and one irrelevant document drawn at
         random, as ASReview simulates. ``"text"``: the topic's text. ``"both"``: the text and the two documents.
         Default: ``"text"`` if every topic has a text, else ``"random"``.
@@ -162,16 +162,22 @@ def simulate(
         is out of range. Nothing is simulated then.
     """
     check_parameters("simulate", locals(), _PARAMETERS)
-    if start is not None and start not in STARTS:
-        raise UnknownNameError("start", start, STARTS)
+    starts = [] if start is None else [start] if isinstance(start, str) else list(start)
+    for each in starts:
+        if each not in STARTS:
+            raise UnknownNameError("start", each, STARTS)
     parsed = [parse_rule(rule) if isinstance(rule, str) else rule for rule in rules]
     engine, labelled = _opened(source, topics, text, split)
-    chosen = start or ("text" if all(topic.text for topic in labelled) else "random")
+    starts = starts or ["text" if all(topic.text for topic in labelled) else "random"]
     places, has_passage = id_places(engine.collection.doc_ids), np.diff(engine.collection.passages.doc_offsets) > 0
-    prepared = [_prepared(engine, topic, has_passage, chosen, sample) for topic in labelled]
+    prepared = [
+        (each, *_prepared(engine, topic, has_passage, each, sample))
+        for topic in labelled
+        for each in dict.fromkeys(starts)
+    ]
     make, runs = learner or topic_learner, []
-    pairs = [(topic, seed) for topic in prepared for seed in range(random_state, random_state + seeds)]
-    for (topic, is_relevant, others), seed in track(pairs, "simulate"):
+    pairs = [(each, seed) for each in prepared for seed in range(random_state, random_state + seeds)]
+    for (chosen, topic, is_relevant, others), seed in track(pairs, "simulate"):
         before = time.perf_counter()
         random = np.random.default_rng([seed, 1])
         known = _priors(is_relevant, others, random) if chosen != "text" else []

@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,9 @@ from haybale.review.workload import documents_until, screening_measures
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
+
+SHARES_READ = np.linspace(0, 1, 201)  # of all documents, at which recall curves are drawn
+_MAX_CURVES = 7  # topics, one for each colour
 
 
 @dataclass(frozen=True)
@@ -135,20 +139,27 @@ class Simulation:
     rules: tuple[str, ...]
     runs: tuple[SimulatedRun, ...]
 
+    @property
+    def starts(self) -> tuple[str, ...]:
+        """What was known before the first judgement: the starts of the runs, each once."""
+        return tuple(dict.fromkeys(run.start for run in self.runs))
+
     def table(self) -> pd.DataFrame:
-        """Return the means over seeds: a row for each topic and, if there are several, one for their mean."""
+        """Return the means over seeds: a row for each topic and, if there are several, one for their mean.
+
+        If there are several starts, each has rows of its own, with the start after a comma.
+        """
         import pandas as pd
 
-        rows = pd.DataFrame([{"topic": run.topic} | run.measures for run in self.runs])
+        rows = pd.DataFrame([{"topic": self._named(run.topic, run.start)} | run.measures for run in self.runs])
         means = rows.groupby("topic", sort=False).mean()
-        if len(means) > 1:
-            means.loc["mean" if "mean" not in means.index else "(mean)"] = means.mean()
-        sizes = pd.DataFrame(
-            {
-                "documents": {run.topic: run.n_documents for run in self.runs},
-                "relevant": {run.topic: run.n_relevant for run in self.runs},
-            }
-        )
+        if len({run.topic for run in self.runs}) > 1:
+            for start in self.starts:
+                of = means.loc[[*dict.fromkeys(self._named(run.topic, start) for run in self.runs)]]
+                name = self._named("mean", start)
+                means.loc[name if name not in means.index else f"({name})"] = of.mean()
+        found = {self._named(run.topic, run.start): (run.n_documents, run.n_relevant) for run in self.runs}
+        sizes = pd.DataFrame.from_dict(found, orient="index", columns=["documents", "relevant"])
         return sizes.reindex(means.index).astype("Int64").join(means)
 
     def stops_table(self) -> pd.DataFrame:
@@ -156,20 +167,22 @@ class Simulation:
 
         The columns are ``runs``; ``stopped`` and ``reached``, shares of the runs; the means ``recall`` and ``read`` (of
         documents judged, the random sample included, as a share of all) of the runs that stopped; and ``oracle``, the
-        mean share that had to be read for the target in the same runs.
+        mean share that had to be read for the target in the same runs. If there are several starts, each has rows of
+        its own, with the start after a comma.
         """
         import pandas as pd
 
         rows = []
-        for rule in self.rules:
-            stopped = [run for run in self.runs if run.stops[rule].read is not None]
+        for rule, start in product(self.rules, self.starts):
+            runs = [run for run in self.runs if run.start == start]
+            stopped = [run for run in runs if run.stops[rule].read is not None]
             of = [run.stops[rule] for run in stopped]
             rows.append(
                 {
-                    "rule": rule,
-                    "runs": len(self.runs),
-                    "stopped": len(stopped) / len(self.runs),
-                    "reached": sum(stop.reached for stop in of) / len(self.runs),
+                    "rule": self._named(rule, start),
+                    "runs": len(runs),
+                    "stopped": len(stopped) / len(runs),
+                    "reached": sum(stop.reached for stop in of) / len(runs),
                     "recall": _mean([stop.recall for stop in of]),
                     "read": _mean([(s.cost or 0) / run.n_documents for s, run in zip(of, stopped, strict=True)]),
                     "oracle": _mean([run.oracle / run.n_documents for run in stopped]),
@@ -197,9 +210,11 @@ class Simulation:
         return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False, indent=indent)
 
     def draw(self, path: str | Path | None = None) -> Figure:
-        """Draw the recall of each topic over the share of documents read, the mean over seeds, with the stops marked.
+        """Draw the recall over the share of documents read, with the stops marked.
 
-        Needs the extra ``reports``. The curves of more than seven topics are their mean, the best and the worst.
+        There is a curve for each topic and start, the mean over seeds; behind the curve of a single topic is the range
+        of its seeds. The curves of more than seven topics are their mean, the best and the worst. Needs the extra
+        ``reports``.
 
         Parameters
         ----------
@@ -208,17 +223,14 @@ class Simulation:
         """
         from haybale.drawing import COLOURS, draw_lines, save_figure
 
-        x = np.linspace(0, 1, 201)
-        curves = {name: np.mean([_recall_at(run, x) for run in runs], axis=0) for name, runs in self._topics().items()}
-        if len(curves) > len(COLOURS):
-            ordered = sorted(curves, key=lambda name: (curves[name].sum(), name))
-            mean = np.mean(list(curves.values()), axis=0)
-            curves = {f"mean of {len(curves)} topics": mean} | {
-                name: curves[name] for name in (ordered[-1], ordered[0])
-            }
-        shown = {name: (x, values) for name, values in curves.items()}
+        curves = self.recall_curves()
+        shown = {name: (SHARES_READ, values.mean(axis=0)) for name, values in curves.items()}
         figure = draw_lines(shown, title=self.name, x_label="share of the documents read", y_label="recall")
         axes = figure.axes[0]
+        if len({run.topic for run in self.runs}) == 1:
+            for number, values in enumerate(curves.values()):
+                colour = COLOURS[number % len(COLOURS)]
+                axes.fill_between(SHARES_READ, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.15, lw=0)
         for number, rule in enumerate(self.rules):
             stops = [(run.stops[rule], run.n_documents) for run in self.runs]
             points = [(stop.read / n, stop.recall) for stop, n in stops if stop.read is not None]
@@ -227,17 +239,36 @@ class Simulation:
                 x_stop, y_stop = np.array(points).T
                 axes.scatter(x_stop, y_stop, marker=marker, c="none", edgecolors=colour, label=f"stop of {rule}")
         axes.axhline(self.target, color="#777777", linewidth=0.8)
-        if self.rules:
+        if axes.get_legend_handles_labels()[1]:
             axes.legend(loc="lower right", fontsize=8, frameon=False)
         if path is not None:
             save_figure(figure, path)
         return figure
 
-    def _topics(self) -> dict[str, list[SimulatedRun]]:
-        found: dict[str, list[SimulatedRun]] = {}
+    def recall_curves(self) -> dict[str, NDArray[np.float64]]:
+        """Return the recall at 201 shares of documents read, (n_runs, 201), by the name of the curve.
+
+        There is a curve for each topic and start; of more than seven topics, for each start their mean, the best and
+        the worst topic.
+        """
+        found: dict[tuple[str, str], list[NDArray[np.float64]]] = {}
         for run in self.runs:
-            found.setdefault(run.topic, []).append(run)
-        return found
+            found.setdefault((run.topic, run.start), []).append(_recall_at(run, SHARES_READ))
+        of = {key: np.array(curves) for key, curves in found.items()}
+        if len({run.topic for run in self.runs}) <= _MAX_CURVES:
+            return {self._named(*key): curves for key, curves in of.items()}
+        shown = {}
+        for start in self.starts:
+            means = {topic: curves.mean(axis=0) for (topic, of_start), curves in of.items() if of_start == start}
+            ordered = sorted(means, key=lambda name: (means[name].sum(), name))
+            shown[self._named(f"mean of {len(means)} topics", start)] = np.array(list(means.values()))
+            for topic in (ordered[-1], ordered[0]):
+                shown[self._named(topic, start)] = of[topic, start]
+        return shown
+
+    def _named(self, name: str, start: str) -> str:
+        """Return a name with the start, if there are several."""
+        return name if len(self.starts) == 1 else f"{name}, {start}"
 
     def write(self, folder: str | Path) -> None:
         """Write ``results.json``, ``table.md`` and, with the extra ``reports``, ``recall.svg`` to a new folder.
@@ -257,7 +288,7 @@ class Simulation:
                 self.draw(aside / "recall.svg")
 
     def __repr__(self) -> str:
-        return f"Simulation of {self.name!r}: {len(self._topics()):,} topics, {len(self.runs):,} runs"
+        return f"Simulation of {self.name!r}: {len({run.topic for run in self.runs}):,} topics, {len(self.runs):,} runs"
 
     def _repr_html_(self) -> str:
         """Return the tables for notebooks."""

@@ -14,6 +14,7 @@ import numpy as np
 from scipy import sparse
 
 from haybale.analysis import Analyzer
+from haybale.cached import cached_property
 from haybale.collections.collection import Ints
 from haybale.progress import track
 from haybale.vectors import Floats
@@ -101,6 +102,16 @@ class TermSpace:
         matrix.sort_indices()
         vocabulary = words._replace(numbers=words.numbers[:0], indptr=words.indptr[:1])
         return cls(matrix, vocabulary, word_columns, distinct[kept], np.concatenate(idfs).astype(np.float32))
+
+    @property
+    def n_words(self) -> int:
+        """The number of columns of words."""
+        return len(self.idf) - len(self.pairs)
+
+    @cached_property
+    def postings(self) -> sparse.csc_matrix:
+        """The same matrix by columns."""
+        return self.matrix.tocsc()
 
     def row(self, row: int) -> TermVector:
         """Return the vector of a text."""

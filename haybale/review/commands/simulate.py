@@ -28,10 +28,10 @@ def simulate(
         ),
     ],
     start: Annotated[
-        str | None,
+        list[str] | None,
         option(
             "What is known before: random (a relevant and an irrelevant document), text (the topic's text), or both. "
-            "Default: text if there is one, else random.",
+            "Repeatable, to compare them. Default: text if there is one, else random.",
             JUDGING,
         ),
     ] = None,
@@ -57,7 +57,9 @@ def simulate(
     out: Annotated[
         Path | None,
         option(
-            "Write results.json, table.md and recall.svg to this new or empty folder. Default: print only.", RESULTS
+            "Write one page to this file (.html), or results.json, table.md and recall.svg to this new or empty "
+            "folder. Default: print only.",
+            RESULTS,
         ),
     ] = None,
     random_state: options.RandomState = None,
@@ -67,27 +69,37 @@ def simulate(
     WSS@95 is the work saved at 95 % recall, read@95 the documents read until then, RRF@10 the recall when 10 % are
     read, and ATD the mean number of documents read until a relevant one is found.
     """
-    from haybale.folders import check_output, write_or_rescue
+    from haybale.extras import import_optional
+    from haybale.folders import check_file, check_output, write_or_rescue
     from haybale.review import simulate as simulated
 
     if format not in FORMATS:
         raise UnknownNameError("format", format, FORMATS)
+    is_page = out is not None and out.suffix.lower() in (".html", ".htm")
     if out is not None:
-        check_output(out)
+        (check_file if is_page else check_output)(out)
+    if is_page:
+        import_optional("jinja2", "reports")
     how = given(start=start, text=text, split=split, explore_every=explore_every, learn_from=learn_from)
     how |= given(random_state=random_state)
     found = simulated(source, seeds=seeds, target=target, rules=stop or (), sample=sample, **how)
     if out is not None:  # written before the table is printed, because printing may fail
-        write_or_rescue(found.write, out)
+        if is_page:
+            from haybale.reports import write_simulation
+
+            write_simulation(found, out)
+        else:
+            write_or_rescue(found.write, out)
     if format == "json":
         print(found.to_json(indent=1))
     else:
-        starts = {run.start for run in found.runs}
-        _print_table(found.table().reset_index(), f"{found.name}: start {', '.join(starts)}, mean of {seeds} seeds")
+        what = f"{found.name}: start {', '.join(found.starts)}, mean of {seeds} seeds"
+        _print_table(found.table().reset_index(), what)
         if found.rules:
             _print_table(found.stops_table().reset_index(), f"Stops; target: recall {target:g}")
     if out is not None:
-        note(f"Saved results.json, table.md and, with the extra reports, recall.svg to {out}.")
+        what = "the page" if is_page else "results.json, table.md and, with the extra reports, recall.svg"
+        note(f"Saved {what} to {out}.")
 
 
 def _print_table(table: pd.DataFrame, title: str) -> None:

@@ -1,0 +1,60 @@
+"""Write a template as one HTML file with its style sheet and script inside.
+
+The content security policy of the page allows its own script, which it names by hash, and forbids all others and all
+network access.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from haybale.drawing import clean
+from haybale.extras import import_optional
+from haybale.folders import whole_file, write_or_rescue
+
+
+def write_page(out: Path, template: str, content: Mapping[str, Any]) -> None:
+    """Write a page.
+
+    Parameters
+    ----------
+    out : Path
+        The HTML file; an existing one is replaced.
+    template : str
+        The name of a file of this package that extends ``frame.html``.
+    content : mapping of str to object
+        The variables of the template; texts are escaped.
+    """
+    jinja2, markup = import_optional("jinja2", "reports"), import_optional("markupsafe", "reports").Markup
+    palette = (files("haybale") / "palette.css").read_text(encoding="utf-8")
+    style, script = palette + _file("page.css"), _file("page.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_file),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=lambda value: clean(value) if type(value) is str else value,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    page = environment.get_template(template).render(
+        **content,
+        style=markup(style),
+        script=markup(script),
+        policy=f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'",
+    )
+    write_or_rescue(lambda path: _write(path, page), out)
+
+
+def _file(name: str) -> str:
+    return (files("haybale.reports") / name).read_text(encoding="utf-8")
+
+
+def _write(path: Path, page: str) -> None:
+    with whole_file(path) as file:
+        file.write(page)
