@@ -78,6 +78,10 @@ def test_simulations_are_printed_and_written(tmp_path: Path, here: Call) -> None
     assert found["means"]["flats"]["WSS@95"] == pytest.approx(expected.table().loc["flats", "WSS@95"])
     assert json.loads((tmp_path / "out" / "results.json").read_text(encoding="utf-8")) == found
     assert (tmp_path / "out" / "recall.svg").is_file()
+    status, shown, said = here("simulate", str(path), *options, "--start", "random", "--out", str(tmp_path / "p.html"))
+    assert status == 0, said
+    assert "WSS@95" in (tmp_path / "p.html").read_text(encoding="utf-8")
+    assert "flats, random" in shown
     status, shown, said = here("simulate", str(path), *options)
     assert status == 0, said
     assert "WSS@95" in shown
