@@ -64,6 +64,9 @@ def normalised_spans(text: str) -> tuple[str, np.ndarray]:
     if text.isascii():
         starts = np.arange(len(text), dtype=np.int64)
         return text, np.stack([starts, starts + 1], axis=1)
+    if normalise(text) == text and not any(map(_continues, set(text))):  # most texts; they need no look at each place
+        starts = np.arange(len(text), dtype=np.int64)
+        return text, np.stack([starts, starts + 1], axis=1)
     parts, spans = [], []
     bounds = [i for i, character in enumerate(text) if not _continues(character)]
     for start, end in zip([0, *bounds[1:]] if bounds else [0], [*bounds[1:], len(text)], strict=True):

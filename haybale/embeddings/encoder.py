@@ -16,7 +16,7 @@ import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -95,7 +95,7 @@ class Encoder(ABC):
 
     def get_params(self) -> dict[str, Any]:
         """Return the constructor arguments by name."""
-        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+        return {name: getattr(self, name) for name in _parameters(type(self))}
 
     def describe(self) -> dict[str, Any]:
         """Return JSON values that determine the vectors; by default the class and its parameters."""
@@ -105,6 +105,11 @@ class Encoder(ABC):
     def recognises(cls, folder: Path) -> bool:
         """Return whether this class can load a folder; by default whether an encoder of this class was saved there."""
         return bool(_saved_class(folder) == cls.__name__)
+
+
+@cache
+def _parameters(kind: type[Encoder]) -> tuple[str, ...]:
+    return tuple(inspect.signature(kind).parameters)
 
 
 ENCODERS: Registry[type[Encoder]] = Registry("encoder", "haybale.encoders")

@@ -70,11 +70,13 @@ class BM25(Ranker):
 
     def explain_document(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:
         index, text = batch.engine.bm25(self.unit, self.k1, self.b, self.k3), batch.texts[0]
-        within = index.similarities([text], document)[0]
-        first = int(index.doc_offsets[document])
+        first, end = (int(edge) for edge in index.doc_offsets[document : document + 2])
+        within = index.similarities([text], document)[0] if end - first > 1 else np.zeros(1, dtype=np.float32)
+
+        counted = batch.once(("terms", index), lambda: index.counted_terms(text))
 
         def terms(passage: int) -> list[Share]:
-            found = index.term_shares(text, passage).items()
+            found = index.shares_of_terms(counted, passage).items()
             return by_size([Share(f"term {term}", share, term=term) for term, share in found])
 
         if self.top > 1:

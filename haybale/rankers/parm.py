@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar
 
+import numpy as np
+
 from haybale.engine import Engine
 from haybale.errors import InputError
 from haybale.parameters import BM25_RANGES, COUNT, NOT_NEGATIVE, one_of
@@ -98,12 +100,14 @@ class PARM(Ranker):
 
     def explain_document(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:
         search, found = self._search(batch.engine, 1), self._hits(batch)
+        scored = batch.once(("scored", id(self)), lambda: search.score(found))
         texts = batch.engine.collection.passages.texts
-        detail = search.explain(batch.paragraphs[0], base.doc_id, passage_texts=texts, found=found)
-        pairs = detail.to_frame()[["query_paragraph", "passage_id", "share", "passage_text"]]
+        detail = search.explain(batch.paragraphs[0], base.doc_id, passage_texts=texts, found=found, scored=scored)
+        shown = detail.passage_texts or []
         shares = [
-            Share(f"paragraph {paragraph} → passage {passage}", share, text, passage_id=passage)
-            for paragraph, passage, share, text in pairs[pairs["share"] != 0].itertuples(index=False)
+            Share(f"paragraph {detail.labels[row]} → passage {passage}", share, shown[at], passage_id=passage)
+            for row, at in np.argwhere(detail.share).tolist()
+            for passage, share in [(detail.passage_ids[at], float(detail.share[row, at]))]
         ]
         index = search.index
         matcher = index.analyzer if isinstance(index, BM25Index) else base.matcher

@@ -68,7 +68,7 @@ class QueryBatch:
 
     def part(self, rows: Ints) -> QueryBatch:
         """Return :meth:`take` of the rows; equal rows give the same batch, with its cache."""
-        return self._once(("rows", rows.tobytes()), lambda: self.take(rows))
+        return self.once(("rows", rows.tobytes()), lambda: self.take(rows))
 
     def on_engine(self, engine: Engine) -> QueryBatch:
         """Return the same queries on another engine; own documents are found there by id, or are -1.
@@ -87,7 +87,7 @@ class QueryBatch:
             own[known] = there.collection.find_documents(ids)
             return QueryBatch(there, replace(self.queries, own=own), self.label, live_engine=engine)
 
-        return self._once(("engine", engine), moved)
+        return self.once(("engine", engine), moved)
 
     def folds(self, n: int, random_state: int | None) -> Ints:
         """Return random folds (m,), independent of the order of the queries; a group's queries share a fold."""
@@ -171,7 +171,7 @@ class QueryBatch:
                 search = ParagraphSearch(index, "rrf", n_hits=n_hits)
                 return search.search(given, exclude=self.own, query_ids=self.ids)
 
-        return self._once((index, n_hits), searched)
+        return self.once((index, n_hits), searched)
 
     def single_hits(self, index: PassageIndex, n_hits: int) -> Hits | None:
         """Return :meth:`paragraph_hits` of single-paragraph queries if other rankers share them, else None.
@@ -197,7 +197,8 @@ class QueryBatch:
             known = self._runs[key] = (deep, make(self, deep))
         return known[1].top(depth)
 
-    def _once(self, key: Hashable, make: Callable[[], T]) -> T:
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Return the value that was made for a key, or make it."""
         if key not in self._cached:
             self._cached[key] = make()
         found: T = self._cached[key]

@@ -394,11 +394,18 @@ class Ranker(ABC):
     def explained(self, batch: QueryBatch, document: int) -> Explanation:
         """Explain the score of a document, given by its number, for the only query of a batch."""
         doc_id = str(batch.engine.collection.doc_ids[document].as_py())
-        scores = dict(self.run(batch, DEPTH)[batch.ids[0]])
-        rank = list(scores).index(doc_id) + 1 if doc_id in scores else None
+        rank, score = self.places(batch, DEPTH).get(doc_id, (None, None))
         encoder = batch.engine.encoder if self.uses_vectors else None
-        base = Explanation(str(self), batch.ids[0], doc_id, scores.get(doc_id), rank, matcher=encoder)
+        text = batch.once(("text", id(self)), lambda: str(self))
+        base = Explanation(text, batch.ids[0], doc_id, score, rank, matcher=encoder)
         return base if rank is None else self.explain_document(batch, document, base)
+
+    def places(self, batch: QueryBatch, depth: int) -> Mapping[str, tuple[int, float]]:
+        """Return the rank, from 1, and the score of each document that :meth:`run` finds for a batch of one query."""
+        return batch.once(
+            ("places", id(self), depth),
+            lambda: {doc: (n, score) for n, (doc, score) in enumerate(self.run(batch, depth)[batch.ids[0]], 1)},
+        )
 
     def save(self, folder: str | Path) -> None:
         """Write the fitted ranker, without its engine, to a new folder, which appears only when it is complete.

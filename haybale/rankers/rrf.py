@@ -50,9 +50,8 @@ class RRF(Fusion):
     def explain_document(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:
         shares = []
         for ranker in self.rankers_:
-            listed = [doc for doc, _ in ranker.run(batch, self.depth)[batch.ids[0]]]
-            if base.doc_id in listed:
-                rank = listed.index(base.doc_id) + 1
+            rank, _ = ranker.places(batch, self.depth).get(base.doc_id, (None, None))
+            if rank is not None:
                 inner = ranker.explained(batch, document)
-                shares.append(Share(f"{ranker}, rank {rank:,}", 1 / (self.k + rank), of=inner))
+                shares.append(Share(f"{inner.ranker}, rank {rank:,}", 1 / (self.k + rank), of=inner))
         return replace(base, shares=by_size(shares))

@@ -430,11 +430,18 @@ class BM25Index(PassageTable):
         """
         if not 0 <= passage < len(self):
             raise InputError(f"passage must be a number below {len(self)}, found {passage}")
-        terms = self.analyzer([query])
+        return self.shares_of_terms(self.counted_terms(query), passage)
+
+    def counted_terms(self, query: str) -> list[tuple[str, np.float32]]:
+        """Return the known terms of a query, each with the factor of its weight, for :meth:`shares_of_terms`."""
+        known = [term for term in self.analyzer.terms(query) if term in self.vocabulary]
+        return list(zip(*self._counted(known), strict=True))
+
+    def shares_of_terms(self, counted: Sequence[tuple[str, np.float32]], passage: int) -> dict[str, float]:
+        """Return what :meth:`term_shares` does, for the terms of a query that several passages have in common."""
         shares: dict[str, float] = {}
-        names, score = list(terms.vocabulary), np.float32(0)
-        known = [names[term] for term in terms.ids[0] if names[term] in self.vocabulary]
-        for name, times in zip(*self._counted(known), strict=True):
+        score = np.float32(0)
+        for name, times in counted:
             for weight in times * self._weights[self._postings.pairs(self.vocabulary[name], passage, passage + 1)]:
                 shares[name] = shares.get(name, 0.0) + (float(score + weight) - float(score))
                 score += weight

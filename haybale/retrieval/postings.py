@@ -69,7 +69,9 @@ class Postings:
     def pairs(self, term: int, start: int, end: int) -> slice:
         """Return the slice of the pairs of a term and the texts ``start:end``."""
         first, last = self.offsets[term : term + 2]
-        return slice(*(first + np.searchsorted(self.texts[first:last], (start, end))))
+        # Edges of the same type, so that the texts need no copy of another type.
+        edges = np.array((start, end), dtype=self.texts.dtype)
+        return slice(*(first + np.searchsorted(self.texts[first:last], edges)))
 
     def take(self, chosen: Ints) -> tuple[Postings, NDArray[np.bool_]]:
         """Return the postings of some texts, given by rising numbers, and the mask of their pairs, (n_pairs,)."""

@@ -55,7 +55,8 @@ def best_snippets(
         Phrases of the query. A passage with one comes before the others.
     """
     collection = batch.engine.collection
-    evidence = [_with_query_terms(batch, list(evidence_of(reason))) for reason in reasons]
+    known: dict[int, dict[str, float]] = {}  # the query's terms, by the matcher
+    evidence = [_with_query_terms(batch, list(evidence_of(reason)), known) for reason in reasons]
     rows, offsets = ragged_take(collection.passages.doc_offsets, np.asarray(documents, dtype=np.int64))
     texts = take_strings(collection.passages.texts, rows)
     counts = _counts(texts, evidence)
@@ -69,11 +70,15 @@ def best_snippets(
     return [[snippet_of(collection, each.number, next(spans)) for each in passages] for passages in chosen]
 
 
-def _with_query_terms(batch: QueryBatch, evidence: list[Evidence]) -> list[Evidence]:
+def _with_query_terms(
+    batch: QueryBatch, evidence: list[Evidence], known: dict[int, dict[str, float]]
+) -> list[Evidence]:
     """Return the evidence with terms wherever these were matched; without any evidence, the query's terms."""
     for each in evidence:
         if each.analyzer is not None and not each.terms:
-            weights, total = each.query_terms(batch.texts[0]), sum(each.passages.values())
+            if id(each.matcher) not in known:
+                known[id(each.matcher)] = each.query_terms(batch.texts[0])
+            weights, total = known[id(each.matcher)], sum(each.passages.values())
             scale = total / (sum(weights.values()) or 1)
             each.terms.update({term: scale * weight for term, weight in weights.items()})
     if evidence and any(each.terms or each.passages for each in evidence):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from haybale.cached import cached_property
 from haybale.device import device_of, to_numpy
 from haybale.retrieval.hits import Hits, Ints
 from haybale.retrieval.parm.aggregate import blocks, make_task
-from haybale.retrieval.parm.formulas import Block, Scored, Vectors
+from haybale.retrieval.parm.formulas import Block, Scored, Task, Vectors
 from haybale.vectors import Floats, array_namespace
 
 if TYPE_CHECKING:
@@ -37,10 +40,15 @@ class ParagraphExplanation:
     labels: list[str]  # (n,) names of the query's paragraphs
     passage_ids: list[str]  # (m,)
     ranks: Ints  # (n, m) rank of the passage among the paragraph's hits, from 1; 0 if it is not among them
-    similarity: Floats  # (n, m) score of every pair in the index
+    similarities: Callable[[], Floats]  # computes :attr:`similarity`
     share: NDArray[np.float64]  # (n, m)
     query_texts: list[str] | None = None
     passage_texts: list[str] | None = None
+
+    @cached_property
+    def similarity(self) -> Floats:
+        """Return the score of every pair in the index, (n, m); computed when it is first needed."""
+        return self.similarities()
 
     @property
     def in_percent(self) -> bool:
@@ -110,6 +118,7 @@ def explain_document(
     *,
     query_texts: list[str] | None,
     passage_texts: list[str] | None,
+    scored: tuple[Task, list[tuple[Block, Scored]]] | None = None,
     **options: Any,
 ) -> ParagraphExplanation:
     """Explain a document's score for one query document, whose paragraphs have the ``hits`` (n, N).
@@ -121,24 +130,37 @@ def explain_document(
     score = place = None
     n_documents, share = 0, np.zeros((n, end - start))
     with device_of(hits.passages).current():
-        task = make_task(hits, aggregation, index.doc_of, np.array([0, n]), vectors, **options)
-        for block, scored in blocks(task, slice(0, 1)):  # at most one block
+        task, parts = scored or scored_blocks(hits, aggregation, index, vectors, **options)
+        for block, scores_of in parts:
             cells, _, documents = map(to_numpy, block.nonempty_cells())
-            scores = to_numpy(scored.score)[cells]
+            scores = to_numpy(scores_of.score)[cells]
             n_documents = len(documents)
             for at in np.flatnonzero(documents == document):
                 score, others = float(scores[at]), documents[scores == scores[at]].tolist()
                 place = 1 + int((scores > score).sum()) + sum(index.doc_ids[each].as_py() < doc_id for each in others)
-                rows, passages, values = _shares(block, scored, int(cells[at]), score)
+                rows, passages, values = _shares(block, scores_of, int(cells[at]), score)
                 np.add.at(share, (rows, passages - start), values)
     ranks = np.zeros((n, end - start), dtype=np.int64)
     row, rank, passage, _ = hits.top(task.n_hits).to_numpy().flat()
     within = (passage >= start) & (passage < end)
     ranks[row[within], passage[within] - start] = rank[within]
     labels, ids = [str(number) for number in range(n)], index.passage_ids[start:end].to_pylist()
-    similarity = to_numpy(index.similarities(queries, document))
+    similarity = partial(_similarities, index, queries, document)
     about = doc_id, aggregation, score, place, n_documents, labels, ids
     return ParagraphExplanation(*about, ranks, similarity, share, query_texts, passage_texts)
+
+
+def _similarities(index: Any, queries: Any, document: int) -> Floats:
+    found: Floats = to_numpy(index.similarities(queries, document))
+    return found
+
+
+def scored_blocks(
+    hits: Hits, aggregation: str, index: Any, vectors: Vectors | None, **options: Any
+) -> tuple[Task, list[tuple[Block, Scored]]]:
+    """Return the scores of all documents for one query document, which explanations of several documents share."""
+    task = make_task(hits, aggregation, index.doc_of, np.array([0, len(hits)]), vectors, **options)
+    return task, list(blocks(task, slice(0, 1)))  # at most one block
 
 
 def _shares(block: Block, scored: Scored, cell: int, score: float) -> tuple[Ints, Ints, Any]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from haybale.device import CPU, placed, to_device
+from haybale.device import CPU, device_of, placed, to_device
 from haybale.embeddings import encode_queries
 from haybale.errors import InputError
 from haybale.parameters import check_parameters
@@ -18,7 +18,7 @@ from haybale.retrieval.bm25 import BM25Index
 from haybale.retrieval.hits import Hits, Ints
 from haybale.retrieval.index import PassageIndex
 from haybale.retrieval.parm.aggregate import CONSTRAINTS, find_aggregation, rank_documents, slices
-from haybale.retrieval.parm.explanation import ParagraphExplanation, explain_document
+from haybale.retrieval.parm.explanation import ParagraphExplanation, explain_document, scored_blocks
 from haybale.retrieval.parm.formulas import Vectors
 from haybale.retrieval.passages import Exclude
 from haybale.retrieval.run import DEPTH, Run
@@ -173,6 +173,7 @@ class ParagraphSearch:
         exclude: str | None = None,
         passage_texts: Any = None,
         found: ParagraphHits | None = None,
+        scored: Any = None,
     ) -> ParagraphExplanation:
         """Explain the score of a document for one query document.
 
@@ -185,6 +186,8 @@ class ParagraphSearch:
             The texts of all passages of the index, to be shown in the explanation.
         found : ParagraphHits, optional
             The hits of the query document, to save a search. Not for a sharded index.
+        scored : optional
+            What :meth:`score` returns for these hits, to save that too.
         """
         document = int(self.index.document_numbers([doc_id])[0])
         if found is None:
@@ -196,7 +199,12 @@ class ParagraphSearch:
         texts = list(paragraphs) if _are_texts([paragraphs]) else None
         queries = texts if found.vectors is None else found.vectors.paragraphs
         about = found.index, self.aggregation, found.hits, found.vectors, queries, doc_id
-        return explain_document(*about, query_texts=texts, passage_texts=passage_texts, **self.options)
+        return explain_document(*about, query_texts=texts, passage_texts=passage_texts, scored=scored, **self.options)
+
+    def score(self, found: ParagraphHits) -> Any:
+        """Return the scores of all documents for the hits of one query document, which :meth:`explain` takes."""
+        with device_of(found.hits.passages).current():
+            return scored_blocks(found.hits, self.aggregation, found.index, found.vectors, **self.options)
 
 
 def _length(paragraphs: Paragraphs) -> int:
