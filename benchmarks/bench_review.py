@@ -69,14 +69,13 @@ def planned(a: Any) -> Iterator[tuple[str, str, int, Callable[[], dict[str, Any]
     """Yield the topic, what ranks, the seed, and a function that simulates, of each simulation."""
     named = a.folder / "topics.csv"
     texts = pd.read_csv(named).set_index("topic").title if named.exists() else {}
-    for records in sorted(a.folder.glob("*/records.csv.gz")):
-        topic = records.parent.name
-        for seed in range(1, a.seeds + 1):
-            for start in ("random", "both"):
+    for seed in range(1, a.seeds + 1):
+        for records in sorted(a.folder.glob("*/records.csv.gz")):
+            topic = records.parent.name
+            for start in ("random", "both", *(["text"] if seed == 1 else [])):
                 yield topic, start, seed, lambda at=records, start=start, seed=seed: simulated(at, texts, start, seed)
             if a.peer:
                 yield topic, "ASReview", seed, lambda at=records, seed=seed: peer(at, seed)
-        yield topic, "text", 1, lambda at=records: simulated(at, texts, "text", 1)
     for folder in sorted(path.parent for path in a.folder.glob("*/corpus.jsonl*")):
         for number in range(a.corpus_topics):
             for by in ("TopicLearner", "linear", "BM25"):
@@ -238,9 +237,9 @@ _KEPT: dict[Any, Any] = {}
 
 
 def kept(key: Any, make: Callable[[], Any]) -> Any:
-    """Return what was made for a key; only the latest three values are kept."""
+    """Return what was made for a key; only the latest 20 values are kept."""
     if key not in _KEPT:
-        while len(_KEPT) > 2:
+        while len(_KEPT) > 19:
             del _KEPT[next(iter(_KEPT))]
         _KEPT[key] = make()
     return _KEPT[key]

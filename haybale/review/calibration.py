@@ -37,6 +37,16 @@ def fit_probabilities(scores: Values, relevant: NDArray[np.bool_], share: float,
     rest : (n_rest,) array
         Scores of the documents that were not judged.
     """
+    return fit_sigmoid(*calibration_targets(scores, relevant, share, rest))
+
+
+def calibration_targets(
+    scores: Values, relevant: NDArray[np.bool_], share: float, rest: Values
+) -> tuple[Values, Values, Values]:
+    """Return scores, the probabilities that they should have, and their weights, each (n_judged + n_rest,).
+
+    The parameters are those of :func:`fit_probabilities`.
+    """
     n_relevant = int(relevant.sum())
     n_others = len(relevant) - n_relevant
     targets = np.where(relevant, (n_relevant + 1) / (n_relevant + 2), 1 / (n_others + 2))
@@ -44,7 +54,7 @@ def fit_probabilities(scores: Values, relevant: NDArray[np.bool_], share: float,
     if len(rest):
         targets = np.concatenate([targets, np.full(len(rest), share * _REST_SHARE)])
         weights = np.concatenate([weights, np.full(len(rest), _REST_WEIGHT * max(len(scores), 1) / len(rest))])
-    return fit_sigmoid(np.concatenate([scores, rest]), targets, weights)
+    return np.concatenate([scores, rest]), targets, weights
 
 
 def fit_sigmoid(scores: Values, targets: Values, weights: Values) -> tuple[float, float]:

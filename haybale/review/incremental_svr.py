@@ -19,7 +19,7 @@ from haybale.vectors import Floats
 EPSILON = 0.1  # as in the ensemble of the engine
 _PASSES = 100
 _TOLERANCE = 1e-3
-_SMALLEST = 5e-4  # smaller steps are left out, so that most coefficients stay what they were
+_SMALLEST = 5e-4  # smaller steps, in units of the label, are left out
 _EXACT_EVERY = 64  # solutions, after which the predictions are computed again, so that rounding errors do not add up
 
 

@@ -12,13 +12,12 @@ rows is computed once and kept (:class:`~haybale.review.judged_rows.JudgedRows`)
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from haybale.collections.collection import Ints
 from haybale.ensemble.kernel import exp_negative
 from haybale.errors import InputError
 from haybale.review.calibration import fit_probabilities, share_of_last, sigmoid
@@ -37,7 +36,6 @@ _TEXT_WEIGHT = 0.3  # the cost of the topic's text, for a cost of 1 of a relevan
 _N_BAGS = 10
 _LEFT_OUT = 1 / 3  # the share of the judged documents that a bag does not have
 _BLOCK = 1024
-_EXACT_EVERY = 64  # judgements, after which all scores are computed again: rounding errors do not add up
 
 
 class _Member(NamedTuple):
@@ -109,10 +107,7 @@ class TopicLearner:
         self._in_bags: list[NDArray[np.bool_]] = []
         self._text_vectors = features.vectors(text or "")
         self._judged = JudgedRows(features, self._text_vectors, random_state, max_rows)
-        self._scores = np.zeros((len(self._members) + 1, 0), dtype=np.float32)  # of each considered row, by member
-        self._scored: list[Floats] = [np.zeros(0, dtype=np.float32) for _ in self._members]  # the coefficients of these
-        self._is_solved = self._is_counted = False
-        self._n_updates = 0  # since the scores were computed exactly
+        self._is_solved = False
         self._forget_scores()
         if any(len(each.columns) for each in self._text_vectors["words"]):
             self._add(-1, None, 1.0)
@@ -147,7 +142,6 @@ class TopicLearner:
             svr.remove(place - self._skipped(member))
         self._bags.remove(place)
         del self._documents[place], self._labels[place], self._in_bags[place]
-        self._n_updates = _EXACT_EVERY
         self._forget_scores()
 
     def scores(self) -> Scores:
@@ -254,36 +248,36 @@ class TopicLearner:
         return costs.astype(np.float32)
 
     def _solve(self) -> None:
-        """Find the solutions for the present judgements, and the scores by each regressor, once."""
-        if self._is_solved:
-            return
-        is_new = self._n_updates >= _EXACT_EVERY or self._scores.shape[1] != len(self._judged.rows)
-        if is_new:
-            self._scores = np.zeros((len(self._members) + 1, len(self._judged.rows)), dtype=np.float32)
-        self._n_updates = 0 if is_new else self._n_updates + 1
-        for place, (member, svr) in enumerate(zip(self._members, self._svr, strict=True)):
-            if len(svr):
-                svr.solve(self._costs(member)[None])
-                beta, known = svr.beta[0].copy(), 0 if is_new else len(self._scored[place])
-                changes = beta.copy()
-                changes[:known] -= self._scored[place][:known]
-                changed = np.flatnonzero(changes)  # few: most coefficients stay what they were
-                columns = self._judged.columns(member.kernel)[self._skipped(member) :]
-                add = _add_rbf if member.is_rbf else _add_linear
-                add(columns, changed, changes[None], self._scores[place : place + 1])
-                self._scored[place] = beta
-        self._is_solved = True
+        """Find the solutions for the present judgements, once."""
+        if not self._is_solved:
+            for member, svr in zip(self._members, self._svr, strict=True):
+                if len(svr):
+                    svr.solve(self._costs(member)[None])
+            self._is_solved = True
 
     def _forget_scores(self) -> None:
-        self._is_solved = self._is_counted = False
+        self._is_solved = False
+        self._scores: Floats | None = None
         self._scores_of_bags: tuple[NDArray[np.int64], Scores] | None = None
 
     def _member_scores(self) -> Floats:
         """Return the score of each considered row by each regressor and by naive Bayes, (n_members + 1, n_rows)."""
-        self._solve()
-        if not self._is_counted:
+        if self._scores is None:
+            self._solve()
+            self._scores = np.zeros((len(self._members) + 1, len(self._judged.rows)), dtype=np.float32)
+            for kernel in self.features.kernels:
+                for is_rbf in (False, True):
+                    alike = [
+                        place
+                        for place, each in enumerate(self._members)
+                        if (each.kernel, each.is_rbf) == (kernel, is_rbf)
+                    ]
+                    beta = np.zeros((len(alike), len(self._documents)), dtype=np.float32)
+                    for row, place in enumerate(alike):
+                        beta[row, self._skipped(self._members[place]) :] = self._svr[place].beta[0]
+                    if alike:
+                        self._scores[alike] = _predict(self._judged.columns(kernel), beta, is_rbf)
             self._scores[-1] = self._bayes.predict(self._judged.words)
-            self._is_counted = True
         return self._scores
 
     def _bag_scores(self) -> tuple[NDArray[np.int64], Scores]:
@@ -294,9 +288,7 @@ class TopicLearner:
                 # From the whole solution, not from the bags' last one, so that they depend on the judgements only.
                 self._bags.start_from(self._svr[self._members.index(_BAGGED)])
                 self._bags.solve(np.where(np.transpose(self._in_bags), self._costs(_BAGGED), 0))
-                scores = np.zeros((_N_BAGS, len(self._judged.rows)), dtype=np.float32)
-                beta = np.ascontiguousarray(self._bags.beta)
-                _add_rbf(self._judged.columns(_BAGGED.kernel), np.arange(len(self._bags)), beta, scores)
+                scores = _predict(self._judged.columns(_BAGGED.kernel), self._bags.beta, _BAGGED.is_rbf)
                 scores += np.float32(_BAGGED.bias) * self._bags.beta.sum(axis=1)[:, None]
             else:
                 scores = np.zeros((_N_BAGS, len(self._judged.rows)), dtype=np.float32)
@@ -330,13 +322,13 @@ class TopicLearner:
 
 
 @njit(nogil=True, fastmath=True, cache=True)
-def _add_rbf(columns: Floats, rows: Ints, beta: Floats, out: Floats) -> None:  # pragma: no cover - compiled
-    """Add the RBF kernel of each entry of some columns, times each bag's coefficients, to ``out`` (n_bags, n_rows)."""
-    n_rows = columns.shape[1]
+def _add_rbf(columns: Floats, beta: Floats, out: Floats) -> None:  # pragma: no cover - compiled
+    """Add the RBF kernel of each column entry, times each row of coefficients, to ``out``."""
+    n, n_rows = columns.shape
     kernel = np.empty(_BLOCK, dtype=np.float32)
     for start in range(0, n_rows, _BLOCK):
         size = min(_BLOCK, n_rows - start)
-        for i in rows:
+        for i in range(n):
             row = columns[i]
             for k in range(size):
                 kernel[k] = exp_negative(min(np.float32(2) * row[start + k] - np.float32(2), np.float32(0)))
@@ -346,15 +338,10 @@ def _add_rbf(columns: Floats, rows: Ints, beta: Floats, out: Floats) -> None:  #
                     part[start + k] += weight * kernel[k]
 
 
-@njit(nogil=True, fastmath=True, cache=True)
-def _add_linear(columns: Floats, rows: Ints, beta: Floats, out: Floats) -> None:  # pragma: no cover - compiled
-    """Add each entry of some columns, times each bag's coefficients, to ``out`` (n_bags, n_rows)."""
-    n_rows = columns.shape[1]
-    for start in range(0, n_rows, _BLOCK):
-        size = min(_BLOCK, n_rows - start)
-        for i in rows:
-            row = columns[i]
-            for b in range(len(beta)):
-                weight, part = beta[b, i], out[b]
-                for k in range(size):
-                    part[start + k] += weight * row[start + k]
+def _predict(columns: Floats, beta: Floats, is_rbf: bool) -> Any:
+    """Return the predictions (n_bags, n_rows), without the bias, from the kernel of the judged rows."""
+    if not is_rbf:
+        return beta @ columns
+    out = np.zeros((len(beta), columns.shape[1]), dtype=np.float32)
+    _add_rbf(columns, np.ascontiguousarray(beta), out)
+    return out
