@@ -38,6 +38,7 @@ MEASURES = {
     "bench_filters.py": ("engine/document_filter.py", "collections/metadata.py"),
     "bench_gpu.py": ("retrieval", "ensemble", "vectors.py", "device.py"),
     "bench_graph.py": (*CORE, "context"),
+    "bench_held_back.py": ("review/learner.py", "review/topic_features.py", "review/incremental_svr.py"),
     "bench_judgements.py": CORE,
     "bench_imports.py": ("__init__.py", "lazy.py", "registry.py", "cli", "engine", "rankers", "collections", *WITHOUT),
     "bench_large.py": CORE,
