@@ -103,5 +103,5 @@ def _read_documents(
     if texts:
         parts.append(builder.build())
     if not parts:
-        raise InputError(f"{skipped[0].file}: {skipped[0].reason}; give files with text")
+        raise InputError(f"{skipped[0].file}: {skipped[0].reason}; expected files with text, give others")
     return reduce(lambda one, other: one.extended(other), parts), skipped

@@ -73,6 +73,8 @@ def index(
             changes = update(engine, Path(collection), columns, strict=strict)
             skipped = changes.skipped
             note(f"{changes.n_added:,} documents added, {changes.n_replaced:,} replaced, {changes.n_removed:,} removed")
+            if changes.n_described:
+                note(f"metadata of {changes.n_described:,} documents changed")
         else:
             files: dict[str, Any] = {}
             with timed("read collection"):

@@ -79,6 +79,31 @@ def joined_metadata(one: pa.Table | None, n_one: int, two: pa.Table | None, n_tw
     return pa.table(columns)
 
 
+def with_values(metadata: pa.Table | None, n: int, values: Mapping[int, Mapping[str, Any]]) -> pa.Table:
+    """Return the metadata of n documents with further values of some, by document number and column.
+
+    The columns of these values are typed as in :func:`metadata_table`, by their old and new values.
+
+    >>> table = metadata_table([{"court": "BGH", "year": "2015"}, {"year": "2017"}])
+    >>> with_values(table, 2, {1: {"year": "2018", "court": "OLG"}}).to_pylist()
+    [{'court': 'BGH', 'year': 2015}, {'court': 'OLG', 'year': 2018}]
+    """
+    columns = {} if metadata is None else dict(zip(metadata.column_names, metadata.columns, strict=True))
+    for name in dict.fromkeys(name for given in values.values() for name in given):
+        column: list[Any] = columns[name].to_pylist() if name in columns else [None] * n
+        for number, given in values.items():
+            column[number] = given.get(name, column[number])
+        columns[name] = _column([_as_text(plain_value(value)) for value in column])
+    return pa.table(columns)
+
+
+def _as_text(value: Any) -> Any:
+    """Return a value as the text that :func:`_read_strings` reads as the same value; lists stay lists."""
+    if value is None or isinstance(value, list):
+        return value
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def _common(types: Sequence[pa.DataType]) -> pa.DataType:
     numeric = all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in types)
     return pa.float64() if numeric else _STRINGS if all(map(pa.types.is_list, types)) else pa.large_string()
@@ -96,7 +121,7 @@ def _cast(part: pa.Table, name: str, n: int, kind: pa.DataType) -> pa.ChunkedArr
 
 
 def _column(values: list[Any]) -> pa.Array:
-    """Return a typed column; values of several types become strings."""
+    """Return a typed column; values of several types become strings, which may be read as one type."""
     values = [plain_value(value) for value in values]
     present = [value for value in values if value is not None]
     kinds = {type(value) for value in present}
@@ -112,6 +137,8 @@ def _column(values: list[Any]) -> pa.Array:
         return pa.array(values, pa.int64())
     if kinds <= {int, float} and all(isinstance(value, float) or abs(value) < 2**1000 for value in present):
         return pa.array([None if v is None else float(v) for v in values], pa.float64())
+    if str in kinds:  # such as a year from a table beside one from a file's own metadata
+        return _read_strings([_as_text(value) for value in values])
     return pa.array([None if v is None else str(v) for v in values], pa.large_string())
 
 

@@ -160,7 +160,8 @@ class LexicalEncoder(Encoder):
         if n == 0:
             raise InputError(f"{name}.fit needs at least one text, but texts has none")
         df = np.bincount(counts.matrix.indices, minlength=counts.matrix.shape[1])
-        chosen = np.flatnonzero(df >= self.min_df)
+        least = 1 if self.min_df == 2 and not (df >= 2).any() else self.min_df
+        chosen = np.flatnonzero(df >= least)
         if not len(chosen):
             raise InputError(f"{name}.fit: no term occurs in min_df={self.min_df} of the {n} texts; reduce min_df")
         names = list(counts.vocabulary)
@@ -210,7 +211,8 @@ class TfidfEncoder(LexicalEncoder):
     char_ngrams : (int, int), optional
         The smallest and the largest size of character n-grams within words, which then are the terms.
     min_df : int, default 2
-        The smallest number of texts that a term must occur in to be kept.
+        The smallest number of texts that a term must occur in to be kept. If no term occurs in two texts, 2 keeps all
+        terms, so that a few short texts can be encoded.
     sublinear_tf : bool, default True
         Whether to replace the count of a term in a text by 1 + ln(count).
 

@@ -27,6 +27,7 @@ from haybale.embeddings.encoder import encoder_text
 from haybale.embeddings.store import CHUNKING
 from haybale.embeddings.store_files import as_json
 from haybale.engine.added_judgements import AddedJudgements, Judged, Qrels
+from haybale.engine.changed_metadata import ChangedMetadata, Metadata
 from haybale.engine.encoder_source import EncoderSource, describe_encoder
 from haybale.engine.segment import Segment
 from haybale.engine.snapshot import Documents, Snapshot, View
@@ -160,6 +161,7 @@ class Engine:
         encoder: Any,
         has_saved_encoder: bool = False,
         judgements: AddedJudgements | None = None,
+        metadata: ChangedMetadata | None = None,
     ) -> None:
         """Set the attributes that new and opened engines have in common."""
         address, chunked = self.settings["store"], self.settings["chunking"]
@@ -172,7 +174,8 @@ class Engine:
         marks = [self._storage.mark(number) if number else None for number in range(len(wholes))]
         texts = [self._texts(*each) for each in zip(wholes, range(len(wholes)), marks, strict=True)]
         self._source = EncoderSource(encoder, texts[0], terms, self._storage, self.store, has_saved_encoder)
-        self._documents: Documents = Snapshot([self._segment(each) for each in texts], removed, judgements=judgements)
+        segments = [self._segment(each) for each in texts]
+        self._documents: Documents = Snapshot(segments, removed, judgements=judgements, metadata=metadata)
         self._digests: dict[str, str] = {}  # shared with snapshots and views
         self._written: dict[str, Any] | None = None  # the manifest in the folder
         self._stamp: tuple[int, int, int] | None = None  # of the manifest, when it was read or written
@@ -255,7 +258,7 @@ class Engine:
         """
         engine = cls.__new__(cls)
         engine.device, engine._storage, engine._given_encoder = device, Storage(Path(folder)), encoder
-        stamp, manifest, judgements = engine._storage.read_all()
+        stamp, manifest, judgements, metadata = engine._storage.read_all()
         engine.settings, engine.language = manifest["settings"], manifest["language"]
         find_device(device or "cpu")
         analyzer, saved = engine.settings["analyzer"], engine.settings["encoder"]
@@ -265,7 +268,7 @@ class Engine:
         with timed("read collection"):
             wholes = [load_collection(Path(folder, str(n), "collection")) for n in range(manifest["segments"])]
         known = saved if encoder is None else encoder
-        engine._set_up(wholes, manifest["removed"], own, known, manifest["encoder"], judgements)
+        engine._set_up(wholes, manifest["removed"], own, known, manifest["encoder"], judgements, metadata)
         engine._written, engine._stamp = manifest, stamp
         engine._digests |= {"id": manifest["id"], "input": manifest["input"]}
         return engine
@@ -281,6 +284,7 @@ class Engine:
             "segments": len(snapshot.segments),
             "removed": snapshot.removed,
             "judgements": self._storage.write_judgements(snapshot.judgements, self._written.get("judgements")),
+            "metadata": self._storage.write_metadata(snapshot.metadata, self._written.get("metadata")),
         }
         self._storage.write(manifest)
         self._written, self._stamp = manifest, self._storage.stamp()
@@ -448,9 +452,11 @@ class Engine:
             If another process is writing the engine, or has changed it.
         """
         self._refuse_fixed("add()")
-        self._add(documents, replace=False)
+        self._add(documents)
 
-    def replace(self, documents: DocumentsLike, remove: Sequence[str] = ()) -> int:
+    def replace(
+        self, documents: DocumentsLike | None, remove: Sequence[str] = (), metadata: Metadata | None = None
+    ) -> int:
         """Add documents as :meth:`add` does, and replace those whose ids the engine has, or had before a removal.
 
         All are replaced at once: no search finds an old document beside a new one. Judgements, links and queries that
@@ -459,10 +465,12 @@ class Engine:
 
         Parameters
         ----------
-        documents : Collection, frame, mapping, str or Path
-            As in :meth:`add`, which raises the same errors.
+        documents : Collection, frame, mapping, str or Path, or None
+            As in :meth:`add`, which raises the same errors. None: no document.
         remove : sequence of str, optional
             Ids of documents to remove in the same step.
+        metadata : mapping, optional
+            Metadata to change in the same step, as in :meth:`set_metadata`.
 
         Returns
         -------
@@ -478,28 +486,38 @@ class Engine:
         Engine 'documents': 3 documents, 3 passages, in memory
         """
         self._refuse_fixed("replace()")
-        return self._add(documents, replace=True, remove=as_ids(remove, "document ids"))
+        return self._add(documents, replace=True, remove=as_ids(remove, "document ids"), metadata=metadata)
 
-    def _add(self, documents: DocumentsLike, *, replace: bool, remove: Sequence[str] = ()) -> int:
-        added = open_documents(documents)
-        if self.settings["paragraphs"] is not None:
+    def _add(
+        self,
+        documents: DocumentsLike | None,
+        *,
+        replace: bool = False,
+        remove: Sequence[str] = (),
+        metadata: Metadata | None = None,
+    ) -> int:
+        added = None if documents is None else open_documents(documents)
+        if added is not None and self.settings["paragraphs"] is not None:
             added = with_paragraphs(added, self.settings["paragraphs"])
-        replaced = []
+        replaced = [0]
 
         def grown() -> Snapshot:
             snapshot = self._snapshot
             snapshot.whole.document_numbers(remove)  # raises for unknown ids
+            removed = {*snapshot.removed, *remove}
+            if added is None:
+                return snapshot.changed([], removed).with_metadata(metadata or {})
             replaced.append(len(snapshot.check_new(added, replace=replace)))
             texts = self._texts(added, len(snapshot.segments))
             if (folder := texts.folder("collection")) is not None:
                 self._storage.clear_segment(texts.number)
                 save_collection(added, folder)
                 texts.mark = self._storage.mark(texts.number)
-            removed = {*snapshot.removed, *remove}.difference(added.doc_ids.to_pylist())
-            return snapshot.changed([self._segment(texts)], removed)
+            removed = removed.difference(added.doc_ids.to_pylist())
+            return snapshot.changed([self._segment(texts)], removed).with_metadata(metadata or {})
 
         self._change(grown)
-        return replaced[0]
+        return replaced[-1]
 
     def remove(self, doc_ids: Sequence[str]) -> None:
         """Remove documents from all rankings. Their texts stay in the folder, and count in the statistics of BM25.
@@ -514,13 +532,33 @@ class Engine:
             If another process is writing the engine, or has changed it.
         """
         self._refuse_fixed("remove()")
-        removed = as_ids(doc_ids, "document ids")
+        self._add(None, remove=as_ids(doc_ids, "document ids"))
 
-        def shrunk() -> Snapshot:
-            self.whole.document_numbers(removed)  # raises for unknown ids
-            return self._snapshot.changed([], {*self._snapshot.removed, *removed})
+    def set_metadata(self, values: Metadata) -> None:
+        """Set metadata of documents, for ``where`` and results. Nothing is indexed again; other values stay.
 
-        self._change(shrunk)
+        Parameters
+        ----------
+        values : mapping
+            For each id of a document a mapping of column names to values: strings, numbers, dates, booleans or lists of
+            strings; None for no value. A new name becomes a column.
+
+        Raises
+        ------
+        InputError
+            If an id is unknown, or a name is not a string. Nothing is changed then.
+        StoreError
+            If another process is writing the engine, or has changed it.
+
+        Examples
+        --------
+        >>> engine = Engine({"dogs": "Dogs bark.", "cats": "Cats purr."}, language="english", encoder="tfidf(min_df=1)")
+        >>> engine.set_metadata({"dogs": {"court": "BGH", "year": 2015}})
+        >>> engine.documents_table().select(["id", "court", "year"]).to_pylist()[0]
+        {'id': 'dogs', 'court': 'BGH', 'year': 2015}
+        """
+        self._refuse_fixed("set_metadata()")
+        self._change(lambda: self._snapshot.with_metadata(values))
 
     def judge(self, qrels: Qrels, queries: QueriesLike | None = None, *, split: str = "train") -> Judged:
         """Add judgements to a split, or replace those of the same queries and documents. Nothing is indexed again.
@@ -609,7 +647,7 @@ class Engine:
         if stamp is not None and stamp == self._stamp:
             return False
         with self._storage.lock:
-            stamp, manifest, judgements = self._storage.read_all()
+            stamp, manifest, judgements, metadata = self._storage.read_all()
             if self._is_current(manifest):
                 self._stamp = stamp
                 return False
@@ -626,7 +664,7 @@ class Engine:
                     new.append(self._segment(self._texts(whole, n, self._storage.mark(n))))
             if new or manifest["removed"] != snapshot.removed:
                 snapshot = snapshot.changed(new, manifest["removed"])
-            snapshot = snapshot.judged(judgements)
+            snapshot = snapshot.judged(judgements).described(metadata)
             self._written, self._stamp = manifest, stamp
             self._documents, self._latest = snapshot, None
         return True

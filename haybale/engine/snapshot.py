@@ -17,6 +17,7 @@ from haybale.collections import Collection
 from haybale.collections.collection import Ints, Strings
 from haybale.collections.ids import latest_with_id, places_of
 from haybale.engine.added_judgements import AddedJudgements
+from haybale.engine.changed_metadata import ChangedMetadata, Metadata
 from haybale.engine.document_filter import DocumentFilter
 from haybale.engine.segment import Segment, documents_with_passages, index_documents
 from haybale.errors import InputError
@@ -123,7 +124,7 @@ class Snapshot(Documents):
 
     Of several documents with one id, the last replaces the others: they are hidden. ``indexes``, by name, and
     ``all_documents`` contain hidden documents, too, which still count in the statistics of the indexes. ``judgements``
-    are those that were added to the engine.
+    are those that were added to the engine, ``metadata`` is what was changed after documents were added.
     """
 
     def __init__(
@@ -133,9 +134,10 @@ class Snapshot(Documents):
         indexes: Mapping[str, Any] | None = None,
         all_documents: Collection | None = None,
         judgements: AddedJudgements | None = None,
+        metadata: ChangedMetadata | None = None,
     ) -> None:
         super().__init__(segments[0].device)
-        self.judgements = judgements or AddedJudgements()
+        self.judgements, self.metadata = judgements or AddedJudgements(), metadata
         self.segments, self.removed = tuple(segments), sorted(set(removed))
         self._unfiltered = dict(indexes or {})
         self.all_documents = all_documents or _joined([segment.texts.whole for segment in segments])
@@ -162,8 +164,9 @@ class Snapshot(Documents):
         return self._present(_joined([segment.texts.indexed for segment in self.segments]))
 
     def _present(self, documents: Collection) -> Collection:
-        """Return the documents that are not hidden, with the judgements that were added."""
-        return self.judgements.onto(documents if self._kept is None else documents.take(self._kept, self._latest))
+        """Return the documents that are not hidden, with changed metadata and the judgements that were added."""
+        present = documents if self._kept is None else documents.take(self._kept, self._latest)
+        return self.judgements.onto(present if self.metadata is None else self.metadata.onto(present))
 
     @property
     def made(self) -> set[str]:
@@ -176,11 +179,24 @@ class Snapshot(Documents):
         for segment in segments:
             grown = {name: segment.extend_index(index, name) for name, index in grown.items()}
             documents = documents.extended(segment.texts.whole, distinct=False)
-        return Snapshot([*self.segments, *segments], removed, grown, documents, self.judgements)
+        added = [doc_id for segment in segments for doc_id in segment.texts.whole.doc_ids.to_pylist()]
+        metadata = None if self.metadata is None else self.metadata.without(added)
+        return Snapshot([*self.segments, *segments], removed, grown, documents, self.judgements, metadata)
 
     def judged(self, judgements: AddedJudgements) -> Snapshot:
         """Return a snapshot of the same documents with other added judgements; it shares the indexes."""
-        found = Snapshot(self.segments, self.removed, self._unfiltered, self.all_documents, judgements)
+        return self._same_documents(judgements, self.metadata)
+
+    def described(self, metadata: ChangedMetadata | None) -> Snapshot:
+        """Return a snapshot of the same documents with other metadata; it shares the indexes."""
+        return self._same_documents(self.judgements, metadata)
+
+    def with_metadata(self, values: Metadata) -> Snapshot:
+        """Return a snapshot of the same documents with further metadata, by document id and column."""
+        return self.described(ChangedMetadata.of(self.whole, values)) if values else self
+
+    def _same_documents(self, judgements: AddedJudgements, metadata: ChangedMetadata | None) -> Snapshot:
+        found = Snapshot(self.segments, self.removed, self._unfiltered, self.all_documents, judgements, metadata)
         found._indexes |= self._indexes
         return found
 

@@ -4,6 +4,7 @@
                        several documents with one id, the last replaces the others
     building.json      settings and digest, while the engine is being built
     judgements/        judgements that were added, in a file named by its SHA-256, which engine.json names
+    metadata/          metadata that changed after documents were added, in the same way
     encoder/           the encoder, if it was fitted on the passages; others are loaded by name
     0/                 the documents that the engine was built from
         collection/    documents, queries and judgements
@@ -31,8 +32,9 @@ from haybale.embeddings.encoder import encoder_text
 from haybale.embeddings.store import CHUNKING
 from haybale.embeddings.store_files import StoreFiles, writer_lock
 from haybale.engine.added_judgements import AddedJudgements
+from haybale.engine.changed_metadata import ChangedMetadata
 from haybale.errors import FileFormatError, InputError, OutputExistsError, StoreError
-from haybale.folders import replace_json, whole_file
+from haybale.folders import replace_json, replaced, whole_file
 from haybale.manifest import MANIFEST, MANY, check_kinds, read_manifest, with_checksum
 from haybale.text_files import MAX_TEXT, json_object, read_bytes, read_json, reading
 from haybale.timing import timed
@@ -56,6 +58,7 @@ _KINDS = {
     "segments": MANY,
     "removed": [str],
     "judgements": (str, None),
+    "metadata": (str, None),
 }
 # The settings of encoders in version 2, with their defaults.
 _ENCODER_SETTINGS = {"n_components": 1024, "random_state": 0, "query_prompt": "", "passage_prompt": ""}
@@ -184,7 +187,8 @@ class Storage:
         del manifest["format"]
         if manifest.pop("version", None) not in (_VERSION_OF_0_2, VERSION):
             raise FileFormatError(path, None, f"expected version {VERSION}; build the engine again")
-        manifest.setdefault("judgements", None)  # as before judgements could be added
+        for name in ("judgements", "metadata"):  # which the first engines could not add or change
+            manifest.setdefault(name, None)
         check_kinds(path, manifest, _KINDS)
         manifest["settings"] = upgraded(manifest["settings"])
         check_kinds(path, manifest["settings"], _SETTINGS)
@@ -194,8 +198,9 @@ class Storage:
         """Write the manifest with its checksum."""
         assert self.folder is not None
         head = {"format": FORMAT, "version": VERSION}
-        if manifest["judgements"] is None:
-            manifest = {name: value for name, value in manifest.items() if name != "judgements"}
+        for each in ("judgements", "metadata"):
+            if manifest[each] is None:
+                manifest = {name: value for name, value in manifest.items() if name != each}
         replace_json(self.folder / _MANIFEST, with_checksum(head | manifest))
 
     def write_judgements(self, judgements: AddedJudgements, before: str | None) -> str | None:
@@ -220,12 +225,31 @@ class Storage:
                 file.write(content.decode())
         return name
 
-    def read_all(self) -> tuple[tuple[int, int, int] | None, dict[str, Any], AddedJudgements]:
-        """Return the stamp of the manifest, the manifest, and the judgements that it names."""
+    def write_metadata(self, metadata: ChangedMetadata | None, before: str | None) -> str | None:
+        """Write changed metadata, and return the name of their file for the manifest; None if there are none."""
+        assert self.folder is not None
+        if metadata is None:
+            return None
+        content = metadata.to_bytes()
+        if len(content) > MAX_TEXT:
+            limit = f"at most {MAX_TEXT:,} bytes of changed metadata"
+            raise InputError(f"{self.folder}: expected {limit}, found {len(content):,}; build the engine with them")
+        name = hashlib.sha256(content).hexdigest()
+        path = self.folder / "metadata" / f"{name}.parquet"
+        for old in path.parent.glob("*.parquet"):
+            if old.stem not in (before, name):
+                old.unlink()
+        if not path.exists():
+            with replaced(path) as aside:
+                aside.write_bytes(content)
+        return name
+
+    def read_all(self) -> tuple[tuple[int, int, int] | None, dict[str, Any], AddedJudgements, ChangedMetadata | None]:
+        """Return the stamp of the manifest, the manifest, and the judgements and the metadata that it names."""
         while True:
             stamp, manifest = self.stamp(), self.read()
             try:
-                return stamp, manifest, self._judgements(manifest["judgements"])
+                return stamp, manifest, self._judgements(manifest["judgements"]), self._metadata(manifest["metadata"])
             except FileFormatError:
                 if stamp == self.stamp():  # otherwise another process has replaced them meanwhile
                     raise
@@ -235,10 +259,22 @@ class Storage:
         if name is None:
             return AddedJudgements()
         path = self.folder / "judgements" / f"{name}.json"
-        content = read_bytes(path)
-        if hashlib.sha256(content).hexdigest() != name:
-            raise FileFormatError(path, None, f"expected the SHA-256 {name!r}, found another; restore the file")
-        return AddedJudgements.from_dict(path, json_object(path, content))
+        return AddedJudgements.from_dict(path, json_object(path, _checked(path)))
+
+    def _metadata(self, name: str | None) -> ChangedMetadata | None:
+        assert self.folder is not None
+        if name is None:
+            return None
+        path = self.folder / "metadata" / f"{name}.parquet"
+        return ChangedMetadata.from_bytes(path, _checked(path))
+
+
+def _checked(path: Path) -> bytes:
+    """Return the content of a file that is named by its SHA-256."""
+    content = read_bytes(path)
+    if hashlib.sha256(content).hexdigest() != path.stem:
+        raise FileFormatError(path, None, f"expected the SHA-256 {path.stem!r}, found another; restore the file")
+    return content
 
 
 def upgraded(settings: dict[str, Any]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Update an engine that was built from a folder of files: only new, changed and deleted files are read again.
 
-``files.json`` in the engine's folder has the size, the time and the SHA-256 of each file, and the files that could not
-be read. It is written after the engine has changed: after an interruption the engine is the old or the new one, and the
-next update repeats what is not recorded.
+``files.json`` in the engine's folder has the size, the time and the SHA-256 of each file, the values of
+``metadata.csv``, and the files that could not be read. It is written after the engine has changed: after an
+interruption the engine is the old or the new one, and the next update repeats what is not recorded.
 """
 
 from __future__ import annotations
@@ -13,22 +13,31 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from haybale.collections import Collection
-from haybale.collections.readers.files import METADATA, Skipped, paths_of, read_some_files, refuse_skipped
+from haybale.collections.readers.files import (
+    METADATA,
+    Skipped,
+    paths_of,
+    read_metadata,
+    read_some_files,
+    refuse_skipped,
+    unknown_paths,
+)
 from haybale.engine.engine import Engine
 from haybale.folders import replace_json
 from haybale.text_files import read_json
 
 FILES = "files.json"
 
-Signature = list[Any]  # size, time in nanoseconds, SHA-256
+Signature = list[Any]  # size, time in nanoseconds, SHA-256; of metadata.csv, its values, too
 
 
 class Update(NamedTuple):
-    """The numbers of documents that an update added, replaced and removed, and the files that cannot be read."""
+    """What an update did: the numbers of documents, and the files that cannot be read."""
 
     n_added: int
     n_replaced: int
     n_removed: int
+    n_described: int  # documents that stay, with values of ``metadata.csv`` that changed
     skipped: list[Skipped]
 
 
@@ -57,24 +66,30 @@ def update(engine: Engine, source: Path, columns: Mapping[str, str] | None = Non
     before, now = record["files"], signatures(source, record["files"])
     names = before.keys() | now.keys()
     changed = {name for name in names if _digest(before.get(name)) != _digest(now.get(name))}
-    if METADATA in changed:
+    rows, problems = read_metadata(source / METADATA) if METADATA in changed else ({}, [])
+    old_rows = before[METADATA][3:] if METADATA in before else [{}]
+    if METADATA in changed and not old_rows:  # recorded by a version that did not keep them
         changed |= now.keys()
+    elif METADATA in changed:
+        # A file that has lost a value is read again, since the value may have replaced one of its own.
+        lost = (file for file, row in old_rows[0].items() if not row.keys() <= rows.get(file, {}).keys())
+        changed |= {_path_of(file, names) for file in lost}
+        rows = {file: row for file, row in rows.items() if row != old_rows[0].get(file)}
     skipped = [Skipped(*each) for each in record["skipped"] if _path_of(each[0], names) not in changed]
-    collection = engine.whole
-    files = dict(zip(collection.doc_ids.to_pylist(), _files(collection), strict=True)) if changed else {}
+    files = _files(engine.whole) if changed else {}
     old = {doc_id for doc_id, file in files.items() if file is not None and _path_of(file, before.keys()) in changed}
     read, failed = read_some_files(source, columns, changed & now.keys() - {METADATA}, files.keys() - old)
-    skipped += failed
+    new_files = {} if read is None else _files(read)
+    stays = {doc_id: file for doc_id, file in files.items() if doc_id not in old}
+    skipped += failed + problems + unknown_paths(rows, {*stays.values(), *new_files.values()})
     if strict:
         refuse_skipped(source, skipped)
-    new = set() if read is None else set(read.doc_ids.to_pylist())
-    gone = sorted(old - new)
-    if read is not None:
-        engine.replace(read, remove=gone)
-    elif gone:
-        engine.remove(gone)
+    gone = sorted(old - new_files.keys())
+    values = {doc_id: rows[file] for doc_id, file in stays.items() if file in rows}
+    if read is not None or gone or values:
+        engine.replace(read, remove=gone, metadata=values)
     record_files(engine, now, skipped)
-    return Update(len(new - old), len(new & old), len(gone), skipped)
+    return Update(len(new_files.keys() - old), len(new_files.keys() & old), len(gone), len(values), skipped)
 
 
 def signatures(source: Path, known: Mapping[str, Signature] | None = None) -> dict[str, Signature]:
@@ -88,16 +103,18 @@ def signatures(source: Path, known: Mapping[str, Signature] | None = None) -> di
         if before is not None and before[:2] == [size, time]:
             found[name] = before
         else:
+            rows = [read_metadata(path)[0]] if name == METADATA else []  # before the digest: a change is seen later
             with path.open("rb") as file:
-                found[name] = [size, time, hashlib.file_digest(file, "sha256").hexdigest()]
+                found[name] = [size, time, hashlib.file_digest(file, "sha256").hexdigest(), *rows]
     return found
 
 
-def _files(collection: Collection) -> list[str | None]:
-    """Return the file of each document; None for documents that were added in another way."""
-    if collection.metadata is None or "file" not in collection.metadata.column_names:
-        return [None] * collection.n_documents
-    return list(collection.metadata["file"].to_pylist())
+def _files(documents: Collection) -> dict[str, str | None]:
+    """Return the file of each document by its id; None for documents that were added in another way."""
+    files: list[str | None] = [None] * documents.n_documents
+    if documents.metadata is not None and "file" in documents.metadata.column_names:
+        files = documents.metadata["file"].to_pylist()
+    return dict(zip(documents.doc_ids.to_pylist(), files, strict=True))
 
 
 def _digest(signature: Signature | None) -> Any:

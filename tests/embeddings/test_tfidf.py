@@ -215,3 +215,12 @@ def test_a_damaged_encoder_is_refused(name: str, damage: Any, named: str, tmp_pa
     path.unlink() if damage is None else path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(FileFormatError, match=named):
         TfidfEncoder.load(tmp_path / "saved")
+
+
+def test_a_few_texts_without_a_common_term_keep_all_terms() -> None:
+    texts = ["dogs bark", "cats purr"]
+    assert TfidfEncoder().fit(texts).vocabulary_ == TfidfEncoder(min_df=1).fit(texts).vocabulary_
+    assert set(TfidfEncoder().fit([*texts, "dogs sleep"]).vocabulary_) == {"dog"}
+    for wrong in (TfidfEncoder(min_df=3), TfidfEncoder()):
+        with pytest.raises(InputError, match="min_df"):
+            wrong.fit(texts if wrong.min_df == 3 else ["the", "of"])

@@ -88,6 +88,58 @@ def test_metadata_of_all_documents_follows_its_file(source: Path, tmp_path: Path
     assert metadata["cats.txt"]["court"] is None
 
 
+def test_a_changed_metadata_file_reads_only_files_that_lost_a_value(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pypdf")
+    (source / "broken.pdf").unlink()
+    (source / "notes.md").write_text("---\ncourt: OLG\nyear: 2011\n---\n# Notes\n\nA note about hens.")
+    path, read, has_text = source / "metadata.csv", list[str](), False
+    path.write_text("path,court,year\ndogs.txt,BGH,2015\nnotes.md,AG,\n")
+    engine = built(source, tmp_path / "engine")
+    module = sys.modules["haybale.collections.readers.files"]
+    whole = module.read_file
+    monkeypatch.setattr(module, "read_file", lambda item, columns: (read.append(item.id), whole(item, columns))[1])
+    for text, again in [
+        ("path,court,year\ndogs.txt,LG,2016\ncats.txt,,2017\nnotes.md,AG,\n", []),
+        ("path,court,year,topics\ndogs.txt,LG,2016,pets\ncats.txt,VG,2017,\nsub/tax.csv,FG,,\nnotes.md,VG,\n", []),
+        (
+            "path,court,year\ndogs.txt,LG,2016\ncats.txt,VG,soon\nsub/tax.csv,FG,\nnope.txt,LG,\n",
+            ["dogs.txt", "notes.md"],
+        ),
+        ('path,court\ndogs.txt,"LG\n', ["cats.txt", "dogs.txt", "sub/tax.csv"]),
+        ("path,decided\nold.zip/horses.txt,2015-03-01\n", []),
+        (None, ["old.zip/horses.txt"]),
+    ]:
+        read.clear()
+        if text is None:
+            path.unlink()
+        else:
+            path.write_text(text)
+            has_text = has_text or "soon" in text
+        found = update(engine, source)
+        assert (sorted(read), found[:3]) == (again, (0, len(again) + ("sub/tax.csv" in again), 0))
+        fresh, skipped = read_files(source)
+        assert found.skipped == skipped
+        for each in (engine, Engine.open(tmp_path / "engine")):
+            ours, theirs = each.documents_table(), fresh.documents_table()
+            columns = [name for name in ours.column_names if name in theirs.column_names]
+            assert set(theirs.column_names) == set(columns)
+            assert all(not any(ours[name].to_pylist()) for name in set(ours.column_names) - set(columns))
+            ours, theirs = (table.select(columns).sort_by("id").to_pylist() for table in (ours, theirs))
+            if not has_text:
+                assert ours == theirs
+            # A column stays one of texts if it has had a text.
+            assert [{name: str(v) for name, v in row.items()} for row in ours] == [
+                {name: str(v) for name, v in row.items()} for row in theirs
+            ]
+        read.clear()
+        assert update(engine, source)[:3] == (0, 0, 0)
+        assert not read
+    engine = Engine.open(tmp_path / "engine")
+    assert [name for name, _ in BM25().fit(engine).rank({"q": "hens"}, where="court = 'OLG' and year = 2011")["q"]]
+
+
 def test_only_what_changed_is_read(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pypdf")
     engine = built(source, tmp_path / "engine")

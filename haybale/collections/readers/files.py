@@ -7,7 +7,7 @@ import os
 import warnings
 import zipfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
 from io import BytesIO
 from pathlib import Path, PurePosixPath
@@ -322,20 +322,28 @@ def _add(builder: CollectionBuilder, name: str, file: str, document: FileDocumen
 
 def _add_columns(builder: CollectionBuilder, path: Path, files: Mapping[str, list[int]]) -> list[Skipped]:
     """Add the columns of ``metadata.csv`` to the documents whose file it names."""
-    if not path.is_file():
-        return []
+    rows, problems = read_metadata(path)
+    for name, values in rows.items():
+        for number in files.get(name, ()):
+            builder.add_metadata(number, values)
+    return problems + unknown_paths(rows, files)
+
+
+def read_metadata(path: Path) -> tuple[dict[str, dict[str, str]], list[Skipped]]:
+    """Return the values of ``metadata.csv`` by file and column, and why it cannot be read; no values without a file."""
+    found: dict[str, dict[str, str]] = {}
     try:
-        rows = list(rows_of(path.read_bytes()))
+        rows = list(rows_of(path.read_bytes())) if path.is_file() else []
     except (Unreadable, csv.Error, OSError) as error:
-        return [Skipped(METADATA, str(error))]
-    unknown = []
+        return found, [Skipped(METADATA, str(error))]
     for row in rows:
         (_, file), *others = row.items()
         name = str(file or "").replace("\\", "/").removeprefix("./")
-        if name not in files:
-            unknown.append(name)
-        for number in files.get(name, ()):
-            builder.add_metadata(number, {column: value for column, value in others if column and value})
-    if unknown:
-        return [Skipped(METADATA, f"{len(unknown):,} paths of no document, such as {unknown[0]!r}")]
-    return []
+        found.setdefault(name, {}).update({column: value for column, value in others if column and value})
+    return found, []
+
+
+def unknown_paths(rows: Iterable[str], files: Container[str | None]) -> list[Skipped]:
+    """Return what is wrong with ``metadata.csv`` if it names files of which no document was read."""
+    unknown = [name for name in rows if name not in files]
+    return [Skipped(METADATA, f"{len(unknown):,} paths of no document, such as {unknown[0]!r}")] if unknown else []

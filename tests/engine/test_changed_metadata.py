@@ -1,0 +1,95 @@
+"""Metadata changes without indexing anything again, and stays with its documents."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from haybale import BM25, Engine, FileFormatError, InputError
+
+TEXTS = {
+    "dogs": {"text": "Dogs bark.", "year": 2015, "court": "BGH"},
+    "cats": {"text": "Cats purr.", "year": 2017},
+    "cows": "Cows moo.",
+}
+
+
+def built(folder: Path) -> Engine:
+    return Engine.build(TEXTS, folder, language="english", encoder="tfidf(min_df=1)")
+
+
+def values(engine: Engine, name: str) -> dict[str, Any]:
+    table = engine.documents_table()
+    return dict(zip(table["id"].to_pylist(), table[name].to_pylist(), strict=True))
+
+
+@pytest.mark.parametrize("in_folder", [False, True])
+def test_values_and_columns(in_folder: bool, tmp_path: Path) -> None:
+    engine = built(tmp_path / "e") if in_folder else Engine(TEXTS, language="english", encoder="tfidf(min_df=1)")
+    ranker = BM25().fit(engine)
+    before, snapshot = ranker.rank(["dogs cats cows"]), engine.snapshot()
+    engine.set_metadata({})
+    engine.set_metadata(
+        {"cows": {"year": 2019, "decided": date(2019, 3, 1)}, "dogs": {"court": None, "topics": ["pets"]}}
+    )
+    for each in (engine, Engine.open(tmp_path / "e")) if in_folder else (engine,):
+        assert values(each, "year") == {"dogs": 2015, "cats": 2017, "cows": 2019}
+        assert values(each, "court") == dict.fromkeys(TEXTS)
+        assert values(each, "decided")["cows"] == date(2019, 3, 1)
+        assert values(each, "topics") == {"dogs": ["pets"], "cats": None, "cows": None}
+        assert BM25().fit(each).rank(["dogs cats cows"]) == before
+        assert each.collection.doc_ids.take(each.documents_where("year > 2016")).to_pylist() == ["cats", "cows"]
+    assert values(snapshot, "court")["dogs"] == "BGH"
+    assert ranker.rank(["dogs cats"], where="'pets' in topics").to_frame()["doc_id"].tolist() == ["dogs"]
+
+
+def test_later_changes_of_documents(tmp_path: Path) -> None:
+    engine = built(tmp_path / "e")
+    engine.set_metadata({"cows": {"court": "OLG"}, "cats": {"court": "LG"}})
+    engine.add({"hens": {"text": "Hens cluck.", "court": "AG", "year": "unknown"}})
+    engine.replace({"cats": {"text": "Cats hiss.", "court": "VG"}}, remove=["dogs"], metadata={"cows": {"year": 2001}})
+    for each in (engine, Engine.open(tmp_path / "e")):
+        assert values(each, "court") == {"cows": "OLG", "hens": "AG", "cats": "VG"}
+        assert values(each, "year") == {"cows": "2001", "hens": "unknown", "cats": None}
+    engine.replace(None, metadata={"hens": {"year": 1999}})
+    assert values(engine, "year")["hens"] == 1999
+
+
+def test_other_processes_take_it_over(tmp_path: Path) -> None:
+    one, other = built(tmp_path / "e"), Engine.open(tmp_path / "e")
+    one.set_metadata({"cows": {"court": "OLG"}})
+    assert values(other, "court")["cows"] is None
+    assert other.refresh()
+    assert not other.refresh()
+    assert values(other, "court") == values(one, "court")
+    other.judge(_qrels(), {"q": "moo"})
+    assert one.refresh()
+    assert values(one, "court")["cows"] == "OLG"
+    assert one.collection.splits["train"].grades.tolist() == [1]
+
+
+def _qrels() -> Any:
+    import pandas as pd
+
+    return pd.DataFrame({"query_id": ["q"], "doc_id": ["cows"], "relevance": [1]})
+
+
+def test_wrong_values_change_nothing(tmp_path: Path) -> None:
+    engine = built(tmp_path / "e")
+    for wrong in ({"owls": {"year": 1}}, {"cows": {"": 1}}, {"cows": {3: 1}}, {"cows": {"court": "\ud800"}}):
+        with pytest.raises(InputError):
+            engine.set_metadata(wrong)
+    with pytest.raises(InputError, match="set_metadata"):
+        engine.snapshot().set_metadata({"cows": {"year": 1}})
+    assert engine.documents_table().equals(Engine.open(tmp_path / "e").documents_table())
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    built(tmp_path / "e").set_metadata({"cows": {"court": "OLG"}})
+    [path] = (tmp_path / "e" / "metadata").iterdir()
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(FileFormatError, match=path.name):
+        Engine.open(tmp_path / "e")
