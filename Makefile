@@ -8,10 +8,16 @@ BIN := $(VENV)/bin
 # Modules are compiled when they are first imported, and most of them never are: the installation takes half the time.
 PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check install -q --no-compile -c constraints.txt
 
-.PHONY: demo smoke test lint check docs hostile browser best serving reproduce stale gpu-test gpu-bench clean
+.PHONY: demo serve smoke test lint check docs hostile browser best serving reproduce stale gpu-test gpu-bench clean
 
 demo: $(VENV)/base
 	$(BIN)/haybale demo
+
+# Search, review and training on pages, at a local address that it prints: make serve PORT=8000
+PORT ?= 8000
+serve: $(VENV)/serve,filters,documents
+	test -f build/serve/engine/engine.json || $(BIN)/haybale index pydocs --out build/serve/engine
+	$(BIN)/haybale serve build/serve/engine --port $(PORT)
 
 # The base install on each Python that is named and there: a fresh environment, an engine, a ranking in a new process.
 PYTHONS ?= python3.11 python3.12 python3.13
@@ -87,6 +93,11 @@ $(VENV)/base: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP_INSTALL) -e .
 	touch $@
+
+$(VENV)/serve,filters,documents: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) install -q -c constraints.txt -e ".[serve,filters,documents]"
+	touch "$@"
 
 $(VENV)/$(EXTRAS): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -57,6 +57,7 @@ MEASURES = {
     "bench_rerank.py": ("pairs",),
     "bench_scaling.py": ("retrieval", "ensemble", "embeddings"),
     "bench_search.py": ("retrieval/backends", "retrieval/passages.py", "vectors.py"),
+    "bench_service.py": ("service", "search", "review/review.py", "review/judgement_store.py", "rankers/ranker.py"),
     "bench_serving.py": ("engine", "retrieval", "rankers", "ensemble", "collections", *WITHOUT),
     "bench_snippets.py": (
         "search",

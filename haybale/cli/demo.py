@@ -58,9 +58,10 @@ def demo(
             "Search this collection",
             f'haybale search {shlex.quote(str(out / "engine"))} "interpolate missing values"',
         ),
+        ("Search and judge on a page", f"haybale serve {shlex.quote(str(out / 'engine'))}"),
         ("Index your own folder", "haybale index FOLDER --out engine"),
         ("Search it", 'haybale search engine "YOUR QUERY"'),
         ("Files it may have", "text, Markdown, CSV, JSON Lines; PDF, Word and more: pip install 'haybale[documents]'"),
         ("Which ranker to take", "docs/which-ranker.md"),
     ):
-        show(f"  {step + ':':<24}{how}")
+        show(f"  {step + ':':<28}{how}")

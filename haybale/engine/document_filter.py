@@ -8,7 +8,9 @@ its configuration is locked.
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -39,6 +41,7 @@ _CONFIGURATION = {
     "max_expression_depth": 200,
 }
 _TYPES = {pa.int64(): "integer", pa.float64(): "float", pa.date32(): "date", pa.bool_(): "boolean"}
+SECONDS = 10.0  # for one condition; a million documents take milliseconds
 _SELECT = "SELECT {} FROM documents WHERE {}"
 
 
@@ -72,7 +75,8 @@ class DocumentFilter:
         Raises
         ------
         InputError
-            If the text is not one condition, or a column or a type is wrong; the message names the columns.
+            If the text is not one condition, a column or a type is wrong, or it runs for more than 10 seconds; the
+            message names the columns.
         """
         if not isinstance(where, str) or not where.strip():
             raise InputError(f'where must be one SQL condition, such as "year > 2015", found {where!r}')
@@ -81,7 +85,10 @@ class DocumentFilter:
         try:
             for text in (_SELECT.format(1, where), query):  # the first has no parenthesis that the condition may close
                 self._check(json.loads(tables.execute("SELECT json_serialize_sql(?)", [text]).fetchone()[0]), where)
-            found = tables.execute(query).fetchnumpy()[self._number]
+            with _interrupted_after(tables, SECONDS):
+                found = tables.execute(query).fetchnumpy()[self._number]
+        except duckdb.InterruptException:
+            raise self._wrong(where, f"it takes longer than {SECONDS:g} seconds") from None
         except (duckdb.Error, RecursionError, UnicodeError) as error:
             raise self._wrong(where, str(error)) from None
         return np.sort(np.asarray(found, dtype=np.int64))
@@ -126,6 +133,18 @@ class DocumentFilter:
         columns = ", ".join(f"{field.name} ({_type_name(field.type)})" for field in self._table.schema)
         first = next(iter(reason.strip().splitlines()), "").rstrip(".")
         return InputError(f"where must be one SQL condition, found {shown!r}: {first}; columns are {columns}")
+
+
+@contextmanager
+def _interrupted_after(tables: Any, seconds: float) -> Iterator[None]:
+    """Interrupt what a connection of DuckDB runs in the block if it takes too long."""
+    timer = threading.Timer(seconds, tables.interrupt)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _expressions(node: Any) -> Iterator[dict[str, Any]]:

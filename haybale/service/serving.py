@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _HEAD_SECONDS = 15.0  # for the head of a request, from the connection or from the last answer
 _READ_SECONDS = 120.0  # for a client to take an answer, from its request
+_IDLE_SECONDS = 15  # of a connection between two requests
 _GRACE_SECONDS = 30  # for running requests to finish when the service ends
 _MAX_HEAD = 64 * 1024  # bytes
 
@@ -79,6 +80,7 @@ def run(application: FastAPI, host: str, port: int, ready: Callable[[str], None]
             log_level="warning",
             access_log=False,
             server_header=False,
+            timeout_keep_alive=_IDLE_SECONDS,
             timeout_graceful_shutdown=_GRACE_SECONDS,
             h11_max_incomplete_event_size=_MAX_HEAD,
         )

@@ -291,3 +291,12 @@ def test_names_that_are_no_words_stand_in_double_quotes() -> None:
         {"date of decision": ["x", "y"], "order": [1, 2], "rowid": [7, 8], "number of the document": [3, 3]}
     )
     assert DocumentFilter(table).numbers('"date of decision" = \'y\' and "order" = 2 and rowid = 8').tolist() == [1]
+
+
+def test_a_condition_that_takes_too_long_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("haybale.engine.document_filter.SECONDS", 0.01)
+    documents = DocumentFilter(pa.table({"id": ["x" * 2000 + str(number) for number in range(20_000)]}))
+    with pytest.raises(InputError, match=r"0\.01 seconds"):
+        documents.numbers("regexp_matches(id, '(.*1){5}.*(.*2){5}.*3y')")
+    monkeypatch.undo()
+    assert documents.numbers("id = 'x'").tolist() == []  # the next one is not

@@ -1,0 +1,253 @@
+"""What a service bears: searches a second, judges while documents are added and a model is trained, memory, kills.
+
+    python benchmarks/bench_service.py ENGINE [--model FOLDER] [--seconds 20] [--requests 5000] [--kills 5]
+        [--results benchmarks/results]
+
+Works on a copy of the engine, and asks its own service on the loopback address only. The clients are threads of this
+process, on the same cores as the service. Queries are those of the collection. ``--model`` is a folder of the ranker
+``learned``, trained by ``haybale train ENGINE --ranker learned --out FOLDER``; without it, ``learned`` is left out.
+Writes service.md.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import numpy as np
+from provenance import options, provenance, shown, table, write_page
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+
+FUSED = "rrf(bm25-doc,parm-rrf)"
+CLIENTS, JUDGES = 4, 8
+LIMIT = 2.0  # seconds of a request
+
+
+class Watch:
+    """The seconds and failures of requests, by what was asked."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, list[float]] = defaultdict(list)
+        self.failures: Counter[str] = Counter()
+        self.lock = threading.Lock()
+
+    def ask(self, client: http.client.HTTPConnection, what: str, path: str, given: Any = None) -> Any:
+        """Ask, and return the answer as bytes; a failure is counted."""
+        start = time.perf_counter()
+        try:
+            body = None if given is None else json.dumps(given)
+            how = "GET" if body is None else "POST", path, body, {"Content-Type": "application/json"}
+            try:
+                client.request(*how)
+                answer = client.getresponse()
+            except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError):  # an idle connection
+                client.close()
+                client.request(*how)
+                answer = client.getresponse()
+            found = answer.read()
+            is_wrong = answer.status >= 400
+        except (OSError, http.client.HTTPException):
+            client.close()
+            found, is_wrong = b"{}", True
+        with self.lock:
+            self.seconds[what].append(time.perf_counter() - start)
+            self.failures[what] += is_wrong
+        return found
+
+    def rows(self, seconds: float) -> Iterator[tuple[Any, ...]]:
+        """Yield a row of a table for each thing that was asked."""
+        for what, taken in self.seconds.items():
+            ms = np.percentile(taken, [50, 95, 100]) * 1000
+            yield what, len(taken), len(taken) / seconds, *(float(each) for each in ms), self.failures[what]
+
+
+def together(n: int, work: Callable[[int, http.client.HTTPConnection], None], address: str) -> float:
+    """Let n clients work until they return, each on a connection of its own; return the seconds."""
+    host = address.removeprefix("http://")
+    clients = [
+        threading.Thread(target=lambda i=i: work(i, http.client.HTTPConnection(host, timeout=60))) for i in range(n)
+    ]
+    start = time.perf_counter()
+    for each in clients:
+        each.start()
+    for each in clients:
+        each.join()
+    return time.perf_counter() - start
+
+
+def searches(address: str, queries: list[str], ranker: str, seconds: float) -> tuple[Watch, float]:
+    """Search from several clients at once."""
+    watch, numbers, end = Watch(), count(), time.perf_counter() + seconds
+
+    def work(_: int, client: http.client.HTTPConnection) -> None:
+        while time.perf_counter() < end:
+            asked = urlencode({"q": queries[next(numbers) % len(queries)], "k": 10, "ranker": ranker})
+            watch.ask(client, f"search, {ranker}", f"/api/search?{asked}")
+
+    return watch, together(CLIENTS, work, address)
+
+
+def mixture(address: str, folder: Path, queries: list[str], seconds: float) -> tuple[Watch, float, int, str]:
+    """Let eight judges review two topics, while one client searches, documents are added and a ranker is trained."""
+    from haybale import Engine
+
+    watch, end, is_over = Watch(), time.perf_counter() + seconds, threading.Event()
+    first = http.client.HTTPConnection(address.removeprefix("http://"), timeout=60)
+    topics = [json.loads(watch.ask(first, "new topic", "/api/topics", {"text": text}))["id"] for text in queries[:2]]
+    for topic in topics:  # something to learn from
+        found = json.loads(watch.ask(first, "next", f"/api/topics/{topic}/next?n=6&judge=first"))["documents"]
+        for number, each in enumerate(found):
+            given = {"doc_id": each["doc_id"], "grade": (number + 1) % 2, "judge": "first"}
+            watch.ask(first, "judge", f"/api/topics/{topic}/judgements", given)
+    training = json.loads(watch.ask(first, "train", "/api/train", {"recipe": "svr"}))["id"]
+    n_added = []
+
+    def add() -> None:
+        for number in count():
+            if is_over.is_set():
+                return
+            Engine.open(folder).add({f"added/{number}/{n}": queries[(number + n) % len(queries)] for n in range(10)})
+            n_added.append(10)
+            is_over.wait(5)
+
+    adding = threading.Thread(target=add)
+    adding.start()
+
+    def work(i: int, client: http.client.HTTPConnection) -> None:
+        for number in count():
+            if time.perf_counter() > end:
+                return
+            if i == JUDGES:
+                asked = urlencode({"q": queries[number % len(queries)]})
+                watch.ask(client, "search", f"/api/search?{asked}")
+                continue
+            path = f"/api/topics/{topics[i % 2]}"
+            for each in json.loads(watch.ask(client, "next", f"{path}/next?judge=judge{i}"))["documents"]:
+                time.sleep(0.5)  # a judge who reads very fast
+                given = {"doc_id": each["doc_id"], "grade": int(number % 4 == 0), "judge": f"judge{i}"}
+                watch.ask(client, "judge", f"{path}/judgements", given)
+            if number % 10 == 9:
+                watch.ask(client, "progress", f"{path}/progress")
+
+    taken = together(JUDGES + 1, work, address)
+    is_over.set()
+    adding.join()
+    status = json.loads(watch.ask(first, "training", f"/api/train/{training}"))["status"]
+    return watch, taken, sum(n_added), status
+
+
+def memory(address: str, queries: list[str], n: int) -> list[tuple[int, float]]:
+    """Ask n times, and return the MB that the service holds at eleven moments."""
+    watch, found, done = Watch(), [], 0
+    first = http.client.HTTPConnection(address.removeprefix("http://"), timeout=60)
+    kinds = ("/api/search?", "/api/facets?", "/api/topics?", "/health?", "/api/search?")
+
+    def held() -> float:
+        lines = watch.ask(first, "metrics", "/metrics").decode().splitlines()
+        return next(float(line.split()[1]) for line in lines if line.startswith("process_resident")) / 1e6
+
+    for part in range(11):
+        found.append((done, held()))
+        numbers = iter(range(done, n * (part + 1) // 10 if part < 10 else done))
+
+        def work(_: int, client: http.client.HTTPConnection, numbers: Iterator[int] = numbers) -> None:
+            for number in numbers:
+                asked = urlencode({"q": queries[number % len(queries)]})
+                watch.ask(client, "any", kinds[number % len(kinds)] + asked)
+
+        done = n * (part + 1) // 10
+        together(1, work, address)
+    assert not sum(watch.failures.values())
+    return found
+
+
+def kills(engine: Path, store: Path, n: int) -> tuple[int, int, int, int]:
+    """Kill the service while eight judges judge; return acknowledged, missing, unacknowledged, repeated judgements."""
+    from support.served import Served, judge_together
+
+    from haybale.review import JudgementStore
+
+    acknowledged: list[tuple[str, str, int]] = []
+    random = np.random.default_rng(0)
+    for killing in range(n):
+        served = Served(engine, "--judgements", str(store), "--ranker", "bm25")
+        topic = served.ask("/api/topics", {"text": f"topic {killing % 10}"})["id"]
+        known = len(acknowledged)
+        judges = judge_together(served, topic, JUDGES, acknowledged)
+        while len(acknowledged) == known:
+            time.sleep(0.01)
+        time.sleep(random.uniform(0, 1))
+        served.kill()
+        for each in judges:
+            each.join()
+    with JudgementStore(store) as opened:
+        rows = Counter(
+            (row.doc_id, row.judge, row.grade) for topic in opened.topics() for row in opened.judgements(topic)
+        )
+    given = Counter(acknowledged)
+    missing = sum((given - rows).values())
+    repeated = sum(times - 1 for times in rows.values())
+    return len(acknowledged), missing, sum((rows - given).values()) - repeated, repeated
+
+
+def main() -> None:
+    parser = options(__doc__)
+    parser.add_argument("engine", type=Path, help="the folder of an engine")
+    parser.add_argument("--model", type=Path, help="the folder of the ranker learned")
+    parser.add_argument("--seconds", type=float, default=20, help="of each part")
+    parser.add_argument("--requests", type=int, default=5000, help="of the part about memory")
+    parser.add_argument("--kills", type=int, default=5)
+    given = parser.parse_args()
+    from support.served import Served
+
+    from haybale import Engine
+
+    with tempfile.TemporaryDirectory() as work:
+        folder = Path(work, "engine")
+        shutil.copytree(given.engine, folder)
+        collection = Engine.open(folder).collection
+        numbers = np.random.default_rng(0).permutation(collection.n_queries)[:500]
+        queries = collection.queries.texts(numbers)
+        rankers = ["--ranker", f"fused={FUSED}", *(["--model", f"learned={given.model}"] if given.model else [])]
+        lines = [f"# A service of {collection.name}", ""]
+        lines.append(
+            f"{collection.n_documents:,} documents, {collection.n_passages:,} passages; the clients are on the"
+        )
+        lines.append("same cores. `fused` is " + f"`{FUSED}`. ms are of the clients; failures are answers from 400 on.")
+        with Served(folder, "--judgements", str(Path(work, "judgements.sqlite")), *rankers) as served:
+            searches(served.address, queries, "fused", 2)  # loads what is loaded when it is first needed
+            lines += ["", f"## Searches, {CLIENTS} clients"]
+            rows = []
+            for ranker in ("fused", *(["learned"] if given.model else [])):
+                rows += searches(served.address, queries, ranker, given.seconds)[0].rows(given.seconds)
+            columns = "asked | requests | a second | ms, median | ms, 95th percentile | ms, most | failures"
+            lines += table(columns, rows)
+            flat = memory(served.address, queries, given.requests)
+            watch, taken, n_added, status = mixture(served.address, folder, queries, given.seconds)
+            about = f"{JUDGES} judges, {n_added} documents added, a training ({status})"
+            lines += ["", f"## {about}", *table(columns, watch.rows(taken))]
+            most = max(max(each) for each in watch.seconds.values())
+            lines += ["", f"Longest request {most:.2f} s (limit {LIMIT:g} s), {sum(watch.failures.values())} failures."]
+            lines += ["", "## Memory", *table("requests | MB", flat, words=0)]
+        n_known, missing, more, repeated = kills(folder, Path(work, "killed.sqlite"), given.kills)
+        lines += ["", "## Kills", ""]
+        lines.append(f"{given.kills} kills while {JUDGES} judges judge: {n_known:,} judgements acknowledged, {missing}")
+        lines.append(f"of them missing, {repeated} written twice; {more} more were written, not yet acknowledged.")
+    lines += ["", provenance(shown("bench_service.py", sys.argv[1:]))]
+    write_page(given.results / "service.md", lines)
+
+
+if __name__ == "__main__":
+    main()
