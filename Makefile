@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 # Modules are compiled when they are first imported, and most of them never are: the installation takes half the time.
 PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check install -q --no-compile -c constraints.txt
 
-.PHONY: demo serve smoke test lint check docs hostile browser best serving reproduce stale gpu-test gpu-bench clean
+.PHONY: demo serve smoke test lint check docs figures hostile browser best serving reproduce stale gpu-test gpu-bench clean
 
 demo: $(VENV)/base
 	$(BIN)/haybale demo
@@ -39,11 +39,15 @@ test: $(VENV)/$(EXTRAS) lint browser
 docs: $(VENV)/$(EXTRAS)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
+# The pictures of docs/tutorials/team.md: a walk through the pages of the service. Needs Chromium.
+figures: $(VENV)/$(EXTRAS)
+	OMP_NUM_THREADS=1 $(BIN)/python docs/figures.py
+
 # Hostile input, thousands of cases of it; the tests try some hundreds.
 hostile: $(VENV)/$(EXTRAS)
 	OMP_NUM_THREADS=1 PYTHONPATH=tests:. $(BIN)/python -m hostile.driver --cases 7000
 
-# The tests that look at a report in a real browser skip without one. CI, where it may, installs Debian's.
+# The tests that look at pages in a real browser skip without one. CI, where it may, installs Debian's.
 browser:
 	@if [ -n "$$CI" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 		&& ! command -v chromium chromium-browser google-chrome >/dev/null; then \

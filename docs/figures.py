@@ -1,0 +1,117 @@
+"""Make the pictures of the tutorial for a team: a walk through the pages of the service, by Playwright and Chromium.
+
+    python docs/figures.py [FOLDER]         default: docs/tutorials
+
+``make figures`` runs it. It writes invented contracts, serves them, judges with their true grades, trains, and takes
+pictures of pages as it goes. It also prints the measures of the training.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent / "tests"))
+
+from support.browser import chromium  # noqa: E402
+from support.contracts import QUESTION, write_contracts  # noqa: E402
+
+from haybale import Engine, parse  # noqa: E402
+from haybale.cli.options import DEFAULT_RANKER  # noqa: E402
+from haybale.review import JudgementStore  # noqa: E402
+from haybale.service import Workspace, create_app  # noqa: E402
+
+EACH = 10  # judgements of a topic
+COLOURS = 64  # of a picture
+DESK, PHONE = {"width": 1180, "height": 760}, {"width": 390, "height": 760}
+
+
+def main(out: Path) -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        grades = write_contracts(folder / "contracts")
+        texts = {path.name: path.read_text(encoding="utf-8") for path in (folder / "contracts").glob("*.md")}
+        truth = {
+            QUESTION: grades,
+            "Which payments follow inflation?": {name: "consumer prices" in text for name, text in texts.items()},
+            "Which disputes go to arbitration, not to a court?": {n: "arbitrator" in text for n, text in texts.items()},
+        }
+        engine = Engine.build(folder / "contracts", folder / "engine", language="english").prepare()
+        with JudgementStore(folder / "judgements.sqlite") as store:
+            workspace = Workspace(engine, {DEFAULT_RANKER: parse(DEFAULT_RANKER).fit(engine)}, store)
+            with served(workspace) as address, chromium() as browser:
+                walk(browser, address, workspace, truth, out)
+            workspace.close()
+
+
+def walk(browser: Any, address: str, workspace: Workspace, truth: dict[str, dict[str, Any]], out: Path) -> None:
+    """Search, judge and train, with pictures."""
+    page = browser.new_page(base_url=address, viewport=DESK, color_scheme="light")
+    page.goto(f"/?q={QUESTION}&f.kind=Lease")
+    page.locator(".open-why").first.click()
+    page.wait_for_selector(".shares")
+    picture(page, out / "team-search.png")
+    for text, grade in truth.items():
+        topic = workspace.create_topic(text).id
+        for _ in range(EACH):
+            doc_id = workspace.next(topic, judge="Ada")[0].doc_id
+            workspace.judge(topic, doc_id, int(grade[doc_id]), judge="Ada", seconds=8.0)
+    page.goto("/topics/1/review")
+    page.locator(".rules summary").nth(1).click()
+    picture(page, out / "team-review.png")
+    page.set_viewport_size(PHONE)
+    page.emulate_media(color_scheme="dark")
+    page.goto("/topics/1/review")
+    picture(page, out / "team-phone.png")
+    page.set_viewport_size(DESK)
+    page.emulate_media(color_scheme="light")
+    page.goto("/train")
+    page.locator("#recipe").select_option("svr")
+    page.get_by_role("button", name="Train on").click()
+    page.get_by_role("button", name="Accept").wait_for(timeout=300_000)
+    picture(page, out / "team-train.png")
+    for name, found in workspace.trainings()[0].result["questions"].items():
+        print(
+            name,
+            {measure: f"{each['before']:.3f} → {each['after']:.3f}" for measure, each in found["measures"].items()},
+        )
+
+
+@contextmanager
+def served(workspace: Workspace) -> Iterator[str]:
+    """Serve a workspace in a thread, and yield its address."""
+    import uvicorn
+
+    server = uvicorn.Server(uvicorn.Config(create_app(workspace), port=0, log_level="error"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+def picture(page: Any, path: Path) -> None:
+    """Write what is seen of a page as a PNG file of few colours."""
+    from PIL import Image
+
+    page.mouse.move(0, 0)
+    page.wait_for_timeout(200)
+    image = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+    image.quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
+    print(path.name, f"{path.stat().st_size / 1000:.0f} kB")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / "tutorials")
