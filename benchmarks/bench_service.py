@@ -234,6 +234,8 @@ def main() -> None:
                 rows += searches(served.address, queries, ranker, given.seconds)[0].rows(given.seconds)
             columns = "asked | requests | a second | ms, median | ms, 95th percentile | ms, most | failures"
             lines += table(columns, rows)
+            while served.ask("/health")["reviews"] != "ready":
+                time.sleep(0.5)
             flat = memory(served.address, queries, given.requests)
             watch, taken, n_added, status = mixture(served.address, folder, queries, given.seconds)
             about = f"{JUDGES} judges, {n_added} documents added, a training ({status})"

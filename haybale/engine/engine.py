@@ -350,6 +350,15 @@ class Engine:
             self._latest = found
         return found
 
+    def independent(self) -> Engine:
+        """Return a :meth:`snapshot` with a cache and locks of its own, which shares the indexes made so far.
+
+        A thread that makes something large for it, such as the features of reviews, does not hold up those that search
+        the engine.
+        """
+        documents = self.snapshot()._documents
+        return self._fixed(documents.judged(documents.judgements) if isinstance(documents, Snapshot) else documents)
+
     def _fixed(self, documents: Documents) -> Engine:
         found = copy.copy(self)
         found._documents, found._is_fixed, found._latest = documents, True, None

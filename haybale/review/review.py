@@ -181,6 +181,11 @@ class Review:
             self._ranking.apply(row)
         return self._ranking
 
+    def remember(self, other: Review) -> None:
+        """Take over what another review of the topic has proposed, so that judgements are noted with what was shown."""
+        with other._lock, self._lock:
+            self._shown = other._shown | self._shown
+
     # The loop: propose, judge.
 
     def next(self, n: int = 1, judge: str | None = None) -> list[ReviewDocument]:

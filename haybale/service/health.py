@@ -21,7 +21,8 @@ def health_routes(workspace: Workspace, metrics: Metrics) -> APIRouter:
         """Return whether the service answers and its judgements can be read; an error otherwise."""
         workspace.store.topics()
         documents = workspace.engine.snapshot().collection.n_documents
-        return {"status": "ok", "version": __version__, "documents": documents}
+        reviews = "ready" if workspace.reviews_are_ready else "being prepared"
+        return {"status": "ok", "version": __version__, "documents": documents, "reviews": reviews}
 
     @router.get("/metrics", response_class=PlainTextResponse)
     def metrics_text() -> PlainTextResponse:

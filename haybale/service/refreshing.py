@@ -4,38 +4,47 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
+from collections.abc import Callable
 
 from haybale.errors import HaybaleError
 from haybale.service.workspace import Workspace
 
 _SECONDS = 1.0  # between two looks
+_REST = 3.0  # a look rests for so many times as long as it took, so that searches have most of the time
 _LOGGER = logging.getLogger("haybale.service")
 
 
-class Refreshing(threading.Thread):
-    """A thread that refreshes the engine of a workspace every second, until :meth:`stop`.
+class Refreshing:
+    """Two threads that refresh the engine of a workspace and prepare its reviews, until :meth:`stop`.
 
-    Searches that are running are not affected. An engine that cannot be read, such as one that was built again, is
-    reported once, and the service goes on with the documents that it had.
+    Searches and reviews that are running are not affected. An engine that cannot be read, such as one that was built
+    again, is reported once, and the service goes on with the documents that it had.
     """
 
     def __init__(self, workspace: Workspace) -> None:
-        super().__init__(name="refreshing", daemon=True)
-        self.workspace = workspace
         self._is_over = threading.Event()
+        works = (workspace.refresh, workspace.prepare_reviews)
+        self._threads = [threading.Thread(target=self._repeat, args=(work,), daemon=True) for work in works]
 
-    def run(self) -> None:
-        """Refresh until the service ends."""
+    def start(self) -> None:
+        """Begin."""
+        for thread in self._threads:
+            thread.start()
+
+    def _repeat(self, work: Callable[[], bool]) -> None:
         reported = ""
-        while not self._is_over.wait(_SECONDS):
+        while not self._is_over.is_set():
+            start = time.monotonic()
             try:
-                self.workspace.refresh()
+                work()
             except HaybaleError as error:
                 if str(error) != reported:
                     reported = str(error)
-                    _LOGGER.warning("the engine was not refreshed: %s", reported)
+                    _LOGGER.warning("new documents cannot be used: %s", reported)
+            self._is_over.wait(max(_SECONDS, _REST * (time.monotonic() - start)))
 
     def stop(self) -> None:
-        """End the thread."""
+        """End the threads; one that prepares reviews is not waited for."""
         self._is_over.set()
-        self.join()
+        self._threads[0].join()

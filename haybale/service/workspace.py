@@ -7,6 +7,7 @@ import re
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +17,13 @@ from haybale.parameters import COUNT, FROM_0, check_parameters
 from haybale.rankers.explanation import Explanation
 from haybale.review import JudgementStore, Progress, Review, ReviewDocument, Topic
 from haybale.review.exports import query_id as exported_id
+from haybale.review.judgement_store import Judgement, check_grade
+from haybale.review.topic_ranking import text_digest
 from haybale.search import SearchResults, Snippet
 from haybale.search.searching import explain_hit, search, title_of
 from haybale.service.facets import Facet, condition, facets_of
 from haybale.service.long_queries import LongQueries
+from haybale.service.open_reviews import OpenReviews
 from haybale.service.opened_document import OpenedDocument, open_document
 from haybale.service.request_errors import NotFoundError, check_document
 from haybale.service.topic_summary import TopicRows, TopicSummary
@@ -41,7 +45,7 @@ class Workspace:
     """An engine, its rankers and a store of judgements, which several people use at once.
 
     Several threads may call all methods. Documents that other processes add to the engine's folder are found after
-    :meth:`refresh`.
+    :meth:`refresh`, and proposed by reviews after :meth:`prepare_reviews`.
 
     Parameters
     ----------
@@ -84,7 +88,8 @@ class Workspace:
         self._rankers, self._default = dict(rankers), next(iter(rankers))
         self._lock = threading.RLock()
         self._rows: dict[int, TopicRows] = {}
-        self._reviews: dict[int, Review] = {}
+        self._reviews = OpenReviews(engine, judgements)
+        self._proposing: dict[int, threading.Lock] = {}
         self._offered: dict[int, dict[str, tuple[str, float]]] = {}  # by topic and document: to whom, and when
         self._facets: tuple[Engine, list[Facet]] | None = None
         beside = None if judgements.path is None else judgements.path.with_name(f"{judgements.path.name}.queries")
@@ -217,9 +222,7 @@ class Workspace:
             Grades of documents that were judged before.
         """
         _check_length(text)
-        with self._lock:
-            review = Review(self.engine, text or None, topic=name, known=known or {}, judgements=self.store)
-            self._reviews.setdefault(review.topic.number, review)
+        review = self._reviews.begin(text or None, name, known or {})
         return self.topic(review.topic.number)
 
     def topics(self) -> list[TopicSummary]:
@@ -245,22 +248,21 @@ class Workspace:
             Whether to propose documents that others have judged, too, to measure how far judges agree.
         """
         check_parameters("next", {"n": n}, {"n": COUNT})
-        review, now = self._review(topic), time.monotonic()
+        review = self._review(topic)
+        if independent:
+            return review.next(n, judge or None)
         with self._lock:
-            offered = self._offered.setdefault(topic, {})
-            others = (
-                {}
-                if independent
-                else {doc_id for doc_id, (whose, at) in offered.items() if whose != judge and now - at < _OFFERED}
-            )
-        found = review.next(n + len(others), judge if independent and judge else None)
-        chosen = [each for each in found if each.doc_id not in others][:n]
-        with self._lock:
-            for doc_id in [each for each, (_, at) in offered.items() if now - at >= _OFFERED]:
-                del offered[doc_id]
-            if not independent:
-                offered.update({each.doc_id: (judge, now) for each in chosen})
-        return chosen
+            proposing = self._proposing.setdefault(topic, threading.Lock())
+        with proposing:  # so that two judges who ask at once get different documents
+            now = time.monotonic()
+            with self._lock:
+                known = self._offered.get(topic, {}).items()
+                offered = {doc_id: (whose, at) for doc_id, (whose, at) in known if now - at < _OFFERED}
+            others = {doc_id for doc_id, (whose, _) in offered.items() if whose != judge}
+            chosen = [each for each in review.next(n + len(others)) if each.doc_id not in others][:n]
+            with self._lock:
+                self._offered[topic] = offered | {each.doc_id: (judge, now) for each in chosen}
+            return chosen
 
     def judge(
         self,
@@ -288,12 +290,19 @@ class Workspace:
         _check_length(note or "")
         last = self._topic_rows(topic).last_of(doc_id, judge)
         if last is None or last.grade != grade or (note is not None and last.note != note):
-            self._review(topic).judge(doc_id, grade, judge, note, seconds)
+            if self._is_under_review(doc_id):
+                self._review(topic).judge(doc_id, grade, judge, note, seconds)
+            else:
+                row = Judgement(doc_id, "judged", check_grade(grade), judge, seconds, note)
+                digest = text_digest(self.engine, doc_id)
+                self.store.add(self._topic_rows(topic).topic, replace(row, document=digest))
         self._withdraw(topic, doc_id)
 
     def skip(self, topic: int, doc_id: str, judge: str = "") -> None:
         """Put a document off: it is proposed again after all others."""
-        self._review(topic).skip(doc_id, judge)
+        check_document(self.engine, doc_id)
+        if self._is_under_review(doc_id):
+            self._review(topic).skip(doc_id, judge)
         self._withdraw(topic, doc_id)
 
     def undo(self, topic: int, judge: str = "") -> str:
@@ -340,11 +349,11 @@ class Workspace:
         return [self._topic_rows(each.number) for each in self.store.topics()]
 
     def _review(self, number: int) -> Review:
-        with self._lock:
-            if number not in self._reviews:
-                topic = self._topic_of(number)
-                self._reviews[number] = Review(self.engine, topic.text or None, topic=topic.name, judgements=self.store)
-            return self._reviews[number]
+        return self._reviews.get(self._topic_rows(number).topic)
+
+    def _is_under_review(self, doc_id: str) -> bool:
+        """Return whether reviews know a document; they do not know one that was just added."""
+        return bool(self._reviews.snapshot.collection.find_documents([doc_id])[0] >= 0)
 
     # Training.
 
@@ -427,6 +436,18 @@ class Workspace:
     def refresh(self) -> bool:
         """Take over documents that others have added to the engine's folder; return whether anything has changed."""
         return self.engine.refresh()
+
+    def prepare_reviews(self) -> bool:
+        """Let reviews go on with the documents that the engine has now; return whether these have changed.
+
+        It may take a minute for a large engine. Reviews work on the earlier documents meanwhile.
+        """
+        return self._reviews.prepare()
+
+    @property
+    def reviews_are_ready(self) -> bool:
+        """Whether a review can begin without waiting for :meth:`prepare_reviews`."""
+        return self._reviews.is_ready
 
 
 def _trained_name(number: int) -> str:

@@ -1,8 +1,12 @@
 """The workspace does what the pages and the REST interface offer, with what the rest of haybale has."""
 
 import pytest
+from support.decisions import decisions
 
+from haybale import Engine, parse
 from haybale.errors import InputError, UnknownNameError
+from haybale.review import JudgementStore
+from haybale.service import Workspace
 
 
 def test_searches_page_by_page_and_explains_each_hit(workspace):
@@ -101,3 +105,24 @@ def test_measures_agreement(workspace):
         workspace.judge(topic, doc_id, bob, "Bob")
     [pair] = workspace.agreement(topic).to_dict("records")
     assert (pair["documents"], pair["agreement"], pair["kappa"]) == (4, 0.75, 0.5)
+
+
+def test_reviews_go_on_while_documents_are_added_and_prepared():
+    engine = Engine(decisions(), language="english", encoder="tfidf(min_df=1)")
+    with JudgementStore() as store:
+        workspace = Workspace(engine, {"bm25": parse("bm25").fit(engine)}, store)
+        topic = workspace.create_topic("dogs").id
+        [shown] = workspace.next(topic, judge="Ada")
+        engine.add({"dog/99": {"text": "Dogs, dogs and dogs.", "title": "Dogs"}})
+        assert workspace.search("dogs")[0].doc_id == "dog/99"
+        assert workspace.next(topic, judge="Ada")[0].doc_id == shown.doc_id  # as before
+        workspace.judge(topic, "dog/99", 1, "Ada")  # found by a search before reviews know it
+        assert workspace.prepare_reviews()
+        assert not workspace.prepare_reviews()
+        assert workspace.progress(topic).n_judged == 1
+        workspace.judge(topic, shown.doc_id, 1, "Ada")
+        judged = workspace.judgements(topic).set_index("doc_id")
+        assert judged.loc[shown.doc_id, "rank"] == 1  # what was shown is known, after the change too
+        engine.remove([workspace.next(topic, judge="Ada")[0].doc_id])
+        workspace.prepare_reviews()
+        assert workspace.next(topic, judge="Ada")

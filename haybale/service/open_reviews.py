@@ -1,0 +1,75 @@
+"""The reviews of a workspace, which go on with the documents that they had until new ones are prepared for them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+
+from haybale.engine import Engine
+from haybale.review import JudgementStore, Review, Topic, TopicFeatures
+
+
+class OpenReviews:
+    """The review of each topic, on a snapshot of the engine whose features were made before.
+
+    Making the features of many documents takes long (about 20 seconds for 150,000 passages), and a review that finds
+    other documents makes them anew. So that no judge waits for that, :meth:`prepare` makes them in another thread, and
+    then gives each review to the new snapshot. Several threads may use the reviews.
+
+    Parameters
+    ----------
+    engine : Engine
+        Its documents may change.
+    store : JudgementStore
+    """
+
+    def __init__(self, engine: Engine, store: JudgementStore) -> None:
+        self.engine, self.store = engine, store
+        self._lock, self._preparing = threading.Lock(), threading.Lock()
+        self._reviews: dict[int, Review] = {}
+        self._of: Engine | None = None  # the snapshot of the engine that was prepared last
+        self._snapshot: Engine | None = None  # a copy of it with locks of its own, which reviews use
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a review can begin without waiting."""
+        return self._snapshot is not None
+
+    @property
+    def snapshot(self) -> Engine:
+        """The documents that reviews use; they are prepared first if none were."""
+        if self._snapshot is None:
+            self.prepare()
+        assert self._snapshot is not None
+        return self._snapshot
+
+    def get(self, topic: Topic) -> Review:
+        """Return the review of a topic of the store."""
+        found = self._reviews.get(topic.number)
+        return found or self._keep(Review(self.snapshot, topic=topic.name, judgements=self.store))
+
+    def begin(self, text: str | None, name: str | None, known: Mapping[str, int]) -> Review:
+        """Add a topic, or find the one of that name, and return its review."""
+        return self._keep(Review(self.snapshot, text, topic=name, known=known, judgements=self.store))
+
+    def _keep(self, review: Review) -> Review:
+        with self._lock:
+            return self._reviews.setdefault(review.topic.number, review)
+
+    def prepare(self) -> bool:
+        """Let reviews go on with the documents that the engine has now; return whether these are others than before."""
+        with self._preparing:
+            latest = self.engine.snapshot()
+            if latest is self._of:
+                return False
+            snapshot = latest.independent()
+            TopicFeatures.of(snapshot)
+            self._of, self._snapshot = latest, snapshot  # reviews that begin now begin with these
+            for number, review in list(self._reviews.items()):
+                if review.engine is not snapshot:
+                    fresh = Review(snapshot, topic=review.topic.name, judgements=self.store)
+                    fresh.next()  # learns what was judged
+                    with self._lock:
+                        fresh.remember(review)
+                        self._reviews[number] = fresh
+            return True
