@@ -209,3 +209,23 @@ def test_a_document_is_a_query(client, workspace) -> None:
     refused = client.post("/long", files={"file": ("query.exe", b"x")})
     assert refused.status_code == 422
     assert ".txt" in Page(refused.text).text
+
+
+def test_judges_see_no_buttons_that_they_may_not_press(workspace) -> None:
+    from starlette.testclient import TestClient
+
+    from haybale.service.security import Access
+    from haybale.service.users import Users, digest_of
+
+    users = Users({name: (role, digest_of(f"token of {name}")) for name, role in (("ada", "judge"), ("eve", "admin"))})
+    topic = workspace.create_topic("dog damage").id
+    for name, is_admin in (("ada", False), ("eve", True)):
+        headers = {"Authorization": f"Bearer token of {name}"}
+        with TestClient(
+            create_app(workspace, Access(users)), base_url="http://127.0.0.1:8000", headers=headers
+        ) as client:
+            page = asked(client, f"/topics/{topic}")
+            assert ("Old judgements" in page.text) == is_admin
+            assert name in page.text
+            assert "You judge as" not in asked(client, f"/topics/{topic}/review").text
+            assert ("Admins train" in asked(client, "/train").text) != is_admin

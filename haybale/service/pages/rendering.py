@@ -137,6 +137,7 @@ class Renderer:
         given = {
             "collection_name": self.workspace.engine.collection.name,
             "here": None,
+            "is_admin": getattr(getattr(request.state, "user", None), "role", "admin") == "admin",
             "is_open": True,
             "judge": judge_of(request),
             "link": lambda path: root + path,

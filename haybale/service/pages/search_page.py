@@ -25,6 +25,7 @@ from haybale.service.pages.share_tree import ShareBar, paragraph_explanation, sh
 from haybale.service.workspace import MAX_TEXT, Workspace, paragraphs
 
 _SIZE, _MOST = 10, 100  # hits of a page: by default, and at most
+_SENT = 20  # hits of a file at most, because each is explained
 _OPEN = 8  # values of a facet that are not folded
 
 
@@ -150,7 +151,8 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
     @router.get("/sent")
     def sent(request: Request) -> Response:
         state = SearchState.of(request, workspace)
-        results = workspace.search(state.query, state.k, state.condition(workspace), state.ranker or None, state.offset)
+        k = min(state.k, _SENT)
+        results = workspace.search(state.query, k, state.condition(workspace), state.ranker or None, state.offset)
         styles = [files("haybale") / "palette.css", FOLDER / "static" / "pages.css"]
         page = renderer.text(
             request,
