@@ -100,7 +100,7 @@ $(VENV)/base: pyproject.toml constraints.txt
 
 $(VENV)/serve,filters,documents: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) install -q -c constraints.txt -e ".[serve,filters,documents]"
+	$(PIP_INSTALL) -e ".[serve,filters,documents]"
 	touch "$@"
 
 $(VENV)/$(EXTRAS): pyproject.toml constraints.txt
