@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from haybale.collections import Collection
 from haybale.collections.ids import as_id
 from haybale.engine import Engine
 from haybale.errors import InputError, UnknownNameError
@@ -442,6 +444,15 @@ class Review:
         """
         with self._lock:
             return self._sync().screening()
+
+    def scores(self) -> tuple[Collection, NDArray[np.float64]]:
+        """Return the documents of the review, and a score (n_documents,) of each; a higher one is more likely relevant.
+
+        Judged documents have a score, too. The scores of different reviews cannot be compared.
+        """
+        with self._lock:
+            ranking = self._sync()
+            return ranking.collection, ranking.learner.scores()
 
     def judgements(self) -> pd.DataFrame:
         """Return the judgements that count: a row for each document and judge, in the order in which they were given.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -20,11 +20,29 @@ from haybale.search.results import SearchHit, SearchResults, SourceShare
 from haybale.search.snippets import Snippet
 
 if TYPE_CHECKING:
-    from haybale.rankers.ranker import Ranker
+    from haybale.engine import Engine
+    from haybale.retrieval import Run
+
+
+class Searchable(Protocol):
+    """What a search needs of a fitted ranker."""
+
+    engine_: Engine
+
+    def check_fitted(self) -> None:
+        """Raise an error if it is not fitted."""
+
+    def run(self, batch: QueryBatch, depth: int) -> Run:
+        """Return the first documents of each query."""
+        ...
+
+    def explained(self, batch: QueryBatch, document: int) -> Explanation:
+        """Explain the score of a document."""
+        ...
 
 
 def search(
-    ranker: Ranker, text: str | Sequence[str], k: int, where: str | None = None, offset: int = 0
+    ranker: Searchable, text: str | Sequence[str], k: int, where: str | None = None, offset: int = 0
 ) -> SearchResults:
     """Return what :meth:`haybale.Ranker.search` describes, without the first ``offset`` documents."""
     check_parameters("search", {"k": k, "offset": offset}, {"k": COUNT, "offset": FROM_0})
@@ -50,7 +68,7 @@ def search(
 
 
 def explain_hit(
-    ranker: Ranker, text: str | Sequence[str], doc_id: str, where: str | None = None
+    ranker: Searchable, text: str | Sequence[str], doc_id: str, where: str | None = None
 ) -> tuple[Explanation, list[Snippet]]:
     """Explain the score that a document has in :func:`search`, and return its best passages.
 
@@ -68,7 +86,9 @@ def explain_hit(
     return reason, [] if reason.score is None else best_snippets(batch, [number], [reason], phrases)[0]
 
 
-def _searched(ranker: Ranker, text: str | Sequence[str], where: str | None) -> tuple[QueryBatch, Phrases | None] | None:
+def _searched(
+    ranker: Searchable, text: str | Sequence[str], where: str | None
+) -> tuple[QueryBatch, Phrases | None] | None:
     """Return a text as a batch of one query on the documents to search; None if there is none."""
     ranker.check_fitted()
     parsed = [parse_phrases(part) for part in ([text] if isinstance(text, str) else text)]

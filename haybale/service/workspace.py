@@ -26,6 +26,7 @@ from haybale.service.long_queries import LongQueries
 from haybale.service.open_reviews import OpenReviews
 from haybale.service.opened_document import OpenedDocument, open_document
 from haybale.service.request_errors import NotFoundError, check_document
+from haybale.service.topic_search import TopicSearch
 from haybale.service.topic_summary import TopicRows, TopicSummary
 from haybale.service.trainings import ModelTraining, Trainings
 
@@ -117,7 +118,13 @@ class Workspace:
             return self._rankers[name or self._default]
 
     def search(
-        self, text: str, k: int = 10, where: str | None = None, ranker: str | None = None, offset: int = 0
+        self,
+        text: str,
+        k: int = 10,
+        where: str | None = None,
+        ranker: str | None = None,
+        offset: int = 0,
+        topic: int | None = None,
     ) -> SearchResults:
         """Return the best documents for a text, without the first ``offset`` ones.
 
@@ -133,6 +140,8 @@ class Workspace:
         ranker : str, optional
             The name of a ranker. Default: the one of the search page.
         offset : int, default 0
+        topic : int, optional
+            Fuse the ranking with the order of this topic's review, which has learned from the topic's judgements.
 
         Raises
         ------
@@ -142,14 +151,23 @@ class Workspace:
         check_parameters("search", {"k": k, "offset": offset}, {"k": COUNT, "offset": FROM_0})
         if offset + k > MAX_RESULTS:
             raise InputError(f"offset + k must be at most {MAX_RESULTS:,}, found {offset + k:,}; narrow the search")
-        return search(self.ranker(ranker), paragraphs(text), k, where, offset)
+        return search(self._searched(ranker, topic), paragraphs(text), k, where, offset)
 
     def explain(
-        self, text: str, doc_id: str, where: str | None = None, ranker: str | None = None
+        self,
+        text: str,
+        doc_id: str,
+        where: str | None = None,
+        ranker: str | None = None,
+        topic: int | None = None,
     ) -> tuple[Explanation, list[Snippet]]:
         """Explain the score that a document has in :meth:`search`, and return its best passages."""
         check_document(self.engine, doc_id)
-        return explain_hit(self.ranker(ranker), paragraphs(text), doc_id, where)
+        return explain_hit(self._searched(ranker, topic), paragraphs(text), doc_id, where)
+
+    def _searched(self, ranker: str | None, topic: int | None) -> Ranker | TopicSearch:
+        chosen = self.ranker(ranker)
+        return chosen if topic is None else TopicSearch(chosen, *self._review(topic).scores())
 
     def document(
         self,

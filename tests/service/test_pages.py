@@ -149,6 +149,18 @@ def test_facets_make_the_condition(client, workspace) -> None:
     assert f"The best {len(found)} of" in page.text
 
 
+def test_ranges_are_in_the_address(client, workspace) -> None:
+    page = asked(client, "/", q="lease", **{"from.year": "2004", "to.date": "2015-01-01", "f.court": "BGH"})
+    found = workspace.search("lease", where="year >= 2004 and date <= '2015-01-01' and court = 'BGH'")
+    assert 0 < len(found) < 10
+    assert f"The best {len(found)} of" in page.text
+    links = [link for link in page.links if link.startswith("/why?")]
+    assert len(links) == len(found)
+    for link in links:
+        assert "from.year=2004&to.date=2015-01-01" in link
+        asked(client, link)
+
+
 def test_errors_are_said_in_words(client) -> None:
     assert "columns are" in asked(client, "/", 422, q="dog", where="court = 1 and").text
     assert "unknown ranker 'bm26' (did you mean bm25?)" in asked(client, "/", 422, q="dog", ranker="bm26").text

@@ -33,7 +33,8 @@ _OPEN = 8  # values of a facet that are not folded
 class SearchState:
     """What the address of a search says; equal addresses are equal searches.
 
-    ``text`` is the id of a long query, whose text the workspace keeps, and ``chosen`` the values of facets.
+    ``text`` is the id of a long query, whose text the workspace keeps, ``values`` and ``ends`` are what is
+    chosen of facets, and ``learned`` says whether the topic's judgements rank, too.
     """
 
     query: str
@@ -41,35 +42,45 @@ class SearchState:
     where: str
     ranker: str
     topic: str
+    learned: str
     offset: int
     k: int
-    chosen: dict[str, list[str]]
+    values: dict[str, list[str]]
+    ends: dict[str, list[str]]
 
     @classmethod
     def of(cls, request: Request, workspace: Workspace) -> SearchState:
         """Return the state that a request's address has."""
         given = request.query_params
-        chosen: dict[str, list[str]] = {}
+        values: dict[str, list[str]] = {}
         ends: dict[str, list[str]] = {}
         for name, value in given.multi_items():
             kind, dot, column = name.partition(".")
             if kind == "f" and dot:
-                chosen.setdefault(column, []).append(value)
+                values.setdefault(column, []).append(value)
             elif kind in ("from", "to") and dot and value.strip():
                 ends.setdefault(column, ["", ""])[kind == "to"] = value.strip()
         text = given.get("text", "")
         query = workspace.long_queries.text(text) if text else given.get("q", "")
-        where, ranker, topic = (given.get(name, "").strip() for name in ("where", "ranker", "topic"))
+        names = ("where", "ranker", "topic", "learned")
+        where, ranker, topic, learned = (given.get(name, "").strip() for name in names)
         offset, k = _number(given.get("offset"), 0, 0), min(_number(given.get("k"), _SIZE, 1), _MOST)
-        return cls(query.strip(), text, where, ranker, topic, offset, k, {**chosen, **ends})
+        return cls(query.strip(), text, where, ranker, topic, learned, offset, k, values, ends)
 
     @property
     def facets(self) -> list[tuple[str, str]]:
         """The parameters of the chosen facets."""
         found = []
-        for column, values in self.chosen.items():
+        for column, values in self.values.items():
             found += [(f"f.{column}", value) for value in values]
+        for column, ends in self.ends.items():
+            found += [(f"{kind}.{column}", end) for kind, end in zip(("from", "to"), ends, strict=True) if end]
         return found
+
+    @property
+    def chosen(self) -> dict[str, list[str]]:
+        """The chosen values, and the two ends of ranges, by column."""
+        return {**self.values, **self.ends}
 
     def parameters(self, *without: str) -> list[tuple[str, Any]]:
         """Return the parameters of this search's address, except those named."""
@@ -80,9 +91,20 @@ class SearchState:
             ("where", self.where),
             *self.facets,
             ("topic", self.topic),
+            ("learned", self.learned),
         ]
         found += [("k", self.k if self.k != _SIZE else None), ("offset", self.offset or None)]
         return [(name, value) for name, value in found if name not in without and name.partition(".")[0] not in without]
+
+    @property
+    def learned_topic(self) -> int | None:
+        """The topic whose judgements the ranking uses, or None."""
+        return int(self.topic) if self.learned and self.topic.isdecimal() else None
+
+    def search(self, workspace: Workspace, most: int = _MOST) -> SearchResults:
+        """Return the results."""
+        where, ranker = self.condition(workspace), self.ranker or None
+        return workspace.search(self.query, min(self.k, most), where, ranker, self.offset, self.learned_topic)
 
     def condition(self, workspace: Workspace) -> str | None:
         """Return the condition and the chosen facets as one condition."""
@@ -106,7 +128,8 @@ class Why:
 
 def why(workspace: Workspace, state: SearchState, doc_id: str) -> Why:
     """Return why a search found a document."""
-    explanation, _ = workspace.explain(state.query, doc_id, state.condition(workspace), state.ranker or None)
+    where, ranker = state.condition(workspace), state.ranker or None
+    explanation, _ = workspace.explain(state.query, doc_id, where, ranker, state.learned_topic)
     detail = paragraph_explanation(explanation)
     parts = paragraphs(state.query)
     drawn = None if detail is None or isinstance(parts, str) else paragraph_map(detail, parts)
@@ -123,12 +146,10 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         try:
             state = SearchState.of(request, workspace)
             if state.query:
-                results = workspace.search(
-                    state.query, state.k, state.condition(workspace), state.ranker or None, state.offset
-                )
+                results = state.search(workspace)
         except InputError as wrong:
             error = str(wrong)
-        state = state or SearchState("", "", "", "", "", 0, _SIZE, {})
+        state = state or SearchState("", "", "", "", "", "", 0, _SIZE, {}, {})
         values = _values(workspace, state, results, error, request.scope.get("root_path", ""))
         return renderer.page(request, "search.html", 422 if error else 200, **values)
 
@@ -151,8 +172,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
     @router.get("/sent")
     def sent(request: Request) -> Response:
         state = SearchState.of(request, workspace)
-        k = min(state.k, _SENT)
-        results = workspace.search(state.query, k, state.condition(workspace), state.ranker or None, state.offset)
+        results = state.search(workspace, _SENT)
         styles = [files("haybale") / "palette.css", FOLDER / "static" / "pages.css"]
         page = renderer.text(
             request,
@@ -206,7 +226,8 @@ def _values(
         "carried": [each for each in state.parameters("f", "from", "to", "offset") if each[1]],
         "without_filters": link(state.parameters("f", "from", "to", "where", "offset")),
         "here_link": link(state.parameters()),
-        "sent_link": address(root + "/sent", state.parameters("topic")),
+        "sent_link": address(root + "/sent", state.parameters(*([] if state.learned else ["topic"]))),
+        "learned": state.learned_topic is not None,
         "document_link": lambda doc_id: root + document_address(doc_id, state.parameters("topic", "offset", "k")),
         "why_link": lambda doc_id: address(root + "/why", {"id": doc_id}, state.parameters()),
         "page_link": lambda offset: link(state.parameters("offset"), offset=max(0, offset) or None),

@@ -1,0 +1,83 @@
+"""Search with what the judges of a topic have judged: a ranker fused with the order of the topic's review.
+
+Thirty judgements of a topic improved the ranking of documents that nobody had judged
+(benchmarks/results/held-back.md, "both, by RRF").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haybale.collections import Collection
+from haybale.rankers import Explanation, QueryBatch, Ranker, Share
+from haybale.retrieval import Run
+from haybale.retrieval.fusion import reciprocal_rank_fusion
+from haybale.retrieval.run import DEPTH
+
+_K = 60  # the constant of reciprocal rank fusion
+_REVIEW = "judgements of the topic"
+
+
+@dataclass(eq=False)
+class TopicSearch:
+    """A ranker and the scores of a review, fused by reciprocal rank fusion, as :func:`haybale.search` takes rankers.
+
+    Parameters
+    ----------
+    ranker : Ranker
+        Fitted.
+    collection : Collection
+        The documents of the review.
+    scores : (n_documents,) array
+        What :meth:`haybale.Review.scores` returns; a higher one is more likely relevant.
+    """
+
+    ranker: Ranker
+    collection: Collection
+    scores: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        self.engine_ = self.ranker.engine_
+
+    def __str__(self) -> str:
+        return f"{self.ranker} and {_REVIEW}"
+
+    def check_fitted(self) -> None:
+        """Raise :class:`~haybale.NotFittedError` if the ranker has not been fitted."""
+        self.ranker.check_fitted()
+
+    def run(self, batch: QueryBatch, depth: int) -> Run:
+        """Return the first ``depth`` documents of the only query of a batch."""
+        runs = [self.ranker.run(batch, DEPTH), self._reviewed(batch)]
+        return batch.once(("topic", id(self), depth), lambda: reciprocal_rank_fusion(runs, rrf_k=_K, k=depth))
+
+    def _reviewed(self, batch: QueryBatch) -> Run:
+        """Return the documents of a batch in the order of the review."""
+
+        def made() -> Run:
+            documents = batch.engine.collection
+            places = self.collection.find_documents(documents.doc_ids)
+            known = np.flatnonzero(places >= 0)
+            rows = np.zeros(len(known), dtype=np.int64)
+            return Run.from_numbers(batch.ids, documents.doc_ids, rows, known, self.scores[places[known]], DEPTH)
+
+        return batch.once(("reviewed", id(self)), made)
+
+    def explained(self, batch: QueryBatch, document: int) -> Explanation:
+        """Explain the score of a document: what the search adds, and what the judgements of the topic add."""
+        query, doc_id = batch.ids[0], str(batch.engine.collection.doc_ids[document].as_py())
+        shares = []
+        rank, _ = self.ranker.places(batch, DEPTH).get(doc_id, (None, None))
+        if rank is not None:
+            inner = self.ranker.explained(batch, document)
+            shares.append(Share(f"{inner.ranker}, rank {rank:,}", 1 / (_K + rank), of=inner))
+        reviewed = {found: n for n, (found, _) in enumerate(self._reviewed(batch)[query], 1)}
+        if doc_id in reviewed:
+            shares.append(Share(f"{_REVIEW}, rank {reviewed[doc_id]:,}", 1 / (_K + reviewed[doc_id])))
+        shares.sort(key=lambda share: -share.share)
+        fused = {found: (n, score) for n, (found, score) in enumerate(self.run(batch, 2 * DEPTH)[query], 1)}
+        place, score = fused.get(doc_id, (None, None))
+        return Explanation(str(self), query, doc_id, score, place, shares)
