@@ -214,7 +214,7 @@ def main() -> None:
 
     from haybale import Engine
 
-    with tempfile.TemporaryDirectory() as work:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as work:
         folder = Path(work, "engine")
         shutil.copytree(given.engine, folder)
         collection = Engine.open(folder).collection
@@ -243,7 +243,10 @@ def main() -> None:
             most = max(max(each) for each in watch.seconds.values())
             lines += ["", f"Longest request {most:.2f} s (limit {LIMIT:g} s), {sum(watch.failures.values())} failures."]
             lines += ["", "## Memory", *table("requests | MB", flat, words=0)]
-        n_known, missing, more, repeated = kills(folder, Path(work, "killed.sqlite"), given.kills)
+        print("\n".join(lines), flush=True)  # before what may take longest
+        small = Path(work, "small")  # so that each start takes seconds
+        Engine.build({f"d{n}": text for n, text in enumerate(queries)}, small, language="english").prepare()
+        n_known, missing, more, repeated = kills(small, Path(work, "killed.sqlite"), given.kills)
         lines += ["", "## Kills", ""]
         lines.append(f"{given.kills} kills while {JUDGES} judges judge: {n_known:,} judgements acknowledged, {missing}")
         lines.append(f"of them missing, {repeated} written twice; {more} more were written, not yet acknowledged.")

@@ -39,7 +39,7 @@ def served(folder):
 
 
 def wait(workspace, number):
-    for _ in range(600):
+    for _ in range(2400):
         found = workspace.training(number)
         if found.status != "running":
             return found

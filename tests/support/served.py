@@ -40,7 +40,11 @@ class Served:
 
     def __exit__(self, *exception: object) -> None:
         self.process.terminate()
-        self.process.wait(60)
+        try:
+            self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
         if self.process.stdout is not None:
             self.process.stdout.close()
 
