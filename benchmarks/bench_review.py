@@ -1,10 +1,11 @@
 """Measure how early reviews find the relevant documents, beside ASReview and BM25, and what a judgement costs.
 
-    python benchmarks/bench_review.py FOLDER [--seeds 5] [--corpus-topics 40] [--peer]
+    python benchmarks/bench_review.py FOLDER [--seeds 5] [--corpus-topics 40] [--peer] [--times]
 
 FOLDER has topics whose documents all have a label: folders with ``records.csv.gz`` (ASReview's columns), their texts in
 ``topics.csv`` (columns topic and title), and BEIR collections whose queries are topics. ``--peer`` also runs ASReview
-where it is installed. Finished simulations are kept in ``review.json`` and are not run again.
+where it is installed. Finished simulations are kept in ``review.json`` and are not run again. What is found does not
+depend on other work on the machine. Times do: ``--times`` measures them anew, in about three minutes.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ from haybale.review import TopicFeatures, TopicLearner, read_records
 TARGET = 0.95
 STARTS = {"random": "one relevant, one irrelevant", "both": "the same, and the text", "text": "the text alone"}
 SHARES = (0.01, 0.05)
+TIMED = 4  # of the largest record files
 STEPS = 100  # judgements of which the cost is measured
 BATCH = 10  # documents judged at once in a large collection
 TEXT = """
@@ -51,17 +54,19 @@ def main() -> None:
         "--copies", type=int, default=43, help="of a BEIR collection, to measure the cost of a judgement"
     )
     parser.add_argument("--peer", action="store_true", help="also run ASReview")
+    parser.add_argument("--times", action="store_true", help="only measure times, on a machine without other work")
     a = parser.parse_args()
     path = a.results / "review.json"
     runs: list[dict[str, Any]] = read_json(path, [])
     done = {tuple(run[name] for name in ("topic", "by", "seed")) for run in runs}
-    for topic, by, seed, run in planned(a):
-        if (topic, by, seed) not in done:
+    if a.times:
+        runs = [run for run in runs if run["by"] != "time"]
+    for topic, by, seed, run in timed(a) if a.times else planned(a):
+        if (topic, by, seed) not in done or a.times:
             runs.append({"topic": topic, "by": by, "seed": seed, "commit": commit(), **run()})
             print(runs[-1], flush=True)
             write_json(path, runs)
-    packages = ("asreview",) if any(run["by"] == "ASReview" for run in runs) and a.peer else ()
-    where_from = provenance(shown("bench_review.py", sys.argv[1:]), more=packages)
+    where_from = provenance(shown("bench_review.py", sys.argv[1:]))
     write_page(a.results / "review.md", [*page(pd.DataFrame(runs)), "", where_from])
 
 
@@ -81,11 +86,22 @@ def planned(a: Any) -> Iterator[tuple[str, str, int, Callable[[], dict[str, Any]
             for by in ("TopicLearner", "linear", "BM25"):
                 name = f"{folder.name} {number}"
                 yield name, by, 1, lambda at=folder, n=number, by=by: corpus(at, n, a.corpus_topics, by)
+
+
+def timed(a: Any) -> Iterator[tuple[str, str, int, Callable[[], dict[str, Any]]]]:
+    """Yield the measurements of times like :func:`planned`."""
+    texts = pd.read_csv(a.folder / "topics.csv").set_index("topic").title
+    files = {path.parent.name: path for path in a.folder.glob("*/records.csv.gz")}
+    simulated(files[min(files)], texts, "both", 1)  # compiles
+    for topic in sorted(files, key=lambda name: files[name].stat().st_size)[-TIMED:]:
+        for target, what in ((TARGET, "95 %"), (1.0, "all")):
+            yield f"{topic}, {what}", "time", 1, lambda at=files[topic], to=target: simulated(at, texts, "both", 1, to)
+    for folder in sorted(path.parent for path in a.folder.glob("*/corpus.jsonl*")):
         for copies in (1, a.copies):
-            yield f"{folder.name} × {copies}", "cost", 1, lambda at=folder, n=copies: cost_of(at, n)
+            yield f"{folder.name} × {copies}", "time", 1, lambda at=folder, n=copies: cost_of(at, n)
 
 
-def simulated(records: Path, texts: Any, start: str, seed: int) -> dict[str, Any]:
+def simulated(records: Path, texts: Any, start: str, seed: int, target: float = TARGET) -> dict[str, Any]:
     """Simulate the review of a record file by :class:`TopicLearner`."""
     read = kept(records, lambda: read_records(records))
     relevant = np.isin(read.collection.doc_ids.to_pylist(), read.relevant)
@@ -95,7 +111,7 @@ def simulated(records: Path, texts: Any, start: str, seed: int) -> dict[str, Any
     learner = TopicLearner(features, None if start == "random" else texts[records.parent.name], random_state=seed)
     for document in known:
         learner.judge(document, float(relevant[document]))
-    needed, left = needed_of(relevant, known), ~np.isin(np.arange(len(relevant)), known)
+    needed, left = needed_of(relevant, known, target), ~np.isin(np.arange(len(relevant)), known)
     n, found, steps = 0, 0, []
     while found < needed:
         step = time.perf_counter()
@@ -105,8 +121,9 @@ def simulated(records: Path, texts: Any, start: str, seed: int) -> dict[str, Any
         steps.append(time.perf_counter() - step)
         left[document] = False
         n, found = n + 1, found + int(relevant[document])
-    spent = {"cpu": time.process_time() - began, "ms": 1e3 * float(np.median(steps)), "documents": len(relevant)}
-    return {"n": n, "wss": 100 * (TARGET - n / (len(relevant) - len(known)))} | spent
+    median, most = 1e3 * np.quantile(steps, [0.5, 0.95])
+    spent = {"cpu": time.process_time() - began, "ms": median, "most ms": most, "documents": len(relevant)}
+    return {"n": n, "wss": 100 * (target - n / (len(relevant) - len(known)))} | spent
 
 
 def peer(records: Path, seed: int) -> dict[str, Any]:
@@ -136,6 +153,7 @@ def peer(records: Path, seed: int) -> dict[str, Any]:
         "wss": 100 * (TARGET - n / (len(relevant) - len(known))),
         "cpu": time.process_time() - began,
         "documents": len(relevant),
+        "version": version("asreview"),
     }
 
 
@@ -189,6 +207,7 @@ def cost_of(folder: Path, copies: int) -> dict[str, Any]:
     kernels = {
         name: [replace(space, matrix=sparse.vstack([space.matrix] * copies, format="csr")) for space in spaces]
         for name, spaces in features.kernels.items()
+        if copies == 1 or name != "latent"  # collections of this size have none
     }
     n_rows = copies * features.row_offsets[-1]
     rows = np.arange(n_rows + 1)
@@ -251,9 +270,9 @@ def priors(relevant: Any, seed: int) -> list[int]:
     return [int(random.choice(np.flatnonzero(relevant))), int(random.choice(np.flatnonzero(~relevant)))]
 
 
-def needed_of(relevant: Any, known: list[int]) -> int:
-    """Return how many relevant documents are 95 % of those that were not known."""
-    return int(np.ceil(TARGET * (relevant.sum() - relevant[known].sum()) - 1e-9))
+def needed_of(relevant: Any, known: list[int], target: float = TARGET) -> int:
+    """Return how many relevant documents are the target share of those that were not known."""
+    return int(np.ceil(target * (relevant.sum() - relevant[known].sum()) - 1e-9))
 
 
 def show_counts(counts: pd.Series) -> str:
@@ -262,8 +281,7 @@ def show_counts(counts: pd.Series) -> str:
 
 
 def record_files(english: pd.DataFrame) -> list[str]:
-    """Return the tables of the record files."""
-    lines: list[str] = []
+    """Return the table of the record files, and how far each start is from ASReview."""
     columns = [name for name in (*STARTS, "ASReview") if name in set(english.by)]
     means = english.pivot_table(index="topic", columns="by", values="wss").reindex(columns=columns)
     counts = english.groupby(["topic", "by"]).size().unstack().reindex(columns=columns)
@@ -273,15 +291,54 @@ def record_files(english: pd.DataFrame) -> list[str]:
         for topic in means.index
     ]
     rows.append(("mean", "", *(f"{value:.1f}" for value in means.mean()), ""))
-    lines += ["", "## WSS@95, %", *table("topic | documents | " + " | ".join(columns) + " | seeds", rows), LIMITS]
-    cost = english.pivot_table(index="topic", columns="by", values="cpu").reindex(columns=columns)
-    steps = english[english.by == "both"].groupby("topic").ms.median()
-    rows = [
-        (topic, *(f"{value:.1f}" for value in cost.loc[topic]), f"{steps.get(topic, np.nan):.1f}")
-        for topic in cost.index
+    lines = ["", "## WSS@95, %", *table("topic | documents | " + " | ".join(columns) + " | seeds", rows), LIMITS]
+    if "ASReview" in columns:
+        both = english[english.by.isin(columns)].pivot_table(index=["topic", "seed"], columns="by", values="wss")
+        lines += ["", "Differences from ASReview in points, over the seeds that both have:", ""]
+        for start in columns[:-1]:
+            found = (both[start] - both["ASReview"]).dropna().groupby("topic").mean()
+            below = [f"{topic} {value:+.1f}" for topic, value in found.items() if value < -1]
+            worst = f"; by more than 1 below it: {', '.join(below) or 'none'}"
+            lines.append(f"- {start}: {found.mean():+.1f} in the mean of {len(found)} topics{worst}")
+    return lines
+
+
+def large_collection(large: pd.DataFrame) -> list[str]:
+    """Return the table of the topics of a large collection."""
+    kept = large.groupby("topic").filter(lambda part: part.by.nunique() == 3)
+    n = kept.topic.nunique()
+    lines = ["", "## Topics of a large collection, from the text", ""]
+    lines += [
+        f"{n} topics, {int(kept.documents.iloc[0]):,} documents, {BATCH} judged at once until 5 % are read; the rest"
     ]
-    lines += ["", "## CPU seconds of a simulation until 95 %, and milliseconds from a judgement to the next document"]
-    lines += table("topic | " + " | ".join(columns) + " | median ms, both", rows)
+    lines += [
+        "follows in the order of the last scores. *linear*: a linear SVM with ASReview's settings, to which the text is"
+    ]
+    lines += ["a relevant document. *read until 95 %* has the median over topics."]
+    rows = [
+        (by, *(f"{part[f'recall {share}'].mean():.3f}" for share in SHARES), int(part.n.median()))
+        for by, part in kept.groupby("by")
+    ]
+    return lines + table("ranked by | recall after 1 % | recall after 5 % | documents read until 95 %", rows)
+
+
+def times(found: pd.DataFrame) -> list[str]:
+    """Return the tables of times."""
+    lines = ["", "## From a judgement to the next document", ""]
+    lines += ["Simulations from *both*, seed 1, until 95 % or all of the relevant documents are found."]
+    rows = [
+        (each.topic, int(each.documents), int(each.n), f"{each.ms:.1f}", f"{each['most ms']:.1f}", f"{each.cpu:.1f}")
+        for _, each in found[found.n.notna()].iterrows()
+    ]
+    lines += table("topic | documents | judged | median ms | ms, 95th percentile | CPU seconds in all", rows)
+    costs = found[found.n.isna()]
+    if len(costs):
+        names = ("irrelevant ms", "irrelevant cpu ms", "relevant ms", "relevant cpu ms")
+        lines += ["", f"Copies of a large collection, medians of {STEPS} judgements:"]
+        rows = [(int(each["documents"]), *(float(each[name]) for name in names)) for _, each in costs.iterrows()]
+        lines += table(
+            "documents | irrelevant, ms | irrelevant, CPU ms | relevant, ms | relevant, CPU ms", rows, words=0
+        )
     return lines
 
 
@@ -293,26 +350,12 @@ def page(runs: pd.DataFrame) -> list[str]:
         lines += record_files(english)
     large = runs[runs.by.isin(["TopicLearner", "linear", "BM25"])]
     if len(large):
-        lines += ["", "## Topics of a large collection, from the text", ""]
-        n = large.topic.nunique()
-        lines += [f"{n} topics, {int(large.documents.iloc[0]):,} documents, {BATCH} judged at once."]
-        lines += ["*linear*: a linear SVM with ASReview's settings, to which the text is a relevant document."]
-        names = [f"recall {share}" for share in SHARES]
-        rows = [
-            (by, *(f"{part[name].mean():.3f}" for name in names), part.ms.median()) for by, part in large.groupby("by")
-        ]
-        lines += table(
-            "ranked by | recall after 1 % | recall after 5 % | median ms for 10 judgements and the ranking", rows
-        )
-    costs = runs[runs.by == "cost"]
-    if len(costs):
-        names = ("irrelevant ms", "irrelevant cpu ms", "relevant ms", "relevant cpu ms")
-        lines += ["", f"## From a judgement to the next document, medians of {STEPS} judgements"]
-        rows = [(int(each["documents"]), *(float(each[name]) for name in names)) for _, each in costs.iterrows()]
-        lines += table(
-            "documents | irrelevant, ms | irrelevant, CPU ms | relevant, ms | relevant, CPU ms", rows, words=0
-        )
-    return lines
+        lines += large_collection(large)
+    if (runs.by == "time").any():
+        lines += times(runs[runs.by == "time"])
+    ours = ", ".join(sorted({str(each) for each in runs[runs.by != "ASReview"].commit}))
+    peers = ", ".join(sorted({str(each) for each in runs[runs.by == "ASReview"].get("version", [])}))
+    return [*lines, "", f"Runs of haybale are those of commit {ours}" + (f"; ASReview is {peers}." if peers else ".")]
 
 
 if __name__ == "__main__":

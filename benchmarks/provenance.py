@@ -28,6 +28,7 @@ CORE = ("collections", "embeddings", "retrieval", "ensemble", "engine", "rankers
 MEASURES = {
     "bench_best.py": CORE,
     "bench_bm25.py": ("retrieval/bm25.py", "retrieval/inverted.py", "retrieval/postings.py", "analysis.py"),
+    "bench_calibration.py": ("review/calibration.py", "review/learner.py", "review/incremental_svr.py"),
     "bench_files.py": (
         "collections/files",
         "collections/readers/files.py",

@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -370,6 +371,36 @@ def test_a_document_that_is_removed_replaced_or_added(engine: Engine) -> None:
     engine.replace({"lease-end": TEXTS["lease-end"]})  # it is there again, with its judgement
     assert review.progress([]).removed == []
     assert "lease-end" not in {each.doc_id for each in review.next(9)}
+
+
+def test_the_default_learner_goes_on_whatever_happens_to_judgements_and_documents(
+    engine: Engine, tmp_path: Path
+) -> None:
+    """After each change the review proposes what a review of the same judgements proposes that begins anew."""
+    for grade in (0, 1):
+        with Review(engine, TEXT) as review:
+            for _ in TEXTS:
+                review.judge(review.next()[0].doc_id, grade)
+            assert review.next() == []
+    review = Review(engine, TEXT, judgements=tmp_path / "store.sqlite", topic="leases")
+    steps: list[Callable[[], object]] = [
+        lambda: read_on(review, 2),
+        lambda: review.judge("pets", 1, "Ada"),
+        lambda: review.judge("pets", 0, "Bob"),  # they contradict each other
+        lambda: review.judge("lease-rent", 0),
+        lambda: review.judge("lease-rent", 2),  # a label that changes
+        review.undo,
+        lambda: engine.remove(["pets"]),
+        lambda: engine.replace({"lease-rent": "Cats purr.", "new": "A lease may end early."}),
+        lambda: [review.judge(doc_id, 0) for doc_id in ("lease-end", "parking", "lease-rent")],  # none is relevant now
+    ]
+    for step in steps:
+        step()
+        found = review.next(9)
+        with Review(engine, judgements=tmp_path / "store.sqlite", topic="leases") as again:
+            assert [each.doc_id for each in again.next(9)] == [each.doc_id for each in found]
+        assert all(0 <= each.probability <= 1 for each in found)
+    review.close()
 
 
 @pytest.mark.parametrize("grade", [-1, 0.5, "1", None, float("nan"), 2**40])
