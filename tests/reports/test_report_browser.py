@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 from support.browser import DESK, OVERFLOW, PHONE, chromium, collect_errors, needs_browser
+from support.learners import CountingLearner
 from support.pages import hostile, small
 
 from haybale.evaluation import compare
-from haybale.reports import write_report
+from haybale.reports import write_report, write_simulation
+from haybale.review import LabelledTopic, simulate
 
 pytestmark = needs_browser
 
@@ -21,7 +23,7 @@ SEEN = "[...document.querySelectorAll('svg.chart')].filter(each => each.getBound
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The addresses of two pages: an ordinary one, and one with hostile texts."""
+    """The addresses of three pages: an ordinary one, one with hostile texts, and one of simulated reviews."""
     folder = tmp_path_factory.mktemp("report")
     addresses = {}
     for name, collection, rankers in (
@@ -31,7 +33,10 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         compare(collection, rankers).write(folder / name)
         write_report([folder / name], folder / f"{name}.html", collection=collection)
         addresses[name] = (folder / f"{name}.html").as_uri()
-    return addresses
+    topics = [LabelledTopic(name, ["d0", "d1", "d2", "d3"], "bel gon") for name in ("a topic", 40 * "long")]
+    how = {"seeds": 2, "start": ["random", "both"], "rules": ["cmh", "consecutive(3)"], "learner": CountingLearner}
+    write_simulation(simulate(small(), topics=topics, **how), folder / "simulated.html")  # type: ignore[arg-type]
+    return addresses | {"simulated": (folder / "simulated.html").as_uri()}
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +57,14 @@ def page(browser: Any) -> Iterator[Any]:
 
 @pytest.mark.parametrize(
     ("name", "size", "scheme"),
-    [("small", PHONE, "light"), ("small", DESK, "dark"), ("hostile", PHONE, "dark"), ("hostile", DESK, "light")],
+    [
+        ("small", PHONE, "light"),
+        ("small", DESK, "dark"),
+        ("hostile", PHONE, "dark"),
+        ("hostile", DESK, "light"),
+        ("simulated", PHONE, "dark"),
+        ("simulated", DESK, "light"),
+    ],
 )
 def test_the_page_renders(page: Any, pages: dict[str, str], name: str, size: dict[str, int], scheme: str) -> None:
     page.set_viewport_size(size)
@@ -62,7 +74,7 @@ def test_the_page_renders(page: Any, pages: dict[str, str], name: str, size: dic
     page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true; })")
     assert page.evaluate(OVERFLOW) == 0
     assert page.evaluate(GROUND) == (DARK if scheme == "dark" else LIGHT)
-    assert page.evaluate(SEEN) == 4  # recall, differences, heatmap, picture
+    assert page.evaluate(SEEN) == (1 if name == "simulated" else 4)  # recall, differences, heatmap, picture
     assert page.evaluate("performance.getEntriesByType('resource').length") == 0
     sizes = "[...document.querySelectorAll('svg.chart text')].map(e => e.getBoundingClientRect())"
     assert page.evaluate(f"Math.min(...{sizes}.map(box => Math.max(box.width, box.height)))") > 10  # pixels
