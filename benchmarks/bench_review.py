@@ -207,7 +207,6 @@ def cost_of(folder: Path, copies: int) -> dict[str, Any]:
     kernels = {
         name: [replace(space, matrix=sparse.vstack([space.matrix] * copies, format="csr")) for space in spaces]
         for name, spaces in features.kernels.items()
-        if copies == 1 or name != "latent"  # collections of this size have none
     }
     n_rows = copies * features.row_offsets[-1]
     rows = np.arange(n_rows + 1)

@@ -46,11 +46,9 @@ MEASURES = {
     "bench_longformer.py": ("embeddings/networks", "embeddings/longformer.py"),
     "bench_parm.py": ("retrieval/parm", "retrieval/hits.py", "vectors.py"),
     "bench_review.py": (
-        "review/latent_space.py",
         "review/learner.py",
         "review/incremental_svr.py",
         "review/judged_rows.py",
-        "review/naive_bayes.py",
         "review/term_space.py",
         "review/topic_features.py",
     ),

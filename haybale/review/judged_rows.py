@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from haybale.collections.collection import Ints, ragged_take
-from haybale.review.latent_space import LatentSpace
 from haybale.review.term_space import TermSpace, TermVector
 from haybale.review.topic_features import TopicFeatures, Vectors
 from haybale.vectors import Floats
@@ -80,11 +79,6 @@ class JudgedRows:
         """Return the kernel of the judged with the considered rows, (n_judged, n_considered)."""
         return self._columns[kernel][: self._n]
 
-    @property
-    def words(self) -> sparse.csr_matrix:
-        """The vectors of the considered rows in the first space, that of words and pairs of words."""
-        return self._matrices[0]
-
     def vectors(self, place: int) -> Vectors:
         """Return the vectors of a judged row."""
         return self._vectors[place]
@@ -147,7 +141,7 @@ class JudgedRows:
         self._matrices = [sparse.vstack(pair, format="csr") for pair in zip(self._matrices, new, strict=True)]
         return True
 
-    def _spaces(self) -> list[TermSpace | LatentSpace]:
+    def _spaces(self) -> list[TermSpace]:
         return [space for spaces in self.features.kernels.values() for space in spaces]
 
     def _products(self, vectors: Vectors) -> dict[str, Floats]:
@@ -172,7 +166,7 @@ class JudgedRows:
         return np.asarray(total / len(matrices), dtype=np.float32)
 
 
-def _dot_by_term(spaces: list[TermSpace | LatentSpace], vectors: list[TermVector]) -> Floats:
+def _dot_by_term(spaces: list[TermSpace], vectors: list[TermVector]) -> Floats:
     """Return the mean over spaces of the products of a vector with all rows, of which only its terms are visited."""
     total = np.zeros(spaces[0].matrix.shape[0], dtype=np.float32)
     for space, vector in zip(spaces, vectors, strict=True):

@@ -1,10 +1,11 @@
 """Learn one topic from its text and from judgements, and score every document after each of them.
 
-Nine members learn the topic: eight support vector regressors, from different features (:class:`TopicFeatures`) and with
-linear and RBF kernels, of which four take the topic's text as a relevant document; and naive Bayes. Their scores are
-standardised over the documents that were not judged, and added. Relevant documents together count about ten times as
-much as irrelevant ones, whatever their numbers. Which combination is best differs from topic to topic; weights for the
-members by how well they had ranked the relevant documents found so far made reviews longer than equal weights.
+Six support vector regressors learn the topic, from different features (:class:`TopicFeatures`), with linear and RBF
+kernels; four of them take the topic's text as a relevant document. Their scores are standardised over the documents
+that were not judged, and added. Relevant documents together count about ten times as much as irrelevant ones, whatever
+their numbers. Which combination is best differs from topic to topic; weights for the members by how well they had
+ranked the relevant documents found so far made reviews longer than equal weights. docs/findings.md has what else was
+tried.
 
 A judgement adds one row to the solutions (:class:`~haybale.review.incremental_svr.IncrementalSVR`). Its kernel with all
 rows is computed once and kept (:class:`~haybale.review.judged_rows.JudgedRows`).
@@ -23,7 +24,6 @@ from haybale.errors import InputError
 from haybale.review.calibration import fit_probabilities, share_of_last, sigmoid
 from haybale.review.incremental_svr import IncrementalSVR
 from haybale.review.judged_rows import MAX_ROWS, JudgedRows
-from haybale.review.naive_bayes import NaiveBayes
 from haybale.review.topic_features import TopicFeatures
 from haybale.vectors import Floats
 
@@ -55,8 +55,6 @@ _MEMBERS = (
     _Member("pairs", False),
     _Member("words", True, is_rbf=True, bias=0.1),
     _Member("fields", True),
-    _Member("stems", False, is_rbf=True, bias=0.1),
-    _Member("latent", False),
 )
 _BAGGED = _MEMBERS[4]
 
@@ -101,7 +99,6 @@ class TopicLearner:
         self._members = [each for each in _MEMBERS if each.kernel in features.kernels]
         self._svr = [IncrementalSVR() for _ in self._members]
         self._bags = IncrementalSVR(_N_BAGS)
-        self._bayes = NaiveBayes(features.terms.n_words)
         self._documents: list[int] = []  # judged documents; -1 is the topic's text
         self._labels: list[float] = []
         self._in_bags: list[NDArray[np.bool_]] = []
@@ -136,7 +133,6 @@ class TopicLearner:
         if document < 0 or document not in self._documents:
             raise InputError(f"document {document} is not judged; judge it first")
         place = self._documents.index(document)
-        self._count(place, -1)
         self._judged.remove(place)
         for member, svr in zip(self._members, self._svr, strict=True):
             svr.remove(place - self._skipped(member))
@@ -147,7 +143,6 @@ class TopicLearner:
     def scores(self) -> Scores:
         """Return a score for each document, (n_documents,); a higher one is more likely relevant."""
         knows = np.array([max(self._labels[self._skipped(each) :], default=-1) > 0 for each in self._members])
-        knows = np.append(knows, self._bayes.knows)
         informed = self._member_scores()[knows if knows.any() else slice(None)]  # those with a relevant row, if any
         documents, members = self._by_document(informed)
         total = self._standardised_sum(documents, members)
@@ -202,7 +197,7 @@ class TopicLearner:
         if stop - start == end - first:
             return int(first + self._best_row(document) - start)
         self._solve()
-        space = features.terms
+        [space] = features.kernels["words"]
         weights = np.zeros(space.matrix.shape[1], dtype=np.float32)
         for place, beta in enumerate(self._svr[0].beta[0]):
             [vector] = self._judged.vectors(place)["words"]
@@ -219,18 +214,11 @@ class TopicLearner:
         self._labels.append(label)
         chance = np.random.default_rng([self.random_state, document]).random(_N_BAGS) if document >= 0 else 1
         self._in_bags.append(np.broadcast_to(chance >= _LEFT_OUT, _N_BAGS))
-        if row is not None:
-            self._count(len(self._documents) - 1, 1)
         for member, svr in [*zip(self._members, self._svr, strict=True), (_BAGGED, self._bags)]:
             if document >= 0 or member.uses_text:
                 used = products[member.kernel][self._skipped(member) :]
                 svr.add((np.exp(2 * (used - 1)) if member.is_rbf else used) + np.float32(member.bias), label)
         self._forget_scores()
-
-    def _count(self, place: int, times: int) -> None:
-        """Let naive Bayes learn a judged row, or with -1 forget it."""
-        [vector] = self._judged.vectors(place)["words"]
-        self._bayes.add(vector.columns, self._labels[place] > 0, times)
 
     def _skipped(self, member: _Member) -> int:
         """Return how many of the first rows a member does not learn from: 1 if it ignores the topic's text."""
@@ -261,10 +249,10 @@ class TopicLearner:
         self._scores_of_bags: tuple[NDArray[np.int64], Scores] | None = None
 
     def _member_scores(self) -> Floats:
-        """Return the score of each considered row by each regressor and by naive Bayes, (n_members + 1, n_rows)."""
+        """Return the score of each considered row by each member, (n_members, n_rows), of the present judgements."""
         if self._scores is None:
             self._solve()
-            self._scores = np.zeros((len(self._members) + 1, len(self._judged.rows)), dtype=np.float32)
+            self._scores = np.zeros((len(self._members), len(self._judged.rows)), dtype=np.float32)
             for kernel in self.features.kernels:
                 for is_rbf in (False, True):
                     alike = [
@@ -277,7 +265,6 @@ class TopicLearner:
                         beta[row, self._skipped(self._members[place]) :] = self._svr[place].beta[0]
                     if alike:
                         self._scores[alike] = _predict(self._judged.columns(kernel), beta, is_rbf)
-            self._scores[-1] = self._bayes.predict(self._judged.words)
         return self._scores
 
     def _bag_scores(self) -> tuple[NDArray[np.int64], Scores]:

@@ -103,11 +103,6 @@ class TermSpace:
         vocabulary = words._replace(numbers=words.numbers[:0], indptr=words.indptr[:1])
         return cls(matrix, vocabulary, word_columns, distinct[kept], np.concatenate(idfs).astype(np.float32))
 
-    @property
-    def n_words(self) -> int:
-        """The number of columns of words."""
-        return len(self.idf) - len(self.pairs)
-
     @cached_property
     def postings(self) -> sparse.csc_matrix:
         """The same matrix by columns."""

@@ -17,14 +17,12 @@ from haybale.cached import cached_property
 from haybale.collections.collection import Collection, Ints, Strings
 from haybale.embeddings.counting import strings
 from haybale.errors import InputError
-from haybale.review.latent_space import LatentSpace
 from haybale.review.term_space import TermSpace, TermVector, Words
 
 if TYPE_CHECKING:
     from haybale.engine import Engine
 
 SHORT = 500  # words; documents with at most as many are one row
-_MAX_LATENT = 50_000  # rows
 _SAMPLE = 200  # texts by which the language is recognised
 
 Vectors = dict[str, list[TermVector]]  # by kernel, for each of its spaces
@@ -39,8 +37,7 @@ class TopicFeatures:
     kernels : dict of str to list of TermSpace
         Ways to compare two texts; the kernel is the mean of the cosines in its spaces. ``"words"``: words and pairs of
         neighbouring words. ``"stems"``: the same of stems. ``"pairs"``: pairs of words only. ``"fields"``: titles with
-        titles, and the rest with the rest; only for documents with titles. ``"latent"``: latent semantic vectors of
-        ``"words"`` (:class:`~haybale.review.latent_space.LatentSpace`); only for at most 50,000 rows.
+        titles, and the rest with the rest; only for documents with titles.
     row_offsets : (n_documents + 1,) int64 array
         ``row_offsets[d]:row_offsets[d + 1]`` are the rows of document d; every document has at least one.
     passage_offsets : (n_documents + 1,) int64 array
@@ -55,7 +52,7 @@ class TopicFeatures:
     (3, ['words', 'stems', 'pairs'])
     """
 
-    kernels: dict[str, list[TermSpace | LatentSpace]]
+    kernels: dict[str, list[TermSpace]]
     row_offsets: Ints
     passage_offsets: Ints
     passages: Sequence[str] | Strings
@@ -98,29 +95,18 @@ class TopicFeatures:
         whole = [f"{head}\n{body}" for head, body in zip(heads, bodies, strict=True)]
         plain = Analyzer(NO_LANGUAGE)
         words = Words.of(whole, plain)
-        terms = TermSpace.of(words)
-        kernels: dict[str, list[TermSpace | LatentSpace]] = {"words": [terms]}
+        kernels = {"words": [TermSpace.of(words)]}
         stemmed = Analyzer(language or guess_language(whole[:: max(len(whole) // _SAMPLE, 1)]), ())
         kernels["stems"] = [TermSpace.of(Words.of(whole, stemmed))]
         kernels["pairs"] = [TermSpace.of(words, pairs_only=True)]
         if any(titles):
             kernels["fields"] = [TermSpace.of(Words.of(part, plain)) for part in (heads, bodies)]
-        latent = LatentSpace.of(terms) if len(whole) <= _MAX_LATENT else None
-        if latent is not None:
-            kernels["latent"] = [latent]
         return cls(kernels, np.cumsum(n_rows), offsets, passages)
 
     @property
     def n_documents(self) -> int:
         """The number of documents."""
         return len(self.row_offsets) - 1
-
-    @property
-    def terms(self) -> TermSpace:
-        """The space of words and pairs of words."""
-        [space] = self.kernels["words"]
-        assert isinstance(space, TermSpace)
-        return space
 
     @cached_property
     def document_of_rows(self) -> Ints:
