@@ -51,7 +51,7 @@ Judged = tuple[dict[str, str], "pd.DataFrame"]
 
 def default_recipe(n_topics: int) -> str:
     """Return the name of the recipe for so many topics."""
-    return "learned" if n_topics >= ENOUGH else "similar topics"
+    return "learned" if n_topics >= ENOUGH else "svr"
 
 
 def train(

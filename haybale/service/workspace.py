@@ -383,7 +383,7 @@ class Workspace:
         Parameters
         ----------
         recipe : {"learned", "similar topics", "svr"}, optional
-            What to train. Default: ``"learned"`` from 10 topics on, else ``"similar topics"``.
+            What to train. Default: ``"learned"`` from 10 topics on, else ``"svr"``.
         random_state : int, default 0
 
         Raises

@@ -56,7 +56,7 @@ def test_trains_compares_accepts_and_reverts(served, folder):
     assert served.search("keeper of animals").to_dict() == before.to_dict()  # the old ranker serves
     done = wait(served, started.id)
     assert done.status == "done", done
-    assert done.result["recipe"] == "similar topics"
+    assert done.result["recipe"] == "svr"
     assert done.result["n_topics"] == 3
     for question in QUESTIONS:
         values = done.result["questions"][question]["measures"]["nDCG@10"]
