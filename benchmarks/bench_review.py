@@ -324,7 +324,7 @@ def large_collection(large: pd.DataFrame) -> list[str]:
 def times(found: pd.DataFrame) -> list[str]:
     """Return the tables of times."""
     lines = ["", "## From a judgement to the next document", ""]
-    lines += ["Simulations from *both*, seed 1, until 95 % or all of the relevant documents are found."]
+    lines += ["Simulations from *both*, seed 1, until 95 % or all of the relevant documents are found:"]
     rows = [
         (each.topic, int(each.documents), int(each.n), f"{each.ms:.1f}", f"{each['most ms']:.1f}", f"{each.cpu:.1f}")
         for _, each in found[found.n.notna()].iterrows()
