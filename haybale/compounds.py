@@ -33,6 +33,7 @@ BY_DEFAULT = ("german",)
 _SHORTEST = 4  # characters of a part
 _LONGEST = 40  # characters of a word that is split
 _MOST_PARTS = 4
+_MOST_KNOWN = 2**17  # words whose parts are kept in memory, because searches analyse the same words again and again
 _MIN_COUNT = 3  # occurrences of a word that may be a part
 
 
@@ -56,6 +57,7 @@ class Compounds:
 
     def __init__(self, language: str, counts: Mapping[str, int]) -> None:
         self.language, self.counts = language, dict(counts)
+        self._known: dict[str, tuple[str, ...]] = {}  # the parts of words that were split before
 
     @cached_property
     def _logs(self) -> dict[str, float]:
@@ -75,6 +77,14 @@ class Compounds:
         """Return the parts of a word, without linking elements; empty if it is no compound."""
         if not 2 * _SHORTEST <= len(word) <= _LONGEST:
             return ()
+        found = self._known.get(word)
+        if found is None:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            found = self._known[word] = self._split(word)
+        return found
+
+    def _split(self, word: str) -> tuple[str, ...]:
         best: dict[tuple[int, int], tuple[float, tuple[str, ...]]] = {}  # by start and number of parts of the rest
         sizes = range(1, _MOST_PARTS)
         for start in range(len(word) - _SHORTEST, -1, -1):
