@@ -180,9 +180,14 @@ class SVR(OutOfFold, Ranker):
         if len(rows) < len(training):
             batch, relevant = batch.take(rows), [relevant[row] for row in rows]
         self.query_ids_ = batch.ids
+        # The least and the largest value of each feature (2, f) in training, to which others are clipped. With few
+        # training queries, scores of similar queries hardly vary out of fold: those of a known query are far outside.
+        self.feature_range_: Floats | None = None
         if self.candidates is None:  # share the ensemble with an equal ranker that has candidates
             equal = self.clone().set_params(candidates="evidence" if self._evidence() else self._sources())
-            self.ensemble_: SVREnsemble = equal.fitted(training).ensemble_
+            fitted = equal.fitted(training)
+            self.ensemble_: SVREnsemble = fitted.ensemble_
+            self.feature_range_ = fitted.feature_range_
             return
         index, vectors = self._index(batch.engine), batch.vectors
         columns: dict[str, Any] = {"exclude": batch.own, "query_ids": batch.ids, "groups": batch.groups}
@@ -196,7 +201,9 @@ class SVR(OutOfFold, Ranker):
         settings["overlap"] = max(0.0, min(share, 1 - 2 / n_bags) * n_bags - 1)  # two bags do not overlap
         if evidence and self.eta:
             settings["eta"] = self.eta
-            columns["features"] = self._features(candidates, evidence)
+            columns["features"] = features = self._features(candidates, evidence)
+            of_rows = features[candidates.passages >= 0]
+            self.feature_range_ = np.stack([of_rows.min(axis=0), of_rows.max(axis=0)])
         with batch.timed(f"fit {self}"):
             ensemble = SVREnsemble(**settings)
             self.ensemble_ = ensemble.fit(index, vectors, relevant, candidates=candidates, **columns)
@@ -249,6 +256,8 @@ class SVR(OutOfFold, Ranker):
         features = None
         if ensemble.features_ is not None:
             features = self._features(candidates, evidence)
+            if self.feature_range_ is not None:
+                features = np.clip(features, *self.feature_range_)
         scores, known = np.empty_like(candidates.scores), np.full(len(batch), -1) if numbers is None else numbers
         with batch.timed(f"score {self}"):
             for rows in filter(len, (np.flatnonzero(known < 0), np.flatnonzero(known >= 0))):
@@ -303,11 +312,13 @@ class SVR(OutOfFold, Ranker):
         table = pa.table({"query_id": pa.array(self.query_ids_, type=pa.large_string())})
         pq.write_table(table, folder / "training_queries.parquet")
         write_tensors(folder / "seen.safetensors", {"seen": np.packbits(self.ensemble_.seen_, axis=1)})
-        return {}
+        return {} if self.feature_range_ is None else {"feature_range": self.feature_range_.tolist()}
 
     def load_state(self, folder: Path, state: dict[str, Any], engine: Engine) -> None:
         self.ensemble_ = SVREnsemble.load(folder / "ensemble", self._index(engine))
         self.query_ids_ = pq.read_table(folder / "training_queries.parquet").column("query_id").to_pylist()
+        known = state.get("feature_range")  # version 0.2 saved none, and did not clip
+        self.feature_range_ = None if known is None else np.array(known, dtype=np.float32)
         packed = load_file(folder / "seen.safetensors")["seen"]
         self.ensemble_.seen_ = np.unpackbits(packed, axis=1, count=self.ensemble_.n_bags).astype(bool)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,7 @@ from support.engines import assert_same
 from support.ranker_cases import ENCODERS, PAPER, Fitted, batch_of
 from support.topics import EVIDENCE, SVR
 
-from haybale import Engine
+from haybale import Engine, evaluate
 from haybale.collections import Collection, CollectionBuilder
 from haybale.ensemble import pair_features
 from haybale.errors import InputError
@@ -181,3 +182,19 @@ def test_bags_that_all_have_a_query_are_refused_before_training(
     ):
         with pytest.raises(InputError, match="strategy='queries'"):
             parse(learner).fit(engine)
+
+
+@pytest.mark.parametrize("n", [2, 3, 5])
+def test_few_training_queries_are_remembered(topics: Collection, n: int) -> None:
+    """What differed little in training, such as scores of similar queries out of fold, does not outweigh the rest."""
+    engine, qrels = Engine(topics), topics.qrels_frame("train")
+    for seed in range(4):
+        ids = np.random.default_rng(seed).choice(qrels["query_id"].unique(), n, replace=False)
+        queries = topics.queries.take(np.sort([topics.queries.ids.to_pylist().index(name) for name in ids]))
+        judged = qrels[qrels["query_id"].isin(ids)]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that there are few queries
+            ranker = SVRRanker().fit(engine, queries, judged)
+        runs = [each.rank(queries, depth=20) for each in (ranker, BM25("document").fit(engine))]
+        learned, plain = (evaluate(run, judged, ["nDCG@10"])["nDCG@10"].mean() for run in runs)
+        assert learned >= plain
