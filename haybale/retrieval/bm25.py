@@ -417,6 +417,25 @@ class BM25Index(PassageTable):
             found = has_term if found is None else np.intersect1d(found, has_term, assume_unique=True)
         return np.arange(len(self)) if found is None else found
 
+    def term_counts(self, terms: Iterable[str], start: int, end: int) -> list[Counter[str]]:
+        """Return how often each of the passages ``start`` to ``end`` − 1 has each of some terms.
+
+        Terms are those of :meth:`Analyzer.terms`; a counter has only those that its passage has.
+
+        Examples
+        --------
+        >>> index = BM25Index(["a lead for dogs", "taxes are due", "the dog tax"], language="english")
+        >>> index.term_counts(["dog", "tax"], 0, 2)
+        [Counter({'dog': 1}), Counter({'tax': 1})]
+        """
+        found: list[Counter[str]] = [Counter() for _ in range(start, end)]
+        for term in set(terms) & self.vocabulary.keys():
+            pairs = self._postings.pairs(self.vocabulary[term], start, end)
+            passages, counts = self._postings.texts[pairs].tolist(), self._postings.counts[pairs].tolist()
+            for passage, count in zip(passages, counts, strict=True):
+                found[passage - start][term] = count
+        return found
+
     def term_shares(self, query: str, passage: int) -> dict[str, float]:
         """Return the share of each query term in the score of a passage; their sum rounds to the score.
 

@@ -11,12 +11,14 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from haybale.analysis import Analyzer
 from haybale.collections.collection import Ints, ragged_take, take_strings
+from haybale.engine import Engine
 from haybale.rankers.explanation import Explanation
 from haybale.rankers.query_batch import QueryBatch
 from haybale.search.evidence import Evidence, evidence_of
@@ -59,7 +61,7 @@ def best_snippets(
     evidence = [_with_query_terms(batch, list(evidence_of(reason)), known) for reason in reasons]
     rows, offsets = ragged_take(collection.passages.doc_offsets, np.asarray(documents, dtype=np.int64))
     texts = take_strings(collection.passages.texts, rows)
-    counts = _counts(texts, evidence)
+    counts = _counts(batch.engine, rows, offsets, texts, evidence)
     chosen: list[list[_Passage]] = []
     for start, end, each in zip(offsets[:-1], offsets[1:], evidence, strict=True):
         ids = take_strings(collection.passages.ids, rows[start:end])
@@ -88,14 +90,27 @@ def _with_query_terms(
     return [terms]
 
 
-def _counts(texts: list[str], evidence: list[list[Evidence]]) -> dict[Analyzer, list[Counter[str]]]:
-    """Return, by analyzer, how often each text has each term of the evidence."""
+def _counts(
+    engine: Engine, rows: Ints, offsets: Ints, texts: list[str], evidence: list[list[Evidence]]
+) -> dict[Analyzer, list[Counter[str]]]:
+    """Return, by analyzer, how often each text has each term of the evidence.
+
+    ``rows`` are the numbers of the texts, the consecutive passages of some documents, which begin at ``offsets``. If
+    the BM25 index of passages is open and has the terms of the analyzer, it knows the counts.
+    """
     wanted: dict[Analyzer, set[str]] = {}
     for each in (one for several in evidence for one in several):
         if each.analyzer is not None:
             wanted.setdefault(each.analyzer, set()).update(each.terms)
+    index = engine.bm25("passage") if "bm25-passage" in engine.made else None
     found = {}
     for analyzer, terms in wanted.items():
+        if index is not None and index.analyzer == analyzer:
+            parts = [rows[start:end] for start, end in pairwise(offsets.tolist()) if start < end]
+            found[analyzer] = [
+                counts for part in parts for counts in index.term_counts(terms, int(part[0]), int(part[-1]) + 1)
+            ]
+            continue
         names = sorted(terms)
         numbered = analyzer.numbered(texts, {term: number for number, term in enumerate(names)})
         found[analyzer] = [Counter(names[number] for number in numbers) for numbers in numbered]
