@@ -53,18 +53,17 @@ def explain_pair(
     if support.feature_weights is not None and pair.features is not None:
         bags += support.feature_weights @ pair.features[0]
         features = support.feature_weights.mean(axis=0) * pair.features[0]
-    # A training pair that is in several bags is listed once. In the injected protocol, a pair may have both labels, and
-    # is then listed once for each label.
-    rows = np.stack([support.query, support.passage, support.label.astype(np.int64)])
-    rows, entry = np.unique(rows, axis=1, return_inverse=True)
-    shares = np.bincount(entry.ravel(), by_row * (1 / support.n_bags), minlength=rows.shape[1])
-    listed = np.argsort(-np.abs(shares), kind="stable")[:top]
-    listed = listed[shares[listed] != 0]
+    rows, place = support.distinct  # a training pair that is in several bags is listed once
+    shares = np.bincount(place, by_row * (1 / support.n_bags), minlength=rows.shape[1])
+    sizes = np.abs(shares)
+    least = np.partition(sizes, -top)[-top] if top < len(sizes) else 0.0
+    largest = np.flatnonzero((sizes >= least) & (sizes > 0))
+    listed = largest[np.argsort(-sizes[largest], kind="stable")[:top]]
     pairs = [
         PairShare(query_ids[query], passage_ids[passage], float(label), share)
         for (query, passage, label), share in zip(rows.T[listed].tolist(), shares[listed].tolist(), strict=True)
     ]
-    others, intercept = math.fsum(np.delete(shares, listed)), math.fsum(support.intercept * (1 / support.n_bags))
+    others, intercept = float(np.delete(shares, listed).sum()), math.fsum(support.intercept * (1 / support.n_bags))
     prediction = math.fsum([*shares[listed], others, *features, intercept])
     votes = np.flatnonzero(bags > threshold).tolist()
     return PairExplanation(prediction, pairs, others, len(shares) - len(listed), intercept, features, bags, votes)

@@ -187,6 +187,16 @@ class Support:
         with self.device.current():
             return self.expansion.highest(queries, n, passages, k, terms, shift.astype(np.float32), bag_weights)
 
+    @cached_property
+    def distinct(self) -> tuple[Ints, Ints]:
+        """The distinct (query, passage, label) of the rows, (3, n), and the place of each row among them, (n_rows,).
+
+        A training pair may be in several bags. In the injected protocol, a pair may have both labels.
+        """
+        rows = np.stack([self.query, self.passage, self.label.astype(np.int64)])
+        found, places = np.unique(rows, axis=1, return_inverse=True)
+        return found, places.ravel()
+
     def shares(self, pair: Pairs) -> NDArray[np.float64]:
         """Return coef · K (n_rows,) of every support row for one pair.
 

@@ -268,8 +268,15 @@ class SVR(OutOfFold, Ranker):
                     scores[rows] = ensemble.out_of_bag_scores(known[rows], *pairs, intercept=False)
         return Hits(candidates.passages, scores), features
 
+    def _scored_once(self, batch: QueryBatch, depth: int) -> tuple[Hits, Floats | None]:
+        """Return :meth:`_scored`, which the explanations of a single query share with its ranking."""
+        if len(batch) > 1:
+            return self._scored(batch, depth)
+        own = depth if self.candidates is None else None  # other candidates do not depend on the depth
+        return batch.once(("scored", id(self), own), lambda: self._scored(batch, depth))
+
     def rank_batch(self, batch: QueryBatch, depth: int) -> Run:
-        return rank_documents(self._index(batch.engine), self._scored(batch, depth)[0], batch.ids, k=depth)
+        return rank_documents(self._index(batch.engine), self._scored_once(batch, depth)[0], batch.ids, k=depth)
 
     def out_of_fold_batch(self, batch: QueryBatch, depth: int) -> Run:
         """Score training queries by bags without queries of the same document, and other queries by all bags."""
@@ -282,7 +289,7 @@ class SVR(OutOfFold, Ranker):
 
     def explain_document(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:
         ensemble, index, vectors = self._on(batch.engine), self._index(batch.engine), to_numpy(batch.vectors)
-        scored, features = self._scored(batch, DEPTH)
+        scored, features = self._scored_once(batch, DEPTH)
         passages, scores = scored.passages[0], scored.scores[0]
         mine = np.flatnonzero((passages >= 0) & (index.doc_of[passages] == document))
         best = mine[np.argmax(scores[mine])]
