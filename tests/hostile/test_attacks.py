@@ -6,8 +6,8 @@ import pytest
 from hostile.driver import KINDS, attack
 from hostile.target import Target
 
-N_CASES = {"readers": 100, "saved": 60, "manifests": 60, "full_disk": 6, "options": 80, "parameters": 150, "laws": 60}
-N_CASES |= {"at_once": 12, "streams": 16, "kills": 3, "stores": 40, "checkpoints": 2, "bombs": 24, "unicode_forms": 50}
+N_CASES = {"readers": 60, "saved": 40, "manifests": 40, "full_disk": 4, "options": 40, "parameters": 80, "laws": 30}
+N_CASES |= {"at_once": 8, "streams": 8, "kills": 2, "stores": 20, "checkpoints": 1, "bombs": 12, "unicode_forms": 25}
 ELSEWHERE = ("environment",)  # new processes, which take long
 SEEDS = {"manifests": 3}
 
