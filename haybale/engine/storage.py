@@ -34,7 +34,7 @@ from haybale.embeddings.store_files import StoreFiles, writer_lock
 from haybale.engine.added_judgements import AddedJudgements
 from haybale.engine.changed_metadata import ChangedMetadata
 from haybale.errors import FileFormatError, InputError, OutputExistsError, StoreError
-from haybale.folders import replace_json, replaced, whole_file
+from haybale.folders import replace_json, replaced
 from haybale.manifest import MANIFEST, MANY, check_kinds, read_manifest, with_checksum
 from haybale.text_files import MAX_TEXT, json_object, read_bytes, read_json, reading
 from haybale.timing import timed
@@ -204,39 +204,30 @@ class Storage:
         replace_json(self.folder / _MANIFEST, with_checksum(head | manifest))
 
     def write_judgements(self, judgements: AddedJudgements, before: str | None) -> str | None:
-        """Write judgements, and return the name of their file for the manifest; None if there are none.
-
-        A reader may have the manifest that names the file ``before``, so only older files are deleted.
-        """
-        assert self.folder is not None
+        """Write judgements, and return the name of their file for the manifest; None if there are none."""
         if not judgements.splits:
             return None
         content = json.dumps(judgements.to_dict(), ensure_ascii=False).encode()
-        if len(content) > MAX_TEXT:
-            limit = f"at most {MAX_TEXT:,} bytes of added queries and judgements"
-            raise InputError(f"{self.folder}: expected {limit}, found {len(content):,}; build the engine with them")
-        name = hashlib.sha256(content).hexdigest()
-        path = self.folder / "judgements" / f"{name}.json"
-        for old in path.parent.glob("*.json"):
-            if old.stem not in (before, name):
-                old.unlink()
-        if not path.exists():
-            with whole_file(path) as file:
-                file.write(content.decode())
-        return name
+        return self._write_part("judgements", ".json", content, before, "added queries and judgements")
 
     def write_metadata(self, metadata: ChangedMetadata | None, before: str | None) -> str | None:
         """Write changed metadata, and return the name of their file for the manifest; None if there are none."""
-        assert self.folder is not None
         if metadata is None:
             return None
-        content = metadata.to_bytes()
+        return self._write_part("metadata", ".parquet", metadata.to_bytes(), before, "changed metadata")
+
+    def _write_part(self, part: str, suffix: str, content: bytes, before: str | None, what: str) -> str:
+        """Write a file that is named by its content, delete older ones, and return its name.
+
+        A reader may have the manifest that names the file ``before``, so this one stays.
+        """
+        assert self.folder is not None
         if len(content) > MAX_TEXT:
-            limit = f"at most {MAX_TEXT:,} bytes of changed metadata"
+            limit = f"at most {MAX_TEXT:,} bytes of {what}"
             raise InputError(f"{self.folder}: expected {limit}, found {len(content):,}; build the engine with them")
         name = hashlib.sha256(content).hexdigest()
-        path = self.folder / "metadata" / f"{name}.parquet"
-        for old in path.parent.glob("*.parquet"):
+        path = self.folder / part / f"{name}{suffix}"
+        for old in path.parent.glob(f"*{suffix}"):
             if old.stem not in (before, name):
                 old.unlink()
         if not path.exists():

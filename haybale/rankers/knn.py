@@ -72,7 +72,11 @@ class KNN(Ranker):
         index = self._index(batch.engine)
         within = np.asarray(index.similarities(batch.vectors, document))[0]
         first, passages = int(index.doc_offsets[document]), batch.engine.collection.passages
-        what = {"passage": "nearest passage", "document": "whole text", "first passage": "first passage"}[self.unit]
+        what = {
+            "passage": "nearest passage" if self.top == 1 else "passage",
+            "document": "whole text",
+            "first passage": "first passage",
+        }[self.unit]
 
         def shares(passage: int) -> list[Share]:
             encoder = batch.engine.encoder

@@ -1,24 +1,5 @@
 "use strict";
 (() => {
-  const root = document.documentElement;
-
-  // The theme: the address (#dark, #light), else the stored choice, else the preference of the system.
-  const system = matchMedia("(prefers-color-scheme: dark)");
-  const stored = (value) => {
-    try {
-      if (value) localStorage.setItem("haybale-theme", value);
-      return localStorage.getItem("haybale-theme");
-    } catch { return null; }  // pages opened from a file may have no storage
-  };
-  const asked = /^#(dark|light)$/.exec(location.hash);
-  const chosen = asked ? asked[1] : stored();
-  if (chosen) root.dataset.theme = chosen;
-  document.getElementById("theme").addEventListener("click", () => {
-    const dark = (root.dataset.theme || (system.matches ? "dark" : "light")) === "dark";
-    root.dataset.theme = dark ? "light" : "dark";
-    stored(root.dataset.theme);
-  });
-
   // Sort tables: the first click on a column sorts values in descending order, names and p-values in ascending order.
   for (const table of document.querySelectorAll("table.sortable")) {
     const heads = [...table.tHead.rows[0].cells];

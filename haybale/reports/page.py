@@ -31,8 +31,8 @@ def write_page(out: Path, template: str, content: Mapping[str, Any]) -> None:
         The variables of the template; texts are escaped.
     """
     jinja2, markup = import_optional("jinja2", "reports"), import_optional("markupsafe", "reports").Markup
-    palette = (files("haybale") / "palette.css").read_text(encoding="utf-8")
-    style, script = palette + _file("page.css"), _file("page.js")
+    palette, theme = ((files("haybale") / name).read_text(encoding="utf-8") for name in ("palette.css", "theme.js"))
+    style, script = palette + _file("page.css"), theme + _file("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(_file),

@@ -407,12 +407,11 @@ class PassageIndex(PassageTable):
             last, kth = float(scores[-1]), np.partition(sums, -k)[-k]
             most = max(last, 0.0)  # of a passage that is not the best one of its document
             missing = np.minimum(np.diff(self.doc_offsets)[documents], top) - counts
-            # The next greater float32 is a bound on what the sum is rounded to.
-            above = np.nextafter((sums + missing * most).astype(np.float32), np.float32(np.inf)) >= kth
-            if (
-                np.nextafter(np.float32(last + (top - 1) * most), np.float32(np.inf)) >= kth
-            ):  # of a document without hits
+            # The next greater float32 is a bound on what a sum is rounded to.
+            highest_unseen = np.nextafter(np.float32(last + (top - 1) * most), np.float32(np.inf))
+            if highest_unseen >= kth:  # a document without hits may be among the best
                 return None
+            above = np.nextafter((sums + missing * most).astype(np.float32), np.float32(np.inf)) >= kth
             partial = np.flatnonzero(above & (missing > 0) & (most > 0))
             if len(partial):
                 sums[partial] = self._exact_sums(query, documents[partial], top)

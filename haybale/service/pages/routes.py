@@ -33,7 +33,7 @@ def pages(workspace: Workspace) -> APIRouter:
     ):  # fmt: skip
         each.add_routes(router, workspace, renderer)
     served = {path.name: path.read_bytes() for path in (FOLDER / "static").iterdir()}
-    served["palette.css"] = (files("haybale") / "palette.css").read_bytes()
+    served |= {name: (files("haybale") / name).read_bytes() for name in ("palette.css", "theme.js")}
 
     @router.get("/static/{name}")
     def static(name: str) -> Response:

@@ -1,5 +1,5 @@
 "use strict";
-// Before anything is drawn: the theme that the reader chose in this browser, else that of the system.
+// The theme of a page: the address (#dark, #light), else what the reader chose in this browser, else that of the system.
 (() => {
   const root = document.documentElement;
   const system = matchMedia("(prefers-color-scheme: dark)");
@@ -7,9 +7,10 @@
     try {
       if (value) localStorage.setItem("haybale-theme", value);
       return localStorage.getItem("haybale-theme");
-    } catch { return null; }
+    } catch { return null; }  // pages opened from a file may have no storage
   };
-  const chosen = stored();
+  const asked = /^#(dark|light)$/.exec(location.hash);
+  const chosen = asked ? asked[1] : stored();
   if (chosen === "light" || chosen === "dark") root.dataset.theme = chosen;
   document.addEventListener("DOMContentLoaded", () => {
     const button = document.getElementById("theme");
