@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -135,21 +135,29 @@ class Analyzer:
         >>> Analyzer("english").term_spans("the o\\ufb03ces of Bu\\u0308rger")
         [('offic', 4, 9), ('bürger', 13, 20)]
         """
-        normalised, places = normalised_spans(text)
-        words: Iterable[tuple[str, int, int]] = _word_spans(normalised)
-        if self.function is not None:
-            runs = re.finditer(r"\S+", normalised)
-            words = [(word, *run.span()) for run in runs for word in self.function(run[0])]
+        (found,) = self.spans([text])
+        return found
+
+    def spans(self, texts: Iterable[str]) -> Iterator[list[tuple[str, int, int]]]:
+        """Yield the :meth:`term_spans` of each text."""
         numbers: dict[str, int] = {}
+        names: list[str] = []
         cache = _TermCache(self, numbers, grow=True)
         parts = _PartCache(self.compounds)
-        found = [
-            (cache[part], start, end)
-            for word, start, end in words
-            for part in ((word,) if self.compounds is None else parts[word])
-        ]
-        names = list(numbers)
-        return [(names[n], int(places[start, 0]), int(places[end - 1, 1])) for n, start, end in found if n >= 0]
+        for text in texts:
+            normalised, places = normalised_spans(text)
+            words: Iterable[tuple[str, int, int]] = _word_spans(normalised)
+            if self.function is not None:
+                runs = re.finditer(r"\S+", normalised)
+                words = [(word, *run.span()) for run in runs for word in self.function(run[0])]
+            found = [
+                (cache[part], start, end)
+                for word, start, end in words
+                for part in ((word,) if self.compounds is None else parts[word])
+            ]
+            names += list(islice(numbers, len(names), None))
+            starts, ends = places[:, 0].tolist(), places[:, 1].tolist()
+            yield [(names[n], starts[start], ends[end - 1]) for n, start, end in found if n >= 0]
 
     def __call__(self, texts: Iterable[str], vocabulary: dict[str, int] | None = None) -> Terms:
         """Analyse texts; with a ``vocabulary``, terms that are not in it are dropped."""
@@ -366,6 +374,9 @@ def _word_spans(text: str) -> Iterator[tuple[str, int, int]]:
     origin: Sequence[int] = range(len(text))
     if len(lower) != len(text):
         origin = [place for place, character in enumerate(text) for _ in character.lower()]
+    if len(lower) == len(text) and not _HAS_UNSPACED.search(lower):
+        yield from ((word[0], *word.span()) for word in _WORD.finditer(lower))
+        return
     for run in (_RUN if _HAS_UNSPACED.search(lower) else _WORD).finditer(lower):
         start, end = run.span()
         pairs = _is_unspaced(run[0]) and end - start > 1

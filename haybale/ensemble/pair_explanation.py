@@ -48,22 +48,27 @@ def explain_pair(
     ``query_ids`` and ``passage_ids`` are the ids of the support's queries and passages.
     """
     by_row = support.shares(pair)
-    bags = np.bincount(support.bag, by_row, minlength=support.n_bags) + support.intercept
+    bags = support.sums_of_bags(by_row) + support.intercept
     features = np.zeros(0)
     if support.feature_weights is not None and pair.features is not None:
         bags += support.feature_weights @ pair.features[0]
         features = support.feature_weights.mean(axis=0) * pair.features[0]
-    rows, place = support.distinct  # a training pair that is in several bags is listed once
-    shares = np.bincount(place, by_row * (1 / support.n_bags), minlength=rows.shape[1])
+    firsts, further, of_pair = support.distinct  # a training pair that is in several bags is listed once
+    by_row *= 1 / support.n_bags
+    shares = by_row[firsts]
+    np.add.at(shares, of_pair, by_row[further])
     sizes = np.abs(shares)
     least = np.partition(sizes, -top)[-top] if top < len(sizes) else 0.0
     largest = np.flatnonzero((sizes >= least) & (sizes > 0))
     listed = largest[np.argsort(-sizes[largest], kind="stable")[:top]]
+    rows, found = firsts[listed], shares[listed]
+    about = support.query[rows].tolist(), support.passage[rows].tolist(), support.label[rows].tolist(), found.tolist()
     pairs = [
-        PairShare(query_ids[query], passage_ids[passage], float(label), share)
-        for (query, passage, label), share in zip(rows.T[listed].tolist(), shares[listed].tolist(), strict=True)
+        PairShare(query_ids[query], passage_ids[passage], float(int(label)), share)
+        for query, passage, label, share in zip(*about, strict=True)
     ]
-    others, intercept = float(np.delete(shares, listed).sum()), math.fsum(support.intercept * (1 / support.n_bags))
-    prediction = math.fsum([*shares[listed], others, *features, intercept])
+    shares[listed] = 0
+    others, intercept = float(shares.sum()), math.fsum(support.intercept * (1 / support.n_bags))
+    prediction = math.fsum([*found, others, *features, intercept])
     votes = np.flatnonzero(bags > threshold).tolist()
     return PairExplanation(prediction, pairs, others, len(shares) - len(listed), intercept, features, bags, votes)

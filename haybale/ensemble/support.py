@@ -188,14 +188,18 @@ class Support:
             return self.expansion.highest(queries, n, passages, k, terms, shift.astype(np.float32), bag_weights)
 
     @cached_property
-    def distinct(self) -> tuple[Ints, Ints]:
-        """The distinct (query, passage, label) of the rows, (3, n), and the place of each row among them, (n_rows,).
+    def distinct(self) -> tuple[Ints, Ints, Ints]:
+        """The distinct pairs of the rows: the first row of each, (n,), and all further rows with their pairs.
 
-        A training pair may be in several bags. In the injected protocol, a pair may have both labels.
+        A training pair may be in several bags. In the injected protocol, a pair may have both labels. Most pairs are in
+        one bag only, so that sums over the rows of each pair are mostly a copy.
         """
         rows = np.stack([self.query, self.passage, self.label.astype(np.int64)])
-        found, places = np.unique(rows, axis=1, return_inverse=True)
-        return found, places.ravel()
+        _, firsts, pairs = np.unique(rows, axis=1, return_index=True, return_inverse=True)
+        is_further = np.ones(len(self.coef), dtype=bool)
+        is_further[firsts] = False
+        further = np.flatnonzero(is_further)
+        return firsts, further, pairs.ravel()[further]
 
     def shares(self, pair: Pairs) -> NDArray[np.float64]:
         """Return coef · K (n_rows,) of every support row for one pair.
@@ -210,6 +214,12 @@ class Support:
             )
         )
         return np.asarray(self.coef * (kq[self.query] * kp[self.passage]))
+
+    def sums_of_bags(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the sum of the values (n_rows,) of each bag's rows, (n_bags,)."""
+        sums, has_rows = np.zeros(self.n_bags), np.diff(self.offsets) > 0
+        sums[has_rows] = np.add.reduceat(values, self.offsets[:-1][has_rows])
+        return sums
 
     def error(self, pairs: Pairs, exact: Support | None = None, exact_pairs: Pairs | None = None) -> float:
         """Return the largest difference of mean predictions, without features, from those in float64.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -82,14 +82,15 @@ class KNN(Ranker):
             encoder = batch.engine.encoder
             if not (index.is_sparse and isinstance(encoder, TfidfEncoder)):
                 return [Share(f"cosine of the {what}", float(within[passage - first]))]
-            terms = list(encoder.vocabulary_)
-            both = batch.vectors[0].multiply(to_numpy(index.vectors[passage : passage + 1])).tocoo()
-            return by_size(
-                [
-                    Share(f"term {terms[column]}", float(value), term=terms[column])
-                    for column, value in zip(both.col, both.data, strict=True)
-                ]
-            )
+            terms = batch.once(("terms", id(encoder)), lambda: list(encoder.vocabulary_))
+            query: Any = batch.vectors
+            rows: Any = index.vectors
+            start, end = rows.indptr[passage : passage + 2].tolist()
+            own = to_numpy(rows.indices[start:end])
+            columns, mine, theirs = np.intersect1d(query.indices, own, assume_unique=True, return_indices=True)
+            values = query.data[mine] * to_numpy(rows.data[start:end])[theirs]
+            found = [(terms[column], value) for column, value in zip(columns.tolist(), values.tolist(), strict=True)]
+            return by_size([Share(f"term {term}", value, term=term) for term, value in found])
 
         if self.top > 1:
             return summed(batch, base, first, within, self.top, shares)

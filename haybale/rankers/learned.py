@@ -271,10 +271,10 @@ class Learned(OutOfFold, Fusion):
             return completed(Run.joined(parts).take(batch.ids), list(runs.values()), depth)
 
     def explain_document(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:
-        runs = self._runs(batch)
-        if not any(base.doc_id in dict(run[base.query_id]) for run in runs.values()):
+        if not any(base.doc_id in ranker.places(batch, self.depth) for ranker in self._named.values()):
             return self._explain_below(batch, document, base)
-        rows = {row["run"]: row for row in self.fusion_.explain(runs, batch.ids[0], base.doc_id).to_dict("records")}
+        explained = self.fusion_.explain(self._runs(batch), batch.ids[0], base.doc_id)
+        rows = {row["run"]: row for row in explained.to_dict("records")}
         missing = [name for name in self._named if np.isnan(rows[name]["rank"])]
         shares = []
         for name in [each for each in self._named if each not in missing]:

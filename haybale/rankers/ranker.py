@@ -533,7 +533,7 @@ class Ranker(ABC):
             for key, value in self.get_params(deep=False).items():
                 if key == "rankers":
                     parts += map(str, value)
-                elif shown(value) != shown(expected[key]):
+                elif value is not expected[key] and shown(value) != shown(expected[key]):
                     parts.append(str(value) if key == "ranker" else f"{key}={shown(value)}")
             texts.append((len(parts), name + (f"({','.join(parts)})" if parts else "")))
         return min(texts, key=lambda each: each[0])[1]

@@ -121,8 +121,8 @@ class SimilarQueries(OutOfFold, Ranker):
         return sparse.csr_matrix((np.ones(len(numbers)), numbers, offsets), shape=shape)
 
     def explain_document(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:
-        _, neighbours, cosines = self._neighbours(batch.vectors, np.array([-1]))
-        is_relevant = self._relevance(batch.engine)[:, [document]].toarray()[neighbours, 0] > 0
+        neighbours, cosines, relevance = batch.once(("neighbours", id(self)), lambda: self._near(batch))
+        is_relevant = relevance[:, [document]].toarray()[:, 0] > 0
         shares = [
             Share(
                 f"training query {self.query_ids_[row]} (cosine {cosine:.3f}), to which it is relevant",
@@ -134,6 +134,11 @@ class SimilarQueries(OutOfFold, Ranker):
             )
         ]
         return replace(base, shares=by_size(shares))
+
+    def _near(self, batch: QueryBatch) -> tuple[Ints, NDArray[np.float64], sparse.csc_matrix]:
+        """Return the neighbours (k,) of a batch's only query, their cosines, and their rows of :meth:`_relevance`."""
+        _, neighbours, cosines = self._neighbours(batch.vectors, np.array([-1]))
+        return neighbours, cosines, self._relevance(batch.engine)[neighbours].tocsc()
 
     def save_state(self, folder: Path) -> dict[str, Any]:
         """Write the index of the training queries, the document ids, and the relevant pairs as numbers."""

@@ -299,12 +299,14 @@ class SVR(OutOfFold, Ranker):
         shares = []
         evidence: dict[str, float] = {}
         if values is not None:
-            for (name, _), share in zip(self._feature_names(), found.features.tolist(), strict=True):
+            names = batch.once(("feature names", id(self)), self._feature_names)
+            for (name, _), share in zip(names, found.features.tolist(), strict=True):
                 evidence[name] = evidence.get(name, 0.0) + share
         for ranker in self.rankers_[: len(evidence)]:
             inner = ranker.explained(batch, document)
             rank = "not found" if inner.rank is None else f"rank {inner.rank:,}"
-            shares.append(Share(f"{ranker}, {rank}", evidence[str(ranker)], of=inner if inner.rank else None))
+            what = f"{inner.ranker}, {rank}"
+            shares.append(Share(what, evidence[inner.ranker], of=inner if inner.rank else None))
         for pair in found.pairs:
             label = "relevant" if pair.label > 0 else "not relevant"
             what = f"training query {pair.query_id} → {pair.passage_id}, {label}"

@@ -395,9 +395,10 @@ class BM25Index(PassageTable):
         ids = self._term_numbers(queries)
         out = np.zeros((len(ids), end - start), dtype=np.float32)
         for row, terms in enumerate(ids):
-            for term, times in zip(*self._counted(terms), strict=True):
-                pairs = self._postings.pairs(term, start, end)
-                out[row, self._postings.texts[pairs] - start] += times * self._weights[pairs]
+            numbers, factors = self._counted(terms)
+            for (first, last), times in zip(self._postings.pairs(numbers, start, end), factors, strict=True):
+                if first < last:
+                    out[row, self._postings.texts[first:last] - start] += times * self._weights[first:last]
         return out
 
     def passages_with_all(self, terms: Iterable[str]) -> Ints:
@@ -412,8 +413,8 @@ class BM25Index(PassageTable):
         found: Ints | None = None
         for term in set(terms):
             number = self.vocabulary.get(term)
-            pairs = slice(0) if number is None else self._postings.pairs(number, 0, len(self))
-            has_term = self._postings.texts[pairs].astype(np.int64)
+            ((first, last),) = [(0, 0)] if number is None else self._postings.pairs([number], 0, len(self))
+            has_term = self._postings.texts[first:last].astype(np.int64)
             found = has_term if found is None else np.intersect1d(found, has_term, assume_unique=True)
         return np.arange(len(self)) if found is None else found
 
@@ -429,11 +430,13 @@ class BM25Index(PassageTable):
         [Counter({'dog': 1}), Counter({'tax': 1})]
         """
         found: list[Counter[str]] = [Counter() for _ in range(start, end)]
-        for term in set(terms) & self.vocabulary.keys():
-            pairs = self._postings.pairs(self.vocabulary[term], start, end)
-            passages, counts = self._postings.texts[pairs].tolist(), self._postings.counts[pairs].tolist()
-            for passage, count in zip(passages, counts, strict=True):
-                found[passage - start][term] = count
+        known = list(set(terms) & self.vocabulary.keys())
+        places = self._postings.pairs([self.vocabulary[term] for term in known], start, end)
+        for term, (first, last) in zip(known, places, strict=True):
+            if first < last:
+                passages, counts = self._postings.texts[first:last].tolist(), self._postings.counts[first:last].tolist()
+                for passage, count in zip(passages, counts, strict=True):
+                    found[passage - start][term] = count
         return found
 
     def term_shares(self, query: str, passage: int) -> dict[str, float]:
@@ -460,8 +463,10 @@ class BM25Index(PassageTable):
         """Return what :meth:`term_shares` does, for the terms of a query that several passages have in common."""
         shares: dict[str, float] = {}
         score = np.float32(0)
-        for name, times in counted:
-            for weight in times * self._weights[self._postings.pairs(self.vocabulary[name], passage, passage + 1)]:
+        places = self._postings.pairs([self.vocabulary[name] for name, _ in counted], passage, passage + 1)
+        for (name, times), (first, last) in zip(counted, places, strict=True):
+            if first < last:
+                weight = times * self._weights[first]
                 shares[name] = shares.get(name, 0.0) + (float(score + weight) - float(score))
                 score += weight
         return shares

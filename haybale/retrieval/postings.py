@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,12 +67,12 @@ class Postings:
         in_threads(weigh, range(0, len(out), _PAIRS))
         return out
 
-    def pairs(self, term: int, start: int, end: int) -> slice:
-        """Return the slice of the pairs of a term and the texts ``start:end``."""
-        first, last = self.offsets[term : term + 2]
-        # Edges of the same type, so that the texts need no copy of another type.
-        edges = np.array((start, end), dtype=self.texts.dtype)
-        return slice(*(first + np.searchsorted(self.texts[first:last], edges)))
+    def pairs(self, terms: Sequence[int], start: int, end: int) -> list[tuple[int, int]]:
+        """Return, for each term, where its pairs with the texts ``start:end`` begin and end."""
+        numbers = np.array(terms, dtype=np.int64)
+        firsts, ends = np.empty_like(numbers), np.empty_like(numbers)
+        _find(read_only(self.offsets), read_only(self.texts), numbers, start, end, firsts, ends)
+        return list(zip(firsts.tolist(), ends.tolist(), strict=True))
 
     def take(self, chosen: Ints) -> tuple[Postings, NDArray[np.bool_]]:
         """Return the postings of some texts, given by rising numbers, and the mask of their pairs, (n_pairs,)."""
@@ -99,6 +100,17 @@ class Postings:
             self.n_texts + more.n_texts,
             self.n_terms + more.n_terms,
         )
+
+
+@njit(nogil=True, cache=True)
+def _find(
+    offsets: Any, texts: Any, terms: Any, start: int, end: int, firsts: Any, ends: Any
+) -> None:  # pragma: no cover - compiled
+    """Find where the pairs of each term with the texts ``start:end`` begin and end."""
+    for place in range(len(terms)):
+        first, last = offsets[terms[place]], offsets[terms[place] + 1]
+        firsts[place] = first + np.searchsorted(texts[first:last], start)
+        ends[place] = first + np.searchsorted(texts[first:last], end)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")

@@ -41,4 +41,5 @@ def marked_terms(engine: Engine, text: str, passage: str, relevant: Sequence[Set
             if lift >= _LIFT:
                 typical[term] = counts[term] * math.log(lift)
     best = sorted(typical, key=lambda term: (-typical[term], term))[:_LEARNED]
-    return term_highlights(passage, {analyzer: weights | {term: typical[term] for term in best}}, {})
+    (spans,) = term_highlights([passage], [{analyzer: weights | {term: typical[term] for term in best}}], {})
+    return spans

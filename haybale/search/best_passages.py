@@ -79,14 +79,14 @@ def _with_query_terms(
     for each in evidence:
         if each.analyzer is not None and not each.terms:
             if id(each.matcher) not in known:
-                known[id(each.matcher)] = each.query_terms(batch.texts[0])
+                known[id(each.matcher)] = each.query_terms(batch)
             weights, total = known[id(each.matcher)], sum(each.passages.values())
             scale = total / (sum(weights.values()) or 1)
             each.terms.update({term: scale * weight for term, weight in weights.items()})
     if evidence and any(each.terms or each.passages for each in evidence):
         return evidence
     terms = Evidence(batch.engine.analyzer)
-    terms.terms.update(terms.query_terms(batch.texts[0]))
+    terms.terms.update(terms.query_terms(batch))
     return [terms]
 
 
@@ -175,10 +175,11 @@ def _highlights(batch: QueryBatch, passages: list[_Passage], phrases: Phrases | 
         batch.engine.collection.passages.texts, np.array([each.number for each in passages], dtype=int)
     )
     of_phrases = {} if phrases is None else {phrases.analyzer: phrases.terms}
-    found = [
-        [] if each.encoder is not None else term_highlights(text, each.weights, of_phrases)
-        for text, each in zip(texts, passages, strict=True)
-    ]
+    with_terms = [place for place, each in enumerate(passages) if each.encoder is None]
+    terms = term_highlights([texts[i] for i in with_terms], [passages[i].weights for i in with_terms], of_phrases)
+    found: list[list[tuple[int, int]]] = [[] for _ in passages]
+    for place, spans in zip(with_terms, terms, strict=True):
+        found[place] = spans
     for encoder in {id(each.encoder): each.encoder for each in passages if each.encoder is not None}.values():
         at = [place for place, each in enumerate(passages) if each.encoder is encoder]
         for place, span in zip(

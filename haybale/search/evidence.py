@@ -10,6 +10,7 @@ from typing import Any
 from haybale.analysis import Analyzer
 from haybale.embeddings import TfidfEncoder
 from haybale.rankers.explanation import Explanation
+from haybale.rankers.query_batch import QueryBatch
 
 
 @dataclass(frozen=True)
@@ -28,17 +29,18 @@ class Evidence:
         """The analyzer of the terms that were matched; None for vectors without terms."""
         if isinstance(self.matcher, Analyzer):
             return self.matcher
-        return self.matcher.chosen_analyzer() if isinstance(self.matcher, TfidfEncoder) else None
+        return self.matcher.analyzer_ if isinstance(self.matcher, TfidfEncoder) else None
 
-    def query_terms(self, query: str) -> dict[str, float]:
-        """Return the terms of a query with their weights: those of TF-IDF, else equal ones."""
+    def query_terms(self, batch: QueryBatch) -> dict[str, float]:
+        """Return the terms of a batch's only query with their weights: those of TF-IDF, else equal ones."""
         if self.analyzer is None:
             return {}
-        terms = dict.fromkeys(self.analyzer.terms(query), 1.0)
+        terms = dict.fromkeys(self.analyzer.terms(batch.texts[0]), 1.0)
         if not isinstance(self.matcher, TfidfEncoder):
             return terms
-        row, numbers = self.matcher.encode([query]), self.matcher.vocabulary_
-        return {term: float(row[0, numbers[term]]) for term in terms if term in numbers}
+        row: Any = batch.vectors if self.matcher is batch.engine.encoder else self.matcher.encode(batch.texts)
+        weights, numbers = dict(zip(row.indices.tolist(), row.data.tolist(), strict=True)), self.matcher.vocabulary_
+        return {term: weights.get(numbers[term], 0.0) for term in terms if term in numbers}
 
 
 def evidence_of(explanation: Explanation, weight: float = 1.0) -> Iterator[Evidence]:

@@ -20,21 +20,24 @@ MAX_TERMS = 20  # different terms that are highlighted in a passage, those with 
 
 
 def term_highlights(
-    text: str, weights: Mapping[Analyzer, Mapping[str, float]], phrases: Mapping[Analyzer, Sequence[Sequence[str]]]
-) -> list[Span]:
-    """Return where a text has the terms with the largest weights, and phrases from their first to their last term.
+    texts: Sequence[str],
+    weights: Sequence[Mapping[Analyzer, Mapping[str, float]]],
+    phrases: Mapping[Analyzer, Sequence[Sequence[str]]],
+) -> list[list[Span]]:
+    """Return where texts have the terms with the largest weights, and phrases from their first to their last term.
 
-    Weights and phrases are given for each analyzer that found terms.
+    The weights of the terms of each text, and the phrases, are given for each analyzer that found terms.
     """
-    spans: list[Span] = []
-    for analyzer in weights.keys() | phrases.keys():
-        located, of_terms = analyzer.term_spans(text), weights.get(analyzer, {})
-        here = {term for term, _, _ in located} & of_terms.keys()
-        kept = set(sorted(here, key=lambda term: (-of_terms[term], term))[:MAX_TERMS])
-        spans += [(start, end) for term, start, end in located if term in kept]
-        for terms in phrases.get(analyzer, ()):
-            spans += phrase_spans(located, terms)
-    return merged(spans)
+    spans: list[list[Span]] = [[] for _ in texts]
+    for analyzer in phrases.keys() | {analyzer for each in weights for analyzer in each}:
+        for found, located, each in zip(spans, analyzer.spans(texts), weights, strict=True):
+            of_terms = each.get(analyzer, {})
+            here = {term for term, _, _ in located} & of_terms.keys()
+            kept = set(sorted(here, key=lambda term: (-of_terms[term], term))[:MAX_TERMS])
+            found += [(start, end) for term, start, end in located if term in kept]
+            for terms in phrases.get(analyzer, ()):
+                found += phrase_spans(located, terms)
+    return [merged(found) for found in spans]
 
 
 def merged(spans: Iterable[Span]) -> list[Span]:

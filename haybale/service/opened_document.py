@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from haybale.collections import Collection
-from haybale.collections.collection import Ints, Links
+from haybale.collections.collection import Ints, Links, take_strings
 from haybale.engine import Engine
 from haybale.search.highlights import term_highlights
 from haybale.search.phrases import parse_phrases
@@ -83,10 +83,10 @@ def open_document(
     number = int(collection.document_numbers([doc_id])[0])
     start, end = (int(each) for each in collection.passages.doc_offsets[number : number + 2])
     terms = {engine.analyzer: dict.fromkeys(engine.analyzer.terms(parse_phrases(text)[0]), 1.0)} if text else {}
-    passages = []
-    for passage in range(min(start + offset, end), min(start + offset + limit, end)):
-        spans = term_highlights(str(collection.passages.texts[passage].as_py()), terms, {})
-        passages.append(snippet_of(collection, passage, spans))
+    numbers = range(min(start + offset, end), min(start + offset + limit, end))
+    texts = take_strings(collection.passages.texts, np.array(numbers, dtype=np.int64))
+    marked = term_highlights(texts, [terms] * len(texts), {})
+    passages = [snippet_of(collection, passage, spans) for passage, spans in zip(numbers, marked, strict=True)]
     cites, cited_by = linked_documents(collection, number)
     about = doc_id, title_of(collection, number), metadata_of(collection, number)
     return OpenedDocument(*about, end - start, offset, passages, matching, cites, cited_by, judged)

@@ -38,7 +38,7 @@ def test_the_parts_of_a_compound_are_where_it_is() -> None:
     analyzer = Analyzer.learned("german", texts)
     text = "Jeder Arbeits\u00advertrag!"
     assert [term for term, _, _ in analyzer.term_spans(text)] == analyzer.terms(text)
-    assert term_highlights(text, {analyzer: {"vertrag": 1.0}}, {}) == [(6, 21)]
+    assert term_highlights([text], [{analyzer: {"vertrag": 1.0}}], {}) == [[(6, 21)]]
 
 
 @given(TEXTS)
@@ -66,7 +66,7 @@ def test_a_word_is_highlighted_whole_in_every_form(words: list[str], form: str, 
     chosen, analyzer = data.draw(st.sampled_from(words)), Analyzer("none")
     written = [obscured(word, form) for word in words]
     text = " ".join(written)
-    found = term_highlights(text, {analyzer: dict.fromkeys(analyzer.terms(chosen), 1.0)}, {})
+    (found,) = term_highlights([text], [{analyzer: dict.fromkeys(analyzer.terms(chosen), 1.0)}], {})
     expected = [each for word, each in zip(words, written, strict=True) if word == chosen and len(chosen) > 1]
     assert [text[start:end] for start, end in found] == expected
 
@@ -83,7 +83,7 @@ def test_the_terms_with_the_largest_weights_are_highlighted() -> None:
     words = [f"word{number:02d}" for number in range(MAX_TERMS + 5)]
     weights = {word: float(number) for number, word in enumerate(words)}
     text = " ".join(words)
-    found = term_highlights(text, {Analyzer("none"): weights}, {})
+    (found,) = term_highlights([text], [{Analyzer("none"): weights}], {})
     assert [text[start:end] for start, end in found] == words[5:]
 
 
