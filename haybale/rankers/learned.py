@@ -273,13 +273,14 @@ class Learned(OutOfFold, Fusion):
     def explain_document(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:
         if not any(base.doc_id in ranker.places(batch, self.depth) for ranker in self._named.values()):
             return self._explain_below(batch, document, base)
-        explained = self.fusion_.explain(self._runs(batch), batch.ids[0], base.doc_id)
-        rows = {row["run"]: row for row in explained.to_dict("records")}
-        missing = [name for name in self._named if np.isnan(rows[name]["rank"])]
+        found = self.fusion_.contributions(self._runs(batch), batch.ids[0], base.doc_id)
+        by_name = {name: (rank, share) for name, rank, _, share in found}
+        missing = [name for name in self._named if by_name[name][0] is None]
         shares = []
         for name in [each for each in self._named if each not in missing]:
             inner = self._named[name].explained(batch, document)
-            shares.append(Share(f"{name}, rank {int(rows[name]['rank']):,}", rows[name]["share"], of=inner))
+            rank, share = by_name[name]
+            shares.append(Share(f"{name}, rank {rank:,}", share, of=inner))
         notes = [f"not among the first {self.depth} of {', '.join(missing)}"] if missing else []
         if self.selection_report_:
             share = self.fusion_.unseen_share

@@ -178,6 +178,15 @@ class LearnedFusion:
         The shares sum to the fused score of the document. A run without the document has share 0 and no rank or score.
         Raises :class:`~haybale.InputError` for a query that the runs lack, and a document that is not in the pool.
         """
+        import pandas as pd
+
+        frame = pd.DataFrame(self.contributions(runs, query_id, doc_id), columns=["run", "rank", "score", "share"])
+        return frame.astype({"rank": float, "score": float})
+
+    def contributions(
+        self, runs: Mapping[str, Run], query_id: str, doc_id: str
+    ) -> list[tuple[str, int | None, float | None, float]]:
+        """Return the rows of :meth:`explain`; a run without the document has None for its rank and score."""
         if query_id not in same_queries(list(runs.values())):
             raise InputError(f"runs: unknown query id {query_id!r}; give a query of the runs")
         pool = self._pool(runs, [query_id])
@@ -188,14 +197,12 @@ class LearnedFusion:
                 "give a document of the fused run"
             )
         shares = self._shares(run_features(pool, self.runs_, self.trained_)[:, places])[:, 0]
-        import pandas as pd
-
         rows = []
         for name, listing, share in zip(self.runs_, pool.listings, shares.tolist(), strict=True):
             at = np.flatnonzero(listing.place == places[0])
-            rank, score = (int(listing.rank[at[0]]), float(listing.score[at[0]])) if len(at) else (np.nan, np.nan)
+            rank, score = (int(listing.rank[at[0]]), float(listing.score[at[0]])) if len(at) else (None, None)
             rows.append((name, rank, score, share))
-        return pd.DataFrame(rows, columns=["run", "rank", "score", "share"])
+        return rows
 
     @property
     def weights_(self) -> pd.DataFrame:
