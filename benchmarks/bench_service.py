@@ -1,12 +1,13 @@
 """What a service bears: searches a second, judges while documents are added and a model is trained, memory, kills.
 
-    python benchmarks/bench_service.py ENGINE [--model FOLDER] [--seconds 20] [--requests 5000] [--kills 5]
-        [--results benchmarks/results]
+    python benchmarks/bench_service.py ENGINE [--model FOLDER] [--processes N] [--seconds 20] [--requests 5000]
+        [--kills 5] [--results benchmarks/results]
 
 Works on a copy of the engine, and asks its own service on the loopback address only. The clients are threads of this
 process, on the same cores as the service. Queries are those of the collection. ``--model`` is a folder of the ranker
 ``learned``, trained by ``haybale train ENGINE --ranker learned --out FOLDER``; without it, ``learned`` is left out.
-Writes service.md.
+``--processes`` is that of ``haybale serve``. Memory is that of the service and of its processes that search; pages that
+these share are counted for each. Writes service.md.
 """
 
 from __future__ import annotations
@@ -22,16 +23,19 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlencode
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
 
 import numpy as np
 from provenance import options, provenance, shown, table, write_page
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 
+if TYPE_CHECKING:
+    from support.served import Served
+
 FUSED = "rrf(bm25-doc,parm-rrf)"
-CLIENTS, JUDGES = 4, 8
+CLIENTS, JUDGES, FEW = 4, 8, 2
 LIMIT = 2.0  # seconds of a request
 
 
@@ -148,27 +152,28 @@ def mixture(address: str, folder: Path, queries: list[str], seconds: float) -> t
     return watch, taken, sum(n_added), status
 
 
-def memory(address: str, queries: list[str], n: int) -> list[tuple[int, float]]:
-    """Ask n times, and return the MB that the service holds at eleven moments."""
+def memory(served: Served, queries: list[str], doc_ids: list[str], n: int) -> list[tuple[int, float, float]]:
+    """Ask n times, every tenth time for a search; return the MB of the service and its processes at eleven moments."""
     watch, found, done = Watch(), [], 0
-    first = http.client.HTTPConnection(address.removeprefix("http://"), timeout=60)
-    kinds = ("/api/search?", "/api/facets?", "/api/topics?", "/health?", "/api/search?")
+    topic = f"/api/topics/{served.ask('/api/topics', {'text': queries[0]})['id']}"
 
-    def held() -> float:
-        lines = watch.ask(first, "metrics", "/metrics").decode().splitlines()
-        return next(float(line.split()[1]) for line in lines if line.startswith("process_resident")) / 1e6
+    def path(number: int) -> str:
+        if number % 10 == 0:
+            return f"/api/search?{urlencode({'q': queries[number // 10 % len(queries)]})}"
+        document = f"/api/documents/{quote(doc_ids[number % len(doc_ids)])}"
+        more = "/api/facets", "/api/topics", "/health", document, f"{topic}/next?judge=judge{number % JUDGES}"
+        return more[number % len(more)]
 
     for part in range(11):
-        found.append((done, held()))
+        found.append((done, *(each / 1e6 for each in served.memory())))
         numbers = iter(range(done, n * (part + 1) // 10 if part < 10 else done))
 
         def work(_: int, client: http.client.HTTPConnection, numbers: Iterator[int] = numbers) -> None:
             for number in numbers:
-                asked = urlencode({"q": queries[number % len(queries)]})
-                watch.ask(client, "any", kinds[number % len(kinds)] + asked)
+                watch.ask(client, "any", path(number))
 
         done = n * (part + 1) // 10
-        together(1, work, address)
+        together(FEW, work, served.address)
     assert not sum(watch.failures.values())
     return found
 
@@ -206,6 +211,7 @@ def main() -> None:
     parser = options(__doc__)
     parser.add_argument("engine", type=Path, help="the folder of an engine")
     parser.add_argument("--model", type=Path, help="the folder of the ranker learned")
+    parser.add_argument("--processes", type=int, help="that search; default: as haybale serve")
     parser.add_argument("--seconds", type=float, default=20, help="of each part")
     parser.add_argument("--requests", type=int, default=5000, help="of the part about memory")
     parser.add_argument("--kills", type=int, default=5)
@@ -219,30 +225,32 @@ def main() -> None:
         shutil.copytree(given.engine, folder)
         collection = Engine.open(folder).collection
         numbers = np.random.default_rng(0).permutation(collection.n_queries)[:500]
-        queries = collection.queries.texts(numbers)
+        queries, doc_ids = collection.queries.texts(numbers), collection.doc_ids.to_pylist()[:1000]
         rankers = ["--ranker", f"fused={FUSED}", *(["--model", f"learned={given.model}"] if given.model else [])]
         lines = [f"# A service of {collection.name}", ""]
         lines.append(
             f"{collection.n_documents:,} documents, {collection.n_passages:,} passages; the clients are on the"
         )
         lines.append("same cores. `fused` is " + f"`{FUSED}`. ms are of the clients; failures are answers from 400 on.")
-        with Served(folder, "--judgements", str(Path(work, "judgements.sqlite")), *rankers) as served:
-            searches(served.address, queries, "fused", 2)  # loads what is loaded when it is first needed
+        store = str(Path(work, "judgements.sqlite"))
+        with Served(folder, "--judgements", store, *rankers, processes=given.processes) as served:
+            served.wait_for_processes()
+            while (health := served.ask("/health"))["reviews"] != "ready":
+                time.sleep(0.5)
+            lines.append(f"Processes that search: {health.get('search_processes', {}).get('ready', 0)}.")
             lines += ["", f"## Searches, {CLIENTS} clients"]
             rows = []
             for ranker in ("fused", *(["learned"] if given.model else [])):
                 rows += searches(served.address, queries, ranker, given.seconds)[0].rows(given.seconds)
             columns = "asked | requests | a second | ms, median | ms, 95th percentile | ms, most | failures"
             lines += table(columns, rows)
-            while served.ask("/health")["reviews"] != "ready":
-                time.sleep(0.5)
-            flat = memory(served.address, queries, given.requests)
+            flat = memory(served, queries, doc_ids, given.requests)
             watch, taken, n_added, status = mixture(served.address, folder, queries, given.seconds)
             about = f"{JUDGES} judges, {n_added} documents added, a training ({status})"
             lines += ["", f"## {about}", *table(columns, watch.rows(taken))]
             most = max(max(each) for each in watch.seconds.values())
             lines += ["", f"Longest request {most:.2f} s (limit {LIMIT:g} s), {sum(watch.failures.values())} failures."]
-            lines += ["", "## Memory", *table("requests | MB", flat, words=0)]
+            lines += ["", "## Memory", *table("requests | MB, service | MB, its processes", flat, words=0)]
         print("\n".join(lines), flush=True)  # before what may take longest
         small = Path(work, "small")  # so that each start takes seconds
         Engine.build({f"d{n}": text for n, text in enumerate(queries)}, small, language="english").prepare()

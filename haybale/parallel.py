@@ -22,11 +22,18 @@ from haybale.errors import DeviceError
 T = TypeVar("T")
 _lock = threading.Lock()
 _limited: list[Any] = []  # the limit of BLAS, then one entry for each open one_blas_thread block
+_most_threads: list[int] = []  # what limit_threads was given
 
 
 def cpus() -> int:
     """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min([found, *_most_threads])
+
+
+def limit_threads(n: int) -> None:
+    """Let this process use at most ``n`` cores from now on. BLAS and OpenMP read ``OMP_NUM_THREADS`` instead."""
+    _most_threads[:] = [n]
 
 
 def half_of_memory() -> float:

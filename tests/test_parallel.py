@@ -13,7 +13,7 @@ from support.cupy_runtime import CUDARuntimeError, OutOfMemoryError
 from threadpoolctl import threadpool_info
 
 from haybale.errors import DeviceError
-from haybale.parallel import in_threads, iter_chunks, one_blas_thread
+from haybale.parallel import cpus, in_threads, iter_chunks, limit_threads, one_blas_thread
 
 
 def blas_threads() -> set[int]:
@@ -27,6 +27,14 @@ def test_results_keep_their_order(threads: int | None) -> None:
     assert in_threads(lambda x: (time.sleep(0.002 * (5 - x)), x)[1], range(5), threads) == list(range(5))
     with pytest.raises(ZeroDivisionError):
         in_threads(lambda x: 1 // x, [1, 0, 2], threads)
+
+
+def test_a_process_can_use_fewer_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``haybale serve`` starts processes of one thread each."""
+    monkeypatch.setattr("haybale.parallel._most_threads", [])
+    limit_threads(1)
+    assert cpus() == 1
+    assert set(in_threads(lambda _: threading.get_ident(), range(5))) == {threading.get_ident()}
 
 
 def test_overlapping_limits_of_two_threads_are_both_removed() -> None:

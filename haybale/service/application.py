@@ -55,9 +55,11 @@ def create_app(workspace: Workspace, access: Access | None = None, log: TextIO |
     async def refreshing(_: FastAPI) -> AsyncIterator[None]:
         thread = Refreshing(workspace)
         thread.start()
+        workspace.start_processes()
         try:
             yield
         finally:
+            workspace.stop_processes()
             thread.stop()
 
     # FastAPI's pages of documentation load scripts from elsewhere, so there are none.

@@ -22,7 +22,10 @@ def health_routes(workspace: Workspace, metrics: Metrics) -> APIRouter:
         workspace.store.topics()
         documents = workspace.engine.snapshot().collection.n_documents
         reviews = "ready" if workspace.reviews_are_ready else "being prepared"
-        return {"status": "ok", "version": __version__, "documents": documents, "reviews": reviews}
+        found = {"status": "ok", "version": __version__, "documents": documents, "reviews": reviews}
+        if workspace.processes is not None:
+            found["search_processes"] = {"wanted": workspace.processes.n, "ready": workspace.processes.n_ready}
+        return found
 
     @router.get("/metrics", response_class=PlainTextResponse)
     def metrics_text() -> PlainTextResponse:

@@ -53,6 +53,12 @@ class Metrics:
         lines = ["# TYPE haybale_info gauge", f'haybale_info{{version="{__version__}"}} 1']
         for name, value in gauges.items():
             lines += [f"# TYPE {name} gauge", f"{name} {value}"]
+        if workspace.processes is not None:
+            lines += ["# TYPE haybale_search_processes_ready gauge"]
+            lines += [f"haybale_search_processes_ready {workspace.processes.n_ready}"]
+            lines += ["# TYPE haybale_search_process_resident_bytes gauge"]
+            for place, process in workspace.processes.process_ids.items():
+                lines.append(f'haybale_search_process_resident_bytes{{process="{place}"}} {resident_bytes(process)}')
         with self._lock:
             lines.append("# TYPE haybale_requests_total counter")
             for (method, route, status), count in sorted(self._requests.items()):
@@ -73,10 +79,10 @@ def _label(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def resident_bytes() -> int:
-    """Return the memory of this process; 0 where the system does not say."""
+def resident_bytes(process: int | str = "self") -> int:
+    """Return the memory of a process, by default of this one; 0 where the system does not say."""
     try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
     except OSError:
         return 0
     return pages * 4096

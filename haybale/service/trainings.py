@@ -134,7 +134,11 @@ class Trainings:
         found = self.get(number)
         if found.status != "done":
             raise InputError(f"expected a training that is done, found number {number}, which is {found.status}; wait")
-        return load(self.folder / str(number) / "model", self.engine)
+        return load(self.model_folder(number), self.engine)
+
+    def model_folder(self, number: int) -> Path:
+        """Return the folder of the ranker of a training."""
+        return self.folder / str(number) / "model"
 
     def accept(self, number: int) -> None:
         """Note that the ranker of a training is the default ranker from now on."""

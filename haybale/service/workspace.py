@@ -26,6 +26,7 @@ from haybale.service.long_queries import LongQueries
 from haybale.service.open_reviews import OpenReviews
 from haybale.service.opened_document import OpenedDocument, open_document
 from haybale.service.request_errors import NotFoundError, check_document
+from haybale.service.search_processes import SearchProcesses
 from haybale.service.topic_search import TopicSearch
 from haybale.service.topic_summary import TopicRows, TopicSummary
 from haybale.service.trainings import ModelTraining, Trainings
@@ -58,6 +59,9 @@ class Workspace:
     models : str or Path, optional
         The folder of trainings. Default: beside the store, ``judgements-models`` for ``judgements.sqlite``. Without a
         file of judgements or a folder of the engine, nothing can be trained.
+    processes : int, default 0
+        Searches run in so many processes after :meth:`start_processes`, if the engine is in a folder; with 0, in
+        threads of this process. A process takes the memory of an open engine with its rankers.
 
     Examples
     --------
@@ -80,7 +84,9 @@ class Workspace:
         rankers: Mapping[str, Ranker],
         judgements: JudgementStore,
         models: str | Path | None = None,
+        processes: int = 0,
     ) -> None:
+        check_parameters("Workspace", {"processes": processes}, {"processes": FROM_0})
         if not rankers:
             raise InputError("a workspace needs a ranker, found none; give rankers={'bm25': parse('bm25').fit(engine)}")
         for ranker in rankers.values():
@@ -100,6 +106,10 @@ class Workspace:
             path = judgements.path
             folder = path.with_name(f"{path.stem}-models") if models is None else Path(models)
             self._trainings = Trainings(folder, engine, path)
+        self.processes = (
+            SearchProcesses(engine, rankers, processes) if processes and engine.folder is not None else None
+        )
+        if self._trainings is not None:
             self._take_over_accepted()
 
     # Search.
@@ -113,9 +123,13 @@ class Workspace:
     def ranker(self, name: str | None = None) -> Ranker:
         """Return a ranker by its name, or the default; an unknown name raises UnknownNameError."""
         with self._lock:
+            return self._rankers[self._chosen(name)]
+
+    def _chosen(self, name: str | None) -> str:
+        with self._lock:
             if name is not None and name not in self._rankers:
                 raise UnknownNameError("ranker", name, self._rankers)
-            return self._rankers[name or self._default]
+            return name or self._default
 
     def search(
         self,
@@ -151,7 +165,10 @@ class Workspace:
         check_parameters("search", {"k": k, "offset": offset}, {"k": COUNT, "offset": FROM_0})
         if offset + k > MAX_RESULTS:
             raise InputError(f"offset + k must be at most {MAX_RESULTS:,}, found {offset + k:,}; narrow the search")
-        return search(self._searched(ranker, topic), paragraphs(text), k, where, offset)
+        parts, found = paragraphs(text), None
+        if self.processes is not None and topic is None:
+            found = self.processes.search(self._chosen(ranker), parts, k, where, offset)
+        return search(self._searched(ranker, topic), parts, k, where, offset) if found is None else found
 
     def explain(
         self,
@@ -413,8 +430,13 @@ class Workspace:
         with self._lock:
             trainings.accept(number)
             self._default = _trained_name(number)
-            self._rankers[self._default] = model
+            self._keep_trained(number, model)
             return self._default
+
+    def _keep_trained(self, number: int, model: Ranker) -> None:
+        self._rankers[_trained_name(number)] = model
+        if self.processes is not None:
+            self.processes.add(_trained_name(number), self._with_trainings().model_folder(number))
 
     def revert(self) -> str:
         """Take the last acceptance back, and return the name of the default ranker, which is that of before."""
@@ -431,7 +453,7 @@ class Workspace:
             name = _trained_name(number)
             try:
                 if name not in self._rankers:
-                    self._rankers[name] = trainings.model(number)
+                    self._keep_trained(number, trainings.model(number))
                 self._default = name
             except InputError as error:  # the engine was built again, or files are damaged
                 _LOGGER.warning("training %d cannot be used: %s", number, error)
@@ -445,9 +467,22 @@ class Workspace:
         return self._trainings
 
     def close(self) -> None:
-        """End a running training."""
+        """End a running training, and the processes that search."""
+        self.stop_processes()
         if self._trainings is not None:
             self._trainings.stop()
+
+    # Processes.
+
+    def start_processes(self) -> None:
+        """Start the processes that search, without waiting until they are ready; searches run here until then."""
+        if self.processes is not None:
+            self.processes.start()
+
+    def stop_processes(self) -> None:
+        """End the processes that search; searches run here afterwards."""
+        if self.processes is not None:
+            self.processes.close()
 
     # The engine.
 

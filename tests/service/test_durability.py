@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 from support.decisions import decisions
-from support.served import Served, judge_together
+from support.served import Served, is_running, judge_together
 
 from haybale import Engine
 from haybale.errors import OutputExistsError
@@ -44,7 +44,7 @@ def test_killed_while_eight_judges_judge(engine_folder, tmp_path):
 
 
 def test_slow_and_broken_clients_new_documents_and_a_graceful_end(engine_folder, tmp_path):
-    with Served(engine_folder, "--judgements", str(tmp_path / "judgements.sqlite")) as served:
+    with Served(engine_folder, "--judgements", str(tmp_path / "judgements.sqlite"), processes=1) as served:
         host, port = served.address.removeprefix("http://").split(":")
 
         # Slow, silent and broken clients harm nobody.
@@ -67,6 +67,11 @@ def test_slow_and_broken_clients_new_documents_and_a_graceful_end(engine_folder,
             time.sleep(0.05)
         assert [hit["doc_id"] for hit in served.ask("/api/search?q=whale")["hits"]] == ["whale/1"]
 
+        served.wait_for_processes()
+        children = served.children
+        assert len(children) == 1
+        assert [hit["doc_id"] for hit in served.ask("/api/search?q=whale")["hits"]] == ["whale/1"]
+
         # A request that is running when the service ends is answered, and its topic is on disk.
         with socket.create_connection((host, int(port))) as slow:
             body = json.dumps({"text": "a topic that is sent slowly"}).encode()
@@ -78,6 +83,7 @@ def test_slow_and_broken_clients_new_documents_and_a_graceful_end(engine_folder,
             slow.sendall(body[5:])
             assert slow.recv(100).startswith(b"HTTP/1.1 201")
         assert served.process.wait(40) in (0, -signal.SIGTERM)
+        assert not any(map(is_running, children))
     with JudgementStore(tmp_path / "judgements.sqlite") as store:
         assert [topic.text for topic in store.topics()] == ["a topic that is sent slowly"]
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -14,9 +15,12 @@ from typing import Any
 
 
 class Served:
-    """``haybale serve`` in a process; a context manager that ends it."""
+    """``haybale serve`` in a process; a context manager that ends it.
 
-    def __init__(self, engine: Path, *options: str) -> None:
+    Searches run in the service itself unless ``processes`` is given; None is the default of the command.
+    """
+
+    def __init__(self, engine: Path, *options: str, processes: int | None = 0) -> None:
         command = [
             sys.executable,
             "-c",
@@ -25,6 +29,7 @@ class Served:
             str(engine),
             "--port",
             "0",
+            *([] if processes is None else ["--processes", str(processes)]),
             *options,
         ]
         environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
@@ -55,12 +60,43 @@ class Served:
         if self.process.stdout is not None:
             self.process.stdout.close()
 
+    def wait_for_processes(self, seconds: float = 120) -> None:
+        """Wait until all processes that search are ready."""
+        end = time.monotonic() + seconds
+        while (found := self.ask("/health").get("search_processes")) and found["ready"] < found["wanted"]:
+            assert time.monotonic() < end, found
+            time.sleep(0.05)
+
+    @property
+    def children(self) -> list[int]:
+        """The ids of the processes that the service has started."""
+        stats = [path.read_text() for path in Path("/proc").glob("[0-9]*/stat") if path.exists()]
+        rows = [(stat.partition(" ")[0], stat.rpartition(")")[2].split()) for stat in stats]
+        return [int(number) for number, (_, parent, *_) in rows if int(parent) == self.process.pid]
+
+    def memory(self) -> tuple[float, float]:
+        """Return the bytes that the service has in memory, and those of the processes that search."""
+        with urllib.request.urlopen(f"{self.address}/metrics", timeout=60) as answer:
+            rows = [line.rsplit(" ", 1) for line in answer.read().decode().splitlines() if not line.startswith("#")]
+        own = sum(float(value) for name, value in rows if name == "process_resident_memory_bytes")
+        return own, sum(
+            float(value) for name, value in rows if name.startswith("haybale_search_process_resident_bytes")
+        )
+
     def ask(self, path: str, given: Any = None, timeout: float = 60) -> Any:
         """Return the JSON that a GET, or with ``given`` a POST of JSON, answers."""
         data = None if given is None else json.dumps(given).encode()
         request = urllib.request.Request(self.address + path, data, {"Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=timeout) as answer:
             return json.load(answer)
+
+
+def is_running(process: int) -> bool:
+    """Return whether a process lives; one that nobody has waited for does not."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
 
 
 def judge_until_killed(served: Served, topic: int, judge: str, acknowledged: list[tuple[str, str, int]]) -> None:

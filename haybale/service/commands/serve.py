@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from haybale.service.security import Access
 
 ACCESS = "Access"  # a panel of the help
+_MOST_PROCESSES = 4  # by default; each takes memory
 
 
 @command(ENGINES)
@@ -49,6 +50,15 @@ def serve(
         Path | None,
         option("The folder of rankers that the page trains. Default: judgements-models beside --judgements.", RESULTS),
     ] = None,
+    processes: Annotated[
+        int | None,
+        option(
+            "Processes that search, so that searches use several cores; 0 to search in the service itself. Default: "
+            "the number of cores, at most 4.",
+            RANKING,
+            min=0,
+        ),
+    ] = None,
     access_log: Annotated[
         Path | None,
         option("A file that gets a line of JSON for each request; - for stderr. Default: none.", RESULTS),
@@ -75,6 +85,7 @@ def serve(
     """
     import_optional("fastapi", "serve")
     import_optional("uvicorn", "serve")
+    from haybale.parallel import cpus
     from haybale.review import JudgementStore
     from haybale.service import Workspace, create_app
     from haybale.service.security import LOOPBACK
@@ -93,7 +104,8 @@ def serve(
         log = sys.stderr if access_log is not None and str(access_log) == "-" else None
         if access_log is not None and log is None:
             log = block.enter_context(access_log.open("a", encoding="utf-8"))
-        workspace = Workspace(opened, rankers, block.enter_context(JudgementStore(path)), models)
+        n = min(_MOST_PROCESSES, cpus()) if processes is None else processes
+        workspace = Workspace(opened, rankers, block.enter_context(JudgementStore(path)), models, n)
         block.callback(workspace.close)
 
         def ready(address: str) -> None:

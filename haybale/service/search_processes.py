@@ -1,0 +1,281 @@
+"""Search in several processes, because the threads of one Python process share one core."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from multiprocessing import Pipe
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from haybale.errors import HaybaleError
+from haybale.search import SearchResults
+
+if TYPE_CHECKING:
+    from haybale.engine import Engine
+    from haybale.rankers import Ranker
+
+_LOGGER = logging.getLogger("haybale.service")
+_LONGEST_PAUSE = 60.0  # seconds until a process that could not start is started again
+
+
+class SearchSetup(NamedTuple):
+    """What a process gets before its first search.
+
+    Parameters
+    ----------
+    engine : Path
+        The folder of the engine.
+    engine_id : str
+    device : str or None
+        Where the engine searches vectors.
+    rankers : list of Path
+        Folders of rankers to load at once; others are loaded when they are first needed.
+    temporary : Path
+        A folder to remove when the service is gone.
+    """
+
+    engine: Path
+    engine_id: str
+    device: str | None
+    rankers: list[Path]
+    temporary: Path
+
+
+class SearchTask(NamedTuple):
+    """A search for a process: the folder of a ranker, and the parameters of :func:`haybale.search.searching.search`."""
+
+    ranker: Path
+    text: str | list[str]
+    k: int
+    where: str | None
+    offset: int
+
+
+class SearchProcesses:
+    """Processes that search an engine in a folder, each one search at a time. Several threads may use them.
+
+    Each process opens the engine and the rankers by their folders, so files are mapped into memory once for all. A
+    process looks for new documents before each search, so its answer is never older than the search. A process that
+    ends is replaced. The processes ignore SIGINT and SIGTERM, which a terminal and systemd send to all processes of a
+    service, and end when the service does: they read from a pipe whose other end only the service has.
+
+    :meth:`search` returns None where the caller has to search itself: before the first process is ready, if a ranker
+    cannot be saved, or if a process was killed.
+
+    Parameters
+    ----------
+    engine : Engine
+        In a folder.
+    rankers : mapping of str to Ranker
+        Fitted. They are saved to a temporary folder.
+    n : int
+        The number of processes.
+    """
+
+    def __init__(self, engine: Engine, rankers: Mapping[str, Ranker], n: int) -> None:
+        self.engine, self.n = engine, n
+        self._rankers = dict(rankers)
+        self._folders: dict[str, Path] = {}  # of rankers, by name
+        self._changed = threading.Condition()  # guards what follows
+        self._started: dict[int, _SearchProcess] = {}  # by their places
+        self._ready: set[_SearchProcess] = set()
+        self._idle: list[_SearchProcess] = []  # those that are ready and do not search
+        self._is_closed = False
+        self._threads: list[threading.Thread] = []
+        self._reported: set[str] = set()
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+
+    def start(self) -> None:
+        """Begin to start the processes, without waiting for them."""
+        self._is_closed = False
+        self._temporary = tempfile.TemporaryDirectory(prefix="haybale-", ignore_cleanup_errors=True)
+        starting = threading.Thread(target=self._start, daemon=True)
+        self._threads = [starting]
+        starting.start()
+
+    def close(self) -> None:
+        """End the processes; searches that are running are done by their callers. It may be called again."""
+        with self._changed:
+            self._is_closed = True
+            self._ready.clear()
+            self._idle.clear()
+            for each in self._started.values():
+                each.kill()
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+    def add(self, name: str, folder: Path) -> None:
+        """Add a ranker that was saved to a folder."""
+        with self._changed:
+            self._folders[name] = folder.absolute()
+
+    @property
+    def n_ready(self) -> int:
+        """The number of processes that can search."""
+        with self._changed:
+            return len(self._ready)
+
+    @property
+    def process_ids(self) -> dict[int, int]:
+        """The process ids by place, which is 0 to n - 1 and stays the same when a process is replaced."""
+        with self._changed:
+            return {place: each.process.pid for place, each in sorted(self._started.items())}
+
+    def search(
+        self, ranker: str, text: str | list[str], k: int, where: str | None = None, offset: int = 0
+    ) -> SearchResults | None:
+        """Search in a process that is free, or wait for one; None if the caller has to search itself.
+
+        Errors of the search are raised as :func:`haybale.search.searching.search` raises them.
+        """
+        folder = self._folders.get(ranker)
+        process = None if folder is None else self._take()
+        if folder is None or process is None:
+            return None
+        try:
+            found = process.ask(SearchTask(folder, text, k, where, offset))
+        except Exception:  # the process was killed, or what it has sent cannot be read
+            process.kill()
+            return None
+        self._give_back(process)
+        if isinstance(found, Exception):
+            raise found
+        if isinstance(found, str):
+            self._report(f"{ranker} is searched in the service itself: {found}")
+            return None
+        assert isinstance(found, SearchResults)
+        if (self.engine.collection.find_documents([hit.doc_id for hit in found]) < 0).any():
+            with suppress(HaybaleError):
+                self.engine.refresh()  # so that documents that others have just added can be opened at once
+        return found
+
+    def _take(self) -> _SearchProcess | None:
+        """Return a process that is free, or wait for one; None if no process is ready."""
+        with self._changed:
+            while not self._idle and self._ready:
+                self._changed.wait()
+            return self._idle.pop() if self._idle else None  # the last one, whose memory is still in the cores' caches
+
+    def _give_back(self, process: _SearchProcess) -> None:
+        with self._changed:
+            if process in self._ready:
+                self._idle.append(process)
+                self._changed.notify()
+
+    def _start(self) -> None:
+        """Save the rankers, and start a thread for each process."""
+        assert self._temporary is not None
+        for number, (name, ranker) in enumerate(self._rankers.items()):
+            folder = Path(self._temporary.name, str(number))
+            try:
+                ranker.save(folder)
+            except (HaybaleError, OSError) as error:
+                self._report(f"{name} is searched in the service itself: {error}")
+            else:
+                self.add(name, folder)
+        with self._changed:
+            if not self._is_closed:
+                keeping = [threading.Thread(target=self._keep, args=(n,), daemon=True) for n in range(self.n)]
+                self._threads += keeping
+                for each in keeping:
+                    each.start()
+
+    def _keep(self, place: int) -> None:
+        """Start a process, and another one whenever it has ended, until the processes are closed."""
+        pause = 0.0
+        while not self._is_closed_within(pause):
+            try:
+                problem = self._run(place)
+            except OSError as error:  # no memory, or too many processes
+                problem = str(error)
+            pause = 0.0 if problem is None else min(_LONGEST_PAUSE, max(1.0, 2 * pause))
+            if problem is not None and not self._is_closed_within(0):
+                self._report(f"a search process cannot be started: {problem}")
+
+    def _is_closed_within(self, seconds: float) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: self._is_closed, seconds)
+
+    def _run(self, place: int) -> str | None:
+        """Run a process until it ends; return why it could not be set up, or None."""
+        with self._changed:
+            if self._is_closed:
+                return None
+            self._started[place] = process = _SearchProcess()
+        problem = process.set_up(self._setup())
+        if problem is None:
+            with self._changed:
+                self._ready.add(process)
+            self._give_back(process)
+        status = process.wait()
+        with self._changed:
+            del self._started[place]
+            self._ready.discard(process)
+            if process in self._idle:
+                self._idle.remove(process)
+            self._changed.notify_all()  # if no other process is ready, those who wait have to search themselves
+            if problem is None and not self._is_closed:
+                _LOGGER.warning("search process %d ended with status %d; another one is started", place, status)
+        return problem
+
+    def _setup(self) -> SearchSetup:
+        assert self._temporary is not None
+        with self._changed:
+            rankers = list(self._folders.values())
+        folder = Path(self.engine.folder or "").absolute()
+        return SearchSetup(folder, self.engine.id, self.engine.device, rankers, Path(self._temporary.name))
+
+    def _report(self, message: str) -> None:
+        with self._changed:
+            is_new = message not in self._reported
+            self._reported.add(message)
+        if is_new:
+            _LOGGER.warning("%s", message)
+
+
+class _SearchProcess:
+    """A process that runs :mod:`haybale.service.search_worker`, and the pipe to it."""
+
+    def __init__(self) -> None:
+        self.connection, theirs = Pipe()
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "haybale.service.search_worker", str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                env={"OMP_NUM_THREADS": "1"} | os.environ,
+            )
+
+    def set_up(self, setup: SearchSetup) -> str | None:
+        """Wait until the process is ready; return None then, and otherwise why it cannot search."""
+        try:
+            problem = self.ask(setup)
+        except (EOFError, OSError):
+            return f"it ended with status {self.wait()}"
+        if problem is not None:
+            self.kill()
+        return None if problem is None else str(problem)
+
+    def ask(self, what: SearchSetup | SearchTask) -> Any:
+        """Return what the process answers."""
+        self.connection.send(what)
+        return self.connection.recv()
+
+    def kill(self) -> None:
+        """End the process now. Whoever waits for its answer gets EOFError."""
+        self.process.kill()
+
+    def wait(self) -> int:
+        """Wait until the process has ended, and return its status."""
+        return self.process.wait()

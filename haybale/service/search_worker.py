@@ -1,0 +1,96 @@
+"""Search for a service: the work of a process of :mod:`haybale.service.search_processes`.
+
+``python -m haybale.service.search_worker NUMBER`` reads from the pipe with this file number, and answers to it: first a
+``SearchSetup`` with None, or a text that says why it cannot search; then each ``SearchTask`` with its results, an error
+that the search has raised, or a text that says why the service has to search itself. It ends when the pipe does.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import sys
+import traceback
+import warnings
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from haybale.engine import Engine
+from haybale.errors import HaybaleError
+from haybale.parallel import limit_threads
+from haybale.rankers import Ranker, load
+from haybale.search import SearchResults
+from haybale.search.searching import search
+from haybale.service.search_processes import SearchSetup, SearchTask
+
+_FEW = 300  # characters of the search that each ranker does before the first one
+
+
+class SearchWorker:
+    """An engine with rankers, which are loaded when they are first needed.
+
+    Raises
+    ------
+    HaybaleError
+        If the engine cannot be opened, or is not the one of the service.
+    """
+
+    def __init__(self, setup: SearchSetup) -> None:
+        self.engine = Engine.open(setup.engine, device=setup.device).prepare()
+        if self.engine.id != setup.engine_id:
+            raise HaybaleError(f"{setup.engine}: expected the engine of the service, found another; start it again")
+        self._rankers: dict[Path, Ranker] = {}
+        text = self.engine.collection.passages.texts[0].as_py()[:_FEW]
+        for folder in setup.rankers:
+            with suppress(Exception):  # if it fails, so does a search that needs it, which reports it
+                search(self._ranker(folder), text, 10)
+
+    def _ranker(self, folder: Path) -> Ranker:
+        if folder not in self._rankers:
+            self._rankers[folder] = load(folder, self.engine)
+        return self._rankers[folder]
+
+    def answer(self, task: SearchTask) -> SearchResults | Exception | str:
+        """Search with the documents that the engine's folder has now; return the results or what the service needs."""
+        try:
+            self.engine.refresh()
+            ranker = self._ranker(task.ranker)
+        except HaybaleError as error:
+            return str(error)
+        try:
+            return search(ranker, task.text, task.k, task.where, task.offset)
+        except Exception as error:
+            if not isinstance(error, HaybaleError):
+                error.add_note(traceback.format_exc())  # for the log of the service: a traceback cannot be sent
+            return error
+
+
+def run(connection: Connection) -> None:
+    """Answer what comes through a connection, until it ends."""
+    setup: SearchSetup = connection.recv()
+    try:
+        worker = SearchWorker(setup)
+    except HaybaleError as error:
+        connection.send(str(error))
+        return
+    connection.send(None)
+    try:
+        while True:
+            connection.send(worker.answer(connection.recv()))
+    except (EOFError, OSError):  # the service is gone, and cannot remove its folder itself if it was killed
+        shutil.rmtree(setup.temporary, ignore_errors=True)
+
+
+def main() -> None:
+    """Use one thread, and answer until the service is gone."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    warnings.simplefilter("ignore")
+    limit_threads(1)  # the other processes use the other cores
+    with suppress(EOFError, OSError):
+        run(Connection(int(sys.argv[1])))
+
+
+if __name__ == "__main__":
+    main()
