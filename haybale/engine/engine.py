@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-import hashlib
-import json
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -19,28 +18,23 @@ from haybale.collections.collection import Ints
 from haybale.collections.ids import as_ids
 from haybale.collections.open import Documents as DocumentsLike
 from haybale.collections.queries import QueriesLike
-from haybale.collections.saved import load_collection, save_collection
 from haybale.device import find_device
-from haybale.embeddings import Chunking, EmbeddingStore
+from haybale.embeddings import Chunking
 from haybale.embeddings.counting import strings
 from haybale.embeddings.encoder import encoder_text
-from haybale.embeddings.store import CHUNKING
-from haybale.embeddings.store_files import as_json
-from haybale.engine.added_judgements import AddedJudgements, Judged, Qrels
-from haybale.engine.changed_metadata import ChangedMetadata, Metadata
-from haybale.engine.encoder_source import EncoderSource, describe_encoder
+from haybale.engine.added_judgements import Judged, Qrels
+from haybale.engine.changed_metadata import Metadata
+from haybale.engine.changes import LiveDocuments
+from haybale.engine.encoder_source import describe_encoder
 from haybale.engine.segment import Segment
-from haybale.engine.snapshot import Documents, Snapshot, View
+from haybale.engine.snapshot import UNITS, Documents, Snapshot, View
 from haybale.engine.storage import Storage
-from haybale.engine.texts import Texts
-from haybale.errors import DeviceError, InputError, MissingExtraError, StoreError
+from haybale.errors import InputError
 from haybale.notebook import html_table
 from haybale.parameters import BOOLEAN, TEXT_OR_NONE, Constraints, check_parameters
 from haybale.retrieval import BM25Index, PassageIndex
 from haybale.retrieval.bm25 import language_of_sample
-from haybale.timing import timed
 
-UNITS = ("passage", "document")
 _RANGES: dict[str, Constraints] = {
     **dict.fromkeys(("language", "paragraphs", "device"), TEXT_OR_NONE),
     "analyzer": [Analyzer, str, callable, None],
@@ -108,8 +102,8 @@ class Engine:
     Engine 'documents': 2 documents, 2 passages, in memory
     """
 
-    _is_fixed = False  # whether this is a snapshot or a view, whose documents never change
-    _latest: Engine | None = None  # the snapshot of the present documents, if one was made
+    _fixed_documents: Documents | None = None  # those of a snapshot or a view, which never change
+    _latest: weakref.ref[Engine] | None = None  # the snapshot that was made last
 
     def __init__(
         self,
@@ -140,9 +134,7 @@ class Engine:
             "store": None if store is None else str(store),
         }
         find_device(device or "cpu")  # raises for a missing device before any work
-        whole = open_documents(collection)
-        if paragraphs is not None:
-            whole = with_paragraphs(whole, paragraphs)
+        whole = self._read(collection)
         self.language = language or whole.language or language_of_sample(whole.passages.texts)
         if own is None:
             learned = Analyzer.learned(self.language, strings(whole.passages.texts), compounds)
@@ -150,41 +142,27 @@ class Engine:
                 own, self.settings["analyzer"] = learned, learned.describe()
         elif compounds:
             raise InputError("an 'analyzer' splits compounds or not itself, so 'compounds' cannot be set; omit it")
-        self.device, self._storage = device, Storage()
-        self._set_up([whole], [], own, str(encoder) if isinstance(encoder, Path) else encoder)
+        first = Segment.first(
+            whole,
+            self.settings,
+            self.language,
+            own,
+            encoder=str(encoder) if isinstance(encoder, Path) else encoder,
+            storage=Storage(),
+            device=device,
+        )
+        self._set_live(LiveDocuments(Snapshot([first])))
 
-    def _set_up(
-        self,
-        wholes: Sequence[Collection],
-        removed: Sequence[str],
-        analyzer: Analyzer | None,
-        encoder: Any,
-        has_saved_encoder: bool = False,
-        judgements: AddedJudgements | None = None,
-        metadata: ChangedMetadata | None = None,
-    ) -> None:
+    def _set_live(self, live: LiveDocuments) -> None:
         """Set the attributes that new and opened engines have in common."""
-        address, chunked = self.settings["store"], self.settings["chunking"]
-        self.store = None if address is None else EmbeddingStore(address)
-        if self.store is not None:
-            chunked = self.store.manifest["input"]["chunking"]
-        self.chunking = None if chunked is None else Chunking(**{name: chunked[name] for name in CHUNKING})
-        self.analyzer = analyzer or Analyzer(self.language)
-        terms = {"language": self.language} if analyzer is None else {"language": None, "analyzer": analyzer}
-        marks = [self._storage.mark(number) if number else None for number in range(len(wholes))]
-        texts = [self._texts(*each) for each in zip(wholes, range(len(wholes)), marks, strict=True)]
-        self._source = EncoderSource(encoder, texts[0], terms, self._storage, self.store, has_saved_encoder)
-        segments = [self._segment(each) for each in texts]
-        self._documents: Documents = Snapshot(segments, removed, judgements=judgements, metadata=metadata)
-        self._digests: dict[str, str] = {}  # shared with snapshots and views
-        self._written: dict[str, Any] | None = None  # the manifest in the folder
-        self._stamp: tuple[int, int, int] | None = None  # of the manifest, when it was read or written
+        first = live.first
+        self._live, self.device, self.store = live, first.device, first.store
+        self.analyzer, self.chunking = first.texts.analyzer, first.texts.chunking
 
-    def _texts(self, whole: Collection, number: int, mark: bytes | None = None) -> Texts:
-        return Texts(whole, number, self._storage, self.analyzer, self.chunking, mark)
-
-    def _segment(self, texts: Texts) -> Segment:
-        return Segment(texts, self._source, self.device, self.store if texts.number == 0 else None)
+    def _read(self, documents: DocumentsLike) -> Collection:
+        """Return documents in any form as a collection, split into paragraphs as the settings say."""
+        found, paragraphs = open_documents(documents), self.settings["paragraphs"]
+        return found if paragraphs is None else with_paragraphs(found, paragraphs)
 
     @classmethod
     def build(cls, collection: DocumentsLike, folder: str | Path, **settings: Any) -> Engine:
@@ -213,28 +191,9 @@ class Engine:
         engine = cls(collection, **settings)
         if settings.get("analyzer") is not None:
             engine.analyzer.to_dict()  # raises for a function
-        storage = engine._storage
-        storage.folder = folder = Path(folder)
-        if not (folder / "engine.json").exists():
-            engine._source.load_model()
-        request = {"settings": as_json(engine.settings), "input": engine.input_digest}
-        with storage.writing():
-            if not storage.begin_build(request):
-                if not (folder / "0" / "collection").exists():
-                    with timed("write collection"):
-                        save_collection(engine._snapshot.all_documents, folder / "0" / "collection")
-                try:
-                    saves_encoder = engine._source.is_saved_with_engine
-                    if saves_encoder and not (folder / "encoder").exists():
-                        engine.encoder.save(folder / "encoder")
-                    engine._written = request | {"encoder": saves_encoder}
-                    engine._write(engine._snapshot)
-                except (InputError, MissingExtraError, DeviceError):
-                    storage.finish_build(failed=True)
-                    raise
-            storage.finish_build()
+        engine._live.build(Path(folder), engine.settings, engine.language)
         opened = cls.open(folder, encoder=engine._given_encoder, device=engine.device)
-        opened._source.texts.take_counts(engine._source.texts)
+        opened._live.first.texts.take_counts(engine._live.first.texts)
         return opened
 
     @classmethod
@@ -256,53 +215,23 @@ class Engine:
         StoreError
             If the engine is not finished, or the encoder is not the one that it was built with.
         """
+        live = LiveDocuments.open(Path(folder), encoder, device)
+        manifest = live.manifest
+        assert manifest is not None
         engine = cls.__new__(cls)
-        engine.device, engine._storage, engine._given_encoder = device, Storage(Path(folder)), encoder
-        stamp, manifest, judgements, metadata = engine._storage.read_all()
-        engine.settings, engine.language = manifest["settings"], manifest["language"]
-        find_device(device or "cpu")
-        analyzer, saved = engine.settings["analyzer"], engine.settings["encoder"]
-        own = None if analyzer is None else Analyzer.from_dict(analyzer)
-        if encoder is not None and as_json(describe_encoder(encoder)) != saved:
-            raise StoreError(f"{folder}: expected the encoder of this engine, {saved!r}, found {encoder!r}")
-        with timed("read collection"):
-            wholes = [load_collection(Path(folder, str(n), "collection")) for n in range(manifest["segments"])]
-        known = saved if encoder is None else encoder
-        engine._set_up(wholes, manifest["removed"], own, known, manifest["encoder"], judgements, metadata)
-        engine._written, engine._stamp = manifest, stamp
-        engine._digests |= {"id": manifest["id"], "input": manifest["input"]}
+        engine.settings, engine.language, engine._given_encoder = manifest["settings"], manifest["language"], encoder
+        engine._set_live(live)
         return engine
-
-    def _write(self, snapshot: Snapshot) -> None:
-        assert self._written is not None
-        manifest = {
-            "id": self.id,
-            "settings": as_json(self.settings),
-            "input": self.input_digest,
-            "language": self.language,
-            "encoder": self._written["encoder"],
-            "segments": len(snapshot.segments),
-            "removed": snapshot.removed,
-            "judgements": self._storage.write_judgements(snapshot.judgements, self._written.get("judgements")),
-            "metadata": self._storage.write_metadata(snapshot.metadata, self._written.get("metadata")),
-        }
-        self._storage.write(manifest)
-        self._written, self._stamp = manifest, self._storage.stamp()
 
     @property
     def input_digest(self) -> str:
         """A digest of the collection that the engine was made from; additions do not change it."""
-        if "input" not in self._digests:
-            self._digests["input"] = self._source.texts.whole.digest()
-        return self._digests["input"]
+        return self._live.input_digest
 
     @property
     def id(self) -> str:
         """A digest of the collection and the encoder, which saved rankers refer to; additions do not change it."""
-        if "id" not in self._digests:
-            known = json.dumps([self.input_digest, as_json(describe_encoder(self.encoder))], sort_keys=True)
-            self._digests["id"] = hashlib.sha256(known.encode()).hexdigest()
-        return self._digests["id"]
+        return self._live.id
 
     def __repr__(self) -> str:
         where, found = "in memory" if self.folder is None else f"in {self.folder}", self.collection
@@ -317,16 +246,17 @@ class Engine:
     @property
     def folder(self) -> Path | None:
         """The folder of the engine; None in memory."""
-        return self._storage.folder
+        return self._live.storage.folder
 
     @property
     def encoder(self) -> Any:
         """The fitted encoder."""
-        return self._source.encoder
+        return self._live.first.source.encoder
 
     @property
-    def _snapshot(self) -> Snapshot:
-        return cast(Snapshot, self._documents)
+    def _documents(self) -> Documents:
+        """The documents that rankers search now."""
+        return self._live.snapshot if self._fixed_documents is None else self._fixed_documents
 
     def snapshot(self) -> Engine:
         """Return the engine with the documents that it has now, which later changes do not affect.
@@ -342,12 +272,12 @@ class Engine:
         >>> before.collection.n_documents, engine.collection.n_documents
         (2, 1)
         """
-        if self._is_fixed:
+        if self._fixed_documents is not None:
             return self
-        documents, found = self._documents, self._latest
+        documents, found = self._documents, None if self._latest is None else self._latest()
         if found is None or found._documents is not documents:
             found = self._fixed(documents)
-            self._latest = found
+            self._latest = weakref.ref(found)  # so that it is not kept longer than others use it
         return found
 
     def independent(self) -> Engine:
@@ -361,7 +291,7 @@ class Engine:
 
     def _fixed(self, documents: Documents) -> Engine:
         found = copy.copy(self)
-        found._documents, found._is_fixed, found._latest = documents, True, None
+        found._fixed_documents, found._latest = documents, None
         return found
 
     @property
@@ -385,14 +315,7 @@ class Engine:
         k1, b, k3 : float, optional
             As in :class:`~haybale.retrieval.BM25Index`. Indexes with other parameters are cached.
         """
-        if unit not in UNITS:
-            raise InputError(f"unit must be 'passage' or 'document', found {unit!r}")
-        documents = self._documents
-        index: BM25Index = documents.index(f"bm25-{unit}")
-        k1, b = index.k1 if k1 is None else k1, index.b if b is None else b
-        if (k1, b) != (index.k1, index.b):
-            index = documents.cached((unit, k1, b), lambda: index.with_parameters(k1, b))
-        return index if k3 is None else documents.cached((unit, k1, b, k3), lambda: index.with_parameters(k1, b, k3))
+        return self._documents.bm25(unit, k1, b, k3)
 
     @property
     def passages(self) -> PassageIndex:
@@ -435,7 +358,7 @@ class Engine:
         Call it after documents were added, so that the first ranking need not wait for their vectors. An engine in
         memory is not changed.
         """
-        for segment in self._snapshot.segments:
+        for segment in cast(Snapshot, self._documents).segments:
             segment.write_indexes()
         return self
 
@@ -461,7 +384,7 @@ class Engine:
             If another process is writing the engine, or has changed it.
         """
         self._refuse_fixed("add()")
-        self._add(documents)
+        self._live.change(self._read(documents))
 
     def replace(
         self, documents: DocumentsLike | None, remove: Sequence[str] = (), metadata: Metadata | None = None
@@ -495,38 +418,9 @@ class Engine:
         Engine 'documents': 3 documents, 3 passages, in memory
         """
         self._refuse_fixed("replace()")
-        return self._add(documents, replace=True, remove=as_ids(remove, "document ids"), metadata=metadata)
-
-    def _add(
-        self,
-        documents: DocumentsLike | None,
-        *,
-        replace: bool = False,
-        remove: Sequence[str] = (),
-        metadata: Metadata | None = None,
-    ) -> int:
-        added = None if documents is None else open_documents(documents)
-        if added is not None and self.settings["paragraphs"] is not None:
-            added = with_paragraphs(added, self.settings["paragraphs"])
-        replaced = [0]
-
-        def grown() -> Snapshot:
-            snapshot = self._snapshot
-            snapshot.whole.document_numbers(remove)  # raises for unknown ids
-            removed = {*snapshot.removed, *remove}
-            if added is None:
-                return snapshot.changed([], removed).with_metadata(metadata or {})
-            replaced.append(len(snapshot.check_new(added, replace=replace)))
-            texts = self._texts(added, len(snapshot.segments))
-            if (folder := texts.folder("collection")) is not None:
-                self._storage.clear_segment(texts.number)
-                save_collection(added, folder)
-                texts.mark = self._storage.mark(texts.number)
-            removed = removed.difference(added.doc_ids.to_pylist())
-            return snapshot.changed([self._segment(texts)], removed).with_metadata(metadata or {})
-
-        self._change(grown)
-        return replaced[-1]
+        added = None if documents is None else self._read(documents)
+        ids = as_ids(remove, "document ids")
+        return self._live.change(added, replace=True, remove=ids, metadata=metadata)
 
     def remove(self, doc_ids: Sequence[str]) -> None:
         """Remove documents from all rankings. Their texts stay in the folder, and count in the statistics of BM25.
@@ -541,7 +435,7 @@ class Engine:
             If another process is writing the engine, or has changed it.
         """
         self._refuse_fixed("remove()")
-        self._add(None, remove=as_ids(doc_ids, "document ids"))
+        self._live.change(remove=as_ids(doc_ids, "document ids"))
 
     def set_metadata(self, values: Metadata) -> None:
         """Set metadata of documents, for ``where`` and results. Nothing is indexed again; other values stay.
@@ -567,7 +461,7 @@ class Engine:
         {'id': 'dogs', 'court': 'BGH', 'year': 2015}
         """
         self._refuse_fixed("set_metadata()")
-        self._change(lambda: self._snapshot.with_metadata(values))
+        self._live.set_metadata(values)
 
     def judge(self, qrels: Qrels, queries: QueriesLike | None = None, *, split: str = "train") -> Judged:
         """Add judgements to a split, or replace those of the same queries and documents. Nothing is indexed again.
@@ -613,27 +507,7 @@ class Engine:
         Collection 'documents': 2 documents, 2 passages, 1 query (train 1)
         """
         self._refuse_fixed("judge()")
-        done = []
-
-        def judged() -> Snapshot:
-            snapshot = self._snapshot
-            added, found = snapshot.judgements.with_given(snapshot.whole, qrels, queries, split)
-            done.append(found)
-            return snapshot.judged(added)
-
-        self._change(judged)
-        return done[0]
-
-    def _change(self, make: Callable[[], Snapshot]) -> None:
-        """Replace the snapshot in memory and in the folder, or in neither if an error occurs."""
-        with self._storage.writing():
-            replaced = self.folder is not None and self._storage.stamp() != self._stamp
-            if replaced and not self._is_current(self._storage.read()):
-                raise StoreError(f"{self.folder}: another process has changed it; call refresh() before changes")
-            snapshot = make()
-            if self.folder is not None:
-                self._write(snapshot)
-            self._documents, self._latest = snapshot, None
+        return self._live.judge(qrels, queries, split)
 
     def refresh(self) -> bool:
         """Take over what others have added, replaced and removed in the folder; return whether anything has changed.
@@ -650,45 +524,7 @@ class Engine:
             If the folder has no engine any more, or a damaged one.
         """
         self._refuse_fixed("refresh()")
-        if self.folder is None:
-            return False
-        stamp = self._storage.stamp()
-        if stamp is not None and stamp == self._stamp:
-            return False
-        with self._storage.lock:
-            stamp, manifest, judgements, metadata = self._storage.read_all()
-            if self._is_current(manifest):
-                self._stamp = stamp
-                return False
-            snapshot, n_segments = self._snapshot, manifest["segments"]
-            n_known = len(snapshot.segments)
-            if manifest["id"] != self.id or n_segments < n_known or not self._has_segments():
-                raise StoreError(
-                    f"{self.folder}: expected the engine that was opened, found one that was built since; open it again"
-                )
-            with timed("read collection"):
-                new = []
-                for n in range(n_known, n_segments):
-                    whole = load_collection(Path(self.folder, str(n), "collection"))
-                    new.append(self._segment(self._texts(whole, n, self._storage.mark(n))))
-            if new or manifest["removed"] != snapshot.removed:
-                snapshot = snapshot.changed(new, manifest["removed"])
-            snapshot = snapshot.judged(judgements).described(metadata)
-            self._written, self._stamp = manifest, stamp
-            self._documents, self._latest = snapshot, None
-        return True
-
-    def _is_current(self, manifest: dict[str, Any]) -> bool:
-        """Return whether a manifest is the known one; two additions may have equal manifests."""
-        return manifest == self._written and self._has_segments()
-
-    def _has_segments(self) -> bool:
-        """Return whether the folder still has the known segments; the id of the engine vouches for the first."""
-        added = (segment.texts for segment in self._snapshot.segments[1:])
-        try:
-            return all(self._storage.mark(texts.number) == texts.mark for texts in added)
-        except OSError:
-            return False
+        return self._live.refresh()
 
     def documents_table(self) -> pa.Table:
         """Return a table with a row for each document: ``id``, ``title``, ``passages`` (their number) and metadata."""
@@ -722,12 +558,9 @@ class Engine:
 
     def numbers_within(self, documents: Ints) -> Ints:
         """Convert document numbers of the engine, (n,), to those of this view; -1 for documents that it lacks."""
-        view = cast(View, self._documents)
-        numbers = np.full(view.parent.collection.n_documents + 1, -1)
-        numbers[view.numbers] = np.arange(len(view.numbers))
-        return numbers[documents]
+        return cast(View, self._documents).numbers_of(documents)
 
     def _refuse_fixed(self, method: str) -> None:
-        if self._is_fixed:
-            made_by = "view made by within()" if isinstance(self._documents, View) else "snapshot"
+        if self._fixed_documents is not None:
+            made_by = "view made by within()" if isinstance(self._fixed_documents, View) else "snapshot"
             raise InputError(f"{method} cannot change a {made_by}; call {method} of the engine itself")

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from haybale.analysis import Analyzer
 from haybale.collections import Collection, Passages
 from haybale.collections.collection import Ints, take_strings
-from haybale.embeddings import EmbeddingStore, embed
+from haybale.embeddings import Chunking, EmbeddingStore, embed
+from haybale.embeddings.store import CHUNKING
 from haybale.embeddings.store_files import BUILDING, LOCK, MANIFEST
 from haybale.engine.encoder_source import EncoderSource
+from haybale.engine.storage import Storage
 from haybale.engine.texts import Texts
 from haybale.retrieval import BM25Index, PassageIndex
 from haybale.retrieval.index import FILES
@@ -32,6 +37,36 @@ class Segment:
     def __init__(self, texts: Texts, source: EncoderSource, device: str | None, store: EmbeddingStore | None) -> None:
         self.texts, self.source, self.device, self.store = texts, source, device, store
         self._indexes: dict[str, Any] = {}
+
+    @classmethod
+    def first(
+        cls,
+        whole: Collection,
+        settings: Mapping[str, Any],
+        language: str,
+        analyzer: Analyzer | None,
+        *,
+        encoder: Any,
+        storage: Storage,
+        device: str | None,
+        has_saved_encoder: bool = False,
+    ) -> Segment:
+        """Return the segment of the documents that an engine is made from, with what all its segments share.
+
+        ``analyzer`` is None for that of the language. ``encoder`` and ``has_saved_encoder`` are those of
+        :class:`EncoderSource`.
+        """
+        store = None if settings["store"] is None else EmbeddingStore(settings["store"])
+        chunked = settings["chunking"] if store is None else store.manifest["input"]["chunking"]
+        chunking = None if chunked is None else Chunking(**{name: chunked[name] for name in CHUNKING})
+        terms = {"language": language} if analyzer is None else {"language": None, "analyzer": analyzer}
+        texts = Texts(whole, 0, storage, analyzer or Analyzer(language), chunking)
+        return cls(texts, EncoderSource(encoder, texts, terms, storage, store, has_saved_encoder), device, store)
+
+    def later(self, whole: Collection, number: int) -> Segment:
+        """Return a segment of documents that were added later. In a folder, they have been written already."""
+        texts = replace(self.texts, whole=whole, number=number, mark=self.texts.storage.mark(number))
+        return Segment(texts, self.source, self.device, None)
 
     def index(self, name: str) -> Any:
         """Return one of the :data:`INDEXES`; open or make it if necessary."""

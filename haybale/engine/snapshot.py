@@ -21,8 +21,9 @@ from haybale.engine.changed_metadata import ChangedMetadata, Metadata
 from haybale.engine.document_filter import DocumentFilter
 from haybale.engine.segment import Segment, documents_with_passages, index_documents
 from haybale.errors import InputError
-from haybale.retrieval import PassageIndex
+from haybale.retrieval import BM25Index, PassageIndex
 
+UNITS = ("passage", "document")
 _MAX_CACHED = 8  # number of values in the cache of rankers
 
 T = TypeVar("T")
@@ -63,6 +64,16 @@ class Documents(ABC):
         """Return an index of segments, or ``"first-passages"``; make it if necessary."""
         make = self._first_passages if name == "first-passages" else partial(self._make_index, name)
         return self._made_once(self._indexes, name, make)
+
+    def bm25(self, unit: str, k1: float | None, b: float | None, k3: float | None) -> BM25Index:
+        """Return the BM25 index of one of the :data:`UNITS`; None stands for the parameter that the index has."""
+        if unit not in UNITS:
+            raise InputError(f"unit must be 'passage' or 'document', found {unit!r}")
+        index: BM25Index = self.index(f"bm25-{unit}")
+        k1, b = index.k1 if k1 is None else k1, index.b if b is None else b
+        if (k1, b) != (index.k1, index.b):
+            index = self.cached((unit, k1, b), lambda: index.with_parameters(k1, b))
+        return index if k3 is None else self.cached((unit, k1, b, k3), lambda: index.with_parameters(k1, b, k3))
 
     def _made_once(self, made: dict[str, T], name: str, make: Callable[[], T]) -> T:
         """Return a part, which is found without a lock once it is made."""
@@ -256,6 +267,12 @@ class View(Documents):
 
     def _make_index(self, name: str) -> Any:
         return self.parent.index(name).take(self.numbers)
+
+    def numbers_of(self, documents: Ints) -> Ints:
+        """Convert document numbers of the parent, (n,), to those of the view; -1 for documents that it lacks."""
+        numbers = np.full(self.parent.collection.n_documents + 1, -1)
+        numbers[self.numbers] = np.arange(len(self.numbers))
+        return numbers[documents]
 
 
 def _joined(parts: Sequence[Collection]) -> Collection:

@@ -13,7 +13,8 @@
     1/ …               documents that were added later, in the same layout
 
 Dense vectors are in embedding stores (:mod:`haybale.embeddings`), so that an interrupted encoding resumes. All other
-folders are written atomically. No file can hold executable code.
+folders are written atomically. No file can hold executable code. :mod:`haybale.engine.changes` says in which order a
+change writes.
 """
 
 from __future__ import annotations

@@ -139,7 +139,7 @@ def test_a_model_that_cannot_be_loaded_leaves_no_engine(
     pytest.importorskip("sentence_transformers")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     saved: list[Any] = []
-    monkeypatch.setattr("haybale.engine.engine.save_collection", lambda *given: saved.append(given))
+    monkeypatch.setattr("haybale.engine.changes.save_collection", lambda *given: saved.append(given))
     with pytest.raises(InputError, match=r"no-such.*(folder|path)"):
         Engine.build(data, tmp_path / "engine", encoder=encoder)
     assert not saved

@@ -398,7 +398,7 @@ def test_failed_changes_have_no_effect(
         with pytest.raises(InputError, match=named):
             change(given)
     # The disk becomes full at each place where something is written or made.
-    places = ["engine.storage.replace_json", "engine.engine.save_collection"] if where == "folder" else []
+    places = ["engine.storage.replace_json", "engine.changes.save_collection"] if where == "folder" else []
     for place in [*places, "retrieval.BM25Index.extended"]:
         with monkeypatch.context() as patch:
             patch.setattr(f"haybale.{place}", full_disk)
@@ -467,7 +467,7 @@ def test_invalid_views_are_rejected(topics: Collection) -> None:
         with pytest.raises(InputError, match=r"within\(\)"):
             call(argument)
     _ = view.bm25()
-    assert "_encoder" not in vars(engine._source), "a view loads no encoder"
+    assert "_encoder" not in vars(engine._live.first.source), "a view loads no encoder"
 
 
 def test_views_and_snapshots_keep_their_documents(topics: Collection) -> None:

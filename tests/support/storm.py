@@ -118,7 +118,7 @@ def storm_of_threads(
     def change(writer: int) -> None:
         rng = random.Random(writer)
         for number in range(rounds):
-            with engine._storage.lock:
+            with engine._live.storage.lock:
                 new = next_change(rng, engine.collection, number, writer)
                 n_begun[0] += 1
                 make(engine, new)

@@ -1,0 +1,255 @@
+"""Build, open and change the documents of an engine: what happens in memory and on disk, and in which order.
+
+Documents never change themselves: a change makes a new :class:`Snapshot`, and searches that are running go on with the
+old one. In a folder, whose files :mod:`haybale.engine.storage` lists, a change has these steps:
+
+1. Take the writer's lock of the folder. Refuse the change if another process has changed the folder since this engine
+   read it.
+2. Check what is given. An error here, or in a later step before the last two, leaves the engine as it was.
+3. Write added documents to ``N/collection``, where N is the number of segments so far. No manifest names this segment
+   yet, so that it does not exist for other processes. If this one is killed now, the next addition overwrites it.
+4. Make the new snapshot. Indexes that are in memory are extended; for those of vectors, the added documents are
+   encoded, and their vectors are written to ``N/passages`` and ``N/documents``. Indexes that no ranker has needed yet
+   are left to the first one that does, or to :meth:`Engine.write_indexes`.
+5. Write judgements that were added and metadata that changed to files that are named by their content. Those that the
+   present manifest names stay beside them.
+6. Replace ``engine.json``, the manifest, which names all of it. Whoever opens or refreshes the engine from now on finds
+   the change; until now, it found the engine as it was before.
+7. Replace the snapshot in memory.
+
+A removal or a replacement deletes no text: the manifest lists removed documents, and of several documents with one id
+the last one is the document.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from haybale.analysis import Analyzer
+from haybale.cached import cached_property
+from haybale.collections import Collection
+from haybale.collections.queries import QueriesLike
+from haybale.collections.saved import load_collection, save_collection
+from haybale.device import find_device
+from haybale.embeddings.store_files import as_json
+from haybale.engine.added_judgements import Judged, Qrels
+from haybale.engine.changed_metadata import Metadata
+from haybale.engine.encoder_source import describe_encoder
+from haybale.engine.segment import Segment
+from haybale.engine.snapshot import Snapshot
+from haybale.engine.storage import Storage
+from haybale.errors import DeviceError, InputError, MissingExtraError, StoreError
+from haybale.timing import timed
+
+Manifest = dict[str, Any]
+Stamp = tuple[int, int, int]
+
+_FIXED = ("id", "settings", "input", "language", "encoder")  # what no change of an engine changes in its manifest
+
+
+class LiveDocuments:
+    """The documents that an engine has now, in memory or in a folder.
+
+    ``snapshot`` has them; each change replaces it. ``manifest`` is what ``engine.json`` held when it was last read or
+    written; None in memory. ``first`` is the segment that the engine was made from.
+    """
+
+    def __init__(self, snapshot: Snapshot, manifest: Manifest | None = None, stamp: Stamp | None = None) -> None:
+        self.snapshot, self.manifest, self._stamp = snapshot, manifest, stamp
+        self.first = snapshot.segments[0]
+        self.storage = self.first.texts.storage
+
+    @cached_property
+    def input_digest(self) -> str:
+        """A digest of the collection that the engine was made from."""
+        return self.first.texts.whole.digest() if self.manifest is None else str(self.manifest["input"])
+
+    @cached_property
+    def id(self) -> str:
+        """A digest of this collection and the encoder."""
+        if self.manifest is not None:
+            return str(self.manifest["id"])
+        known = json.dumps([self.input_digest, as_json(describe_encoder(self.first.source.encoder))], sort_keys=True)
+        return hashlib.sha256(known.encode()).hexdigest()
+
+    # build and open ---------------------------------------------------------------------------------------------
+
+    def build(self, folder: Path, settings: Mapping[str, Any], language: str) -> None:
+        """Write an engine that is in memory to a folder; after an interruption, write the rest.
+
+        ``building.json`` says that the folder is not finished. The collection, an encoder that was fitted on it, and
+        the manifest follow; then ``building.json`` is deleted. Indexes are written when they are first needed.
+        :meth:`Engine.build` describes the errors.
+        """
+        source, storage = self.first.source, self.storage
+        storage.folder = folder
+        if not (folder / "engine.json").exists():
+            source.load_model()
+        request = {"settings": as_json(settings), "input": self.input_digest}
+        with storage.writing():
+            if not storage.begin_build(request):
+                if not (folder / "0" / "collection").exists():
+                    with timed("write collection"):
+                        save_collection(self.snapshot.all_documents, folder / "0" / "collection")
+                try:
+                    saves_encoder = source.is_saved_with_engine
+                    if saves_encoder and not (folder / "encoder").exists():
+                        source.encoder.save(folder / "encoder")
+                    self.manifest = {"id": self.id, **request, "language": language, "encoder": saves_encoder}
+                    self._replace_by(self.snapshot)
+                except (InputError, MissingExtraError, DeviceError):
+                    storage.finish_build(failed=True)
+                    raise
+            storage.finish_build()
+
+    @classmethod
+    def open(cls, folder: Path, encoder: Any, device: str | None) -> LiveDocuments:
+        """Read the documents of the engine in a folder. :meth:`Engine.open` describes the errors."""
+        storage = Storage(folder)
+        stamp, manifest, judgements, metadata = storage.read_all()
+        find_device(device or "cpu")
+        settings = manifest["settings"]
+        own = None if settings["analyzer"] is None else Analyzer.from_dict(settings["analyzer"])
+        saved = settings["encoder"]
+        if encoder is not None and as_json(describe_encoder(encoder)) != saved:
+            raise StoreError(f"{folder}: expected the encoder of this engine, {saved!r}, found {encoder!r}")
+        with timed("read collection"):
+            wholes = [load_collection(_collection_folder(folder, number)) for number in range(manifest["segments"])]
+        first = Segment.first(
+            wholes[0],
+            settings,
+            manifest["language"],
+            own,
+            encoder=saved if encoder is None else encoder,
+            storage=storage,
+            device=device,
+            has_saved_encoder=manifest["encoder"],
+        )
+        segments = [first, *(first.later(whole, number) for number, whole in enumerate(wholes[1:], start=1))]
+        snapshot = Snapshot(segments, manifest["removed"], judgements=judgements, metadata=metadata)
+        return cls(snapshot, manifest, stamp)
+
+    # change -----------------------------------------------------------------------------------------------------
+
+    def change(
+        self,
+        added: Collection | None = None,
+        *,
+        replace: bool = False,
+        remove: Sequence[str] = (),
+        metadata: Metadata | None = None,
+    ) -> int:
+        """Add documents, remove some, and set metadata, in one step; return the number of replaced documents.
+
+        An added document may have an id that the engine has or had only with ``replace``.
+        """
+        with self._writing():
+            snapshot, n_replaced, segments = self.snapshot, 0, []
+            snapshot.whole.document_numbers(remove)  # raises for unknown ids
+            removed = {*snapshot.removed, *remove}
+            if added is not None:
+                n_replaced = len(snapshot.check_new(added, replace=replace))
+                segments = [self._write_segment(added)]
+                removed.difference_update(added.doc_ids.to_pylist())
+            self._replace_by(snapshot.changed(segments, removed).with_metadata(metadata or {}))
+        return n_replaced
+
+    def set_metadata(self, values: Metadata) -> None:
+        """Set metadata of documents; indexes stay as they are."""
+        with self._writing():
+            self._replace_by(self.snapshot.with_metadata(values))
+
+    def judge(self, qrels: Qrels, queries: QueriesLike | None, split: str) -> Judged:
+        """Add judgements to a split, or replace some; indexes stay as they are."""
+        with self._writing():
+            snapshot = self.snapshot
+            judgements, done = snapshot.judgements.with_given(snapshot.whole, qrels, queries, split)
+            self._replace_by(snapshot.judged(judgements))
+        return done
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Hold the writer's lock; raise StoreError if another process has changed the folder."""
+        with self.storage.writing():
+            folder = self.storage.folder
+            is_replaced = folder is not None and self.storage.stamp() != self._stamp
+            if is_replaced and not self._is_current(self.storage.read()):
+                raise StoreError(f"{folder}: another process has changed it; call refresh() before changes")
+            yield
+
+    def _write_segment(self, added: Collection) -> Segment:
+        """Write documents to a folder of their own, unless the engine is in memory, and return their segment."""
+        number, folder = len(self.snapshot.segments), self.storage.folder
+        if folder is not None:
+            self.storage.clear_segment(number)
+            save_collection(added, _collection_folder(folder, number))
+        return self.first.later(added, number)
+
+    def _replace_by(self, snapshot: Snapshot) -> None:
+        """Replace the snapshot in the folder and then in memory, or in neither if an error occurs."""
+        if self.manifest is not None:
+            before, storage = self.manifest, self.storage
+            manifest = {name: before[name] for name in _FIXED} | {
+                "segments": len(snapshot.segments),
+                "removed": snapshot.removed,
+                "judgements": storage.write_judgements(snapshot.judgements, before.get("judgements")),
+                "metadata": storage.write_metadata(snapshot.metadata, before.get("metadata")),
+            }
+            storage.write(manifest)
+            self.manifest, self._stamp = manifest, storage.stamp()
+        self.snapshot = snapshot
+
+    # changes by others ------------------------------------------------------------------------------------------
+
+    def refresh(self) -> bool:
+        """Take over what others have changed in the folder; return whether anything has changed."""
+        storage, folder = self.storage, self.storage.folder
+        if folder is None:
+            return False
+        stamp = storage.stamp()
+        if stamp is not None and stamp == self._stamp:
+            return False
+        with storage.lock:
+            stamp, manifest, judgements, metadata = storage.read_all()
+            if self._is_current(manifest):
+                self._stamp = stamp
+                return False
+            snapshot, n_segments = self.snapshot, manifest["segments"]
+            n_known = len(snapshot.segments)
+            if manifest["id"] != self.id or n_segments < n_known or not self._has_segments():
+                raise StoreError(
+                    f"{folder}: expected the engine that was opened, found one that was built since; open it again"
+                )
+            with timed("read collection"):
+                new = [self._read_segment(number) for number in range(n_known, n_segments)]
+            if new or manifest["removed"] != snapshot.removed:
+                snapshot = snapshot.changed(new, manifest["removed"])
+            snapshot = snapshot.judged(judgements).described(metadata)
+            self.snapshot, self.manifest, self._stamp = snapshot, manifest, stamp
+        return True
+
+    def _read_segment(self, number: int) -> Segment:
+        """Return a segment that another process or engine has added to the folder."""
+        assert self.storage.folder is not None
+        return self.first.later(load_collection(_collection_folder(self.storage.folder, number)), number)
+
+    def _is_current(self, manifest: Manifest) -> bool:
+        """Return whether a manifest is the known one; two additions may have equal manifests."""
+        return manifest == self.manifest and self._has_segments()
+
+    def _has_segments(self) -> bool:
+        """Return whether the folder still has the known segments; the id of the engine vouches for the first."""
+        added = (segment.texts for segment in self.snapshot.segments[1:])
+        try:
+            return all(self.storage.mark(texts.number) == texts.mark for texts in added)
+        except OSError:
+            return False
+
+
+def _collection_folder(folder: Path, number: int) -> Path:
+    return folder / str(number) / "collection"
