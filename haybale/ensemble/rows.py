@@ -54,6 +54,15 @@ class CandidateRows:
         columns = {name: column[chosen] for name, column in vars(self).items() if column is not None}
         return CandidateRows(**columns)
 
+    def check_trainable(self, n_queries: int, n_passages: int) -> None:
+        """Raise :class:`InputError` if no row is relevant, or a number is not one of the queries or passages."""
+        if not self.label.any():
+            raise InputError(f"at least one of {len(self)} candidate rows must be relevant; check 'relevant'")
+        for name, given, size in (("query", self.query, n_queries), ("passage", self.passage, n_passages)):
+            if given.min() < 0 or given.max() >= size:
+                found = f"{given.min()}..{given.max()}"
+                raise InputError(f"candidate rows: {name} numbers must lie in 0..{size - 1}, found {found}")
+
 
 def candidate_rows(
     protocol: str,

@@ -25,10 +25,11 @@ from haybale.ensemble.kernel import Pairs, Points
 from haybale.ensemble.model_files import load_model, save_model
 from haybale.ensemble.pair_explanation import PairExplanation, explain_pair
 from haybale.ensemble.pair_features import check_features
-from haybale.ensemble.problem import Problem, Solver
+from haybale.ensemble.problem import Solver
 from haybale.ensemble.rows import PROTOCOLS, CandidateRows, Ints, candidate_rows
+from haybale.ensemble.scaled_rows import scale_rows
 from haybale.ensemble.solvers import find_solver
-from haybale.ensemble.spaces import Scaling, fit_features, fit_spaces, home_of, take_rows
+from haybale.ensemble.spaces import home_of, take_rows
 from haybale.ensemble.support import Support
 from haybale.errors import InputError, NotFittedError
 from haybale.parallel import batch_size_for_memory, iter_chunks
@@ -292,13 +293,19 @@ class SVREnsemble:
         groups = np.arange(m) if groups is None else np.asarray(groups)
         if groups.shape != (m,):
             raise InputError(f"groups must have shape ({m},), found {groups.shape}")
-        if not rows.label.any():
-            raise InputError(f"at least one of {len(rows)} candidate rows must be relevant; check 'relevant'")
-        for name, given, size in (("query", rows.query, m), ("passage", rows.passage, len(index))):
-            if given.min() < 0 or given.max() >= size:
-                found = f"{given.min()}..{given.max()}"
-                raise InputError(f"candidate rows: {name} numbers must lie in 0..{size - 1}, found {found}")
-        problem, used_q, used_p = self._problem(index, vectors, rows, features)
+        rows.check_trainable(m, len(index))
+        scaled = scale_rows(
+            rows,
+            vectors,
+            index.vectors,
+            features,
+            home_of(self.device, [index.vectors]),
+            gamma=self.gamma,
+            standardize=self.standardize,
+            eta=self.eta,
+        )
+        self.spaces_, self.features_ = scaled.spaces, scaled.features
+        problem = scaled.problem(self.positive_weight, C=self.C, epsilon=self.epsilon, tol=self.tol)
         sizes = self.n_bags, self.overlap, self.random_state
         bags = make_bags(rows, self.strategy, *sizes, vectors, groups, self.rows_per_bag)
         seen = seen_by(rows.query, bags, groups)
@@ -307,50 +314,12 @@ class SVREnsemble:
         duals = solve_bags(problem, bags, find_solver(self.solver), self.n_jobs, self.memory_budget)
         self.support_, support_q, support_p = Support.of(problem, bags, duals)
         self.support_.check_precision(problem, duals)
-        self.support_query_ids_ = [ids[i] for i in used_q[support_q]]
-        self.support_passage_ids_ = index.passage_ids.take(used_p[support_p]).to_pylist()
+        self.support_query_ids_ = [ids[i] for i in scaled.queries[support_q]]
+        self.support_passage_ids_ = index.passage_ids.take(scaled.passages[support_p]).to_pylist()
         self.index_, self.n_rows_ = index, len(rows)
         self.bag_sizes_, self.n_iter_ = [len(bag) for bag in bags], [dual.n_iter for dual in duals]
         self.seen_ = seen
         return self
-
-    def _problem(
-        self, index: PassageIndex, vectors: Matrix, rows: CandidateRows, features: Floats | None
-    ) -> tuple[Problem, NDArray[Any], NDArray[Any]]:
-        """Fit the scalings; return the problem of all rows, and the numbers of its queries and of its passages."""
-        where = home_of(self.device, [index.vectors])
-        # Only vectors of candidate rows are scaled, because the collection may be far larger.
-        used_q, query = np.unique(rows.query, return_inverse=True)
-        used_p, passage = np.unique(rows.passage, return_inverse=True)
-        queries, passages = [take_rows(vectors, used_q, where)], [take_rows(index.vectors, used_p, where)]
-        self.spaces_ = fit_spaces(query, passage, queries, passages, self.gamma, self.standardize)
-        problem = Problem(
-            self.spaces_.queries(queries),
-            self.spaces_.passages(passages),
-            query,
-            passage,
-            label=rows.label.astype(np.float64),
-            weight=np.where(rows.label > 0, self.positive_weight, 1.0),
-            C=self.C,
-            epsilon=self.epsilon,
-            tol=self.tol,
-            features=self._fit_features(rows, features),
-        )
-        return problem, used_q, used_p
-
-    def _fit_features(self, rows: CandidateRows, features: Floats | None) -> Floats | None:
-        """Fit the scaling of pair features; return the scaled features (n_rows, f), or None without ``eta``."""
-        self.features_: Scaling | None = None
-        if not self.eta:
-            return None
-        if features is None or rows.place is None:
-            raise InputError(f"eta={self.eta} needs pair features of the candidates; give features, or set eta=0")
-        found = rows.place >= 0
-        self.features_ = fit_features(features[rows.place[found]], self.eta)
-        values = np.zeros((len(rows), features.shape[1]), dtype=np.float32)
-        scaled: Any = self.features_(features[rows.place[found]])
-        values[found] = scaled
-        return values
 
     # scoring candidates ---------------------------------------------------------------------------------------
 
