@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import weakref
 from collections.abc import Mapping
 from contextlib import suppress
 from multiprocessing import Pipe
@@ -56,15 +57,20 @@ class SearchTask(NamedTuple):
     k: int
     where: str | None
     offset: int
+    is_current: bool  # whether the process has the documents that the service has
+
+
+class RefreshTask(NamedTuple):
+    """Take over new documents, and open what the first search with them needs."""
 
 
 class SearchProcesses:
     """Processes that search an engine in a folder, each one search at a time. Several threads may use them.
 
-    Each process opens the engine and the rankers by their folders, so files are mapped into memory once for all. A
-    process looks for new documents before each search, so its answer is never older than the search. A process that
-    ends is replaced. The processes ignore SIGINT and SIGTERM, which a terminal and systemd send to all processes of a
-    service, and end when the service does: they read from a pipe whose other end only the service has.
+    Each process opens the engine and the rankers by their folders, so files are mapped into memory once for all. The
+    documents that a process searches are those of the service or newer ones. A process that ends is replaced. The
+    processes ignore SIGINT and SIGTERM, which a terminal and systemd send to all processes of a service, and end when
+    the service does: they read from a pipe whose other end only the service has.
 
     :meth:`search` returns None where the caller has to search itself: before the first process is ready, if a ranker
     cannot be saved, or if a process was killed.
@@ -85,8 +91,9 @@ class SearchProcesses:
         self._folders: dict[str, Path] = {}  # of rankers, by name
         self._changed = threading.Condition()  # guards what follows
         self._started: dict[int, _SearchProcess] = {}  # by their places
-        self._ready: set[_SearchProcess] = set()
+        self._ready: list[_SearchProcess] = []
         self._idle: list[_SearchProcess] = []  # those that are ready and do not search
+        self._refreshing: _SearchProcess | None = None  # it gets no further search
         self._is_closed = False
         self._threads: list[threading.Thread] = []
         self._reported: set[str] = set()
@@ -138,39 +145,76 @@ class SearchProcesses:
 
         Errors of the search are raised as :func:`haybale.search.searching.search` raises them.
         """
-        folder = self._folders.get(ranker)
+        folder, snapshot = self._folders.get(ranker), self.engine.snapshot()
         process = None if folder is None else self._take()
         if folder is None or process is None:
             return None
-        try:
-            found = process.ask(SearchTask(folder, text, k, where, offset))
-        except Exception:  # the process was killed, or what it has sent cannot be read
-            process.kill()
-            return None
-        self._give_back(process)
+        is_current = process.snapshot is not None and process.snapshot() is snapshot
+        found = self._ask(process, SearchTask(folder, text, k, where, offset, is_current), snapshot)
         if isinstance(found, Exception):
             raise found
         if isinstance(found, str):
             self._report(f"{ranker} is searched in the service itself: {found}")
+        if not isinstance(found, SearchResults):
             return None
-        assert isinstance(found, SearchResults)
         if (self.engine.collection.find_documents([hit.doc_id for hit in found]) < 0).any():
             with suppress(HaybaleError):
-                self.engine.refresh()  # so that documents that others have just added can be opened at once
+                self.engine.refresh()  # so that the new documents that the process has found can be opened at once
         return found
+
+    def refresh(self) -> None:
+        """Let one process after the other take over new documents, while the others search.
+
+        Call it before the service takes them over. Otherwise each process does so during its next search.
+        """
+        with self._changed:
+            processes = list(self._ready)
+        for process in processes:
+            if self._take_for_refreshing(process):
+                self._ask(process, RefreshTask())
 
     def _take(self) -> _SearchProcess | None:
         """Return a process that is free, or wait for one; None if no process is ready."""
         with self._changed:
-            while not self._idle and self._ready:
+            while self._ready:
+                free = [process for process in self._idle if process is not self._refreshing]
+                if free:
+                    self._idle.remove(free[-1])
+                    return free[-1]  # the last one, whose memory is still in the caches of the cores
                 self._changed.wait()
-            return self._idle.pop() if self._idle else None  # the last one, whose memory is still in the cores' caches
+            return None
+
+    def _take_for_refreshing(self, process: _SearchProcess) -> bool:
+        """Wait until a process is free; return False if it has ended."""
+        with self._changed:
+            self._refreshing = process
+            self._changed.wait_for(lambda: process in self._idle or process not in self._ready)
+            self._refreshing = None
+            if process in self._idle:
+                self._idle.remove(process)
+                return True
+            return False
+
+    def _ask(self, process: _SearchProcess, task: SearchTask | RefreshTask, snapshot: Engine | None = None) -> Any:
+        """Return the answer of a process that was taken, and give it back; None if it was killed.
+
+        The process has the documents of the snapshot after the task.
+        """
+        try:
+            answer = process.ask(task)
+        except Exception:  # it was killed, or what it has sent cannot be read
+            process.kill()
+            return None
+        if snapshot is not None and not isinstance(answer, str):
+            process.snapshot = weakref.ref(snapshot)
+        self._give_back(process)
+        return answer
 
     def _give_back(self, process: _SearchProcess) -> None:
         with self._changed:
             if process in self._ready:
                 self._idle.append(process)
-                self._changed.notify()
+                self._changed.notify_all()
 
     def _start(self) -> None:
         """Save the rankers, and start a thread for each process."""
@@ -215,14 +259,14 @@ class SearchProcesses:
         problem = process.set_up(self._setup())
         if problem is None:
             with self._changed:
-                self._ready.add(process)
+                self._ready.append(process)
             self._give_back(process)
         status = process.wait()
         with self._changed:
             del self._started[place]
-            self._ready.discard(process)
-            if process in self._idle:
-                self._idle.remove(process)
+            for processes in (self._ready, self._idle):
+                if process in processes:
+                    processes.remove(process)
             self._changed.notify_all()  # if no other process is ready, those who wait have to search themselves
             if problem is None and not self._is_closed:
                 _LOGGER.warning("search process %d ended with status %d; another one is started", place, status)
@@ -246,6 +290,8 @@ class SearchProcesses:
 class _SearchProcess:
     """A process that runs :mod:`haybale.service.search_worker`, and the pipe to it."""
 
+    snapshot: weakref.ref[Engine] | None = None  # of the service, whose documents the process has or newer ones
+
     def __init__(self) -> None:
         self.connection, theirs = Pipe()
         with theirs:
@@ -267,7 +313,7 @@ class _SearchProcess:
             self.kill()
         return None if problem is None else str(problem)
 
-    def ask(self, what: SearchSetup | SearchTask) -> Any:
+    def ask(self, what: SearchSetup | SearchTask | RefreshTask) -> Any:
         """Return what the process answers."""
         self.connection.send(what)
         return self.connection.recv()

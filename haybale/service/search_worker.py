@@ -2,7 +2,8 @@
 
 ``python -m haybale.service.search_worker NUMBER`` reads from the pipe with this file number, and answers to it: first a
 ``SearchSetup`` with None, or a text that says why it cannot search; then each ``SearchTask`` with its results, an error
-that the search has raised, or a text that says why the service has to search itself. It ends when the pipe does.
+that the search has raised, or a text that says why the service has to search itself; and each ``RefreshTask`` with
+None, or a text that says why new documents cannot be used. It ends when the pipe does.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from haybale.parallel import limit_threads
 from haybale.rankers import Ranker, load
 from haybale.search import SearchResults
 from haybale.search.searching import search
-from haybale.service.search_processes import SearchSetup, SearchTask
+from haybale.service.search_processes import RefreshTask, SearchSetup, SearchTask
 
 _FEW = 300  # characters of the search that each ranker does before the first one
 
@@ -41,20 +42,39 @@ class SearchWorker:
         if self.engine.id != setup.engine_id:
             raise HaybaleError(f"{setup.engine}: expected the engine of the service, found another; start it again")
         self._rankers: dict[Path, Ranker] = {}
-        text = self.engine.collection.passages.texts[0].as_py()[:_FEW]
         for folder in setup.rankers:
-            with suppress(Exception):  # if it fails, so does a search that needs it, which reports it
-                search(self._ranker(folder), text, 10)
+            with suppress(HaybaleError):  # reported by a search that needs it
+                self._ranker(folder)
+        self._warm_up()
+
+    def _warm_up(self) -> None:
+        """Search once with each ranker, so that what searches need is open."""
+        text = self.engine.collection.passages.texts[0].as_py()[:_FEW]
+        for ranker in self._rankers.values():
+            with suppress(Exception):  # such as of a passage without words; a search by somebody reports its own
+                search(ranker, text, 10)
 
     def _ranker(self, folder: Path) -> Ranker:
         if folder not in self._rankers:
             self._rankers[folder] = load(folder, self.engine)
         return self._rankers[folder]
 
-    def answer(self, task: SearchTask) -> SearchResults | Exception | str:
-        """Search with the documents that the engine's folder has now; return the results or what the service needs."""
+    def answer(self, task: SearchTask | RefreshTask) -> SearchResults | Exception | str | None:
+        """Do a task, and return what the service gets."""
+        return self._refresh() if isinstance(task, RefreshTask) else self._search(task)
+
+    def _refresh(self) -> str | None:
         try:
-            self.engine.refresh()
+            if self.engine.refresh():
+                self._warm_up()
+        except HaybaleError as error:
+            return str(error)
+        return None
+
+    def _search(self, task: SearchTask) -> SearchResults | Exception | str:
+        try:
+            if not task.is_current:
+                self.engine.refresh()
             ranker = self._ranker(task.ranker)
         except HaybaleError as error:
             return str(error)

@@ -488,6 +488,8 @@ class Workspace:
 
     def refresh(self) -> bool:
         """Take over documents that others have added to the engine's folder; return whether anything has changed."""
+        if self.processes is not None:
+            self.processes.refresh()
         return self.engine.refresh()
 
     def prepare_reviews(self) -> bool:

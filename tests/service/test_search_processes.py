@@ -97,8 +97,16 @@ def test_new_documents_and_an_accepted_training(elsewhere, workspaces, folder):
     alone, searched = elsewhere
     _, shared = workspaces
     Engine.open(folder).add({"whale/1": {"text": "A whale is no fish.", "title": "Whale", "year": 2024}})
-    assert searched(text="whale")[0].doc_id == "whale/1"
-    assert shared.document("whale/1").title == "Whale"  # the service knows what a process has found
+    shared.processes.refresh()
+    assert shared.engine.collection.n_documents == 24
+    assert searched(text="whale")[0].doc_id == "whale/1"  # the processes have it before the service
+    assert shared.document("whale/1").title == "Whale"  # but the service knows what a process has found
+    assert not shared.refresh()
+    shared.engine.add({"whale/2": {"text": "Whale, whale.", "title": "Whales", "year": 2024}})
+    assert searched(text="whale")[0].doc_id == "whale/2"
+    Engine.open(folder).remove(["whale/2"])
+    assert shared.refresh()
+    assert [hit.doc_id for hit in searched(text="whale")] == ["whale/1"]
     alone.refresh()
     for given in SEARCHES:
         assert whole(searched(**given)) == whole(alone.search(**given))
@@ -157,7 +165,7 @@ def test_the_service_searches_itself_without_a_process_that_can(workspaces, fold
     with pytest.raises(HaybaleError):
         SearchWorker(SearchSetup(folder, "of another engine", None, [], tmp_path))
     worker = SearchWorker(SearchSetup(folder, alone.engine.id, None, [tmp_path / "missing"], tmp_path))
-    assert isinstance(worker.answer(SearchTask(tmp_path / "missing", "dog", 10, None, 0)), str)
+    assert isinstance(worker.answer(SearchTask(tmp_path / "missing", "dog", 10, None, 0, True)), str)
 
 
 def test_processes_end_when_the_service_is_killed(folder, tmp_path, monkeypatch):
