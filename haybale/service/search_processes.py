@@ -102,7 +102,11 @@ class SearchProcesses:
     def start(self) -> None:
         """Begin to start the processes, without waiting for them."""
         self._is_closed = False
-        self._temporary = tempfile.TemporaryDirectory(prefix="haybale-", ignore_cleanup_errors=True)
+        try:
+            self._temporary = tempfile.TemporaryDirectory(prefix="haybale-", ignore_cleanup_errors=True)
+        except OSError as error:
+            self._report(f"the service searches itself, because rankers cannot be saved: {error}")
+            return
         starting = threading.Thread(target=self._start, daemon=True)
         self._threads = [starting]
         starting.start()

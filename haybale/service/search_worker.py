@@ -95,11 +95,15 @@ def run(connection: Connection) -> None:
         connection.send(str(error))
         return
     connection.send(None)
-    try:
-        while True:
-            connection.send(worker.answer(connection.recv()))
-    except (EOFError, OSError):  # the service is gone, and cannot remove its folder itself if it was killed
-        shutil.rmtree(setup.temporary, ignore_errors=True)
+    while True:
+        try:
+            task = connection.recv()
+        except (EOFError, OSError):  # the service is gone; if it was killed, it has not removed its folder
+            shutil.rmtree(setup.temporary, ignore_errors=True)
+            return
+        answer = worker.answer(task)
+        with suppress(OSError):  # found above, too
+            connection.send(answer)
 
 
 def main() -> None:
