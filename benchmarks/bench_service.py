@@ -184,27 +184,28 @@ def kills(engine: Path, store: Path, n: int) -> tuple[int, int, int, int]:
 
     from haybale.review import JudgementStore
 
-    acknowledged: list[tuple[str, str, int]] = []
+    given: list[tuple[int, str, str, int]] = []  # topic, document, judge, grade
     random = np.random.default_rng(0)
     for killing in range(n):
         served = Served(engine, "--judgements", str(store), "--ranker", "bm25")
         topic = served.ask("/api/topics", {"text": f"topic {killing % 10}"})["id"]
-        known = len(acknowledged)
+        acknowledged: list[tuple[str, str, int]] = []
         judges = judge_together(served, topic, JUDGES, acknowledged)
-        while len(acknowledged) == known:
+        while not acknowledged:
             time.sleep(0.01)
         time.sleep(random.uniform(0, 1))
         served.kill()
         for each in judges:
             each.join()
+        given += [(topic, *row) for row in acknowledged]
     with JudgementStore(store) as opened:
         rows = Counter(
-            (row.doc_id, row.judge, row.grade) for topic in opened.topics() for row in opened.judgements(topic)
+            (topic.number, row.doc_id, row.judge, row.grade)
+            for topic in opened.topics()
+            for row in opened.judgements(topic)
         )
-    given = Counter(acknowledged)
-    missing = sum((given - rows).values())
-    repeated = sum(times - 1 for times in rows.values())
-    return len(acknowledged), missing, sum((rows - given).values()) - repeated, repeated
+    missing, more = len(set(given) - rows.keys()), len(rows.keys() - set(given))
+    return len(given), missing, more, sum(times - 1 for times in rows.values())
 
 
 def main() -> None:
