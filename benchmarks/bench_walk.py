@@ -24,7 +24,7 @@ from typing import Any
 from provenance import options, provenance, shown, table, timed, write_page
 
 ROOT = Path(__file__).parents[1]
-README_EXTRAS, ALL_EXTRAS = "documents,filters,reports", "test,neural,train"
+README_EXTRAS, ALL_EXTRAS = "documents,filters,reports,serve", "test,neural,train"
 LONGEST = 100  # characters of a command on the page
 
 
