@@ -7,11 +7,11 @@ topic's text, and those that are nearest to each relevant document; the others a
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from scipy import sparse
 
 from haybale.collections.collection import Ints, ragged_take
+from haybale.review.growing_matrix import GrowingMatrix, add_products
 from haybale.review.term_space import TermSpace, TermVector
 from haybale.review.topic_features import TopicFeatures, Vectors
 from haybale.vectors import Floats
@@ -44,11 +44,9 @@ class JudgedRows:
 
     def __init__(self, features: TopicFeatures, text: Vectors, random_state: int = 0, max_rows: int = MAX_ROWS) -> None:
         self.features, self._max_rows, self._n = features, max_rows, 0
-        self._scratch = [np.zeros(space.matrix.shape[1], dtype=np.float32) for space in self._spaces()]
-        self._matrices = [space.matrix for space in self._spaces()]
-        n_rows = self._matrices[0].shape[0]
+        n_rows = self._spaces()[0].matrix.shape[0]
         self.is_whole = n_rows <= max_rows
-        self.by_text = self._products(text)["words"]
+        self.by_text = self._products_with_all(text["words"])
         self._is_considered = np.ones(n_rows, dtype=bool)
         self._vectors: list[Vectors] = []
         self.rows = np.arange(n_rows)
@@ -58,7 +56,7 @@ class JudgedRows:
             chance = np.random.default_rng(random_state).random(n_rows)
             first = np.lexsort((chance, -self.by_text))[: max_rows // 2]
             self._is_considered[:], self.rows = False, self.rows[:0]
-            self._matrices = [matrix[:0] for matrix in self._matrices]
+            self._matrices = [GrowingMatrix(space.matrix[:0]) for space in self._spaces()]
             self._columns = {name: np.zeros((16, 0), dtype=np.float32) for name in features.kernels}
             self.consider(np.unique(features.document_of_rows[first]))
 
@@ -113,8 +111,7 @@ class JudgedRows:
     def consider_nearest(self, row: int) -> None:
         """Consider the documents nearest to a row, if there is room for them."""
         if len(self.rows) < min(self._max_rows, len(self._is_considered)):
-            whole = [space.matrix for space in self.features.kernels["words"]]
-            near = self._dot(whole, self.features.row(row)["words"], self._scratch)
+            near = self._products_with_all(self.features.row(row)["words"])
             near[self._is_considered] = -np.inf
             nearest = np.argpartition(-near, min(_NEAREST, len(near) - 1))[:_NEAREST]
             self.consider(np.unique(self.features.document_of_rows[nearest]))
@@ -138,11 +135,19 @@ class JudgedRows:
                 added[: self._n] += (judged @ matrix.T).toarray() / n_spaces
             self._columns[name] = np.concatenate([columns, added], axis=1)
             start += n_spaces
-        self._matrices = [sparse.vstack(pair, format="csr") for pair in zip(self._matrices, new, strict=True)]
+        for known, added_rows in zip(self._matrices, new, strict=True):
+            known.append(added_rows)
         return True
 
     def _spaces(self) -> list[TermSpace]:
         return [space for spaces in self.features.kernels.values() for space in spaces]
+
+    def _products_with_all(self, vectors: list[TermVector]) -> Floats:
+        """Return the kernel ``"words"`` of a text with all rows, (n_rows,)."""
+        spaces = self.features.kernels["words"]
+        if self.is_whole:
+            return _mean([_by_postings(space, vector) for space, vector in zip(spaces, vectors, strict=True)])
+        return _mean([_by_rows(space, vector) for space, vector in zip(spaces, vectors, strict=True)])
 
     def _products(self, vectors: Vectors) -> dict[str, Floats]:
         """Return the products of a text with the considered rows, by kernel."""
@@ -150,40 +155,31 @@ class JudgedRows:
         for name, spaces in self.features.kernels.items():
             end = start + len(spaces)
             if self.is_whole:
-                found[name] = _dot_by_term(spaces, vectors[name])
+                parts = [_by_postings(space, vector) for space, vector in zip(spaces, vectors[name], strict=True)]
             else:
-                found[name] = self._dot(self._matrices[start:end], vectors[name], self._scratch[start:end])
+                matrices = self._matrices[start:end]
+                parts = [matrix.product(vector) for matrix, vector in zip(matrices, vectors[name], strict=True)]
+            found[name] = _mean(parts)
             start = end
         return found
 
-    @staticmethod
-    def _dot(matrices: list[sparse.csr_matrix], vectors: list[TermVector], scratch: list[Floats]) -> Floats:
-        total = np.zeros(matrices[0].shape[0], dtype=np.float32)
-        for matrix, vector, dense in zip(matrices, vectors, scratch, strict=False):
-            dense[vector.columns] = vector.weights
-            total += matrix @ dense
-            dense[vector.columns] = 0
-        return np.asarray(total / len(matrices), dtype=np.float32)
+
+def _by_postings(space: TermSpace, vector: TermVector) -> Floats:
+    """Return the products of a vector with all rows, of which only its terms are visited."""
+    found = np.zeros(space.matrix.shape[0], dtype=np.float32)
+    add_products(space.postings, vector, found)
+    return found
 
 
-def _dot_by_term(spaces: list[TermSpace], vectors: list[TermVector]) -> Floats:
-    """Return the mean over spaces of the products of a vector with all rows, of which only its terms are visited."""
-    total = np.zeros(spaces[0].matrix.shape[0], dtype=np.float32)
-    for space, vector in zip(spaces, vectors, strict=True):
-        postings = space.postings
-        _add_postings(postings.indptr, postings.indices, postings.data, vector.columns, vector.weights, total)
-    return np.asarray(total / len(spaces), dtype=np.float32)
+def _by_rows(space: TermSpace, vector: TermVector) -> Floats:
+    """Return the same without :attr:`TermSpace.postings`, which take as much memory as the rows."""
+    dense = np.zeros(space.matrix.shape[1], dtype=np.float32)
+    dense[vector.columns] = vector.weights
+    return np.asarray(space.matrix @ dense, dtype=np.float32)
 
 
-@njit(nogil=True, cache=True)
-def _add_postings(
-    indptr: Ints, rows: Ints, data: Floats, columns: Ints, weights: Floats, out: Floats
-) -> None:  # pragma: no cover - compiled
-    """Add the product of a vector with each row to ``out``."""
-    for place in range(len(columns)):
-        weight = weights[place]
-        for each in range(indptr[columns[place]], indptr[columns[place] + 1]):
-            out[rows[each]] += weight * data[each]
+def _mean(products: list[Floats]) -> Floats:
+    return np.asarray(sum(products[1:], products[0]) / len(products), dtype=np.float32)
 
 
 def _stacked(vectors: list[TermVector], n_columns: int) -> sparse.csr_matrix:

@@ -1,0 +1,71 @@
+"""Sparse rows to which others are added, and their products with a vector, of which only its columns are visited."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from scipy import sparse
+
+from haybale.collections.collection import Ints
+from haybale.review.term_space import TermVector
+from haybale.vectors import Floats
+
+_RECENT = 0.2  # share of rows from which all rows are sorted by column again
+
+
+class GrowingMatrix:
+    """Sparse rows, sorted by column, to which others can be added.
+
+    Sorting takes as long as several products. So rows that were added are kept as they are, until there are many.
+
+    Parameters
+    ----------
+    rows : (n, n_columns) CSR matrix of float32
+
+    Examples
+    --------
+    >>> matrix = GrowingMatrix(sparse.csr_matrix([[1.0, 0.0], [0.5, 2.0]], dtype=np.float32))
+    >>> matrix.append(sparse.csr_matrix([[0.0, 3.0]], dtype=np.float32))
+    >>> matrix.product(TermVector(np.array([1]), np.array([2.0], dtype=np.float32)))
+    array([0., 4., 6.], dtype=float32)
+    """
+
+    def __init__(self, rows: sparse.csr_matrix) -> None:
+        self._rows, self._recent, self._by_column = rows, rows[:0], rows.tocsc()
+        self._dense = np.zeros(rows.shape[1], dtype=np.float32)  # a vector with all of its zeros
+
+    def __len__(self) -> int:
+        return int(self._rows.shape[0] + self._recent.shape[0])
+
+    def append(self, rows: sparse.csr_matrix) -> None:
+        """Add rows (m, n_columns) at the end."""
+        self._recent = sparse.vstack([self._recent, rows], format="csr")
+        if self._recent.shape[0] > _RECENT * len(self):
+            self._rows, self._recent = sparse.vstack([self._rows, self._recent], format="csr"), rows[:0]
+            self._by_column = self._rows.tocsc()
+
+    def product(self, vector: TermVector) -> Floats:
+        """Return the products (n,) of the rows with a vector."""
+        found, n = np.zeros(len(self), dtype=np.float32), self._rows.shape[0]
+        add_products(self._by_column, vector, found[:n])
+        if n < len(found):
+            self._dense[vector.columns] = vector.weights
+            found[n:] = self._recent @ self._dense
+            self._dense[vector.columns] = 0
+        return found
+
+
+def add_products(by_column: sparse.csc_matrix, vector: TermVector, out: Floats) -> None:
+    """Add the products of rows, sorted by column, with a vector to ``out`` (n,)."""
+    _add(by_column.indptr, by_column.indices, by_column.data, vector.columns, vector.weights, out)
+
+
+@njit(nogil=True, cache=True)
+def _add(
+    indptr: Ints, rows: Ints, data: Floats, columns: Ints, weights: Floats, out: Floats
+) -> None:  # pragma: no cover - compiled
+    """Add the product of a vector with each row to ``out``."""
+    for place in range(len(columns)):
+        weight = weights[place]
+        for each in range(indptr[columns[place]], indptr[columns[place] + 1]):
+            out[rows[each]] += weight * data[each]
