@@ -248,14 +248,14 @@ def main() -> None:
                 rows += searches(served.address, queries, ranker, given.seconds)[0].rows(given.seconds)
             columns = "asked | requests | a second | ms, median | ms, 95th percentile | ms, most | failures"
             lines += table(columns, rows)
-            flat = memory(served, queries, doc_ids, given.requests)
             watch, taken, n_added, status = mixture(served.address, folder, queries, given.seconds)
             about = f"{JUDGES} judges, {n_added} documents added, a training ({status})"
             lines += ["", f"## {about}", *table(columns, watch.rows(taken))]
             most = max(max(each) for each in watch.seconds.values())
             lines += ["", f"Longest request {most:.2f} s (limit {LIMIT:g} s), {sum(watch.failures.values())} failures."]
+            print("\n".join(lines), flush=True)  # what follows takes longest, and depends on no other work
+            flat = memory(served, queries, doc_ids, given.requests)
             lines += ["", "## Memory", *table("requests | MB, service | MB, its processes", flat, words=0)]
-        print("\n".join(lines), flush=True)  # before what may take longest
         small = Path(work, "small")  # so that each start takes seconds
         Engine.build({f"d{n}": text for n, text in enumerate(queries)}, small, language="english").prepare()
         n_known, missing, more, repeated = kills(small, Path(work, "killed.sqlite"), given.kills)
