@@ -254,6 +254,7 @@ def main() -> None:
             most = max(max(each) for each in watch.seconds.values())
             lines += ["", f"Longest request {most:.2f} s (limit {LIMIT:g} s), {sum(watch.failures.values())} failures."]
             print("\n".join(lines), flush=True)  # what follows takes longest, and depends on no other work
+            time.sleep(60)  # until reviews have the documents that were added
             flat = memory(served, queries, doc_ids, given.requests)
             lines += ["", "## Memory", *table("requests | MB, service | MB, its processes", flat, words=0)]
         small = Path(work, "small")  # so that each start takes seconds
