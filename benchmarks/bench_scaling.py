@@ -32,7 +32,7 @@ TRAINING = (500, 1_000, 2_000, 4_000)  # queries; 35 bags
 SCORED = (2_500, 5_000, 10_000, 20_000, 40_000)  # pairs
 PARAGRAPHS = (100, 300, 1_000, 3_000)  # of 1,000 hits each
 CONTENT = {
-    "search": "exact search of 256 queries, k = 100, float32 (faiss)",
+    "search": "exact search of 256 queries, k = 100, float32 (NumPy)",
     "sharded": "the same from a store on disk, read and searched in shards, float16",
     "fit": "fit of one regressor, rows",
     "working_set": "the same fits' working sets",
@@ -57,7 +57,7 @@ def main() -> None:
                 print(name, point, flush=True)
     large = np.ones((3072, 3072), dtype=np.float32)
     peak = 2.0 * 3072**3 / seconds(lambda: large @ large)[0]
-    origin = provenance("python benchmarks/bench_scaling.py", more=("faiss-cpu", "zarr"))
+    origin = provenance("python benchmarks/bench_scaling.py", more=("zarr",))
     lines = ["# How costs grow", "", f"One large float32 product runs at {peak / 1e9:.0f} GFLOP/s here."]
     for name, points in curves.items():
         extra = [key for key in points[0] if key not in ("n", "seconds")]
