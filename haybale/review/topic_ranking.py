@@ -47,7 +47,7 @@ class TopicRanking:
         self.taught: dict[str, int] = {}  # the grades that the learner knows
         self._graded, self._held_out, self._skipped = np.zeros((3, self.collection.n_documents), dtype=bool)
         self._digests: dict[str, str] = {}
-        self._terms: dict[int, frozenset[str]] = {}  # of passages
+        self._terms: dict[str, frozenset[str]] = {}  # of the best passages of relevant documents
 
     def apply(self, row: Judgement) -> None:
         """Add a row, and tell the learner what has changed about its document, if the engine has it."""
@@ -153,14 +153,17 @@ class TopicRanking:
         )
 
     def relevant_terms(self) -> list[frozenset[str]]:
-        """Return the terms of the passages by which relevant documents are ranked, of those judged last."""
+        """Return the terms of the best passages of relevant documents, of those judged last.
+
+        A passage is the best one when it is first needed here; to find those of all documents anew takes too long.
+        """
         relevant = [doc_id for doc_id, grade in self.taught.items() if grade > 0][-_MAX_RELEVANT:]
-        passages = [self.learner.best_passage(number) for each in relevant if (number := self.number(each)) is not None]
-        for passage in passages:
-            if passage not in self._terms:
-                text = str(self.collection.passages.texts[passage].as_py())
-                self._terms[passage] = frozenset(self.snapshot.analyzer.terms(text))
-        return [self._terms[passage] for passage in passages]
+        for doc_id in relevant:
+            number = self.number(doc_id)
+            if doc_id not in self._terms and number is not None:
+                text = str(self.collection.passages.texts[self.learner.best_passage(number)].as_py())
+                self._terms[doc_id] = frozenset(self.snapshot.analyzer.terms(text))
+        return [self._terms[doc_id] for doc_id in relevant if doc_id in self._terms]
 
     def to_draw(self) -> tuple[list[str], int]:
         """Return the ids, sorted, that can be drawn for the random sample, and how many were drawn."""
