@@ -10,13 +10,14 @@ from haybale.collections.collection import Ints
 from haybale.review.term_space import TermVector
 from haybale.vectors import Floats
 
-_RECENT = 0.2  # share of rows from which all rows are sorted by column again
+_PART = 5_000  # rows that are sorted at once
 
 
 class GrowingMatrix:
     """Sparse rows, sorted by column, to which others can be added.
 
-    Sorting takes as long as several products. So rows that were added are kept as they are, until there are many.
+    Sorting all rows takes as long as many products. So rows that were added are kept as they are, until there are
+    enough of them for a part that is sorted by itself.
 
     Parameters
     ----------
@@ -31,26 +32,29 @@ class GrowingMatrix:
     """
 
     def __init__(self, rows: sparse.csr_matrix) -> None:
-        self._rows, self._recent, self._by_column = rows, rows[:0], rows.tocsc()
+        self._parts, self._recent = [rows.tocsc()], rows[:0]
         self._dense = np.zeros(rows.shape[1], dtype=np.float32)  # a vector with all of its zeros
 
     def __len__(self) -> int:
-        return int(self._rows.shape[0] + self._recent.shape[0])
+        return int(sum(part.shape[0] for part in self._parts) + self._recent.shape[0])
 
     def append(self, rows: sparse.csr_matrix) -> None:
         """Add rows (m, n_columns) at the end."""
         self._recent = sparse.vstack([self._recent, rows], format="csr")
-        if self._recent.shape[0] > _RECENT * len(self):
-            self._rows, self._recent = sparse.vstack([self._rows, self._recent], format="csr"), rows[:0]
-            self._by_column = self._rows.tocsc()
+        if self._recent.shape[0] >= _PART:
+            self._parts.append(self._recent.tocsc())
+            self._recent = rows[:0]
 
     def product(self, vector: TermVector) -> Floats:
         """Return the products (n,) of the rows with a vector."""
-        found, n = np.zeros(len(self), dtype=np.float32), self._rows.shape[0]
-        add_products(self._by_column, vector, found[:n])
-        if n < len(found):
+        found, start = np.zeros(len(self), dtype=np.float32), 0
+        for part in self._parts:
+            end = start + part.shape[0]
+            add_products(part, vector, found[start:end])
+            start = end
+        if start < len(found):
             self._dense[vector.columns] = vector.weights
-            found[n:] = self._recent @ self._dense
+            found[start:] = self._recent @ self._dense
             self._dense[vector.columns] = 0
         return found
 
