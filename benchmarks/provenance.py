@@ -279,4 +279,5 @@ def processor() -> str:
 
 
 def machine() -> str:
-    return f"{processor()}, {len(os.sched_getaffinity(0))} cores"
+    n = len(os.sched_getaffinity(0))
+    return f"{processor()}, {n} core{'s' if n > 1 else ''}"
