@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import subprocess
 import sys
 import threading
 import time
-import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -110,7 +110,7 @@ def judge_until_killed(served: Served, topic: int, judge: str, acknowledged: lis
                 served.ask(f"/api/topics/{topic}/judgements", given)
                 acknowledged.append((document["doc_id"], judge, grade))
                 number += 1
-    except (OSError, urllib.error.URLError, ValueError):
+    except (OSError, http.client.HTTPException, ValueError):
         return
 
 
