@@ -139,7 +139,7 @@ class Analyzer:
         return found
 
     def spans(self, texts: Iterable[str]) -> Iterator[list[tuple[str, int, int]]]:
-        """Yield the :meth:`term_spans` of each text."""
+        """Yield the :meth:`term_spans` of each text. A word that several texts have is stemmed once."""
         numbers: dict[str, int] = {}
         names: list[str] = []
         cache = _TermCache(self, numbers, grow=True)

@@ -189,10 +189,10 @@ class Support:
 
     @cached_property
     def distinct(self) -> tuple[Ints, Ints, Ints]:
-        """The distinct pairs of the rows: the first row of each, (n,), and all further rows with their pairs.
+        """The distinct training pairs: the first row of each (n,), all other rows (m,), and the pair of each of these.
 
-        A training pair may be in several bags. In the injected protocol, a pair may have both labels. Most pairs are in
-        one bag only, so that sums over the rows of each pair are mostly a copy.
+        A training pair may be in several bags. In the injected protocol, it may have both labels, and counts as two
+        pairs. Most pairs have one row only, so the sum over the rows of each pair mostly copies the first rows.
         """
         rows = np.stack([self.query, self.passage, self.label.astype(np.int64)])
         _, firsts, pairs = np.unique(rows, axis=1, return_index=True, return_inverse=True)

@@ -1,4 +1,4 @@
-"""Sparse rows to which others are added, and their products with a vector, of which only its columns are visited."""
+"""Keep sparse rows to which others can be added, and multiply them by a sparse vector."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _PART = 5_000  # rows that are sorted at once
 class GrowingMatrix:
     """Sparse rows, sorted by column, to which others can be added.
 
-    Sorting all rows takes as long as many products. So rows that were added are kept as they are, until there are
-    enough of them for a part that is sorted by itself.
+    A product visits only the columns that the vector has. Added rows are collected, and sorted by column as a part of
+    their own once there are 5,000 of them. To sort all rows again would take as long as many products.
 
     Parameters
     ----------

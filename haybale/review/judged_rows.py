@@ -172,7 +172,7 @@ def _by_postings(space: TermSpace, vector: TermVector) -> Floats:
 
 
 def _by_rows(space: TermSpace, vector: TermVector) -> Floats:
-    """Return the same without :attr:`TermSpace.postings`, which take as much memory as the rows."""
+    """Return the products of a vector with all rows, without the postings, which take as much memory as the rows."""
     dense = np.zeros(space.matrix.shape[1], dtype=np.float32)
     dense[vector.columns] = vector.weights
     return np.asarray(space.matrix @ dense, dtype=np.float32)

@@ -155,7 +155,8 @@ class TopicRanking:
     def relevant_terms(self) -> list[frozenset[str]]:
         """Return the terms of the best passages of relevant documents, of those judged last.
 
-        A passage is the best one when it is first needed here; to find those of all documents anew takes too long.
+        The best passage of a document is found once, when its terms are first needed. Later judgements do not change
+        it, because to find the passages of all relevant documents for each proposal would take too long.
         """
         relevant = [doc_id for doc_id, grade in self.taught.items() if grade > 0][-_MAX_RELEVANT:]
         for doc_id in relevant:

@@ -21,8 +21,9 @@ _READ_SECONDS = 120.0  # for a client to take an answer, from its request
 _IDLE_SECONDS = 15  # of a connection between two requests
 _GRACE_SECONDS = 30  # for running requests to finish when the service ends
 _MAX_HEAD = 64 * 1024  # bytes
-# Seconds after which a thread lets others run. While reviews are prepared, a request waits so long after each of its
-# hundreds of steps in compiled code; with Python's 0.005, some waited for four seconds.
+# Seconds after which a running thread lets another one run. A request has hundreds of steps in compiled code, and after
+# each of them it may have to wait for the thread that prepares reviews. With Python's default of 0.005 seconds, some
+# requests took four seconds.
 _SWITCH = 0.0005
 
 
