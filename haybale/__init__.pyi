@@ -48,6 +48,7 @@ from .finetune.recipe import Recipe as Recipe
 from .finetune.trainer import TrainedEncoder as TrainedEncoder
 from .finetune.trainer import train_encoder as train_encoder
 from .finetune.training_pairs import training_pairs as training_pairs
+from .kept_results import resumable as resumable
 from .pairs.bert_pli import BERTPLI as BERTPLI
 from .pairs.cross_encoder import CrossEncoder as CrossEncoder
 from .pairs.interaction_store import InteractionStore as InteractionStore

@@ -27,7 +27,7 @@ T = TypeVar("T")
 Tasks = Iterable[tuple[Any, ...]]
 
 PATIENCE = 60.0  # seconds of waiting for a result before checking that the cluster still has a worker
-_SAME_VERSIONS = ("python", "haybale", "numpy", "scipy", "numba")  # results may depend on their versions
+SAME_VERSIONS = ("python", "haybale", "numpy", "scipy", "numba")  # results may depend on their versions
 
 
 def spread(
@@ -118,6 +118,8 @@ def dask_client() -> Any:
 
 def shares_memory() -> bool:
     """Return whether tasks share the memory of this process: they run in threads or sequentially."""
+    if "joblib" not in sys.modules:  # no backend is active then, and importing joblib takes time
+        return True
     return bool(getattr(_active_backend(), "supports_sharedmem", False))
 
 
@@ -204,10 +206,10 @@ def _check_workers(client: Any, address: str, timeout: float) -> None:
         client.wait_for_workers(1, timeout=timeout)
     except TimeoutError:
         raise ClusterError(f"{address}: the cluster has no worker; start one: dask worker {address}") from None
-    found = client.get_versions(packages=_SAME_VERSIONS[1:])
+    found = client.get_versions(packages=SAME_VERSIONS[1:])
     workers = {f"worker {worker}": each for worker, each in found["workers"].items()}
     for who, each in {**workers, "the scheduler": found["scheduler"]}.items():
-        for package in _SAME_VERSIONS:
+        for package in SAME_VERSIONS:
             theirs, ours = (str(of["packages"].get(package)) for of in (each, found["client"]))
             if theirs != ours and (package != "python" or theirs.split(".")[:2] != ours.split(".")[:2]):
                 raise ClusterError(f"{address}: {who} must have {package} {ours}, like this machine, found {theirs}")

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from functools import cache
 from typing import Any, TypeVar
 
@@ -25,10 +26,23 @@ _limited: list[Any] = []  # the limit of BLAS, then one entry for each open one_
 _most_threads: list[int] = []  # what limit_threads was given
 
 
+_of_task: ContextVar[int | None] = ContextVar("threads of a task", default=None)
+
+
 def cpus() -> int:
-    """Return the number of cores that this process may use."""
+    """Return the number of cores that this process, or the task that runs in it, may use."""
     found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min([found, *_most_threads])
+    return min([found, *_most_threads, _of_task.get() or found])
+
+
+@contextmanager
+def at_most_threads(n: int) -> Iterator[None]:
+    """Let this thread use at most ``n`` cores within the block: other tasks use the others."""
+    token = _of_task.set(n)
+    try:
+        yield
+    finally:
+        _of_task.reset(token)
 
 
 def limit_threads(n: int) -> None:

@@ -49,6 +49,14 @@ class Timings:
             if self._report is not None:
                 self._report(name, self.seconds[name])
 
+    def _add(self, name: str, seconds: float) -> None:
+        """Add the seconds of a stage that was measured elsewhere."""
+        if self._nested:
+            self._nested[-1] += seconds
+        self.seconds[name] = self.seconds.get(name, 0.0) + seconds
+        if self._report is not None:
+            self._report(name, self.seconds[name])
+
 
 _recorder: ContextVar[Timings | None] = ContextVar("stages", default=None)
 
@@ -69,6 +77,17 @@ def record_timings(report: Callable[[str, float], None] | None = None) -> Iterat
         yield stages
     finally:
         _recorder.reset(token)
+
+
+@contextmanager
+def summed_timings() -> Iterator[None]:
+    """Report each stage that runs in the block once, when the block ends, with the sum of its seconds."""
+    outer = _recorder.get()
+    with record_timings() as stages:
+        yield
+    if outer is not None:
+        for name, seconds in stages.seconds.items():
+            outer._add(name, seconds)
 
 
 def timed(name: str) -> AbstractContextManager[None]:

@@ -31,6 +31,7 @@ from haybale.cluster import on_cluster, spread
 from haybale.embeddings import EmbeddingStore, embed, embed_shards
 from haybale.ensemble import SVREnsemble
 from haybale.errors import ClusterError, StoreError
+from haybale.rankers import query_batch, query_blocks, ranker
 from haybale.retrieval import PassageIndex, ShardedIndex
 
 dask = pytest.importorskip("dask")
@@ -223,15 +224,22 @@ def test_a_process_that_dies(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.* training queries for")
-def test_commands(address: str, folder: Path, tmp_path: Path, here: Any) -> None:
-    """Models and stores are the same byte for byte as on one machine."""
+def test_commands(address: str, folder: Path, tmp_path: Path, here: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models, rankings and stores are the same byte for byte as on one machine."""
+    for module in (query_batch, query_blocks, ranker):
+        monkeypatch.setattr(module, "BLOCK", 5)
     data, engine = word_folder(tmp_path / "data"), str(tmp_path / "engine")
     assert here("index", str(data), "--out", engine)[0] == 0
     for out, more in (("m1", ()), ("m2", ("--dask", address))):
         how = ("--ranker", "svr", "--set", "n_bags=3", "--out", str(tmp_path / out))
         status, _, stderr = here("train", engine, *how, *more)
         assert status == 0, stderr
+        status, _, stderr = here(
+            "rank", engine, "train", "--model", str(tmp_path / out), "--out", f"{tmp_path / out}.trec", *more
+        )
+        assert status == 0, stderr
     assert (tmp_path / "m1" / "ranker.json").read_text() == (tmp_path / "m2" / "ranker.json").read_text()
+    assert (tmp_path / "m1.trec").read_text() == (tmp_path / "m2.trec").read_text()
     how = ("--encoder", "lsa(4)", "--language", "english", "--set", "rows_per_chunk=7")
     status, _, stderr = here("embed", str(folder), "--out", str(tmp_path / "there"), *how, "--dask", address)
     assert status == 0, stderr

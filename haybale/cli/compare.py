@@ -48,8 +48,10 @@ def compare(
 ) -> None:
     """Compare rankers on judged queries: print one table, with significance tests against a baseline.
 
-    Rankers that learn are trained on the split train.
+    Rankers that learn are trained on the split train. With --out, finished tasks are kept in OUT.comparing until the
+    comparison is written. If it is interrupted, run the same command again to go on.
     """
+    from haybale.cli.resuming import resuming
     from haybale.collections.open import source_of
     from haybale.evaluation import default_rankers
     from haybale.folders import check_output, write_or_rescue
@@ -66,29 +68,34 @@ def compare(
         named = {baseline: haybale.parse(baseline), **named}
     named = dict(zip(named, set_all(list(named.values()), parse_values(set_values)), strict=True))
     report = reporter()
-    with nullcontext() if dask is None else haybale.on_cluster(dask):
-        with record_timings(report) as before:
-            if (Path(collection) / "engine.json").is_file():
-                for name in settings | given(layout=layout, missing_judgements=missing_judgements):
-                    option = f"--{name.replace('_', '-')}"
-                    raise InputError(f"{option} cannot change the engine {collection}; omit it or build another engine")
-                engine = haybale.Engine.open(collection, device=device)
-            else:
-                with timed("read collection"):
-                    read = haybale.open_collection(collection, layout, **given(missing_judgements=missing_judgements))
-                engine = haybale.Engine(read, **settings, device=device)
-            ready = {name: haybale.load(folder, engine) for name, folder in trained.items()}
-        if out is not None:
-            whole = engine.collection
-            ranked = whole.queries.take(whole.split(split or "dev").queries)
-            check_trec([*ranked.ids.to_pylist(), *whole.doc_ids.to_pylist()])
-        outcome = haybale.compare(
-            engine, named | ready, baseline=baseline, where=where, report=report, **given(split=split)
-        )
-    seconds = before.seconds | outcome.seconds
-    outcome = replace(outcome, seconds=seconds, source=source_of(collection), layout=layout)
-    if out is not None:  # written before the table is printed, because printing may fail
-        write_or_rescue(outcome.write, out)
+    with resuming(out, "comparing"):
+        with nullcontext() if dask is None else haybale.on_cluster(dask):
+            with record_timings(report) as before:
+                if (Path(collection) / "engine.json").is_file():
+                    for name in settings | given(layout=layout, missing_judgements=missing_judgements):
+                        option = f"--{name.replace('_', '-')}"
+                        raise InputError(
+                            f"{option} cannot change the engine {collection}; omit it or build another engine"
+                        )
+                    engine = haybale.Engine.open(collection, device=device)
+                else:
+                    with timed("read collection"):
+                        read = haybale.open_collection(
+                            collection, layout, **given(missing_judgements=missing_judgements)
+                        )
+                    engine = haybale.Engine(read, **settings, device=device)
+                ready = {name: haybale.load(folder, engine) for name, folder in trained.items()}
+            if out is not None:
+                whole = engine.collection
+                ranked = whole.queries.take(whole.split(split or "dev").queries)
+                check_trec([*ranked.ids.to_pylist(), *whole.doc_ids.to_pylist()])
+            outcome = haybale.compare(
+                engine, named | ready, baseline=baseline, where=where, report=report, **given(split=split)
+            )
+        seconds = before.seconds | outcome.seconds
+        outcome = replace(outcome, seconds=seconds, source=source_of(collection), layout=layout)
+        if out is not None:  # written before the table is printed, because printing may fail
+            write_or_rescue(outcome.write, out)
     print_outcome(outcome, f"{outcome.collection.name}, {outcome.split}")
     if out is not None:
         note(f"Saved runs, table.md, results.json and settings.json to {out}.")

@@ -39,7 +39,12 @@ def train(
     device: options.Device = None,
     dask: options.Dask = None,
 ) -> None:
-    """Train a ranker on the judged queries of an engine, or on reviewed topics, and save it for rank and compare."""
+    """Train a ranker on the judged queries of an engine, or on reviewed topics, and save it for rank and compare.
+
+    Finished searches and bags are kept in OUT.training until the ranker is saved. If training is interrupted, run the
+    same command again: it goes on, and gives the same ranker.
+    """
+    from haybale.cli.resuming import resuming
     from haybale.folders import check_output, write_or_rescue
     from haybale.review import train_ranker
     from haybale.timing import record_timings
@@ -50,7 +55,8 @@ def train(
     chosen = parse_ranker(ranker, set_values)
     check_output(out)
     opened = haybale.Engine.open(engine, device=device)
-    with nullcontext() if dask is None else haybale.on_cluster(dask), record_timings(reporter()):
+    cluster = nullcontext() if dask is None else haybale.on_cluster(dask)
+    with resuming(out, "training"), cluster, record_timings(reporter()):
         if judgements is None:
             chosen.fit(opened, split)
         else:

@@ -21,7 +21,7 @@ from haybale.collections.queries import QueriesLike
 from haybale.device import find_device
 from haybale.embeddings import Chunking
 from haybale.embeddings.counting import strings
-from haybale.embeddings.encoder import encoder_text
+from haybale.embeddings.encoder import encoder_text, is_registered
 from haybale.engine.added_judgements import Judged, Qrels
 from haybale.engine.changed_metadata import Metadata
 from haybale.engine.changes import LiveDocuments
@@ -232,6 +232,28 @@ class Engine:
     def id(self) -> str:
         """A digest of the collection and the encoder, which saved rankers refer to; additions do not change it."""
         return self._live.id
+
+    @property
+    def documents_digest(self) -> str | None:
+        """A digest of what rankers search now: the documents and the settings that they were indexed with.
+
+        Judgements and metadata do not count. It is None for an engine in memory.
+        """
+        if self.folder is None:
+            return None
+        return self._documents.digest([self.id, self.settings, self.language])
+
+    @property
+    def address(self) -> tuple[str, str] | None:
+        """The folder and the :attr:`documents_digest`, by which other processes open the same documents.
+
+        It is None for an engine in memory, for a view made by :meth:`within`, and for an engine whose encoder only this
+        process has.
+        """
+        is_own = self._given_encoder is not None and not is_registered(self._given_encoder)
+        if self.folder is None or is_own or isinstance(self._documents, View):
+            return None
+        return str(self.folder.absolute()), str(self.documents_digest)
 
     def __repr__(self) -> str:
         where, found = "in memory" if self.folder is None else f"in {self.folder}", self.collection

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -49,6 +51,10 @@ class Documents(ABC):
     @abstractmethod
     def _make_index(self, name: str) -> Any:
         """Make an index of the documents."""
+
+    @abstractmethod
+    def digest(self, engine: Sequence[Any]) -> str:
+        """Return a digest of the documents of an engine in a folder, and of the values that tell it from others."""
 
     @property
     @abstractmethod
@@ -184,6 +190,12 @@ class Snapshot(Documents):
         """The names of the indexes that have been made or opened so far."""
         return {*self._indexes, *self._unfiltered}
 
+    def digest(self, engine: Sequence[Any]) -> str:
+        sha256 = hashlib.sha256(json.dumps([*engine, self.removed], sort_keys=True).encode())
+        for segment in self.segments:
+            sha256.update(segment.texts.mark or b"")
+        return sha256.hexdigest()
+
     def changed(self, segments: Sequence[Segment], removed: Iterable[str]) -> Snapshot:
         """Return a snapshot with more segments, without the ``removed`` documents; existing indexes are extended."""
         grown, documents = dict(self._unfiltered), self.all_documents
@@ -267,6 +279,11 @@ class View(Documents):
 
     def _make_index(self, name: str) -> Any:
         return self.parent.index(name).take(self.numbers)
+
+    def digest(self, engine: Sequence[Any]) -> str:
+        sha256 = hashlib.sha256(self.parent.digest(engine).encode())
+        sha256.update(np.ascontiguousarray(self.numbers).data)
+        return sha256.hexdigest()
 
     def numbers_of(self, documents: Ints) -> Ints:
         """Convert document numbers of the parent, (n,), to those of the view; -1 for documents that it lacks."""

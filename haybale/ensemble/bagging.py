@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from haybale.cluster import count_jobs, dask_client, memory_per_task, own_threads, shares_memory, spread
-from haybale.device import CPU, find_device
+from haybale.device import CPU, find_device, to_numpy
 from haybale.ensemble.kernel import Points, gram
 from haybale.ensemble.problem import Dual, Problem, Solver
 from haybale.ensemble.rows import Ints
+from haybale.kept_results import KeptResults, kept_results, report_resumed, task_key
 from haybale.parallel import cpus, one_blas_thread
 
 
@@ -54,15 +55,45 @@ def solve_bags(
         budget /= jobs
     problem = replace(problem, memory_budget=budget, threads=max(1, cpus() // jobs) if shared else None)
     # Every process computes the matrices of its group, so a group becomes at most as many tasks as there are workers.
+    kept = kept_results()
+    keys = [] if kept is None else _keys(problem, bags, solver, memory_budget)
+    duals = {} if kept is None else _kept_duals(kept, keys)
+    report_resumed("training bags", len(duals), len(bags))
     parts = [
         (group, part.tolist())
         for group in groups
-        for part in np.array_split(group, len(group) if shared else min(len(group), jobs))
+        if (left := [number for number in group if number not in duals])
+        for part in np.array_split(left, len(left) if shared else min(len(left), jobs))
     ]
     tasks = make_tasks(problem, bags, parts, solver, jobs if shared else None)
-    solved = spread(solve_task, tasks, n_jobs, "training bags", len(parts))
-    duals = {i: dual for (_, part), some in zip(parts, solved, strict=True) for i, dual in zip(part, some, strict=True)}
+    for (_, part), solved in zip(parts, spread(solve_task, tasks, n_jobs, "training bags", len(parts)), strict=True):
+        for number, dual in zip(part, solved, strict=True):
+            duals[number] = dual
+            if kept is not None:
+                kept.put(keys[number], dual.to_arrays())
     return [duals[number] for number in range(len(bags))]
+
+
+def _keys(problem: Problem, bags: list[Ints], solver: Solver, memory_budget: float) -> list[str]:
+    """Return the key of each bag under which its solution is kept."""
+    vectors = [part for half in (problem.queries, problem.passages) for part in (half.dense, half.sparse)]
+    arrays = [each for part in vectors if part is not None for each in _arrays_of(to_numpy(part))]
+    columns = [problem.label, problem.weight, problem.query, problem.passage]
+    columns += [] if problem.features is None else [np.asarray(to_numpy(problem.features))]
+    name = f"{solver.__module__}.{solver.__qualname__}" if hasattr(solver, "__qualname__") else repr(solver)
+    settings = [name, problem.C, problem.epsilon, problem.tol, problem.max_iter, memory_budget, str(problem.device)]
+    of_all = task_key(*settings, *arrays, *columns)
+    return [task_key(of_all, bag) for bag in bags]
+
+
+def _arrays_of(matrix: Any) -> list[Any]:
+    return [matrix] if isinstance(matrix, np.ndarray) else [matrix.data, matrix.indices, matrix.indptr]
+
+
+def _kept_duals(kept: KeptResults, keys: list[str]) -> dict[int, Dual]:
+    """Return the solutions of bags that are kept, by the number of the bag."""
+    found = ((number, kept.get(key)) for number, key in enumerate(keys))
+    return {number: Dual.from_arrays(arrays) for number, arrays in found if arrays is not None}
 
 
 def _group_bags(problem: Problem, bags: list[Ints], memory_budget: float) -> list[list[int]]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -155,6 +155,18 @@ class Dual:
     n_iter: int = 0  # steps, each of which changes two coefficients
     converged: bool = True
     n_working_sets: int = 0  # outer iterations of the working-set solver
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the solution as arrays, to be kept in a file."""
+        counts = np.array([self.n_iter, self.converged, self.n_working_sets], dtype=np.int64)
+        return {"coef": self.coef, "intercept": np.array([self.intercept]), "counts": counts}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
+        """Return the solution that :meth:`to_arrays` wrote."""
+        n_iter, converged, n_working_sets = arrays["counts"].tolist()
+        coef = np.array(arrays["coef"])
+        return cls(coef, float(arrays["intercept"][0]), n_iter, bool(converged), n_working_sets)
 
 
 Solver = Callable[[Problem], Dual]

@@ -24,6 +24,7 @@ from haybale.evaluation.table import markdown
 from haybale.folders import whole_folder, write_json
 from haybale.parameters import SEQUENCE, TEXT_OR_NONE, Constraints, check_parameters
 from haybale.rankers import BM25, KNN, PARM, SVR, Learned, QueryBatch, Ranker, Training, from_spec, parse_all
+from haybale.rankers.query_blocks import rank_in_blocks
 from haybale.rankers.ranker import warn_of_empty
 from haybale.retrieval import Run
 from haybale.retrieval.run import DEPTH
@@ -165,6 +166,7 @@ def compare(
         fitted = {
             name: ranker if _is_fitted_on(ranker, engine) else ranker.fitted(training) for name, ranker in named.items()
         }
+        rank_in_blocks(list(fitted.values()), batch, DEPTH)
         runs = {name: ranker.run(batch, DEPTH) for name, ranker in fitted.items()}
         for name, run in runs.items():
             warn_of_empty(run, name)

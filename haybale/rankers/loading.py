@@ -50,6 +50,7 @@ def load(folder: str | Path, engine: Engine) -> Ranker:
             ranker.load_state(folder / "fitted" / str(number), entry["facts"], engine)
             ranker.engine_, ranker.fitted_key = engine, ranker.key()
             loaded.append(ranker)
+        loaded[-1].remember_folder(folder)
         return loaded[-1]
     except FileFormatError:
         raise

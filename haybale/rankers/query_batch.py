@@ -13,13 +13,14 @@ import numpy as np
 from haybale.cached import cached_property
 from haybale.collections import Queries
 from haybale.collections.collection import take_strings
-from haybale.embeddings import encode_queries
 from haybale.engine import Engine
+from haybale.rankers.encoded_queries import encoded_queries
 from haybale.retrieval import BM25Index, Hits, ParagraphHits, ParagraphSearch, PassageIndex, Run
 from haybale.retrieval.hits import Ints
 from haybale.timing import timed
 from haybale.vectors import Matrix
 
+BLOCK = 512  # queries of a task where many queries are ranked in blocks
 _DEEP = 100  # fusion needs runs of this depth, so training queries are searched at least as deep
 
 T = TypeVar("T")
@@ -144,9 +145,8 @@ class QueryBatch:
         if self._whole is not None and "vectors" in self._whole[0].__dict__:
             part: Matrix = self._whole[0].vectors[self._whole[1]]
             return part
-        encoder = self.engine.encoder
         with self.timed("encode queries"):
-            return encode_queries(encoder, self.texts)
+            return encoded_queries(self.engine, self.texts)
 
     @cached_property
     def paragraph_vectors(self) -> list[Matrix]:
@@ -155,9 +155,8 @@ class QueryBatch:
             return [self._whole[0].paragraph_vectors[row] for row in self._whole[1]]
         if self.single:
             return [self.vectors[row : row + 1] for row in range(len(self))]
-        encoder = self.engine.encoder
         with self.timed("encode query paragraphs"):
-            flat = encode_queries(encoder, [text for each in self.paragraphs for text in each])
+            flat = encoded_queries(self.engine, [text for each in self.paragraphs for text in each])
         offsets = self.queries.offsets - self.queries.offsets[0]
         return [flat[start:end] for start, end in pairwise(offsets)]
 
@@ -191,11 +190,23 @@ class QueryBatch:
             known = self._whole[0]._runs.get(key)
             if known is not None and known[0] >= depth:
                 return known[1].take(self.ids).top(depth)
+        if not self.has_run(key, depth):
+            deep = self.deep(depth)
+            self.keep_run(key, deep, make(self, deep))
+        return self._runs[key][1].top(depth)
+
+    def has_run(self, key: Hashable, depth: int) -> bool:
+        """Return whether the cache has a run of this key that is deep enough."""
         known = self._runs.get(key)
-        if known is None or known[0] < depth:
-            deep = max(depth, _DEEP) if self.label else depth
-            known = self._runs[key] = (deep, make(self, deep))
-        return known[1].top(depth)
+        return known is not None and known[0] >= depth
+
+    def keep_run(self, key: Hashable, depth: int, run: Run) -> None:
+        """Put a run with this depth into the cache."""
+        self._runs[key] = depth, run
+
+    def deep(self, depth: int) -> int:
+        """Return how deep the queries are searched if ``depth`` documents are needed."""
+        return max(depth, _DEEP) if self.label else depth
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return the value that was made for a key, or make it."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from haybale.cluster import shares_memory
 from haybale.collections.queries import QueriesLike, queries_from
 from haybale.embeddings.lineage import check_unseen, trained_queries
 from haybale.engine import Engine
@@ -23,7 +24,7 @@ from haybale.frames import Frame
 from haybale.manifest import digest, with_checksum
 from haybale.parameters import COUNT, check_parameters
 from haybale.rankers.explanation import Explanation
-from haybale.rankers.query_batch import QueryBatch
+from haybale.rankers.query_batch import BLOCK, QueryBatch
 from haybale.rankers.training import Training
 from haybale.registry import Registry, undefined_methods
 from haybale.retrieval import Run
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from haybale.search import SearchResults
 
 FORMAT, VERSION, MANIFEST = "haybale ranker", 2, "ranker.json"  # version 1 had a different SVR
-_BLOCK = 4096  # queries ranked at once
+_BATCH = 4096  # queries ranked at once
 
 
 class EmptyRankingWarning(UserWarning):
@@ -96,6 +97,7 @@ class Ranker(ABC):
     query_ids_: Sequence[str] = ()
     training_digest: str | None = None  # Training.digest of the judgements that it was fitted on
     fitted_key: tuple[Any, ...] | None = None  # key() at the time of fitting; parameters may have changed since
+    _saved: tuple[Path, tuple[Any, ...] | None] | None = None  # the folder it was saved in, and fitted_key then
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Register the ranker under its name and its variants; TypeError if the class lacks a method or a name."""
@@ -310,12 +312,21 @@ class Ranker(ABC):
         if within is not None or where is not None:
             engine = engine.within(within, where=where)
             parsed = replace(parsed, own=engine.numbers_within(parsed.own))
-        starts = range(0, len(parsed), _BLOCK)
-        return (QueryBatch(engine, parsed.take(np.arange(at, min(at + _BLOCK, len(parsed))))) for at in starts)
+        size = _BATCH if shares_memory() else 16 * _BATCH  # enough tasks for the workers of a cluster
+        starts = range(0, len(parsed), size)
+        return (QueryBatch(engine, parsed.take(np.arange(at, min(at + size, len(parsed))))) for at in starts)
 
     def run(self, batch: QueryBatch, depth: int) -> Run:
         """Return the first ``depth`` documents of each query of a batch, which caches the run."""
-        return batch.cached_run(("run", self.key()), depth, self.rank_batch)
+        if len(batch) > BLOCK:
+            from haybale.rankers.query_blocks import rank_in_blocks
+
+            rank_in_blocks([self], batch, depth)
+        return batch.cached_run(self.run_key(), depth, self.rank_batch)
+
+    def run_key(self) -> tuple[Any, ...]:
+        """Return the key of :meth:`run` in the cache of a batch."""
+        return "run", self.key()
 
     def run_out_of_fold(self, batch: QueryBatch, depth: int) -> Run:
         """Return the same as :meth:`run`, but rank training queries as if the ranker had not seen them.
@@ -437,6 +448,17 @@ class Ranker(ABC):
             files = {str(path.relative_to(aside)): digest(path) for path in sorted(aside.rglob("*")) if path.is_file()}
             head = {"format": FORMAT, "version": VERSION, "ranker": self.to_dict(), "engine": self.engine_.id}
             write_json(aside / MANIFEST, with_checksum(head | {"fitted": fitted, "files": files}))
+        self.remember_folder(folder)
+
+    def remember_folder(self, folder: str | Path) -> None:
+        """Remember where the ranker was saved."""
+        self._saved = Path(folder).absolute(), self.fitted_key
+
+    def saved_in(self) -> Path | None:
+        """Return the folder that :meth:`save` wrote or :func:`haybale.load` read, if the ranker is still the same."""
+        if self._saved is None or self._saved[1] != self.key() or not (self._saved[0] / MANIFEST).is_file():
+            return None
+        return self._saved[0]
 
     @property
     def encoder_queries(self) -> frozenset[str]:

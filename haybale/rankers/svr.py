@@ -26,6 +26,7 @@ from haybale.rankers.knn import KNN
 from haybale.rankers.out_of_fold import OutOfFold
 from haybale.rankers.parm import PARM
 from haybale.rankers.query_batch import QueryBatch
+from haybale.rankers.query_blocks import rank_in_blocks
 from haybale.rankers.ranker import Ranker
 from haybale.rankers.similar_queries import SimilarQueries
 from haybale.rankers.training import Training
@@ -215,6 +216,8 @@ class SVR(OutOfFold, Ranker):
         """Return the first ``n_candidates`` hits of each ranker of the evidence, and of each one of the candidates."""
         index = self._index(batch.engine)
         hits_of: dict[Ranker, Hits] = {}
+        if self.unit == "document":
+            rank_in_blocks([each for each in self.rankers_ if not each.needs_training], batch, self.n_candidates)
         for ranker in dict.fromkeys(self.rankers_):
             if self.unit == "passage":
                 with batch.timed("search candidates"):

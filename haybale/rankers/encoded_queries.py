@@ -1,0 +1,49 @@
+"""Encode the texts of queries; many texts are encoded in blocks, as tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from haybale.cluster import shares_memory
+from haybale.embeddings import encode_queries
+from haybale.engine import Engine
+from haybale.engine.opened import opened_engine
+from haybale.kept_results import Arrays, kept_results, spread_resumably, task_key
+from haybale.vectors import Matrix
+
+BLOCK = 512  # texts
+
+
+def encoded_queries(engine: Engine, texts: Sequence[str]) -> Matrix:
+    """Return the vectors (n, d) of texts as queries.
+
+    Many texts are encoded in blocks where tasks run in other processes, and within
+    :func:`~haybale.kept_results.resumable`. Sparse vectors take so little time that they are always made here.
+    """
+    address = None if shares_memory() else engine.address
+    in_blocks = address is not None or (kept_results() is not None and engine.documents_digest is not None)
+    if len(texts) <= BLOCK or not in_blocks or getattr(engine.encoder, "is_sparse", False):
+        return encode_queries(engine.encoder, texts)
+    blocks = [list(texts[start : start + BLOCK]) for start in range(0, len(texts), BLOCK)]
+    # Functions of this process cannot be sent to others, but know its engine.
+    encode = partial(_encoded, engine) if address is None else partial(encode_block, *address)
+    parts = spread_resumably(
+        encode,
+        [(block,) for block in blocks],
+        lambda: (task_key("encode queries", engine.documents_digest, block) for block in blocks),
+        "encoding queries",
+        n_jobs=1 if address is None else None,  # an encoder uses all cores itself
+    )
+    return np.concatenate([part["vectors"] for part in parts])
+
+
+def encode_block(folder: str, documents: str, texts: Sequence[str]) -> Arrays:
+    """Return the vectors of some texts by the encoder of the engine at an address, in any process."""
+    return _encoded(opened_engine(folder, documents), texts)
+
+
+def _encoded(engine: Engine, texts: Sequence[str]) -> Arrays:
+    return {"vectors": np.asarray(encode_queries(engine.encoder, texts))}

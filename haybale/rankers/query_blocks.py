@@ -1,0 +1,154 @@
+"""Rank many queries in blocks: tasks that run on the machines of a cluster, and whose results can be kept.
+
+A task is a function of an engine's folder, of rankers and of some queries. It opens the engine by its path, and returns
+runs as arrays of document numbers and scores.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haybale.cluster import own_threads, shares_memory
+from haybale.collections import Queries
+from haybale.engine import Engine
+from haybale.engine.opened import opened_engine
+from haybale.kept_results import Arrays, kept_results, spread_resumably, task_key
+from haybale.manifest import digest
+from haybale.parallel import at_most_threads
+from haybale.rankers.grammar import from_spec
+from haybale.rankers.loading import load
+from haybale.rankers.query_batch import BLOCK, QueryBatch
+from haybale.rankers.ranker import MANIFEST, Ranker
+from haybale.rankers.training import Training
+from haybale.retrieval import Run
+from haybale.retrieval.hits import Ints
+from haybale.timing import summed_timings
+from haybale.vectors import Matrix
+
+Address = tuple[str, str]  # Engine.address
+
+
+class Portable(NamedTuple):
+    """A fitted ranker in a form that every process can make it from.
+
+    ``text`` has a ranker without training as JSON. A trained one is saved in ``folder``, whose manifest has ``digest``.
+    """
+
+    text: str = ""
+    folder: str = ""
+    digest: str = ""
+
+
+def rank_in_blocks(rankers: Sequence[Ranker], batch: QueryBatch, depth: int) -> None:
+    """Rank the queries of a batch by fitted rankers, in blocks; :meth:`Ranker.run` then finds the runs in the batch.
+
+    The rankers of one call share the searches of a block. Nothing is done for few queries, and where neither tasks run
+    in other processes nor :func:`~haybale.kept_results.resumable` keeps their results.
+    """
+    engine, depth = batch.engine, batch.deep(depth)
+    address = None if len(batch) <= BLOCK or shares_memory() else engine.address
+    in_blocks = address is not None or (kept_results() is not None and engine.documents_digest is not None)
+    wanted = {each.run_key(): each for each in rankers if not batch.has_run(each.run_key(), depth)}
+    if len(batch) <= BLOCK or not in_blocks or not wanted:
+        return
+    rows = [np.arange(start, min(start + BLOCK, len(batch))) for start in range(0, len(batch), BLOCK)]
+    with _portable(list(wanted.values()), engine) as given:
+
+        def keys() -> Iterator[str]:
+            known = [ranker.text or ranker.digest for ranker in given]
+            for block in rows:
+                queries = batch.queries.take(block)
+                asked = queries.ids.to_pylist(), queries.paragraphs.to_pylist(), queries.offsets, queries.own
+                yield task_key("rank", engine.documents_digest, known, depth, *asked)
+
+        with batch.timed("rank in blocks"), summed_timings():
+            what = "ranking blocks of queries"
+            if address is None:  # functions of this process, which cannot be sent to others, share its engine
+                rank = partial(_ranked, list(wanted.values()), depth)
+                parts = spread_resumably(rank, [(batch.take(block),) for block in rows], keys, what, n_jobs=1)
+            else:
+                tasks = [(batch.queries.take(block), _vectors(batch, block)) for block in rows]
+                parts = spread_resumably(partial(rank_block, address, given, batch.label, depth), tasks, keys, what)
+    for number, key in enumerate(wanted):
+        batch.keep_run(key, depth, _joined(parts, number, batch))
+
+
+def rank_block(
+    address: Address, given: list[Portable], label: str, depth: int, queries: Queries, vectors: Matrix | None
+) -> Arrays:
+    """Return the runs of rankers for some queries on the engine at an address, in any process."""
+    with at_most_threads(own_threads()):
+        batch = QueryBatch(opened_engine(*address), queries, label)
+        if vectors is not None:
+            batch.vectors = vectors
+        return _ranked([_made(each, address) for each in given], depth, batch)
+
+
+def _ranked(rankers: Sequence[Ranker], depth: int, batch: QueryBatch) -> Arrays:
+    """Return runs as arrays: for each ranker, the number of documents of each query, the documents and the scores."""
+    arrays: dict[str, NDArray[Any]] = {}
+    for number, ranker in enumerate(rankers):
+        run = ranker.run(batch, depth)
+        rows, _, documents = run.numbers_in(batch.engine.collection)
+        arrays[f"{number} counts"] = np.bincount(rows, minlength=len(batch))
+        arrays[f"{number} documents"], arrays[f"{number} scores"] = documents, run.coded()[-1]
+    return arrays
+
+
+def _joined(parts: Sequence[Arrays], number: int, batch: QueryBatch) -> Run:
+    """Return the run of a ranker over all blocks."""
+    counts, documents, scores = (
+        np.concatenate([part[f"{number} {name}"] for part in parts]) for name in ("counts", "documents", "scores")
+    )
+    rows = np.repeat(np.arange(len(batch)), counts)
+    return Run(batch.ids, rows, documents, batch.engine.collection.doc_ids, scores)
+
+
+def _vectors(batch: QueryBatch, rows: Ints) -> Matrix | None:
+    """Return the vectors of some queries if they exist and took long; a worker makes sparse ones itself."""
+    known = vars(batch).get("vectors")
+    return None if known is None or getattr(batch.engine.encoder, "is_sparse", False) else known[rows]
+
+
+@contextmanager
+def _portable(rankers: Sequence[Ranker], engine: Engine) -> Iterator[list[Portable]]:
+    """Yield fitted rankers in a form that can be sent; trained ones that are not saved are saved within the block."""
+    kept, made = kept_results(), list[Path]()
+
+    def portable(ranker: Ranker) -> Portable:
+        if not ranker.needs_training:
+            return Portable(text=json.dumps(ranker.to_dict()))
+        folder = ranker.saved_in()
+        if folder is None:  # where workers reach it, or beside the results that are kept
+            parent = Path(str(engine.folder)).parent if kept is None else kept.folder
+            parent.mkdir(parents=True, exist_ok=True)
+            made.append(Path(tempfile.mkdtemp(prefix=".ranker-", dir=parent)))
+            folder = made[-1] / "ranker"
+            ranker.save(folder)
+        return Portable(folder=str(folder), digest=digest(folder / MANIFEST))
+
+    try:
+        yield [portable(ranker) for ranker in rankers]
+    finally:
+        for folder in made:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@lru_cache(maxsize=32)
+def _made(given: Portable, address: Address) -> Ranker:
+    """Return a ranker on the engine at an address, once in each process."""
+    engine = opened_engine(*address)
+    if given.folder:
+        return load(given.folder, engine)
+    untrained = Training(QueryBatch(engine, engine.collection.queries.take([])), [])
+    return from_spec(json.loads(given.text)).fit_on(untrained)
