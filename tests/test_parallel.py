@@ -27,6 +27,8 @@ def test_results_keep_their_order(threads: int | None) -> None:
     assert in_threads(lambda x: (time.sleep(0.002 * (5 - x)), x)[1], range(5), threads) == list(range(5))
     with pytest.raises(ZeroDivisionError):
         in_threads(lambda x: 1 // x, [1, 0, 2], threads)
+    with pytest.raises(ValueError, match="'b'"):  # the first error in the order of the items
+        in_threads(lambda x: time.sleep(0.01 * (x == "b")) or int(x), ["1", "b", "c", "2"], threads)
 
 
 def test_a_process_can_use_fewer_threads(monkeypatch: pytest.MonkeyPatch) -> None:

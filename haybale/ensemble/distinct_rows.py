@@ -9,6 +9,9 @@ from numba import njit
 from numpy.typing import NDArray
 
 from haybale.ensemble.rows import Ints
+from haybale.parallel import in_threads
+
+_ROWS = 256  # rows that a thread processes in one task, which stay in its cache
 
 
 def distinct_rows(vectors: NDArray[Any]) -> tuple[Ints, Ints]:
@@ -21,18 +24,25 @@ def distinct_rows(vectors: NDArray[Any]) -> tuple[Ints, Ints]:
     >>> sorted(first.tolist()), bool(where[0] == where[2] != where[1])
     ([0, 1], True)
     """
-    vectors = vectors + np.float32(0)  # contiguous, and -0.0 becomes 0.0
     if not vectors.shape[1]:
         return np.zeros(min(1, len(vectors)), dtype=np.int64), np.zeros(len(vectors), dtype=np.int64)
-    words: NDArray[np.uint32] = vectors.view(np.uint32)
-    # Multiply-shift hashing: an odd 64-bit factor for each column, from a fixed seed; overflow wraps.
-    factors = np.random.default_rng(0).integers(2**63, size=words.shape[1], dtype=np.uint64) * 2 + 1
-    hashes = _hashes(words, factors)
-    _, first, where = np.unique(hashes, return_index=True, return_inverse=True)
-    where = where.ravel()
+    # Multiply-shift hashing: an odd 64-bit factor for each word of a row, from a fixed seed; overflow wraps.
+    n_words = vectors.shape[1] * vectors.itemsize // 4
+    factors = np.random.default_rng(0).integers(2**63, size=n_words, dtype=np.uint64) * 2 + 1
+    zero = np.float32(0)  # adding it makes a copy contiguous, and -0.0 becomes 0.0
+    hashes = in_threads(
+        lambda start: _hashes((vectors[start : start + _ROWS] + zero).view(np.uint32), factors),
+        range(0, max(1, len(vectors)), _ROWS),
+    )
+    _, first, where = np.unique(np.concatenate(hashes), return_index=True, return_inverse=True)
     repeated = np.flatnonzero(first[where] != np.arange(len(where)))
-    if not np.array_equal(vectors[repeated], vectors[first[where[repeated]]]):  # two different rows have the same hash
-        _, first, where = np.unique(vectors, axis=0, return_index=True, return_inverse=True)
+
+    def are_equal(start: int) -> bool:
+        rows = repeated[start : start + _ROWS]
+        return np.array_equal(vectors[rows], vectors[first[where[rows]]])
+
+    if not all(in_threads(are_equal, range(0, len(repeated), _ROWS))):  # two different rows have the same hash
+        _, first, where = np.unique(vectors + zero, axis=0, return_index=True, return_inverse=True)
     return first, where.ravel()
 
 

@@ -18,7 +18,8 @@ from haybale.parallel import in_threads
 from haybale.vectors import Floats
 
 _HELD = 0.2  # columns are copied instead of computed once this share of the computed columns has its rows cached
-_MIRROR = 4096  # columns that a thread copies in one task
+_MIRROR = 1024  # columns that a thread copies in one task
+_WIDTH = 1024  # columns that a thread computes in one task, for up to TILE rows
 
 
 class GramRows:
@@ -42,10 +43,9 @@ class GramRows:
         """From now on, compute these columns of new rows, and copy the others from cached rows."""
         n = len(self.slot)
         self._columns, self._mirrored = columns, np.setdiff1d(np.arange(n), columns)
-        if len(columns) == n:
-            self._parts = [self.points.take(slice(start, start + TILE)) for start in range(0, n, TILE)]
-        else:
-            self._parts = [self.points.take(columns[start : start + TILE]) for start in range(0, len(columns), TILE)]
+        parts = [slice(start, start + _WIDTH) for start in range(0, len(columns), _WIDTH)]
+        take = self.points.take
+        self._parts = in_threads(lambda part: take(part if len(columns) == n else columns[part]), parts, self.threads)
 
     def hold(self, numbers: Ints) -> None:
         """Cache the rows of these distinct points, at most ``room``."""
@@ -64,10 +64,35 @@ class GramRows:
         self._owner[slots], self._last_used[slots] = missing, self._clock
 
     def hold_all(self) -> None:
-        """Compute the whole matrix, which costs less per row than computing a few rows at a time."""
-        if (self.slot < 0).any():
+        """Compute all rows that are missing, which costs less per row than computing a few rows at a time."""
+        missing = np.flatnonzero(self.slot < 0)
+        if len(missing) == len(self.slot):
             gram(self.points, self.threads, out=self.values)
-            self.slot[:] = np.arange(len(self.slot))
+            self.slot[:] = missing
+            return
+        numbers = [missing[start : start + TILE].astype(np.uint32) for start in range(0, len(missing), TILE)]
+        slots = np.flatnonzero(self._owner < 0)[: len(missing)]
+        parts, held = [self.points.take(part) for part in numbers], np.flatnonzero(self.slot >= 0)
+
+        def fill(place: tuple[int, int]) -> None:
+            i, j = place
+            tile = kernel_tile(parts[i], parts[j])
+            _write(tile, slots[i * TILE : (i + 1) * TILE], numbers[j], self.values)
+            if i != j:
+                _write(np.ascontiguousarray(tile.T), slots[j * TILE : (j + 1) * TILE], numbers[i], self.values)
+
+        in_threads(fill, [(i, j) for i in range(len(parts)) for j in range(i + 1)], self.threads)
+        self._mirror(held, missing, slots)
+        self.values[slots, missing] = 1
+        self.slot[missing], self._owner[slots] = slots, missing
+
+    def _mirror(self, columns: Ints, numbers: Ints, slots: Ints) -> None:
+        """Copy ``values[slots, columns]`` from the rows of the columns' points, which are cached."""
+
+        def mirror(start: int) -> None:
+            _mirror(self.values, self.slot, columns[start : start + _MIRROR], numbers, slots)
+
+        in_threads(mirror, range(0, len(columns), _MIRROR), self.threads)
 
     def _fill(self, numbers: Ints, slots: Ints, replaced: Ints) -> None:
         """Compute rows into slots that held the rows of the points ``replaced``."""
@@ -83,14 +108,11 @@ class GramRows:
         def fill(place: tuple[int, int]) -> None:
             start, part = place
             tile = kernel_tile(rows[start // TILE], self._parts[part])
-            columns = self._columns[part * TILE : (part + 1) * TILE]
+            columns = self._columns[part * _WIDTH : (part + 1) * _WIDTH]
             _write(tile, slots[start : start + TILE], columns.astype(np.uint32), self.values)
 
-        def mirror(start: int) -> None:
-            _mirror(self.values, self.slot, self._mirrored[start : start + _MIRROR], numbers, slots)
-
         in_threads(fill, [(start, part) for start in blocks for part in range(len(self._parts))], self.threads)
-        in_threads(mirror, range(0, len(self._mirrored), _MIRROR), self.threads)
+        self._mirror(self._mirrored, numbers, slots)
         self.values[slots, numbers] = 1
         self.slot[numbers] = slots
 

@@ -108,7 +108,10 @@ class Points:
     def take(self, rows: Any) -> Points:
         """Return the rows with the given numbers (an array of either library) or in a slice."""
         rows = rows if isinstance(rows, slice) else to_device(rows, self.device)
-        return self._map(lambda part: part[rows])
+        taken = self._map(lambda part: part[rows])
+        if "norms" in vars(self):  # computed already
+            vars(taken)["norms"] = self.norms[rows]
+        return taken
 
     @cached_property
     def _columns(self) -> Any:

@@ -1,4 +1,4 @@
-"""Sequential minimal optimisation (SMO), on a working set or on all rows.
+"""Sequential minimal optimisation (SMO) on a working set.
 
 The dual problem, over β = α - α* (never both positive), is min ½ βᵀKβ - yᵀβ + ε|β|₁ with Σβ = 0 and |β_i| <= C_i. A
 step changes two coefficients, chosen as in LIBSVM (Fan, Chen & Lin 2005, WSS 2): i violates its optimality condition
@@ -52,35 +52,6 @@ class State(NamedTuple):
         low = np.where(beta > 0, -eps, np.where(beta > -bound, eps, OUT_OF_REACH))
         error = solution.label[rows].astype(np.float32) if error is None else error
         return cls(beta, error, up, low, bound)
-
-
-class KernelRows(NamedTuple):
-    """The kernel of rows (n,) with each other: one matrix, or two Gram matrices from which rows are gathered."""
-
-    matrix: Floats  # (n, n); (0, 0) if rows are gathered
-    of_queries: Floats  # (n_queries, n_queries)
-    query: NDArray[np.uint32]  # (n,)
-    of_passages: Floats  # (n_passages, n_passages)
-    passage: NDArray[np.uint32]  # (n,)
-    diagonal: Floats  # (n,)
-
-    @classmethod
-    def of(cls, matrix: Floats) -> KernelRows:
-        """Return the kernel rows of a kernel matrix."""
-        none, numbers = np.empty((0, 0), dtype=np.float32), np.empty(0, dtype=np.uint32)
-        return cls(matrix, none, numbers, none, numbers, np.diag(matrix).copy())
-
-
-@njit(nogil=True, fastmath=True, cache=True)
-def _kernel_row(rows: KernelRows, i: int, out: Floats) -> Any:  # pragma: no cover - compiled
-    """Return the kernel (n,) of row i with all rows, written into ``out`` if it is gathered."""
-    if len(rows.matrix):
-        return rows.matrix[i]
-    of_query, query = rows.of_queries[rows.query[i]], rows.query
-    of_passage, passage = rows.of_passages[rows.passage[i]], rows.passage
-    for k in range(len(out)):
-        out[k] = of_query[query[k]] * of_passage[passage[k]]
-    return out
 
 
 @njit(inline="always")
@@ -142,20 +113,19 @@ def _partner(state: State, row: Floats, gain: Any, k_ii: Any, diagonal: Floats) 
 
 @njit(nogil=True, fastmath=True, cache=True)
 def optimise(
-    kernel: KernelRows, state: State, epsilon: float, tol: float, steps: int
+    kernel: Floats, state: State, epsilon: float, tol: float, steps: int
 ) -> tuple[int, float]:  # pragma: no cover - compiled
-    """Take up to ``steps`` steps, and return ``(steps taken, remaining violation)``."""
-    diagonal, room = kernel.diagonal, np.zeros((2, len(state.error)), dtype=np.float32)
-    row_i, row_j = room[0], room[1]
+    """Take up to ``steps`` steps, with a kernel (n, n), and return ``(steps taken, remaining violation)``."""
+    diagonal, row_i, row_j = np.diag(kernel).copy(), kernel[0], kernel[0]
     eps, change = _F(epsilon), _F(0)
     for step in range(steps):
         gain, least, i = _steepest(state, change, row_i, row_j)
         change = _F(0)
         if gain - least < tol:
             return step, gain - least
-        row_i = _kernel_row(kernel, i, room[0])
+        row_i = kernel[i]
         j = _partner(state, row_i, gain, diagonal[i], diagonal)
-        row_j = _kernel_row(kernel, j, room[1])
+        row_j = kernel[j]
         curvature = max(diagonal[i] + diagonal[j] - 2.0 * row_i[j], 1e-12)
         # A coefficient stops at 0, where its offset changes sign, or at its bound.
         room_i = -state.beta[i] if state.beta[i] < 0 else state.bound[i] - state.beta[i]

@@ -10,7 +10,7 @@ always NumPy arrays.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -21,11 +21,12 @@ from haybale.device import CPU, Device, device_of, find_device, is_sparse, place
 from haybale.ensemble.kernel import Points
 from haybale.ensemble.rows import Ints
 from haybale.errors import DeviceError, InputError, VectorError
-from haybale.parallel import one_blas_thread
+from haybale.parallel import in_threads
 from haybale.parameters import GAMMA, check_parameters
 from haybale.vectors import Floats, Matrix, check_matrix
 
 _TILE = 2**24  # values converted to float64 in one step on a device
+_ROWS = 256  # rows that a thread converts to float64 in one task on the CPU, so that they stay in its cache
 
 GammaOfSpace = float | tuple[float, float] | str
 Gamma = GammaOfSpace | list[GammaOfSpace]  # a list has one entry per space
@@ -150,7 +151,8 @@ def fit_spaces(
             found = " and ".join("sparse" if is_sparse(matrix) else "dense" for matrix in (q, p))
             raise InputError(f"queries and passages must both be dense or both be sparse, found {found}")
         with where.current():
-            moments = _moments(query, q, standardize, where), _moments(passage, p, standardize, where)
+            spread = standardize or isinstance(of_space, str)  # a given γ does not depend on the variance
+            moments = _moments(query, q, standardize, spread, where), _moments(passage, p, standardize, spread, where)
         pair = _resolved(of_space, moments)
         if dtype == np.float64:
             moments = moments[0].on_median_of(q), moments[1].on_median_of(p)
@@ -177,8 +179,8 @@ class _Moments(NamedTuple):
     shift: Floats | None  # (d,)
     factor: Floats  # (d,) or ()
     width: int
-    mean: float  # of all scaled values
-    square: float  # mean square of all scaled values
+    mean: float  # of all scaled values; 0 if not needed
+    square: float  # mean square of all scaled values; 0 if not needed
 
     def on_median_of(self, vectors: Matrix) -> _Moments:
         """Return the statistics with the float64 median of dense vectors as shift."""
@@ -192,8 +194,11 @@ class _Moments(NamedTuple):
         return Scaling(self.shift, np.asarray(self.factor * np.sqrt(gamma), dtype=dtype), columns)
 
 
-def _moments(used: Ints, vectors: Matrix, standardize: bool, where: Device) -> _Moments:
-    """Return statistics over candidate rows, which use the rows ``used`` of ``vectors`` (n, d)."""
+def _moments(used: Ints, vectors: Matrix, standardize: bool, spread: bool, where: Device) -> _Moments:
+    """Return statistics over candidate rows, which use the rows ``used`` of ``vectors`` (n, d).
+
+    Without ``spread``, only the centre of dense vectors is computed.
+    """
     one, (n, width) = np.ones((), dtype=np.float32), vectors.shape
     if not width:  # without features, all rows are equal
         return _Moments(np.zeros(0, dtype=np.float32), one, 0, 0.0, 0.0)
@@ -204,13 +209,18 @@ def _moments(used: Ints, vectors: Matrix, standardize: bool, where: Device) -> _
         sums = (where.xp.asarray(matrix.sum(axis=1)).ravel() for matrix in (vectors, vectors.multiply(vectors)))
         mean, square = (float(share @ each / width) for each in sums)
         return _Moments(None, one, width, mean, square)
-    # Sums are float64. On a device they are computed in parts, to limit the memory of the float64 copies.
-    step = n if where.is_cpu else max(1, _TILE // width)
+    # Sums are float64. They are computed in parts, to limit the memory of the float64 copies.
+    step, threads = (_ROWS, None) if where.is_cpu else (max(1, _TILE // width), 1)
     parts = [slice(start, start + step) for start in range(0, n, step)]
-    with one_blas_thread():
-        centre = sum(share[part] @ vectors[part].astype(np.float64) for part in parts)
-        squares = sum(share[part] @ where.xp.square(vectors[part].astype(np.float64) - centre) for part in parts)
-    mean, deviation = to_numpy(centre), np.sqrt(to_numpy(squares))
+
+    def weighted(values: Callable[[Any], Any]) -> Any:
+        """Return the mean (d,) of some float64 values of the vectors over the candidate rows."""
+        return sum(in_threads(lambda part: share[part] @ values(vectors[part].astype(np.float64)), parts, threads))
+
+    mean = to_numpy(centre := weighted(lambda part: part))
+    if not spread:
+        return _Moments(mean.astype(np.float32), one, width, 0.0, 0.0)
+    deviation = np.sqrt(to_numpy(weighted(lambda part: where.xp.square(part - centre))))
     if not standardize:
         total = float(mean.mean()), float((np.square(mean) + np.square(deviation)).mean())
         return _Moments(mean.astype(np.float32), one, width, *total)

@@ -21,12 +21,13 @@ from numpy.typing import NDArray
 
 from haybale.device import to_device, to_numpy
 from haybale.ensemble.gram_rows import GramRows
-from haybale.ensemble.kernel import kernel_tile
+from haybale.ensemble.kernel import gram
 from haybale.ensemble.problem import Dual, Problem, Solution
 from haybale.ensemble.rows import Ints
-from haybale.ensemble.smo import KernelRows, State, optimise
+from haybale.ensemble.smo import State, optimise
 from haybale.errors import DeviceError
 from haybale.parallel import batch_size_for_memory, free_cached, in_threads, one_blas_thread
+from haybale.vectors import Floats
 
 WORKING_SET = 1024  # rows
 FRACTION = 0.3  # the solver leaves a working set when its violation has fallen to this share of its initial value
@@ -36,10 +37,10 @@ STEPS = 20  # maximum number of steps per row of a working set
 REFRESHES = 10  # maximum number of times that all residuals are recomputed
 _CHECKED = 32  # residuals recomputed before a solution is accepted
 _EARLY = 0.1  # share of the rows that must be support vectors before their final number is estimated
-_AT_ONCE = 16_384  # rows of a bag up to which one working set holds all rows, if both Gram matrices are in memory
 _SMALL = 4096  # rows of a bag up to which whole Gram matrices are computed; they are hardly larger than the vectors
 _LEAST = 4  # minimum rows of a working set: two of the previous set, one with a large gain, one with a small cost
-_LINES = 128  # kernel rows that a thread processes in one task
+_LINES = 128  # kernel rows that a thread adds in one task
+_SQUARE_LINES = 64  # rows of the kernel of a working set that a thread computes in one task
 
 
 def solve_working_set(problem: Problem, working_set: int | None = None) -> Dual:
@@ -57,8 +58,7 @@ def solve_working_set(problem: Problem, working_set: int | None = None) -> Dual:
     ----------
     problem : Problem
     working_set : int, optional
-        Maximum number of rows of a working set. Default: 1,024. On the CPU, if both Gram matrices are in memory, 512,
-        or all rows if there are at most 16,384 and no pair features.
+        Maximum number of rows of a working set. Default: 1,024, or 512 on the CPU if both Gram matrices are in memory.
     """
     solution = Solution(problem)
     with problem.device.current(), one_blas_thread():
@@ -185,38 +185,32 @@ class _Held:
             GramRows(points, room, problem.threads, gram)
             for points, room, gram in zip(halves, rooms, whole, strict=True)
         )
-        self.decided = self.at_once = False
+        self.decided = False
         if problem.grams is not None:
             self.decide(True)
 
-    def among(self, rows: Ints) -> KernelRows:
+    def among(self, rows: Ints) -> Floats:
         """Return the kernel of distinct rows with each other; compute only this part for passages not in the cache."""
         query, passage = self.query[rows], self.passage[rows]
-        if self.at_once:
-            none = np.empty((0, 0), dtype=np.float32)
-            halves = self.of_queries.values, query, self.of_passages.values, passage
-            return KernelRows(none, *halves, self.problem.diagonal[rows])
         self.of_queries.hold(np.unique(query))
         slots = self.of_queries.slot[query], self.of_passages.slot[passage]
         used, place = np.unique(passage[slots[1] < 0], return_inverse=True)
         points, places = self.of_passages.points.take(used), np.zeros(len(rows), dtype=np.uint32)
-        tile, places[slots[1] < 0] = kernel_tile(points, points), place
-        np.fill_diagonal(tile, 1)
+        tile, places[slots[1] < 0] = gram(points, self.problem.threads), place
         out = np.empty((len(rows), len(rows)), dtype=np.float32)
 
         def square(start: int) -> None:
             _square(
                 self.of_queries.values, slots[0], query, self.of_passages.values, slots[1], passage, tile, places,
-                start, out[start : start + _LINES],
+                start, out[start : start + _SQUARE_LINES],
             )  # fmt: skip
 
-        in_threads(square, range(0, len(rows), _LINES), self.problem.threads)
-        if len(used):
-            _mirror(out, slots[1])
+        in_threads(square, range(0, len(rows), _SQUARE_LINES), self.problem.threads)
+        _mirror(out, slots[1])
         if self.problem.features is not None:
             features = self.problem.features[rows]
             out += features @ features.T
-        return KernelRows.of(out)
+        return out
 
     def decide(self, whole: bool) -> None:
         """Compute whole Gram matrices now if they fit, or their rows when they are needed."""
@@ -225,10 +219,8 @@ class _Held:
         for held in both if whole else ():
             if len(held.values) == len(held.slot):
                 held.hold_all()
-        if self.working_set is None and all(np.array_equal(held.slot, np.arange(len(held.slot))) for held in both):
-            n = len(self.query)
-            self.at_once = self.problem.features is None and n <= _AT_ONCE
-            self.q, self.fraction = (n if self.at_once else min(self.q, _OF_HELD[0])), _OF_HELD[1]
+        if self.working_set is None and all((held.slot >= 0).all() for held in both):
+            self.q, self.fraction = min(self.q, _OF_HELD[0]), _OF_HELD[1]
 
     def subtract(self, error: NDArray[np.float64], rows: Ints, change: NDArray[np.float64]) -> None:
         """Update all residuals after a change of the coefficients of some rows."""
@@ -275,28 +267,36 @@ def _rooms(n_queries: int, n_passages: int, budget: float) -> tuple[int, int]:
 def _square(
     kq: Any, q_slot: Any, query: Any, kp: Any, p_slot: Any, passage: Any, tile: Any, place: Any, first: int, out: Any
 ) -> None:  # pragma: no cover - compiled
-    """Compute rows ``first`` … of the kernel; ``tile`` and ``place`` replace ``kp`` for passages not in the cache."""
+    """Compute rows ``first`` … of the kernel, without the values that :func:`_mirror` copies.
+
+    ``tile`` and ``place`` replace ``kp`` for passages not in the cache.
+    """
     for i in range(first, first + len(out)):
         line, of_query = out[i - first], kq[q_slot[i]]
         if p_slot[i] >= 0:
             row = kp[p_slot[i]]
-            for k in range(len(query)):
+            for k in range(len(query) if len(tile) else i + 1):
                 line[k] = of_query[query[k]] * row[passage[k]]
         else:
             row = tile[place[i]]
-            for k in range(len(query)):
+            for k in range(i + 1):
                 line[k] = of_query[query[k]] * row[place[k]]  # wrong for cached passages; _mirror corrects it
 
 
 @njit(nogil=True, cache=True)
 def _mirror(out: Any, p_slot: Any) -> None:  # pragma: no cover - compiled
-    """Correct rows of passages that are not in the cache, by copying the columns of cached passages."""
-    for start in range(0, len(out), 32):
-        for i in range(len(out)):
+    """Copy values of cached passages' rows to rows of other passages, then all values to above the diagonal."""
+    n = len(out)
+    for start in range(0, n, 32):  # columns that stay in the cache
+        for i in range(start, n):
             if p_slot[i] < 0:
-                for k in range(start, min(start + 32, len(out))):
+                for k in range(start, min(start + 32, i)):
                     if p_slot[k] >= 0:
                         out[i, k] = out[k, i]
+    for start in range(0, n, 32):
+        for i in range(min(start + 32, n)):
+            for k in range(max(i + 1, start), min(start + 32, n)):
+                out[i, k] = out[k, i]
 
 
 @njit(nogil=True, fastmath=True, cache=True)
@@ -334,11 +334,11 @@ class _OnDevice:
         self.q = min(n, batch_size_for_memory(problem.memory_budget, 16 * n, least=_LEAST, most=most))
         self.chosen, self.block = np.zeros(0, dtype=np.int64), self.xp.empty((0, n), dtype=np.float32)
 
-    def among(self, rows: Ints) -> KernelRows:
+    def among(self, rows: Ints) -> Floats:
         """Return the kernel of distinct rows with each other, on the host."""
         self._hold(rows)
         columns = to_device(rows, self.problem.device)
-        return KernelRows.of(np.ascontiguousarray(to_numpy(self.xp.take(self.block, columns, axis=1))))
+        return np.ascontiguousarray(to_numpy(self.xp.take(self.block, columns, axis=1)))
 
     def subtract(self, error: Any, rows: Ints, change: NDArray[np.float64]) -> None:
         """Update all residuals after a change of the coefficients of some rows."""

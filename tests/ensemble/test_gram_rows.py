@@ -21,9 +21,16 @@ from haybale.ensemble.kernel import Points
     kind=st.sampled_from(["dense", "sparse", "both"]),
 )
 def test_cached_rows_are_rows_of_the_matrix(seed: int, n: int, room: int, kind: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:  # several tiles
+        patch.setattr(module, "TILE", 16)
+        patch.setattr(module, "_WIDTH", 32)
+        check_cached_rows(seed, n, room, kind)
+
+
+def check_cached_rows(seed: int, n: int, room: int, kind: str) -> None:
     of, rng = points(seed, n, kind=kind), np.random.default_rng(seed)
     expected, rows = rbf(matrix_of(of), matrix_of(of)), GramRows(of, room, threads=2)
-    for _ in range(8):
+    for _ in range(rng.integers(9)):
         numbers = rng.permutation(n)[: rng.integers(1, min(n, room) + 1)]
         rows.hold(numbers)
         np.testing.assert_allclose(rows.values[rows.slot[numbers]], expected[numbers], atol=1e-6)
@@ -49,3 +56,8 @@ def test_products_are_not_computed_twice(monkeypatch: pytest.MonkeyPatch) -> Non
         rows.hold(order[start : start + 100])
         rows.hold(order[start : start + 50])
     assert 0.5 * 2000**2 < sum(products) < 0.65 * 2000**2
+    products.clear()
+    rows = GramRows(of, 2000, threads=2)
+    rows.hold(order[:500])
+    rows.hold_all()
+    assert 0.5 * 2000**2 < sum(products) < 0.75 * 2000**2
