@@ -34,7 +34,7 @@ PICTURE = re.compile(r"!\[[^\]]*\]\(([\w-]+\.svg)\)")
 def pages() -> list[Path]:
     """Return the pages with examples, except the one that needs a cluster (tests/test_cluster.py runs its blocks)."""
     found = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(HERE.glob("**/*.md"))]
-    found.remove(HERE / "tutorials" / "gpu-and-cluster.md")
+    found.remove(HERE / "tutorials" / "laptop-to-cluster.md")
     return [path for path in found if BLOCK.search(path.read_text(encoding="utf-8"))]
 
 

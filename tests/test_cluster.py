@@ -20,6 +20,7 @@ from typing import Any
 import joblib
 import numpy as np
 import pytest
+import yaml
 from support import dask_tasks
 from support.commands import word_folder
 from support.encoders import HashEncoder
@@ -49,7 +50,7 @@ def process_of(program: str, *options: str) -> subprocess.Popen[bytes]:
 
 
 def start_worker(address: str) -> subprocess.Popen[bytes]:
-    return process_of("dask_worker", address, "--nthreads", "1", "--no-nanny", "--death-timeout", "20")
+    return process_of("dask_worker", address, *composed("worker"), "--no-nanny", "--death-timeout", "20")
 
 
 @pytest.fixture(scope="module")
@@ -249,11 +250,11 @@ def test_commands(address: str, folder: Path, tmp_path: Path, here: Any, monkeyp
 
 
 def test_the_tutorial_runs(address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Run the Python of docs/tutorials/gpu-and-cluster.md on this cluster, with another folder."""
-    page = (Path(TESTS).parent / "docs" / "tutorials" / "gpu-and-cluster.md").read_text(encoding="utf-8")
-    start, names, example = re.findall(r"```python\n(.*?)```", page, re.S)
-    for code in (start, names):
-        compile(code, "gpu-and-cluster.md", "exec")
+    """Run the Python of docs/tutorials/laptop-to-cluster.md on this cluster, with another folder."""
+    page = (Path(TESTS).parent / "docs" / "tutorials" / "laptop-to-cluster.md").read_text(encoding="utf-8")
+    resuming, start, names, example = re.findall(r"```python\n(.*?)```", page, re.S)
+    for code in (resuming, start, names):
+        compile(code, "laptop-to-cluster.md", "exec")
     words = np.random.default_rng(0).integers(200, size=(600, 12))
     texts = [" ".join(f"word{word}" for word in row) for row in words]
     folder = folder_of(
@@ -265,7 +266,7 @@ def test_the_tutorial_runs(address: str, tmp_path: Path, capsys: pytest.CaptureF
         },
     )
     found: dict[str, Any] = {"address": address, "folder": str(folder), "shared": str(tmp_path)}
-    exec(compile(example, "gpu-and-cluster.md", "exec"), found)
+    exec(compile(example, "laptop-to-cluster.md", "exec"), found)
     assert re.fullmatch(r"600 passages, mean of length 0\.\d+, longest 1\.000\n", capsys.readouterr().out)
     assert_same_hits(found["index"].search(found["queries"], 5), found["passages"].search(found["queries"], 5))
     assert found["ensemble"].n_rows_ >= 1000
@@ -302,9 +303,19 @@ def square_on(address: str, flags: Path, then: Callable[[], None]) -> None:
         list(spread(dask_tasks.squared, [(i, np.ones(9), str(flags)) for i in range(4)], description="squaring"))
 
 
+def composed(service: str) -> list[str]:
+    """Return the options of a service in docs/tutorials/compose.yaml, without those that are other here."""
+    page = Path(TESTS).parent / "docs" / "tutorials" / "compose.yaml"
+    entrypoint = yaml.safe_load(page.read_text(encoding="utf-8"))["services"][service]["entrypoint"]
+    assert entrypoint[:2] == ["dask", service]
+    options = " ".join(entrypoint[2:])
+    return re.sub(r"--host \S+|--port \d+|tcp://scheduler:8786|--no-dashboard", "", options).split()
+
+
 def test_failures_of_workers_and_of_the_scheduler_are_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "scheduler.json"
-    scheduler = process_of("dask_scheduler", "--port", "0", "--host", "127.0.0.1", "--scheduler-file", str(file))
+    where = ["--port", "0", "--host", "127.0.0.1", "--scheduler-file", str(file)]
+    scheduler = process_of("dask_scheduler", *where, *composed("scheduler"))
     while not file.exists() or not (match := re.search(r"tcp://[\d.:]+", file.read_text())):
         assert scheduler.poll() is None
         time.sleep(0.02)
