@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
-from numba import njit
 
 from haybale.analysis import Analyzer, Terms, Tokenize, as_analyzer, guess_language, refuse_single_text
+from haybale.cached import cached_property
 from haybale.collections import Collection
 from haybale.collections.collection import Strings, strings_of
 from haybale.embeddings.counting import TermCounts, Vocabulary, strings
@@ -28,22 +28,16 @@ from haybale.manifest import (
     write_tensors,
 )
 from haybale.parameters import BM25_RANGES, BOOLEAN, COUNT, TEXT_OR_NONE, check_parameters, one_of
-from haybale.retrieval.hits import NO_PASSAGE, Hits, Ints
-from haybale.retrieval.inverted import (
-    NewScorer,
-    Scorer,
-    Values,
-    read_only,
-    top_document_sums,
-    top_documents,
-    top_passages,
-)
+from haybale.retrieval.hits import Hits, Ints
+from haybale.retrieval.inverted import Query, TermLists, top_documents, top_passages
 from haybale.retrieval.passages import Columns, Exclude, Ids, PassageTable
 from haybale.retrieval.postings import Postings
+from haybale.retrieval.range_search import ZERO
 from haybale.vectors import Floats
 
 T = TypeVar("T", int, str)  # a term, by number or by name
 
+_LEAST = np.uint32(ZERO + 1)  # the value of the lowest score above 0
 _HEAD = {"format": "haybale BM25 index", "version": 1}
 _TENSORS = "tensors.safetensors"
 _TENSOR_NAMES = ("texts", "counts", "offsets", "lengths", "frequencies", "doc_offsets")
@@ -326,9 +320,8 @@ class BM25Index(PassageTable):
             (m, k), by falling score, then by document id, then by place in the document.
         """
         self.check_k(k)
-        scorer, excluded = self._scorer(queries, exclude)
-        passages, values = top_passages(len(excluded), k, scorer, self.doc_offsets, excluded, self.columns.order)
-        return Hits(passages, np.where(passages == NO_PASSAGE, np.float32(-np.inf), values.view(np.float32)))
+        query_of, excluded = self._queries(queries, exclude)
+        return Hits(*top_passages(self._lists, query_of, k, excluded, self.columns.order))
 
     def documents(
         self, queries: Sequence[str] | Terms, k: int, *, exclude: Exclude | None = None, top: int = 1
@@ -350,29 +343,23 @@ class BM25Index(PassageTable):
             All documents that score at least as high as the ``k``-th best, sorted by row, then by document.
         """
         check_parameters("documents", {"k": k, "top": top}, {"k": COUNT, "top": COUNT})
-        scorer, excluded = self._scorer(queries, exclude)
-        if top > 1:
-            return top_document_sums(len(excluded), k, top, scorer, _scores, self.doc_offsets, excluded)
-        found = top_documents(len(excluded), k, scorer, self.doc_offsets, excluded, self.doc_of)
-        return found[0], found[1], found[2].view(np.float32)
+        query_of, excluded = self._queries(queries, exclude)
+        return top_documents(self._lists, query_of, k, excluded, self.doc_of, top)
 
-    def _scorer(self, queries: Sequence[str] | Terms, exclude: Exclude | None) -> tuple[NewScorer, Ints]:
-        """Return a function that makes scorers, and the document that each query excludes, (m,)."""
+    @cached_property
+    def _lists(self) -> TermLists:
+        postings = self._postings.offsets, self._postings.texts, self._weights
+        return TermLists(*postings, self.doc_offsets, np.float32, _LEAST)
+
+    def _queries(self, queries: Sequence[str] | Terms, exclude: Exclude | None) -> tuple[Callable[[int], Query], Ints]:
+        """Return a function that returns the terms and factors of a query, and the excluded documents, (m,)."""
         ids = self._term_numbers(queries)
-        postings = self._postings
-        index = read_only(postings.offsets), read_only(postings.texts.view(np.uint32)), read_only(self._weights)
-        counted = [(np.array(terms, dtype=np.int64), times) for terms, times in map(self._counted, ids)]
 
-        def new_scorer() -> Scorer:
-            sums = np.empty(len(self), dtype=np.float32)
+        def of(row: int) -> Query:
+            terms, factors = self._counted(ids[row])
+            return np.array(terms, dtype=np.int64), factors
 
-            def score(row: int) -> Values:
-                _add(*index, *counted[row], sums)
-                return sums.view(np.uint32)  # the bits of non-negative floats rise with their values
-
-            return score
-
-        return new_scorer, self.excluded(exclude, len(ids))
+        return of, self.excluded(exclude, len(ids))
 
     def _term_numbers(self, queries: Sequence[str] | Terms) -> list[list[int]]:
         ids = (queries if isinstance(queries, Terms) else self.analysed(queries)).ids
@@ -472,25 +459,7 @@ class BM25Index(PassageTable):
         return shares
 
 
-def _scores(values: Values) -> Floats:
-    """Return the scores that values encode: the bits of non-negative floats rise with their values."""
-    return values.view(np.float32)
-
-
 def language_of_sample(texts: Sequence[str] | Strings) -> str:
     """Guess the language of texts from about 1,000 of them."""
     some = texts[:: max(1, len(texts) // 1000)]
     return guess_language(some.to_pylist() if isinstance(some, pa.ChunkedArray) else some)
-
-
-@njit(nogil=True, cache=True)
-def _add(
-    offsets: Any, passages: Any, weights: Any, terms: Any, times: Any, sums: Any
-) -> None:  # pragma: no cover - compiled
-    """Compute the scores of all passages: Σ factor · weight over the terms of a query."""
-    sums[:] = 0
-    for place in range(len(terms)):
-        term, factor = terms[place], times[place]
-        of_term, term_weights = passages[offsets[term] : offsets[term + 1]], weights[offsets[term] : offsets[term + 1]]
-        for i in range(len(of_term)):
-            sums[of_term[i]] += factor * term_weights[i]

@@ -1,118 +1,134 @@
-"""Select the best passages or documents from term-at-a-time scores of an inverted index (Turtle & Flood 1995).
+"""Select the best passages or documents of queries from an inverted index, term by term (Turtle & Flood 1995).
 
-A *scorer* maps a query row to the values of all passages, uint32 numbers that rise with the score. A passage that
-shares no term with the query has the value 0. Arrays are indexed by uint32 where possible, because numba checks whether
-a signed index is negative, which takes as long as an addition.
+See :mod:`haybale.retrieval.range_search` for what is computed for one query, and for values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from haybale.cached import cached_property
 from haybale.parallel import in_threads
 from haybale.progress import track
 from haybale.retrieval.hits import NO_PASSAGE, Ints
 from haybale.retrieval.id_order import IdOrder
-from haybale.retrieval.passage_sums import sum_by_document
+from haybale.retrieval.range_search import RANGE, Values, Workspace, decoded, search_ranges
 from haybale.vectors import Floats
 
 T = TypeVar("T")
-Values = NDArray[np.uint32]
-Scorer = Callable[[int], Values]  # query row -> (n_passages,) values, which the caller may overwrite
-NewScorer = Callable[[], Scorer]  # makes a scorer with its own buffers, for one thread
-Decode = Callable[[Values], Floats]  # values -> scores
+Query = tuple[Ints, Floats]  # terms, in the order in which they are added, and the float32 factor of each
+Search = Callable[[int], tuple[Values, Values]]  # query row -> passages or documents that are found, and their values
 
 _BATCH = 1024  # queries between two steps of the progress bar
-_QUERIES = 32  # queries of one task, which share a scorer
-_GROUP = 16  # values in a group; groups with a low maximum are skipped
+_QUERIES = 32  # queries of one task, which share a workspace
 _HIGHEST = np.uint64(2**32 - 1)  # value
 _NO_PLACES = np.empty(0, dtype=np.uint32)
-_DIGITS = ((21, 11), (10, 11), (0, 10))  # (shift, bits) of the digits of a value, from the highest
+_NO_DOCUMENTS = np.empty(0, dtype=np.int64)
+_NO_PASSAGES = np.zeros(2, dtype=np.int64)  # the first one, and the end
+_NO_PASSAGES.flags.writeable = False  # as all arrays of compiled loops; see read_only
+
+
+@dataclass(frozen=True, eq=False)
+class TermLists:
+    """The passages of each term, with their weights.
+
+    The score of a passage is the sum of factor · weight over the terms of the query. Products are rounded to float32,
+    and so is the sum.
+    """
+
+    offsets: Ints  # (n_terms + 1,) where the postings of each term begin
+    passages: NDArray[Any]  # (n_postings,) rising within a term
+    weights: Floats  # (n_postings,) float32
+    doc_offsets: Ints  # (n_documents + 1,) where the passages of each document begin
+    sums: type[np.float32] | type[np.float64]  # in which products are added
+    least: np.uint32  # the lowest value of a hit
+
+    @cached_property
+    def by_document(self) -> bool:
+        """Whether a document can have several passages."""
+        return len(self.doc_offsets) - 1 != len(self) or bool((np.diff(self.doc_offsets) != 1).any())
+
+    def __len__(self) -> int:
+        return int(self.doc_offsets[-1])
+
+    def searcher(self, queries: Callable[[int], Query], excluded: Ints, k: int, top: int, doc_of: Ints) -> Search:
+        """Return a search for one thread; parameters as in :func:`range_search.search_ranges`."""
+        offsets = read_only(self.doc_offsets)
+        if top and not self.by_document:
+            top = 0
+        edges = np.append(np.arange(0, len(self), RANGE), len(self))
+        if top > 1:  # ranges of whole documents
+            edges = np.unique(offsets[np.searchsorted(offsets, edges)])
+        edges = edges.astype(np.uint32)
+        space = Workspace(edges, len(offsets) - 1 if top == 1 else 0, self.sums)
+        unsigned = self.passages.view(f"u{self.passages.itemsize}")
+        index = read_only(unsigned), read_only(self.weights), read_only(edges)
+        documents = read_only(doc_of.view(np.uint64)), offsets
+
+        def search(row: int) -> tuple[Values, Values]:
+            terms, factors = queries(row)
+            firsts, ends = self.offsets[terms].astype(np.uint64), self.offsets[terms + 1].astype(np.uint64)
+            hidden = offsets[excluded[row] : excluded[row] + 2] if excluded[row] >= 0 else _NO_PASSAGES
+            given = read_only(factors), firsts, ends, *index, hidden, *documents
+            n = search_ranges(*given, top, k, self.least, *space.arrays)
+            return space.found[:n], space.found_values[:n]
+
+        return search
 
 
 def top_passages(
-    m: int, k: int, scorer: NewScorer, doc_offsets: Ints, excluded: Ints, order: IdOrder
-) -> tuple[Ints, Values]:
-    """Return the numbers and values of the k best passages of each of m queries, (m, k), padded with -1 and 0.
+    lists: TermLists, queries: Callable[[int], Query], k: int, excluded: Ints, order: IdOrder
+) -> tuple[Ints, Floats]:
+    """Return the numbers and scores of the k best passages of each query, (m, k), padded with -1 and -inf.
 
-    ``doc_offsets`` (n_documents + 1,) says where the passages of each document begin, and ``excluded`` (m,) has the
-    document that each query excludes, -1 for none.
+    ``queries`` returns the query of a row, and ``excluded`` (m,) has the document that each excludes, -1 for none.
     """
+    m = len(excluded)
     passages, values = np.full((m, k), NO_PASSAGE), np.zeros((m, k), dtype=np.uint32)
 
     def search(rows: range) -> None:
-        score = scorer()
-        found = np.empty(int(doc_offsets[-1]) + 1, dtype=np.uint32)
+        searched = lists.searcher(queries, excluded, k, 0, _NO_DOCUMENTS)
         for row in rows:
-            of_row = _exclude(score(row), doc_offsets, excluded[row])
-            numbers = found[: _find_top(of_row, k, found)]
+            numbers, found = searched(row)
             places = order.places if order.is_known else None  # ids are not sorted before the first tie
-            keys = np.sort(_sort_keys(of_row, numbers, _NO_PLACES if places is None else places))
+            keys = np.sort(_sort_keys(numbers, found, _NO_PLACES if places is None else places))
             if places is None and (np.diff(keys >> np.uint64(32)) == 0).any() and order.places is not None:
                 places = order.places
-                keys = np.sort(_sort_keys(of_row, numbers, places))
+                keys = np.sort(_sort_keys(numbers, found, places))
             by_place = _NO_PLACES if places is None else order.passages
             _write_top(keys, by_place, passages[row], values[row])
 
     _map_rows(search, m)
-    return passages, values
+    return passages, np.where(passages == NO_PASSAGE, np.float32(-np.inf), decoded(values))
 
 
 def top_documents(
-    m: int, k: int, scorer: NewScorer, doc_offsets: Ints, excluded: Ints, doc_of: Ints
-) -> tuple[Ints, Ints, Values]:
-    """Return ``(query row, document, value)``, each (n_found,), of the k best documents by their best passage.
-
-    Documents that tie with the k-th are included. The result is sorted by row, then by document. ``doc_of``
-    (n_passages,) is the document of each passage; the other parameters are those of :func:`top_passages`.
-    """
-    of = doc_of.astype(np.uint32)
-
-    def search(rows: range) -> list[tuple[Values, Values]]:
-        score, best = scorer(), np.empty(len(doc_offsets) - 1, dtype=np.uint32)
-        found, parts = np.empty(len(doc_offsets), dtype=np.uint32), []
-        for row in rows:
-            _max_by_document(_exclude(score(row), doc_offsets, excluded[row]), of, best)
-            numbers = np.sort(found[: _find_top(best, k, found)])
-            parts.append((numbers, best[numbers]))
-        return parts
-
-    parts = [part for done in _map_rows(search, m) for part in done]
-    rows = np.repeat(np.arange(m), [len(numbers) for numbers, _ in parts])
-    none = np.empty(0, dtype=np.uint32)
-    documents, values = (np.concatenate([none, *(part[column] for part in parts)]) for column in (0, 1))
-    return rows, documents.astype(np.int64), values
-
-
-def top_document_sums(
-    m: int, k: int, top: int, scorer: NewScorer, decode: Decode, doc_offsets: Ints, excluded: Ints
+    lists: TermLists, queries: Callable[[int], Query], k: int, excluded: Ints, doc_of: Ints, top: int = 1
 ) -> tuple[Ints, Ints, Floats]:
-    """Return ``(query row, document, score)``, each (n_found,), of the k best documents by their ``top`` best passages.
+    """Return ``(query row, document, score)``, each (n_found,), of the k best documents by their best passages.
 
-    See :mod:`haybale.retrieval.passage_sums`. The order is that of :func:`top_documents`, as are ties and parameters.
+    The ``top`` best passages of a document are summed; see :mod:`haybale.retrieval.passage_sums`. Documents that tie
+    with the k-th are included. The result is sorted by row, then by document. ``doc_of`` (n_passages,) is the document
+    of each passage; the other parameters are those of :func:`top_passages`.
     """
-    offsets = read_only(doc_offsets)
 
-    def search(rows: range) -> list[tuple[Values, Floats]]:
-        score, sums = scorer(), np.empty(len(doc_offsets) - 1, dtype=np.float32)
-        best, found, parts = np.empty(top, dtype=np.float32), np.empty(len(doc_offsets), dtype=np.uint32), []
+    def search(rows: range) -> list[NDArray[np.uint64]]:
+        searched, parts = lists.searcher(queries, excluded, k, top, doc_of), []
         for row in rows:
-            values = _exclude(score(row), doc_offsets, excluded[row])
-            sum_by_document(decode(values), values > 0, offsets, best, sums)
-            numbers = np.sort(found[: _find_top(_encoded(sums), k, found)])
-            parts.append((numbers, sums[numbers]))
+            documents, values = searched(row)
+            parts.append(np.sort(documents.astype(np.uint64) << np.uint64(32) | values))
         return parts
 
-    parts = [part for done in _map_rows(search, m) for part in done]
-    rows = np.repeat(np.arange(m), [len(numbers) for numbers, _ in parts])
-    documents = np.concatenate([np.empty(0, dtype=np.uint32), *(numbers for numbers, _ in parts)])
-    scores = np.concatenate([np.empty(0, dtype=np.float32), *(sums for _, sums in parts)])
-    return rows, documents.astype(np.int64), scores
+    parts = [part for done in _map_rows(search, len(excluded)) for part in done]
+    rows = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+    found = np.concatenate([np.empty(0, dtype=np.uint64), *parts])
+    return rows, (found >> np.uint64(32)).astype(np.int64), decoded(found.astype(np.uint32))
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:
@@ -131,32 +147,8 @@ def _map_rows(work: Callable[[range], T], m: int) -> list[T]:
     return done
 
 
-def _exclude(values: Values, doc_offsets: Ints, document: int) -> Values:
-    """Set the values of a document's passages to 0; -1 stands for no document."""
-    if document >= 0:
-        values[doc_offsets[document] : doc_offsets[document + 1]] = 0
-    return values
-
-
-def _encoded(scores: Floats) -> Values:
-    """Return values that rise with the scores; -inf has the value 0."""
-    bits = (scores + np.float32(0)).view(np.uint32)  # -0.0 + 0.0 is 0.0
-    return np.where(np.isneginf(scores), 0, np.where(bits >> 31, ~bits, bits | 0x80000000)).astype(np.uint32)
-
-
 @njit(nogil=True, cache=True)
-def _max_by_document(values: Any, doc_of: Any, best: Any) -> None:  # pragma: no cover - compiled
-    """Set ``best`` to the highest value of each document's passages."""
-    for document in range(len(best)):
-        best[document] = 0
-    for passage in range(len(doc_of)):  # a nested loop mispredicts the end of each document
-        document, value = doc_of[passage], values[passage]
-        before = best[document]
-        best[document] = value if value > before else before
-
-
-@njit(nogil=True, cache=True)
-def _sort_keys(values: Any, numbers: Any, places: Any) -> Any:  # pragma: no cover - compiled
+def _sort_keys(numbers: Any, values: Any, places: Any) -> Any:  # pragma: no cover - compiled
     """Return one key of value and place for each number; keys rise with falling values, then with rising places.
 
     Without ``places``, the place of a number is the number.
@@ -165,7 +157,7 @@ def _sort_keys(values: Any, numbers: Any, places: Any) -> Any:  # pragma: no cov
     for i in range(len(numbers)):
         number = numbers[i]
         place = places[number] if len(places) else number
-        keys[i] = np.uint64(_HIGHEST - values[number]) << np.uint64(32) | np.uint64(place)
+        keys[i] = np.uint64(_HIGHEST - values[i]) << np.uint64(32) | np.uint64(place)
     return keys
 
 
@@ -176,57 +168,3 @@ def _write_top(keys: Any, by_place: Any, passages: Any, values: Any) -> None:  #
         place = keys[i] & _HIGHEST
         passages[i] = by_place[place] if len(by_place) else place
         values[i] = _HIGHEST - (keys[i] >> np.uint64(32))
-
-
-@njit(nogil=True, cache=True)
-def _find_top(values: Any, k: int, found: Any) -> int:  # pragma: no cover - compiled
-    """Write the numbers of the k highest positive values, with ties at the k-th, to ``found``; return how many.
-
-    ``found`` is (n + 1,). Value i is in group i modulo the number of groups. Let t be the k-th highest group maximum:
-    at least k values are t or more, so groups with a lower maximum are skipped.
-    """
-    groups, n = len(values) // _GROUP, 0
-    tops = values[:groups].copy()
-    for row in range(1, _GROUP):
-        line = values[row * groups : (row + 1) * groups]
-        for group in range(groups):
-            tops[group] = max(tops[group], line[group])
-    threshold = _kth_highest(tops.copy(), k)
-    for group in range(groups):
-        if tops[group] >= threshold:
-            for number in range(group, _GROUP * groups, groups):
-                found[n] = number  # overwritten by the next number if its value is too low
-                n += values[number] >= threshold
-    for number in range(_GROUP * groups, len(values)):
-        found[n] = number
-        n += values[number] >= threshold
-    threshold, kept = _kth_highest(values[found[:n]], k), 0
-    for number in found[:n]:
-        found[kept] = number
-        kept += values[number] >= threshold
-    return kept
-
-
-@njit(nogil=True, cache=True)
-def _kth_highest(values: Any, k: int) -> Any:  # pragma: no cover - compiled
-    """Return the k-th highest value, at least 1, by radix selection; the values are reordered."""
-    n = len(values)
-    if n < k:
-        return np.uint32(1)
-    counts = np.empty(2**11, dtype=np.int64)
-    for shift, bits in _DIGITS:
-        low, mask = np.uint32(shift), np.uint32(2**bits - 1)
-        counts[:] = 0
-        for i in range(n):
-            counts[(values[i] >> low) & mask] += 1
-        digit = mask
-        while counts[digit] < k:
-            k -= counts[digit]
-            digit -= np.uint32(1)
-        kept = 0
-        for i in range(n):
-            value = values[i]
-            values[kept] = value  # overwritten by the next value if its digit differs
-            kept += ((value >> low) & mask) == digit
-        n = kept
-    return max(values[0], np.uint32(1))

@@ -5,33 +5,27 @@ On the CPU, compiled loops traverse an inverted index. On a CUDA device, sparse 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numba import njit
 from scipy import sparse
 
+from haybale.cached import cached_property
 from haybale.device import device_of, to_device
 from haybale.parallel import batch_size_for_memory, iter_chunks
-from haybale.retrieval.hits import NO_PASSAGE, Ints, select
+from haybale.retrieval.hits import Ints, select
 from haybale.retrieval.id_order import IdOrder
-from haybale.retrieval.inverted import (
-    NewScorer,
-    Scorer,
-    Values,
-    read_only,
-    top_document_sums,
-    top_documents,
-    top_passages,
-)
+from haybale.retrieval.inverted import Query, TermLists, top_documents, top_passages
 from haybale.vectors import Floats
 
 
 class InvertedIndex:
     """Exact search over sparse vectors on the CPU.
 
-    Scores are summed in float64 by rising term and rounded to float32. Only passages that share a term with the query
-    are hits.
+    Products are rounded to float32. They are summed in float64 by rising term, and the sum is rounded to float32. Only
+    passages that share a term with the query are hits.
 
     Parameters
     ----------
@@ -54,34 +48,28 @@ class InvertedIndex:
         ``queries`` (m, d) are float32 CSR in canonical form; ``excluded`` (m,) has the document that each query
         excludes, -1 for none.
         """
-        scorer = self._scorer(queries)
-        passages, values = top_passages(queries.shape[0], k, scorer, self.doc_offsets, excluded, self.order)
-        return passages, np.where(passages == NO_PASSAGE, np.float32(-np.inf), _decoded(values))
+        return top_passages(self._lists, _rows(queries), k, excluded, self.order)
 
     def documents(
         self, queries: sparse.csr_matrix, k: int, excluded: Ints, doc_of: Ints, top: int = 1
     ) -> tuple[Ints, Ints, Floats]:
         """Return the best documents by their ``top`` best passages; see :func:`top_documents`."""
-        scorer = self._scorer(queries)
-        if top > 1:
-            return top_document_sums(queries.shape[0], k, top, scorer, _decoded, self.doc_offsets, excluded)
-        rows, documents, values = top_documents(queries.shape[0], k, scorer, self.doc_offsets, excluded, doc_of)
-        return rows, documents, _decoded(values)
+        return top_documents(self._lists, _rows(queries), k, excluded, doc_of, top)
 
-    def _scorer(self, queries: sparse.csr_matrix) -> NewScorer:
-        n, index = self.postings.shape[0], [read_only(getattr(self.postings, x)) for x in ("indptr", "indices", "data")]
+    @cached_property
+    def _lists(self) -> TermLists:
+        parts = self.postings.indptr, self.postings.indices, self.postings.data
+        return TermLists(*parts, self.doc_offsets, np.float64, np.uint32(1))
 
-        def new_scorer() -> Scorer:
-            sums, seen, values = np.zeros(n), np.zeros(n, dtype=bool), np.empty(n, dtype=np.uint32)
 
-            def score(row: int) -> Values:
-                part = slice(queries.indptr[row], queries.indptr[row + 1])
-                _sum(queries.indices[part], queries.data[part], *index, sums, seen, values)  # type: ignore[call-arg]
-                return values
+def _rows(queries: sparse.csr_matrix) -> Callable[[int], Query]:
+    """Return a function that returns the terms of a row, and their weights."""
 
-            return score
+    def of(row: int) -> Query:
+        part = slice(queries.indptr[row], queries.indptr[row + 1])
+        return queries.indices[part], queries.data[part]
 
-        return new_scorer
+    return of
 
 
 class ProductSearch:
@@ -125,36 +113,12 @@ class ProductSearch:
         return self.device.sparse.csr_matrix(parts, shape=matrix.shape)
 
 
-def _decoded(values: Values) -> Floats:
-    """Return the scores that :func:`_sum` encoded as values."""
-    return np.where(values >> 31, values ^ 0x80000000, ~values).view(np.float32)
-
-
 def add_products(a: sparse.csr_matrix, b: sparse.csc_matrix, out: Floats) -> None:
     """Add the inner products of the rows of ``a`` (n, d) and ``b`` (m, d) to ``out`` (n, m)."""
     # Unsigned, because numba checks whether signed indexes are negative, which takes half of the time.
     parts = (a.indptr, a.indices, b.indptr, b.indices)
     offsets, terms, starts, rows = (part.view(f"u{part.itemsize}") for part in parts)
     _add(offsets, terms, a.data, starts, rows, b.data, out)
-
-
-@njit(nogil=True, cache=True)
-def _sum(
-    terms: Any, weights: Any, starts: Any, passages: Any, entries: Any, sums: Any, seen: Any, values: Any
-) -> None:  # pragma: no cover - compiled
-    """Compute the values of all passages for one query; ``sums`` and ``seen`` are zero before and after."""
-    for place in range(len(terms)):
-        term, weight = terms[place], float(weights[place])
-        for posting in range(starts[term], starts[term + 1]):
-            seen[passages[posting]] = True
-            sums[passages[posting]] += weight * float(entries[posting])
-    bits = (sums.astype(np.float32) + np.float32(0)).view(np.uint32)  # -0.0 + 0.0 is 0.0
-    for passage in range(len(sums)):  # the bits of positive floats rise with the value, those of negative ones fall
-        value = bits[passage]
-        rising = ~value if value >> np.uint32(31) else value | np.uint32(0x80000000)
-        values[passage] = rising if seen[passage] else 0
-        sums[passage] = 0.0
-        seen[passage] = False
 
 
 @njit(nogil=True, cache=True)

@@ -1,0 +1,337 @@
+"""Find the best passages or documents of one query from the postings of its terms, one range of passages at a time.
+
+The sums of a range stay in the processor's cache, are compared with the k-th best score of the ranges before it, and
+are cleared for the next range. So postings are all that is read from main memory, where sums over all passages would be
+written, read and cleared there.
+
+A *value* is a uint32 number that rises with a float32 score; 0 stands for a passage without a common term. An empty sum
+is -0.0: no sum of products can be -0.0, because 0.0 is added to each product. Arrays are indexed by unsigned numbers
+where possible, because numba checks whether a signed index is negative, which takes as long as an addition.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from haybale.vectors import Floats
+
+Values = NDArray[np.uint32]
+
+RANGE = 2**16  # passages in a range; the sums and values of a range take 0.8 MB
+ZERO = np.uint32(2**31)  # the value of the score 0.0
+_GROUP, _LANES = 16, 64  # sums in a group, of which those with a low maximum are skipped; groups side by side
+_FEWEST = 64  # candidates beyond k + k // 4 or so many are compared with each other
+_DIGITS = ((21, 11), (10, 11), (0, 10))  # (shift, bits) of the digits of a value, from the highest
+
+
+def decoded(values: Values) -> Floats:
+    """Return the scores that have the values."""
+    return np.where(values >> 31, values ^ ZERO, ~values).view(np.float32)
+
+
+class Workspace:
+    """The arrays that searches use again and again, for one thread.
+
+    Parameters
+    ----------
+    edges : (n_ranges + 1,) uint32
+        Where ranges of passages begin.
+    n_documents : int
+        Number of documents if they are searched for by their best passage, else 0.
+    sums : dtype
+        In which products are summed: float32 or float64.
+    """
+
+    def __init__(self, edges: Values, n_documents: int, sums: type[np.float32] | type[np.float64]) -> None:
+        size = int(np.diff(edges).max(initial=0))
+        self.sums = np.full(size, -0.0, dtype=sums)
+        self.bits = self.sums.view(f"i{self.sums.itemsize}")
+        self.values, self.tops = np.empty(size, dtype=np.uint32), np.empty(size // _GROUP, dtype=self.bits.dtype)
+        room = int(edges[-1]) + size + 1  # all may tie; memory that is never written is never used
+        self.found, self.found_values = np.empty(room, dtype=np.uint32), np.empty(room, dtype=np.uint32)
+        self.best = np.zeros(n_documents, dtype=np.uint32)
+
+    @property
+    def arrays(self) -> tuple[NDArray[Any], ...]:
+        """The arrays, in the order in which :func:`search_ranges` takes them."""
+        return self.sums, self.bits, self.values, self.tops, self.found, self.found_values, self.best
+
+
+@njit(nogil=True, cache=True)
+def search_ranges(
+    factors: Any,
+    cursors: Any,
+    ends: Any,
+    passages: Any,
+    weights: Any,
+    edges: Any,
+    hidden: Any,
+    doc_of: Any,
+    doc_offsets: Any,
+    top: int,
+    k: int,
+    least: Any,
+    sums: Any,
+    bits: Any,
+    values: Any,
+    tops: Any,
+    found: Any,
+    found_values: Any,
+    best: Any,
+) -> Any:  # pragma: no cover - compiled
+    """Write the k best passages or documents, with ties at the k-th, to ``found`` and their values; return how many.
+
+    Term t of the query has the factor ``factors[t]`` and the postings ``cursors[t]:ends[t]`` of ``passages`` and
+    ``weights``; the cursors are advanced. Passages ``hidden[0]:hidden[1]`` are not found. Values below ``least`` are no
+    hits. Passages are found if ``top`` is 0; documents by their best passage if it is 1, with ``doc_of``; documents by
+    the sum of their ``top`` best passages if it is more, with ``doc_offsets``, where no document lies in two ranges.
+    The other arrays are those of :class:`Workspace`.
+    """
+    n, threshold, document = 0, least, 0
+    few = most = k + max(k // 4, _FEWEST)
+    highest = np.empty(top, dtype=np.uint32)
+    for place in range(len(edges) - 1):
+        start, end = edges[place], edges[place + 1]
+        size = end - start
+        _add_postings(factors, cursors, ends, passages, weights, start, end, sums)
+        for passage in range(max(start, hidden[0]), min(end, hidden[1])):
+            sums[passage - start] = -0.0
+        if top > 1:
+            _encode(sums[:size], values)
+            while document < len(doc_offsets) - 1 and doc_offsets[document + 1] <= end:
+                first, last = doc_offsets[document] - start, doc_offsets[document + 1] - start
+                value = _sum_value(values[first:last], least, highest)
+                found[n], found_values[n] = document, value  # overwritten by the next document if it is too low
+                n += value >= threshold
+                document += 1
+        else:
+            maxima = tops[: _LANES * (size // np.uint32(_GROUP * _LANES))]
+            _group_maxima(bits, maxima)
+            bound = _bound(threshold, sums, bits)
+            if top == 0 and threshold == least:  # k groups have a value of at least the k-th highest maximum
+                threshold = _kth_highest(_lower_values(maxima, sums), k, least)
+                bound = _bound(threshold, sums, bits)
+            if top == 1 and 2 * (maxima > bound).sum() > len(maxima):
+                _encode(sums[:size], values)
+                n = _all_documents(values[:size], start, least, doc_of, best, found, n)
+            else:
+                before = n
+                n = _collect(sums[:size], bits, maxima, bound, start, threshold, found, found_values, n)
+                if top == 1:
+                    n = _to_documents(found, found_values, before, n, doc_of, best)
+        sums[:size] = -0.0
+        if n > most or (threshold == least and n >= k):
+            n, threshold = _keep_best(found, found_values, n, k, least, best)
+            most = max(few, 2 * n)  # many may tie
+    n, threshold = _keep_best(found, found_values, n, k, least, best)
+    if len(best):
+        for i in range(n):
+            best[found[i]] = 0
+    return n
+
+
+@njit(nogil=True, cache=True)
+def _add_postings(
+    factors: Any, cursors: Any, ends: Any, passages: Any, weights: Any, start: Any, end: Any, sums: Any
+) -> None:  # pragma: no cover - compiled
+    """Add the products of the passages ``start:end`` to ``sums``, term by term, and advance the cursors."""
+    for t in range(len(factors)):
+        low, last, factor = cursors[t], ends[t], factors[t]
+        if low < last and passages[low] < end:
+            step = np.uint64(1)
+            high = low + step
+            while high < last and passages[high] < end:  # passages[low + step // 2] < end
+                step += step
+                high = low + step
+            first, low, high = low, low + step // np.uint64(2), min(high, last)
+            while low < high:
+                middle = (low + high) // np.uint64(2)
+                if passages[middle] < end:
+                    low = middle + np.uint64(1)
+                else:
+                    high = middle
+            for posting in range(first, low):
+                sums[passages[posting] - start] += factor * weights[posting] + np.float32(0)
+            cursors[t] = low
+
+
+@njit(nogil=True, cache=True)
+def _value(score: Any) -> Any:  # pragma: no cover - compiled
+    """Return the value of a score: the bits of positive floats rise with it, those of negative ones fall."""
+    bits = np.float32(score).view(np.uint32)
+    rising = ~bits if bits >> np.uint32(31) else bits | ZERO
+    return np.uint32(0) if bits == ZERO else rising
+
+
+@njit(nogil=True, cache=True)
+def _encode(sums: Any, values: Any) -> None:  # pragma: no cover - compiled
+    """Write the value of each sum."""
+    for i in range(len(sums)):
+        values[i] = _value(sums[i])
+
+
+@njit(nogil=True, cache=True)
+def _bound(threshold: Any, sums: Any, bits: Any) -> Any:  # pragma: no cover - compiled
+    """Return a number below the bits of all sums whose value is at least the threshold.
+
+    The bits are read as signed integers: those of an empty sum are the lowest, and those of negative sums are negative.
+    """
+    score = np.full(1, -0.0, dtype=sums.dtype)
+    if threshold > ZERO:  # a sum that is rounded up to the score of the threshold is above the score of the value below
+        score[0] = np.uint32((threshold - np.uint32(1)) ^ ZERO).view(np.float32)
+    return score.view(bits.dtype)[0]
+
+
+@njit(nogil=True, cache=True)
+def _lower_values(maxima: Any, sums: Any) -> Any:  # pragma: no cover - compiled
+    """Return a value for each maximum of :func:`_group_maxima` that one value of the group is at least."""
+    values = np.zeros(len(maxima), dtype=np.uint32)
+    scores = maxima.view(sums.dtype)
+    for i in range(len(maxima)):
+        values[i] = _value(scores[i]) if maxima[i] >= 0 else np.uint32(0)
+    return values
+
+
+@njit(nogil=True, cache=True)
+def _group_maxima(bits: Any, tops: Any) -> None:  # pragma: no cover - compiled
+    """Write the maximum of each group of bits.
+
+    In each block of 16 · 64 numbers, number i is in group i modulo 64, so that 64 maxima are compared at once.
+    """
+    for first in range(0, len(tops), _LANES):
+        of_block = tops[first : first + _LANES]
+        block = bits[_GROUP * first : _GROUP * (first + _LANES)]
+        of_block[:] = block[:_LANES]
+        for row in range(1, _GROUP):
+            line = block[row * _LANES : (row + 1) * _LANES]
+            for lane in range(_LANES):
+                of_block[lane] = max(of_block[lane], line[lane])
+
+
+@njit(nogil=True, cache=True)
+def _collect(
+    sums: Any, bits: Any, tops: Any, bound: Any, start: Any, threshold: Any, found: Any, found_values: Any, n: Any
+) -> Any:  # pragma: no cover - compiled
+    """Append the passages whose values are at least the threshold; return the number of all found."""
+    kept = n
+    for group in range(len(tops)):
+        if tops[group] > bound:
+            lane = group % _LANES
+            first = (group - lane) * _GROUP + lane
+            for i in range(first, first + _GROUP * _LANES, _LANES):
+                found[n] = i  # overwritten by the next one if its bits are too low
+                n += bits[i] > bound
+    for i in range(_GROUP * len(tops), len(sums)):
+        found[n] = i
+        n += bits[i] > bound
+    for place in range(kept, n):
+        i = found[place]
+        value = _value(sums[i])
+        found[kept], found_values[kept] = start + i, value
+        kept += value >= threshold
+    return kept
+
+
+@njit(nogil=True, cache=True)
+def _all_documents(
+    values: Any, start: Any, least: Any, doc_of: Any, best: Any, found: Any, n: Any
+) -> Any:  # pragma: no cover - compiled
+    """Raise ``best`` to the highest values of all passages of a range, and append their documents."""
+    documents = doc_of[start : start + np.uint32(len(values))]
+    first = documents[0] + np.uint64(best[documents[0]] > 0)  # its first passages may be in the range before
+    for i in range(len(values)):  # a nested loop mispredicts the end of each document
+        document, value = documents[i], values[i]
+        before = best[document]
+        best[document] = value if value > before else before
+    for document in range(first, documents[len(documents) - 1] + np.uint64(1)):
+        if best[document] < least:
+            best[document] = 0
+        found[n] = document  # overwritten by the next one if it is no hit
+        n += best[document] > 0
+    return n
+
+
+@njit(nogil=True, cache=True)
+def _to_documents(
+    found: Any, found_values: Any, first: Any, n: Any, doc_of: Any, best: Any
+) -> Any:  # pragma: no cover - compiled
+    """Replace passages by their documents, and raise ``best`` to the highest value of each; return their number."""
+    kept = first
+    for i in range(first, n):
+        document, value = doc_of[found[i]], found_values[i]
+        found[kept] = document
+        kept += best[document] == 0
+        best[document] = max(best[document], value)
+    return kept
+
+
+@njit(nogil=True, cache=True)
+def _sum_value(values: Any, least: Any, highest: Any) -> Any:  # pragma: no cover - compiled
+    """Return the value of the sum of a document's best passages, 0 without a hit; see :mod:`.passage_sums`."""
+    n = 0  # highest[:n] has the highest values so far, falling
+    for value in values:
+        if value >= least and (n < len(highest) or value > highest[n - 1]):
+            place = min(n, len(highest) - 1)
+            while place > 0 and highest[place - 1] < value:
+                highest[place] = highest[place - 1]
+                place -= 1
+            highest[place] = value
+            n = min(n + 1, len(highest))
+    if n == 0:
+        return np.uint32(0)
+    for place in range(n):
+        value = highest[place]
+        highest[place] = value ^ ZERO if value >> np.uint32(31) else ~value
+    scores = highest.view(np.float32)
+    total = np.float64(scores[0])
+    for place in range(1, n):
+        total += max(np.float64(scores[place]), 0.0)
+    scores[0] = total
+    return _value(scores[0])
+
+
+@njit(nogil=True, cache=True)
+def _keep_best(
+    found: Any, found_values: Any, n: Any, k: Any, least: Any, best: Any
+) -> Any:  # pragma: no cover - compiled
+    """Keep the k best, with ties at the k-th; return their number and the k-th value."""
+    if len(best):
+        for i in range(n):
+            found_values[i] = best[found[i]]
+    threshold, kept = _kth_highest(found_values[:n].copy(), k, least), 0
+    for i in range(n):
+        number, value = found[i], found_values[i]
+        if len(best) and value < threshold:
+            best[number] = 0
+        found[kept], found_values[kept] = number, value
+        kept += value >= threshold
+    return kept, threshold
+
+
+@njit(nogil=True, cache=True)
+def _kth_highest(values: Any, k: Any, least: Any) -> Any:  # pragma: no cover - compiled
+    """Return the k-th highest value, at least ``least``, by radix selection; the values are reordered."""
+    n = len(values)
+    if n < k:
+        return least
+    counts = np.empty(2**11, dtype=np.int64)
+    for shift, bits in _DIGITS:
+        low, mask = np.uint32(shift), np.uint32(2**bits - 1)
+        counts[:] = 0
+        for i in range(n):
+            counts[(values[i] >> low) & mask] += 1
+        digit = mask
+        while counts[digit] < k:
+            k -= counts[digit]
+            digit -= np.uint32(1)
+        kept = 0
+        for i in range(n):
+            value = values[i]
+            values[kept] = value  # overwritten by the next value if its digit differs
+            kept += ((value >> low) & mask) == digit
+        n = kept
+    return max(values[0], least)
