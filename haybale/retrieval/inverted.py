@@ -30,8 +30,6 @@ _QUERIES = 32  # queries of one task, which share a workspace
 _HIGHEST = np.uint64(2**32 - 1)  # value
 _NO_PLACES = np.empty(0, dtype=np.uint32)
 _NO_DOCUMENTS = np.empty(0, dtype=np.int64)
-_NO_PASSAGES = np.zeros(2, dtype=np.int64)  # the first one, and the end
-_NO_PASSAGES.flags.writeable = False  # as all arrays of compiled loops; see read_only
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,15 +66,13 @@ class TermLists:
         edges = edges.astype(np.uint32)
         space = Workspace(edges, len(offsets) - 1 if top == 1 else 0, self.sums)
         unsigned = self.passages.view(f"u{self.passages.itemsize}")
-        index = read_only(unsigned), read_only(self.weights), read_only(edges)
+        index = read_only(self.offsets), read_only(unsigned), read_only(self.weights), edges
         documents = read_only(doc_of.view(np.uint64)), offsets
 
         def search(row: int) -> tuple[Values, Values]:
-            terms, factors = queries(row)
-            firsts, ends = self.offsets[terms].astype(np.uint64), self.offsets[terms + 1].astype(np.uint64)
-            hidden = offsets[excluded[row] : excluded[row] + 2] if excluded[row] >= 0 else _NO_PASSAGES
-            given = read_only(factors), firsts, ends, *index, hidden, *documents
-            n = search_ranges(*given, top, k, self.least, *space.arrays)
+            terms, factors = (np.array(each) for each in queries(row))  # numba takes longer to accept read-only arrays
+            hidden, shown = offsets[excluded[row] : excluded[row] + 2].tolist() if excluded[row] >= 0 else (0, 0)
+            n = search_ranges(terms, factors, *index, hidden, shown, *documents, top, k, self.least, *space.arrays)
             return space.found[:n], space.found_values[:n]
 
         return search

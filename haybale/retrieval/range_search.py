@@ -63,13 +63,14 @@ class Workspace:
 
 @njit(nogil=True, cache=True)
 def search_ranges(
+    terms: Any,
     factors: Any,
-    cursors: Any,
-    ends: Any,
+    offsets: Any,
     passages: Any,
     weights: Any,
     edges: Any,
-    hidden: Any,
+    hidden: int,
+    shown: int,
     doc_of: Any,
     doc_offsets: Any,
     top: int,
@@ -85,20 +86,22 @@ def search_ranges(
 ) -> Any:  # pragma: no cover - compiled
     """Write the k best passages or documents, with ties at the k-th, to ``found`` and their values; return how many.
 
-    Term t of the query has the factor ``factors[t]`` and the postings ``cursors[t]:ends[t]`` of ``passages`` and
-    ``weights``; the cursors are advanced. Passages ``hidden[0]:hidden[1]`` are not found. Values below ``least`` are no
-    hits. Passages are found if ``top`` is 0; documents by their best passage if it is 1, with ``doc_of``; documents by
-    the sum of their ``top`` best passages if it is more, with ``doc_offsets``, where no document lies in two ranges.
-    The other arrays are those of :class:`Workspace`.
+    The postings of term t are ``offsets[t]:offsets[t + 1]`` of ``passages`` and ``weights``. Passages ``hidden:shown``
+    are not found. Values below ``least`` are no hits. Passages are found if ``top`` is 0; documents by their best
+    passage if it is 1, with ``doc_of``; documents by the sum of their ``top`` best passages if it is more, with
+    ``doc_offsets``, where no document lies in two ranges. The other arrays are those of :class:`Workspace`.
     """
-    n, threshold, document = 0, least, 0
+    cursors, ends = np.empty(len(terms), dtype=np.uint64), np.empty(len(terms), dtype=np.uint64)
+    for place in range(len(terms)):
+        cursors[place], ends[place] = offsets[terms[place]], offsets[terms[place] + 1]
+    n, threshold, document, compared = 0, least, 0, 0
     few = most = k + max(k // 4, _FEWEST)
     highest = np.empty(top, dtype=np.uint32)
     for place in range(len(edges) - 1):
         start, end = edges[place], edges[place + 1]
         size = end - start
         _add_postings(factors, cursors, ends, passages, weights, start, end, sums)
-        for passage in range(max(start, hidden[0]), min(end, hidden[1])):
+        for passage in range(max(start, hidden), min(end, shown)):
             sums[passage - start] = -0.0
         if top > 1:
             _encode(sums[:size], values)
@@ -126,8 +129,9 @@ def search_ranges(
         sums[:size] = -0.0
         if n > most or (threshold == least and n >= k):
             n, threshold = _keep_best(found, found_values, n, k, least, best)
-            most = max(few, 2 * n)  # many may tie
-    n, threshold = _keep_best(found, found_values, n, k, least, best)
+            most, compared = max(few, 2 * n), n  # many may tie
+    if top == 1 or n > compared:  # documents may have better passages since
+        n, threshold = _keep_best(found, found_values, n, k, least, best)
     if len(best):
         for i in range(n):
             best[found[i]] = 0
