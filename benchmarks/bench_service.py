@@ -1,13 +1,12 @@
-"""What a service bears: searches a second, judges while documents are added and a model is trained, memory, kills.
+"""What a service bears: searches a second, and judges while documents are added and a model is trained.
 
-    python benchmarks/bench_service.py ENGINE [--model FOLDER] [--processes N] [--seconds 20] [--requests 5000]
-        [--kills 5] [--results benchmarks/results]
+    python benchmarks/bench_service.py ENGINE [--model FOLDER] [--processes N] [--seconds 20]
+        [--results benchmarks/results]
 
 Works on a copy of the engine, and asks its own service on the loopback address only. The clients are threads of this
 process, on the same cores as the service. Queries are those of the collection. ``--model`` is a folder of the ranker
 ``learned``, trained by ``haybale train ENGINE --ranker learned --out FOLDER``; without it, ``learned`` is left out.
-``--processes`` is that of ``haybale serve``. Memory is that of the service and of its processes that search; pages that
-these share are counted for each. Writes service.md.
+``--processes`` is that of ``haybale serve``. Writes service.md. bench_endurance.py measures memory and kills.
 """
 
 from __future__ import annotations
@@ -21,10 +20,11 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import numpy as np
 from provenance import options, provenance, shown, table, write_page
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from support.served import Served
 
 FUSED = "rrf(bm25-doc,parm-rrf)"
-CLIENTS, JUDGES, FEW = 4, 8, 2
+CLIENTS, JUDGES = 4, 8
 LIMIT = 2.0  # seconds of a request
 
 
@@ -152,60 +152,35 @@ def mixture(address: str, folder: Path, queries: list[str], seconds: float) -> t
     return watch, taken, sum(n_added), status
 
 
-def memory(served: Served, queries: list[str], doc_ids: list[str], n: int) -> list[tuple[int, float, float]]:
-    """Ask n times, every tenth time for a search; return the MB of the service and its processes at eleven moments."""
-    watch, found, done = Watch(), [], 0
-    topic = f"/api/topics/{served.ask('/api/topics', {'text': queries[0]})['id']}"
+@contextmanager
+def started(given: Any, work: Path) -> Iterator[tuple[Served, Path, list[str], list[str]]]:
+    """Serve a copy of the engine; yield the service, the folder of the copy, queries, and a thousand document ids."""
+    from support.served import Served
 
-    def path(number: int) -> str:
-        if number % 10 == 0:
-            return f"/api/search?{urlencode({'q': queries[number // 10 % len(queries)]})}"
-        document = f"/api/documents/{quote(doc_ids[number % len(doc_ids)])}"
-        more = "/api/facets", "/api/topics", "/health", document, f"{topic}/next?judge=judge{number % JUDGES}"
-        return more[number % len(more)]
+    from haybale import Engine
+    from haybale.search.phrases import parse_phrases
 
-    for part in range(11):
-        found.append((done, *(each / 1e6 for each in served.memory())))
-        numbers = iter(range(done, n * (part + 1) // 10 if part < 10 else done))
-
-        def work(_: int, client: http.client.HTTPConnection, numbers: Iterator[int] = numbers) -> None:
-            for number in numbers:
-                watch.ask(client, "any", path(number))
-
-        done = n * (part + 1) // 10
-        together(FEW, work, served.address)
-    assert not sum(watch.failures.values())
-    return found
+    folder = work / "engine"
+    shutil.copytree(given.engine, folder)
+    collection = Engine.open(folder).collection
+    numbers = np.random.default_rng(0).permutation(collection.n_queries)[:500]
+    # A phrase in quotes may consist of stop words, which a search refuses.
+    queries = [text for text in collection.queries.texts(numbers) if not parse_phrases(text)[1]]
+    rankers = ["--ranker", f"fused={FUSED}", *(["--model", f"learned={given.model}"] if given.model else [])]
+    store = str(work / "judgements.sqlite")
+    with Served(folder, "--judgements", store, *rankers, processes=given.processes) as served:
+        served.wait_for_processes()
+        while served.ask("/health")["reviews"] != "ready":
+            time.sleep(0.5)
+        yield served, folder, queries, collection.doc_ids.to_pylist()[:1000]
 
 
-def kills(engine: Path, store: Path, n: int) -> tuple[int, int, int, int]:
-    """Kill the service while eight judges judge; return acknowledged, missing, unacknowledged, repeated judgements."""
-    from support.served import Served, judge_together
+def size_of(folder: Path) -> list[str]:
+    """Return the heading of a page and a line with the size of the collection."""
+    from haybale import Engine
 
-    from haybale.review import JudgementStore
-
-    given: list[tuple[int, str, str, int]] = []  # topic, document, judge, grade
-    random = np.random.default_rng(0)
-    for killing in range(n):
-        served = Served(engine, "--judgements", str(store), "--ranker", "bm25")
-        topic = served.ask("/api/topics", {"text": f"topic {killing % 10}"})["id"]
-        acknowledged: list[tuple[str, str, int]] = []
-        judges = judge_together(served, topic, JUDGES, acknowledged)
-        while not acknowledged:
-            time.sleep(0.01)
-        time.sleep(random.uniform(0, 1))
-        served.kill()
-        for each in judges:
-            each.join()
-        given += [(topic, *row) for row in acknowledged]
-    with JudgementStore(store) as opened:
-        rows = Counter(
-            (topic.number, row.doc_id, row.judge, row.grade)
-            for topic in opened.topics()
-            for row in opened.judgements(topic)
-        )
-    missing, more = len(set(given) - rows.keys()), len(rows.keys() - set(given))
-    return len(given), missing, more, sum(times - 1 for times in rows.values())
+    found = Engine.open(folder).collection
+    return [f"# A service of {found.name}", "", f"{found.n_documents:,} documents, {found.n_passages:,} passages."]
 
 
 def main() -> None:
@@ -214,55 +189,25 @@ def main() -> None:
     parser.add_argument("--model", type=Path, help="the folder of the ranker learned")
     parser.add_argument("--processes", type=int, help="that search; default: as haybale serve")
     parser.add_argument("--seconds", type=float, default=20, help="of each part")
-    parser.add_argument("--requests", type=int, default=5000, help="of the part about memory")
-    parser.add_argument("--kills", type=int, default=5)
     given = parser.parse_args()
-    from support.served import Served
-
-    from haybale import Engine
-    from haybale.search.phrases import parse_phrases
-
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as work:
-        folder = Path(work, "engine")
-        shutil.copytree(given.engine, folder)
-        collection = Engine.open(folder).collection
-        numbers = np.random.default_rng(0).permutation(collection.n_queries)[:500]
-        # A phrase in quotes may consist of stop words, which a search refuses.
-        queries = [text for text in collection.queries.texts(numbers) if not parse_phrases(text)[1]]
-        doc_ids = collection.doc_ids.to_pylist()[:1000]
-        rankers = ["--ranker", f"fused={FUSED}", *(["--model", f"learned={given.model}"] if given.model else [])]
-        lines = [f"# A service of {collection.name}", ""]
-        lines.append(
-            f"{collection.n_documents:,} documents, {collection.n_passages:,} passages; the clients are on the"
-        )
-        lines.append("same cores. `fused` is " + f"`{FUSED}`. ms are of the clients; failures are answers from 400 on.")
-        store = str(Path(work, "judgements.sqlite"))
-        with Served(folder, "--judgements", store, *rankers, processes=given.processes) as served:
-            served.wait_for_processes()
-            while (health := served.ask("/health"))["reviews"] != "ready":
-                time.sleep(0.5)
-            lines.append(f"Processes that search: {health.get('search_processes', {}).get('ready', 0)}.")
-            lines += ["", f"## Searches, {CLIENTS} clients"]
-            rows = []
-            for ranker in ("fused", *(["learned"] if given.model else [])):
-                rows += searches(served.address, queries, ranker, given.seconds)[0].rows(given.seconds)
-            columns = "asked | requests | a second | ms, median | ms, 95th percentile | ms, most | failures"
-            lines += table(columns, rows)
-            watch, taken, n_added, status = mixture(served.address, folder, queries, given.seconds)
-            about = f"{JUDGES} judges, {n_added} documents added, a training ({status})"
-            lines += ["", f"## {about}", *table(columns, watch.rows(taken))]
-            most = max(max(each) for each in watch.seconds.values())
-            lines += ["", f"Longest request {most:.2f} s (limit {LIMIT:g} s), {sum(watch.failures.values())} failures."]
-            print("\n".join(lines), flush=True)  # what follows takes longest, and depends on no other work
-            time.sleep(60)  # until reviews have the documents that were added
-            flat = memory(served, queries, doc_ids, given.requests)
-            lines += ["", "## Memory", *table("requests | MB, service | MB, its processes", flat, words=0)]
-        small = Path(work, "small")  # so that each start takes seconds
-        Engine.build({f"d{n}": text for n, text in enumerate(queries)}, small, language="english").prepare()
-        n_known, missing, more, repeated = kills(small, Path(work, "killed.sqlite"), given.kills)
-        lines += ["", "## Kills", ""]
-        lines.append(f"{given.kills} kills while {JUDGES} judges judge: {n_known:,} judgements acknowledged, {missing}")
-        lines.append(f"of them missing, {repeated} written twice; {more} more were written, not yet acknowledged.")
+    lines = size_of(given.engine)
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as work,
+        started(given, Path(work)) as (served, folder, queries, _),
+    ):
+        ready = served.ask("/health").get("search_processes", {}).get("ready", 0)
+        lines.append(f"The clients are on the same cores. `fused` is `{FUSED}`. ms are of the clients; failures are")
+        lines += [f"answers from 400 on. Processes that search: {ready}.", "", f"## Searches, {CLIENTS} clients"]
+        rows = []
+        for ranker in ("fused", *(["learned"] if given.model else [])):
+            rows += searches(served.address, queries, ranker, given.seconds)[0].rows(given.seconds)
+        columns = "asked | requests | a second | ms, median | ms, 95th percentile | ms, most | failures"
+        lines += table(columns, rows)
+        watch, taken, n_added, status = mixture(served.address, folder, queries, given.seconds)
+        about = f"{JUDGES} judges, {n_added} documents added, a training ({status})"
+        lines += ["", f"## {about}", *table(columns, watch.rows(taken))]
+        most = max(max(each) for each in watch.seconds.values())
+        lines += ["", f"Longest request {most:.2f} s (limit {LIMIT:g} s), {sum(watch.failures.values())} failures."]
     lines += ["", provenance(shown("bench_service.py", sys.argv[1:]))]
     write_page(given.results / "service.md", lines)
 
