@@ -51,7 +51,8 @@ from haybale.timing import record_timings
 
 DOCUMENTS, TRAINING, TESTED = 131_446, 98_380, 12_297  # of GerDaLIR, which has as many queries in dev as in test
 TRAINED = {"svr": "svr", "dask": "svr, two Dask workers", "learned": "learned"}
-STAGES = ("make", "index", *TRAINED, "rank")
+RANKED = {"rank": "", "rank-dask": ", two Dask workers"}
+STAGES = ("make", "index", *TRAINED, *RANKED)
 RANKERS = ("bm25-doc", "knn", "parm-vrrf", "svr", "learned")
 SEED = 0  # of the queries drawn
 LOCAL: dict[str, Any] = {"threads_per_worker": 1, "processes": True, "dashboard_address": ":0"}
@@ -115,12 +116,14 @@ def stages(
         for stage, title in TRAINED.items():
             out, svr = models / f"{stage}-{share:g}", models / f"svr-{share:g}"
             each.append((stage, f"train {title} {share:g}", out, given | {"ranker": stage, "svr": svr}))
-    for ranked, ranker in product(tested, rankers):
+    for stage, ranked, ranker in product(RANKED, tested, rankers):
         trained, given = ranker in TRAINED, {"engine": engine, "share": ranked, "ranker": ranker, "model": None}
         if trained:
             given |= {"model": models / f"{ranker}-{shares[-1]:g}"}
         name = f"{ranker} {ranked:g}" + (f" of {shares[-1]:g}" if trained else "")
-        each.append(("rank", f"rank {name}", runs / f"{name.replace(' ', '-')}.trec.gz", given))
+        out = runs / f"{stage}-{name.replace(' ', '-')}.trec.gz"
+        more = {"step": "rank", "workers": 0 if stage == "rank" else 2}
+        each.append((stage, f"rank {name}{RANKED[stage]}", out, given | more))
     for stage, name, out, given in each:
         if stage not in chosen:
             continue
@@ -168,17 +171,18 @@ def train(engine: str, share: float, out: str, ranker: str, svr: str) -> Record:
     return whole() | there | {"work": taken, "stages": seconds.seconds, "n": len(queries), "facts": counted}
 
 
-def rank(engine: str, share: float, out: str, ranker: str, model: str | None) -> Record:
+def rank(engine: str, share: float, out: str, ranker: str, model: str | None, workers: int = 0) -> Record:
     """Rank a share of the test queries, as ``haybale rank`` does, and return Recall@100."""
     opened = haybale.Engine.open(engine)
     queries, qrels = asked(opened.collection, "test", share)
-    with clocked() as taken, record_timings() as seconds:
+    with clustered(workers) as used, clocked() as taken, record_timings() as seconds:
         chosen = haybale.parse(ranker).fit(opened) if model is None else haybale.load(model, opened)
         run = chosen.rank(queries)
+        there = used()
         Path(out).parent.mkdir(exist_ok=True)
         run.to_trec(out)
     found = float(haybale.evaluate(run, qrels, ["Recall@100"])["Recall@100"].mean())
-    return whole() | {"work": taken, "stages": seconds.seconds, "n": len(queries), "Recall@100": found}
+    return whole() | there | {"work": taken, "stages": seconds.seconds, "n": len(queries), "Recall@100": found}
 
 
 def asked(collection: Any, split: str, share: float) -> tuple[Any, Any]:
@@ -196,8 +200,8 @@ def whole() -> Record:
 
 @contextmanager
 def clustered(workers: int) -> Iterator[Callable[[], Record]]:
-    """Within it, bags are trained on so many Dask workers of one thread, and all else on one core; the CPU seconds
-    and the memory of the workers are what the function that is yielded says. Without workers, nothing."""
+    """Within it, tasks run on so many Dask workers of one thread, and all else on one core; the CPU seconds and the
+    memory of the workers are what the function that is yielded says. Without workers, nothing."""
     if not workers:
         yield dict
         return
