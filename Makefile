@@ -31,8 +31,9 @@ smoke:
 smoke-one: $(VENV)/base
 	PATH=$(abspath $(BIN)):$$PATH $(BIN)/python tests/smoke.py
 
-# The types are checked by a test, beside the others.
-test: $(VENV)/$(EXTRAS) lint browser
+# The environment and the browser are installed at the same time. The types are checked by a test, beside the others.
+test:
+	@$(MAKE) --no-print-directory -j2 lint browser
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # The documentation site, into build/site; a warning is an error. The tests build it too.
