@@ -182,6 +182,17 @@ class Analyzer:
             if len(cache) > _CACHED_WORDS:
                 cache = _TermCache(self, numbers, grow)
 
+    def numbered_words(self, words: Iterable[str], numbers: dict[str, int]) -> Iterator[list[int]]:
+        """Yield the term numbers of single words, as :meth:`numbered` numbers them with ``grow`` in a text.
+
+        >>> list(Analyzer("english").numbered_words(["dogs", "and", "dog"], {}))
+        [[0], [], [0]]
+        """
+        cache, parts = _TermCache(self, numbers, grow=True), _PartCache(self.compounds)
+        for word in words:
+            each = (word,) if self.compounds is None else parts[word]
+            yield [number for number in map(cache.__getitem__, each) if number >= 0]
+
     def stemmer(self) -> Callable[[str], str]:
         """Return a function from a word to its term."""
         if self.language in (NO_LANGUAGE, CHARACTERS):
@@ -240,11 +251,14 @@ class Analyzer:
         >>> Analyzer.learned("german", texts).terms("den Arbeitsvertrag")
         ['arbeitsvertrag', 'arbeit', 'vertrag']
         """
-        if compounds and language not in LINKS:
-            raise InputError(f"compounds needs one of the languages {', '.join(LINKS)}, found {language!r}; omit it")
-        if not (language in BY_DEFAULT if compounds is None else compounds):
+        if not splits_compounds(language, compounds):
             return cls(language)
         words = (word for text in track(texts, "learning compounds") for word in _words(normalise(text)))
+        return cls.of_words(language, words)
+
+    @classmethod
+    def of_words(cls, language: str, words: Iterable[str]) -> Analyzer:
+        """Return the analyzer that splits compounds, learned from all words of a collection or from their Counter."""
         return cls(language, compounds=Compounds.learn(language, words, without=stop_words(language)))
 
 
@@ -275,6 +289,13 @@ class _PartCache(dict[str, tuple[str, ...]]):
         assert self._compounds is not None
         found = self[word] = (word, *self._compounds.split(word))
         return found
+
+
+def splits_compounds(language: str, compounds: bool | None) -> bool:
+    """Return whether an engine splits compounds; raise :class:`InputError` for a language without them."""
+    if compounds and language not in LINKS:
+        raise InputError(f"compounds needs one of the languages {', '.join(LINKS)}, found {language!r}; omit it")
+    return language in BY_DEFAULT if compounds is None else compounds
 
 
 def refuse_single_text(texts: object) -> None:

@@ -66,7 +66,10 @@ class Compounds:
 
     @classmethod
     def learn(cls, language: str, words: Iterable[str], without: Iterable[str] = ()) -> Compounds:
-        """Learn from all words of a collection, with repetitions; stop words, ``without``, are no parts."""
+        """Learn from all words of a collection, with repetitions; stop words, ``without``, are no parts.
+
+        The words may have been counted: a Counter stands for its words.
+        """
         counts = Counter(words)
         for word in without:
             counts.pop(word, None)

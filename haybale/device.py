@@ -93,8 +93,10 @@ def find_device(name: str | Device) -> Device:
 
 
 def is_sparse(array: Any) -> TypeGuard[sparse.csr_matrix]:
-    """Return whether an array is a sparse matrix of SciPy or CuPy."""
-    return bool(sparse.issparse(array)) or _library(array) == "cupyx"
+    """Return whether an array is a sparse matrix of SciPy or CuPy, or one whose rows are read when they are needed."""
+    if sparse.issparse(array) or _library(array) == "cupyx":
+        return True
+    return getattr(array, "has_sparse_rows", False) is True
 
 
 def device_of(array: Any) -> Device:

@@ -228,6 +228,19 @@ def read_any_table(path: Path) -> pa.Table:
         raise FileFormatError(path, None, f"expected Parquet, found a damaged file ({error})") from None
 
 
+def read_rows(path: Path, first: int, end: int, columns: Sequence[str]) -> pa.Table:
+    """Read the rows ``first:end`` of some columns of a Parquet table; only the row groups that have them are read."""
+    try:
+        with pq.ParquetFile(path, memory_map=True) as file:
+            counts = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
+            starts = np.concatenate([[0], np.cumsum(counts)])
+            groups = [n for n in range(len(counts)) if starts[n] < end and starts[n + 1] > first]
+            table = file.read_row_groups(groups, columns, use_threads=False)
+            return table.slice(first - int(starts[groups[0]]) if groups else 0, end - first)
+    except (pa.ArrowException, OSError) as error:
+        raise FileFormatError(path, None, f"expected Parquet, found a damaged file ({error})") from None
+
+
 def read_table(path: Path, schema: pa.Schema, columns: Sequence[str] | None = None) -> pa.Table:
     """Read a Parquet table, or some of its columns; the file must have the given schema and no missing values."""
     try:

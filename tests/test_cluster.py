@@ -241,6 +241,18 @@ def test_commands(address: str, folder: Path, tmp_path: Path, here: Any, monkeyp
         assert status == 0, stderr
     assert (tmp_path / "m1" / "ranker.json").read_text() == (tmp_path / "m2" / "ranker.json").read_text()
     assert (tmp_path / "m1.trec").read_text() == (tmp_path / "m2.trec").read_text()
+    for out, more in (("s1", ()), ("s2", ("--dask", address))):  # an engine in segments ranks by the same model
+        status, _, stderr = here("index", str(data), "--out", str(tmp_path / out), "--segments", "3", *more)
+        assert status == 0, stderr
+        ranked = ("--model", str(tmp_path / "m1"), "--out", f"{tmp_path / out}.trec")
+        status, _, stderr = here("rank", str(tmp_path / out), "train", *ranked, *more)
+        assert status == 0, stderr
+        assert (tmp_path / f"{out}.trec").read_text() == (tmp_path / "m1.trec").read_text()
+    files = [
+        {path.relative_to(each): path.read_bytes() for path in each.rglob("*") if path.is_file()}
+        for each in (tmp_path / "s1", tmp_path / "s2")
+    ]
+    assert files[0] == files[1]
     how = ("--encoder", "lsa(4)", "--language", "english", "--set", "rows_per_chunk=7")
     status, _, stderr = here("embed", str(folder), "--out", str(tmp_path / "there"), *how, "--dask", address)
     assert status == 0, stderr

@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import shlex
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
 import haybale
 from haybale.cli import options
 from haybale.cli.application import ENGINES, command
-from haybale.cli.options import RESULTS, TEXTS, chunking_of, engine_settings, given, option
+from haybale.cli.options import MACHINE, RESULTS, TEXTS, chunking_of, engine_settings, given, option
 from haybale.cli.terminal import note, note_skipped, reporter, resumable, show, size_on_disk
 from haybale.errors import InputError
 
@@ -37,6 +38,15 @@ def index(
     strict: Annotated[
         bool, option("Refuse a folder with files that cannot be read. Default: skip them.", TEXTS)
     ] = False,
+    segments: Annotated[
+        int | None,
+        option(
+            "Index the documents in this many segments, each by a task. Default: 1, all in this process.",
+            MACHINE,
+            min=1,
+        ),
+    ] = None,
+    dask: options.Dask = None,
     device: options.Device = None,
 ) -> None:
     """Build an engine: a folder with a collection, its encoder and its indexes, for train, rank and compare.
@@ -45,6 +55,9 @@ def index(
     JSON Lines, Parquet, RIS and zip files. Files that cannot be read are listed, also in skipped.csv in the engine's
     folder. After an interruption, the same command continues the work. If files were added, changed or deleted, the
     same command updates the engine: only these files are read.
+
+    With --segments, the indexes need not fit into the memory of one machine, and --dask indexes the segments on the
+    workers of a cluster. Rankings are the same. Workers must reach the engine's folder by the same path.
     """
     from haybale.collections.open import find_reader
     from haybale.collections.readers.files import Files, Skipped, read_files, refuse_skipped
@@ -54,6 +67,8 @@ def index(
 
     start = time.perf_counter()
     check_file(out / "engine.json")
+    if dask is not None and segments is None:
+        raise InputError("--dask needs --segments, since a segment is what a worker indexes; give their number")
     settings = engine_settings(
         language, store, encoder=encoder, paragraphs=paragraphs, compounds=compounds, device=device
     )
@@ -69,7 +84,7 @@ def index(
             )
         if of_files and not is_new:
             engine = haybale.Engine.open(out, device=device)
-            _check_settings(engine, settings)
+            _check_settings(engine, settings | given(segments=segments))
             changes = update(engine, Path(collection), columns, strict=strict)
             skipped = changes.skipped
             note(f"{changes.n_added:,} documents added, {changes.n_replaced:,} replaced, {changes.n_removed:,} removed")
@@ -85,7 +100,8 @@ def index(
                         refuse_skipped(Path(collection), skipped)
                 else:
                     read = haybale.open_collection(collection, layout, **given(missing_judgements=missing_judgements))
-            engine = haybale.Engine.build(read, out, **settings)
+            with nullcontext() if dask is None else haybale.on_cluster(dask):
+                engine = haybale.Engine.build(read, out, **given(segments=segments), **settings)
             del read  # its texts, which the engine reads from its folder
             if of_files:
                 record_files(engine, files, skipped)
@@ -103,7 +119,8 @@ def _check_settings(engine: haybale.Engine, settings: dict[str, Any]) -> None:
     """Refuse settings that the engine was not built with."""
     from haybale.embeddings.encoder import encoder_text
 
-    known = {"language": engine.language} | {name: engine.settings[name] for name in ("encoder", "paragraphs")}
+    known: dict[str, Any] = {"segments": engine.settings["segments"] or 1}
+    known |= {"language": engine.language} | {name: engine.settings[name] for name in ("encoder", "paragraphs")}
     known["compounds"] = engine.analyzer.compounds is not None
     known["chunking"] = None if engine.chunking is None else engine.chunking.describe()
     for name, value in settings.items():

@@ -22,6 +22,7 @@ from haybale.collections.collection import (
     Ints,
     LazyPassages,
     Links,
+    Passages,
     Queries,
     Sections,
     Split,
@@ -35,6 +36,7 @@ from haybale.manifest import (
     check_files,
     read_any_table,
     read_manifest,
+    read_rows,
     read_table,
     write_manifest,
     write_table,
@@ -203,6 +205,23 @@ def load_collection(folder: Path | str) -> Collection:
         links=links,
         language=manifest["language"],
         metadata=read_any_table(folder / f"{_METADATA}.parquet") if has_metadata else None,
+    )
+
+
+def load_documents(folder: Path, first: int, end: int) -> Collection:
+    """Load the ids and the texts of some documents of a saved collection, without reading those of the others."""
+    documents = read_table(folder / "documents.parquet", pa.schema(_COLUMNS["documents"]), ["id", "passages"])
+    offsets = indptr_from_counts(numbers_of(documents["passages"]))
+    texts = read_rows(folder / "texts.parquet", int(offsets[first]), int(offsets[end]), ["id", "text"])
+    ids, none = documents["id"].slice(first, end - first), pa.chunked_array([], type=_TEXT)
+    no_numbers = np.empty(0, dtype=np.int64)
+    return Collection(
+        name=folder.name,
+        doc_ids=ids,
+        doc_titles=ids,
+        passages=Passages(texts["id"], texts["text"], offsets[first : end + 1] - offsets[first]),
+        queries=Queries(none, none, np.zeros(1, dtype=np.int64), no_numbers),
+        splits={},
     )
 
 

@@ -16,6 +16,7 @@ from haybale.device import is_sparse, to_numpy
 from haybale.embeddings import Encoder
 from haybale.engine import Engine
 from haybale.rankers.explanation import Share
+from haybale.retrieval.indexes_in_parts import in_memory
 from haybale.timing import timed
 from haybale.vectors import Floats, Matrix
 
@@ -87,7 +88,9 @@ def graph_of(engine: Engine) -> EngineGraph:
     def build() -> EngineGraph:
         with timed("build graph"):
             graph = DocumentGraph.from_collection(engine.collection)
-            return EngineGraph(graph, RelationPaths(graph), NodeVectors(graph, engine.passages.vectors, engine.encoder))
+            return EngineGraph(
+                graph, RelationPaths(graph), NodeVectors(graph, in_memory(engine.passages.vectors), engine.encoder)
+            )
 
     return engine.cached("graph", build)
 

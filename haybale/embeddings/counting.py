@@ -54,11 +54,17 @@ class TermCounts:
         for numbers in analyzer.numbered(checked, grown, grow=True):
             terms.extend(numbers)
             ends.append(len(terms))
-        indices, indptr = np.array(terms, dtype=np.int32), np.array(ends, dtype=np.int64)
-        shape = (len(indptr) - 1, len(grown))
-        matrix = sparse.csr_matrix((np.ones(len(indices), dtype=np.float32), indices, indptr), shape=shape)
+        return cls.of_numbers(np.array(terms, dtype=np.int32), np.array(ends, dtype=np.int64), grown, analyzer)
+
+    @classmethod
+    def of_numbers(
+        cls, terms: NDArray[np.int32], offsets: NDArray[np.int64], vocabulary: Vocabulary, analyzer: Analyzer
+    ) -> TermCounts:
+        """Count terms by number: text i has ``terms[offsets[i]:offsets[i + 1]]``, with repetitions."""
+        shape = (len(offsets) - 1, len(vocabulary))
+        matrix = sparse.csr_matrix((np.ones(len(terms), dtype=np.float32), terms, offsets), shape=shape)
         matrix.sum_duplicates()
-        return cls(matrix, grown, analyzer)
+        return cls(matrix, vocabulary, analyzer)
 
     def __len__(self) -> int:
         return int(self.matrix.shape[0])

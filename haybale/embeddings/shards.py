@@ -108,7 +108,7 @@ def embed_shard(
 
     If ``collect``, return the warnings instead of showing them.
     """
-    own = copy.copy(_encoder_of_thread(encoder, call))  # a copy, which has its own counts
+    own = copy.copy(encoder_of_thread(encoder, call))  # a copy, which has its own counts
     if not collect:
         return embed(source, own, out, shard=shard, **options), []
     _wait_for_writer(StoreFiles(out).within(shard_name(*shard)))
@@ -132,7 +132,7 @@ def _wait_for_writer(files: StoreFiles) -> None:
 _thread = threading.local()  # threads do not share an encoder
 
 
-def _encoder_of_thread(encoder: Any, call: str) -> Any:
+def encoder_of_thread(encoder: Any, call: str) -> Any:
     """Return the encoder, or make it from its name or function, once for each call in this thread."""
     if hasattr(encoder, "encode") and not isinstance(encoder, str):  # str has a method ``encode``, too
         return encoder

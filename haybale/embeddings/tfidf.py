@@ -155,17 +155,23 @@ class LexicalEncoder(Encoder):
 
     def fit_counts(self, counts: TermCounts) -> Self:
         """Learn terms and their weights from counted texts, bit for bit as :meth:`fit` does from the texts."""
-        analyzer, n, name = self.chosen_analyzer(), len(counts), type(self).__name__
-        _check_analyzer(counts, analyzer)
+        _check_analyzer(counts, self.chosen_analyzer())
+        df = np.bincount(counts.matrix.indices, minlength=counts.matrix.shape[1])
+        return self.fit_frequencies(list(counts.vocabulary), df, len(counts))
+
+    def fit_frequencies(self, names: Sequence[str], df: NDArray[np.int64], n: int) -> Self:
+        """Learn terms and their weights from the number of texts ``df`` (n_terms,) that have each, of ``n`` texts.
+
+        The ``names`` (n_terms,) of the terms are in the order of first occurrence.
+        """
+        analyzer, name = self.chosen_analyzer(), type(self).__name__
         if n == 0:
             raise InputError(f"{name}.fit needs at least one text, but texts has none")
-        df = np.bincount(counts.matrix.indices, minlength=counts.matrix.shape[1])
         least = 1 if self.min_df == 2 and not (df >= 2).any() else self.min_df
         chosen = np.flatnonzero(df >= least)
         if not len(chosen):
             raise InputError(f"{name}.fit: no term occurs in min_df={self.min_df} of the {n} texts; reduce min_df")
-        names = list(counts.vocabulary)
-        self.vocabulary_ = {names[old]: new for new, old in enumerate(chosen)}
+        self.vocabulary_ = {names[old]: new for new, old in enumerate(chosen.tolist())}
         self.idf_ = np.log((1 + n) / (1 + df[chosen])) + 1
         self.analyzer_ = analyzer
         return self

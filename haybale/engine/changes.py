@@ -37,6 +37,7 @@ from haybale.collections.queries import QueriesLike
 from haybale.collections.saved import load_collection, save_collection
 from haybale.device import find_device
 from haybale.embeddings.store_files import as_json
+from haybale.engine import parts
 from haybale.engine.added_judgements import Judged, Qrels
 from haybale.engine.changed_metadata import Metadata
 from haybale.engine.encoder_source import describe_encoder
@@ -83,29 +84,46 @@ class LiveDocuments:
         """Write an engine that is in memory to a folder; after an interruption, write the rest.
 
         ``building.json`` says that the folder is not finished. The collection, an encoder that was fitted on it, and
-        the manifest follow; then ``building.json`` is deleted. Indexes are written when they are first needed.
-        :meth:`Engine.build` describes the errors.
+        the manifest follow; then ``building.json`` is deleted. Indexes are written when they are first needed, except
+        those of parts (:mod:`haybale.engine.parts`), which are written before the manifest. :meth:`Engine.build`
+        describes the errors.
         """
         source, storage = self.first.source, self.storage
         storage.folder = folder
+        in_parts = self.first.texts.n_parts > 1
         if not (folder / "engine.json").exists():
             source.load_model()
-        request = {"settings": as_json(settings), "input": self.input_digest}
+        request = self._request(settings)
         with storage.writing():
-            if not storage.begin_build(request):
-                if not (folder / "0" / "collection").exists():
-                    with timed("write collection"):
-                        save_collection(self.snapshot.all_documents, folder / "0" / "collection")
+            if not self.begin_build(folder, settings):
                 try:
+                    if in_parts:
+                        parts.count_all(self.first.texts)
                     saves_encoder = source.is_saved_with_engine
                     if saves_encoder and not (folder / "encoder").exists():
                         source.encoder.save(folder / "encoder")
+                    if in_parts:
+                        parts.index_all(self.first.texts, source)
                     self.manifest = {"id": self.id, **request, "language": language, "encoder": saves_encoder}
                     self._replace_by(self.snapshot)
                 except (InputError, MissingExtraError, DeviceError):
                     storage.finish_build(failed=True)
                     raise
             storage.finish_build()
+
+    def begin_build(self, folder: Path, settings: Mapping[str, Any]) -> bool:
+        """Begin or resume a build: write the collection. Return whether the engine is finished already."""
+        storage = self.storage
+        storage.folder = folder
+        with storage.writing():
+            finished = storage.begin_build(self._request(settings))
+            if not finished and not (folder / "0" / "collection").exists():
+                with timed("write collection"):
+                    save_collection(self.snapshot.all_documents, folder / "0" / "collection")
+        return finished
+
+    def _request(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        return {"settings": as_json(settings), "input": self.input_digest}
 
     @classmethod
     def open(cls, folder: Path, encoder: Any, device: str | None) -> LiveDocuments:

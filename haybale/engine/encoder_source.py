@@ -6,9 +6,12 @@ import copy
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from haybale.cached import cached_property
 from haybale.embeddings import EmbeddingStore, encoder_maker
 from haybale.embeddings.encoder import announce_model, is_fitted, is_registered, load_fitted, rebuild
+from haybale.engine.parts import read_statistics
 from haybale.engine.storage import Storage
 from haybale.engine.texts import Texts
 from haybale.errors import InputError
@@ -51,6 +54,13 @@ class EncoderSource:
             encoder = self._load()
         return encoder if is_fitted(encoder) else self._fit(encoder)
 
+    @property
+    def portable(self) -> Any:
+        """What a worker gets the encoder from: a function, the encoder itself, or None for a saved encoder."""
+        if self.is_saved_with_engine:
+            return None
+        return encoder_maker(self.given, **self.terms) if isinstance(self.given, str) else self.encoder
+
     def load_model(self) -> None:
         """Load an encoder that need not be fitted, so that a missing model is an error before anything is written."""
         is_text = self.store is None and isinstance(self.given, str)
@@ -70,7 +80,11 @@ class EncoderSource:
     def _fit(self, encoder: Any) -> Any:
         encoder = copy.deepcopy(encoder)  # the caller's encoder stays unchanged
         with timed("fit encoder"):
-            if self.texts.has_counts_for(encoder):
+            if self.texts.n_parts > 1 and self.texts.has_counts_for(encoder):
+                known = read_statistics(self.texts)["passage"]
+                df = np.fromiter(known.frequencies.values(), np.int64)
+                encoder.fit_frequencies(list(known.frequencies), df, known.n_texts)
+            elif self.texts.has_counts_for(encoder):
                 encoder.fit_counts(self.texts.counts("passage"))
             else:
                 encoder.fit(self.texts.indexed.passages.texts.to_pylist())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -20,18 +21,18 @@ from haybale.collections.open import Documents as DocumentsLike
 from haybale.collections.queries import QueriesLike
 from haybale.device import find_device
 from haybale.embeddings import Chunking
-from haybale.embeddings.counting import strings
 from haybale.embeddings.encoder import encoder_text, is_registered
 from haybale.engine.added_judgements import Judged, Qrels
 from haybale.engine.changed_metadata import Metadata
 from haybale.engine.changes import LiveDocuments
 from haybale.engine.encoder_source import describe_encoder
+from haybale.engine.learning import learn_here, learn_in_parts
 from haybale.engine.segment import Segment
 from haybale.engine.snapshot import UNITS, Documents, Snapshot, View
 from haybale.engine.storage import Storage
 from haybale.errors import InputError
 from haybale.notebook import html_table
-from haybale.parameters import BOOLEAN, TEXT_OR_NONE, Constraints, check_parameters
+from haybale.parameters import BOOLEAN, COUNT, TEXT_OR_NONE, Constraints, check_parameters
 from haybale.retrieval import BM25Index, PassageIndex
 from haybale.retrieval.bm25 import language_of_sample
 
@@ -104,6 +105,8 @@ class Engine:
 
     _fixed_documents: Documents | None = None  # those of a snapshot or a view, which never change
     _latest: weakref.ref[Engine] | None = None  # the snapshot that was made last
+    _n_segments: int | None = None  # those that the engine will be built in
+    _learn: Callable[..., Analyzer] = staticmethod(learn_here)  # learns compounds
 
     def __init__(
         self,
@@ -132,12 +135,13 @@ class Engine:
             "paragraphs": paragraphs,
             "chunking": None if chunking is None else chunking.describe(),
             "store": None if store is None else str(store),
+            "segments": self._n_segments,
         }
         find_device(device or "cpu")  # raises for a missing device before any work
         whole = self._read(collection)
         self.language = language or whole.language or language_of_sample(whole.passages.texts)
         if own is None:
-            learned = Analyzer.learned(self.language, strings(whole.passages.texts), compounds)
+            learned = self._learn(whole, self.language, self.settings, compounds)
             if learned.compounds is not None:
                 own, self.settings["analyzer"] = learned, learned.describe()
         elif compounds:
@@ -165,30 +169,38 @@ class Engine:
         return found if paragraphs is None else with_paragraphs(found, paragraphs)
 
     @classmethod
-    def build(cls, collection: DocumentsLike, folder: str | Path, **settings: Any) -> Engine:
+    def build(cls, collection: DocumentsLike, folder: str | Path, *, segments: int = 1, **settings: Any) -> Engine:
         """Build an engine in a folder, resume an interrupted build, or open the engine if it is finished.
 
-        Each index is made when a ranker first needs it; :meth:`prepare` makes all of them.
+        Each index is made when a ranker first needs it; :meth:`prepare` makes all, as ``segments`` does at once.
 
         Parameters
         ----------
         collection : Collection, str, Path, mapping or frame
         folder : str or Path
             A new or empty folder, or that of an engine of the same collection with the same settings.
+        segments : int, default 1
+            Number of segments in which the documents are indexed, by tasks of their own, for indexes larger than the
+            memory of a machine. Rankings are those of one segment, and scores of BM25 and TF-IDF are equal to the bit.
+            Tasks run where ``joblib.parallel_config`` or :func:`~haybale.on_cluster` says; workers must reach the
+            folder. Finished segments are kept after an interruption. Not with ``store``, and only for the CPU.
         **settings
             The other parameters of the class.
 
         Raises
         ------
         StoreError
-            If the folder has an engine of another collection or with other settings, or another process is writing it.
+            If the folder has an engine of another collection or with other settings, or cannot be written.
         OutputExistsError
             If the folder has other files.
         """
-        found = Storage(Path(folder)).check_folder()
-        if found is not None and found["analyzer"] is None and settings.get("compounds") is None:
+        check_parameters("Engine.build", {"segments": segments}, {"segments": COUNT})
+        found, engine = Storage(Path(folder)).check_folder(), cls.__new__(cls)
+        if segments > 1:
+            engine._n_segments, engine._learn = segments, partial(learn_in_parts, Path(folder), found)
+        elif found is not None and found["analyzer"] is None and settings.get("compounds") is None:
             settings = settings | {"compounds": False}  # it was begun when no language split compounds by default
-        engine = cls(collection, **settings)
+        cls.__init__(engine, collection, **settings)
         if settings.get("analyzer") is not None:
             engine.analyzer.to_dict()  # raises for a function
         engine._live.build(Path(folder), engine.settings, engine.language)

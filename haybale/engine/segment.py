@@ -9,17 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from haybale.analysis import Analyzer
-from haybale.collections import Collection, Passages
-from haybale.collections.collection import Ints, take_strings
+from haybale.collections import Collection
+from haybale.device import find_device
 from haybale.embeddings import Chunking, EmbeddingStore, embed
 from haybale.embeddings.store import CHUNKING
 from haybale.embeddings.store_files import BUILDING, LOCK, MANIFEST
+from haybale.engine.document_vectors import documents_as_passages, documents_with_passages, index_documents
 from haybale.engine.encoder_source import EncoderSource
+from haybale.engine.parts import open_parts, range_edges
 from haybale.engine.storage import Storage
 from haybale.engine.texts import Texts
+from haybale.errors import InputError
 from haybale.retrieval import BM25Index, PassageIndex
 from haybale.retrieval.index import FILES
 from haybale.timing import timed
@@ -56,29 +58,42 @@ class Segment:
         ``analyzer`` is None for that of the language. ``encoder`` and ``has_saved_encoder`` are those of
         :class:`EncoderSource`.
         """
+        n_parts = settings["segments"] or 1
+        if n_parts > 1:
+            range_edges(whole.passages.doc_offsets, n_parts)  # raises if there are fewer documents
+            if settings["store"] is not None:
+                raise InputError("'store' has vectors that are not in segments, so 'segments' cannot be set; omit one")
+            if not find_device(device or "cpu").is_cpu:
+                raise InputError(f"device must be 'cpu' for an engine in {n_parts} segments, found {device!r}; omit it")
         store = None if settings["store"] is None else EmbeddingStore(settings["store"])
         chunked = settings["chunking"] if store is None else store.manifest["input"]["chunking"]
         chunking = None if chunked is None else Chunking(**{name: chunked[name] for name in CHUNKING})
         terms = {"language": language} if analyzer is None else {"language": None, "analyzer": analyzer}
-        texts = Texts(whole, 0, storage, analyzer or Analyzer(language), chunking)
+        texts = Texts(whole, 0, storage, analyzer or Analyzer(language), chunking, n_parts=n_parts)
         return cls(texts, EncoderSource(encoder, texts, terms, storage, store, has_saved_encoder), device, store)
 
     def later(self, whole: Collection, number: int) -> Segment:
         """Return a segment of documents that were added later. In a folder, they have been written already."""
-        texts = replace(self.texts, whole=whole, number=number, mark=self.texts.storage.mark(number))
+        texts = replace(self.texts, whole=whole, number=number, n_parts=1, mark=self.texts.storage.mark(number))
         return Segment(texts, self.source, self.device, None)
 
     def index(self, name: str) -> Any:
         """Return one of the :data:`INDEXES`; open or make it if necessary."""
         if name not in self._indexes:
-            made = self._bm25(name) if name.startswith("bm25") else self._vectors(name)
+            make: Any = self._bm25 if name.startswith("bm25") else self._vectors
+            made = open_parts(name, self.texts) if self.texts.n_parts > 1 else make(name)
             self._indexes[name] = made
             if len(self._indexes) == len(INDEXES):
                 self.texts.forget_counts()
         return self._indexes[name]
 
     def write_indexes(self) -> None:
-        """Make the indexes that the folder keeps and does not have yet. Of added documents, these are the vectors."""
+        """Make the indexes that the folder keeps and does not have yet. Of added documents, these are the vectors.
+
+        Those of parts were written when the engine was built.
+        """
+        if self.texts.n_parts > 1:
+            return
         for name in INDEXES[2:] if self.texts.number else INDEXES:
             folder = self.texts.folder(name)
             if folder is not None and (not (folder / MANIFEST).exists() or (folder / BUILDING).exists()):
@@ -132,7 +147,7 @@ class Segment:
                 vectors = encoder.tfidf_rows(counts)
                 vectors = vectors if name == "passages" else vectors[documents_with_passages(part)]
         else:
-            source = part if name == "passages" else _documents_as_passages(part)
+            source = part if name == "passages" else documents_as_passages(part)
             if folder is None or getattr(encoder, "is_sparse", False):
                 with timed(f"encode {name}"):
                     vectors = encoder.encode(source.passages.texts.to_pylist())
@@ -158,25 +173,3 @@ class Segment:
                 (folder / LOCK).unlink(missing_ok=True)
         with timed("read vectors"):
             return EmbeddingStore(folder).vectors_of(source)
-
-
-def index_documents(vectors: Matrix, part: Collection, device: str | None) -> PassageIndex:
-    """Return an index with one vector for each document that has a passage."""
-    offsets = np.concatenate(([0], np.cumsum(np.diff(part.passages.doc_offsets) > 0)))
-    ids = {"passage_ids": take_strings(part.doc_ids, documents_with_passages(part)), "doc_ids": part.doc_ids}
-    return PassageIndex(vectors, offsets, device=device, **ids)
-
-
-def documents_with_passages(part: Collection) -> Ints:
-    """Return the numbers of the documents that have a passage."""
-    return np.flatnonzero(np.diff(part.passages.doc_offsets) > 0)
-
-
-def _documents_as_passages(part: Collection) -> Collection:
-    """Return a collection in which each document that has a text is one passage."""
-    full, whole = documents_with_passages(part), part.document_texts()
-    ids = pa.chunked_array([pa.array(take_strings(part.doc_ids, full), type=pa.large_string())])
-    texts = pa.chunked_array([pa.array([whole[document] for document in full], type=pa.large_string())])
-    passages = Passages(ids, texts, np.arange(len(full) + 1))
-    titles, queries = part.doc_titles.take(pa.array(full)), part.queries.take(np.empty(0, dtype=np.int64))
-    return Collection(part.name, ids, titles, passages, queries, {}, language=part.language)

@@ -21,7 +21,8 @@ from haybale.collections.ids import latest_with_id, places_of
 from haybale.engine.added_judgements import AddedJudgements
 from haybale.engine.changed_metadata import ChangedMetadata, Metadata
 from haybale.engine.document_filter import DocumentFilter
-from haybale.engine.segment import Segment, documents_with_passages, index_documents
+from haybale.engine.document_vectors import documents_with_passages, index_documents
+from haybale.engine.segment import Segment
 from haybale.errors import InputError
 from haybale.retrieval import BM25Index, PassageIndex
 

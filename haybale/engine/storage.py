@@ -10,6 +10,7 @@
         collection/    documents, queries and judgements
         pieces/        the documents with their passages cut into pieces, if there is a chunking
         bm25-passage/  bm25-document/  passages/  documents/      indexes, each made when it is first needed
+        parts/  statistics/        with --segments: these indexes by ranges of documents, and statistics of all terms
     1/ …               documents that were added later, in the same layout
 
 Dense vectors are in embedding stores (:mod:`haybale.embeddings`), so that an interrupted encoding resumes. All other
@@ -50,6 +51,7 @@ _SETTINGS = {
     "paragraphs": (str, None),
     "chunking": (CHUNKING, None),
     "store": (str, None),
+    "segments": (range(2, 2**40), None),  # in which its first documents are indexed; None for one
 }
 _KINDS = {
     "id": str,
@@ -111,9 +113,8 @@ class Storage:
                 yield
                 return
             with writer_lock(StoreFiles(self.folder), work):
-                for path in [*self.folder.glob(".*"), *self.folder.glob("*/.*")]:
-                    if _TEMPORARY.fullmatch(path.name):  # left behind by a writer that was killed
-                        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+                for place in [self.folder, *self.folder.glob("*/"), *self.folder.glob("*/parts/*/")]:
+                    remove_unfinished(place)
                 self._writes = True
                 try:
                     yield
@@ -191,7 +192,7 @@ class Storage:
         for name in ("judgements", "metadata"):  # which the first engines could not add or change
             manifest.setdefault(name, None)
         check_kinds(path, manifest, _KINDS)
-        manifest["settings"] = upgraded(manifest["settings"])
+        manifest["settings"] = {"segments": None} | upgraded(manifest["settings"])
         check_kinds(path, manifest["settings"], _SETTINGS)
         return manifest
 
@@ -261,6 +262,13 @@ class Storage:
         return ChangedMetadata.from_bytes(path, _checked(path))
 
 
+def remove_unfinished(folder: Path) -> None:
+    """Delete what a writer that was killed has left in a folder under temporary names."""
+    for path in folder.glob(".*"):
+        if _TEMPORARY.fullmatch(path.name):
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() and not path.is_symlink() else path.unlink()
+
+
 def _checked(path: Path) -> bytes:
     """Return the content of a file that is named by its SHA-256."""
     content = read_bytes(path)
@@ -283,7 +291,9 @@ def _check_same(folder: Path, found: dict[str, Any], request: dict[str, Any]) ->
         raise StoreError(f"{folder}: this engine was not built from the given collection; give a new folder")
     for name, value in request["settings"].items():
         before = found["settings"].get(name)
-        if before != value:
+        # Compounds are learned for a build in segments after it has begun.
+        is_learned_later = name == "analyzer" and before is None and request["settings"].get("segments")
+        if before != value and not is_learned_later:
             raise StoreError(
                 f"{folder}: this engine was begun with {name} {before!r:.100}, now it is {value!r:.100}; "
                 "only the same settings can resume it: give these, or a new folder"

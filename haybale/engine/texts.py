@@ -25,7 +25,14 @@ class Texts:
     storage: Storage
     analyzer: Analyzer  # for BM25
     chunking: Chunking | None
+    n_parts: int = 1  # in which the documents are indexed, see haybale.engine.parts
     mark: bytes | None = None  # the manifest of the collection in the folder, which tells segments apart
+
+    @property
+    def root(self) -> Path:
+        """The folder of the engine, which an engine in parts has."""
+        assert self.storage.folder is not None
+        return self.storage.folder
 
     def folder(self, name: str) -> Path | None:
         """Return the path for an index or collection of the segment; None in memory."""

@@ -84,11 +84,9 @@ class KNN(Ranker):
                 return [Share(f"cosine of the {what}", float(within[passage - first]))]
             terms = batch.once(("terms", id(encoder)), lambda: list(encoder.vocabulary_))
             query: Any = batch.vectors
-            rows: Any = index.vectors
-            start, end = rows.indptr[passage : passage + 2].tolist()
-            own = to_numpy(rows.indices[start:end])
-            columns, mine, theirs = np.intersect1d(query.indices, own, assume_unique=True, return_indices=True)
-            values = query.data[mine] * to_numpy(rows.data[start:end])[theirs]
+            row: Any = to_numpy(index.vectors[passage : passage + 1])
+            columns, mine, theirs = np.intersect1d(query.indices, row.indices, assume_unique=True, return_indices=True)
+            values = query.data[mine] * row.data[theirs]
             found = [(terms[column], value) for column, value in zip(columns.tolist(), values.tolist(), strict=True)]
             return by_size([Share(f"term {term}", value, term=term) for term, value in found])
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -183,6 +184,11 @@ class BM25Index(PassageTable):
         return cls(counts, passages.doc_offsets, passage_ids=passages.ids, **how)
 
     @classmethod
+    def of_postings(cls, columns: Columns, postings: Postings, vocabulary: Vocabulary, analyzer: Analyzer) -> Self:
+        """Make an index of postings, whose statistics may be those of more texts, with the default parameters."""
+        return cls.__new__(cls)._set(columns, postings, vocabulary, analyzer, (1.2, 0.75, None))
+
+    @classmethod
     def open(cls, folder: Path | str) -> Self:
         """Open a saved index: memory-map its term counts, and compute its weights.
 
@@ -256,6 +262,28 @@ class BM25Index(PassageTable):
         same = self.columns, self._postings, self.vocabulary, self.analyzer
         return type(self).__new__(type(self))._set(*same, (k1, b, k3), weights)
 
+    def with_later(self, frequencies: Mapping[str, int], n_texts: int, n_terms: int) -> Self:
+        """Return an index of the same texts whose statistics are also those of later texts.
+
+        ``frequencies`` has the number of later texts with each term; ``n_texts`` is the number of later texts, and
+        ``n_terms`` that of their terms.
+        """
+        known = self._postings.frequencies.copy()
+        for term, n in frequencies.items():
+            if term in self.vocabulary:
+                known[self.vocabulary[term]] += n
+        n_texts, n_terms = self._postings.n_texts + n_texts, self._postings.n_terms + n_terms
+        postings = replace(self._postings, frequencies=known, n_texts=n_texts, n_terms=n_terms)
+        parameters = self.k1, self.b, self.k3
+        return type(self).__new__(type(self))._set(self.columns, postings, self.vocabulary, self.analyzer, parameters)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of term counts and weights."""
+        return int(
+            self._weights.nbytes + sum(part.nbytes for part in vars(self._postings).values() if hasattr(part, "nbytes"))
+        )
+
     def take(self, documents: Ints) -> Self:
         """Return the index of some documents, with unchanged scores: idf and mean length stay those of all texts.
 
@@ -296,10 +324,7 @@ class BM25Index(PassageTable):
 
     def analysed(self, queries: Sequence[str]) -> Terms:
         """Return the terms of queries, for repeated searches; terms that no text has are dropped."""
-        refuse_single_text(queries)
-        for i, query in enumerate(queries):
-            if not query.strip():
-                raise InputError(f"query {i} of {len(queries)} is empty; give it at least one word")
+        check_queries(queries)
         return self.analyzer(queries, self.vocabulary)
 
     def search(self, queries: Sequence[str] | Terms, k: int, *, exclude: Exclude | None = None) -> Hits:
@@ -457,6 +482,14 @@ class BM25Index(PassageTable):
                 shares[name] = shares.get(name, 0.0) + (float(score + weight) - float(score))
                 score += weight
         return shares
+
+
+def check_queries(queries: Sequence[str]) -> None:
+    """Raise :class:`InputError` for a single text, and for an empty query."""
+    refuse_single_text(queries)
+    for i, query in enumerate(queries):
+        if not query.strip():
+            raise InputError(f"query {i} of {len(queries)} is empty; give it at least one word")
 
 
 def language_of_sample(texts: Sequence[str] | Strings) -> str:

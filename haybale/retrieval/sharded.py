@@ -19,13 +19,12 @@ from haybale.device import to_numpy
 from haybale.embeddings import EmbeddingStore
 from haybale.embeddings.store import address_of, count_chunks, fingerprint_of, opened, read_chunks, rows_per_chunk
 from haybale.parameters import COUNT_OR_NONE, MEMORY, N_JOBS, check_parameters
-from haybale.retrieval.hits import NO_PASSAGE, Hits, Ints, select
+from haybale.retrieval.hits import NO_PASSAGE, Hits, Ints
 from haybale.retrieval.id_order import IdOrder
 from haybale.retrieval.index import PassageIndex
+from haybale.retrieval.merging import Found, local_numbers, merge_hits, no_hits
 from haybale.retrieval.passages import Exclude, PassageTable, document_offsets
 from haybale.vectors import Floats, check_like
-
-Found = tuple[Ints, Floats]  # (m, k) passage numbers and scores, best first
 
 
 class ShardedIndex(PassageTable):
@@ -80,7 +79,7 @@ class ShardedIndex(PassageTable):
         m = len(queries)
         excluded = self.excluded(exclude, m)
         if not m:
-            return Hits(*_no_hits(0, k))
+            return Hits(*no_hits(0, k))
         budget = memory_per_task(self.n_jobs) if self.memory_budget is None else self.memory_budget
         tasks, n = [], count_chunks(self.store)
         wanted = min(n, self.n_shards or count_jobs(self.n_jobs))
@@ -90,11 +89,11 @@ class ShardedIndex(PassageTable):
             shard = _Shard(address_of(self.store), fingerprint_of(self.store), first, last, self.device)
             n_documents = len(offsets) - 1
             ids = strings_at(self.doc_ids, np.arange(document, document + n_documents))  # a task gets only its own
-            own = _local_numbers(excluded, document, n_documents)
+            own = local_numbers(excluded, document, n_documents)
             tasks.append((shard, budget, k, offsets, ids, queries, own))
-        best = _no_hits(m, 0)
+        best = no_hits(m, 0)
         for found in spread(search_shard, tasks, self.n_jobs, "searching shards"):
-            best = _merge(best, found, k, self.columns.order)
+            best = merge_hits(best, found, k, self.columns.order)
         return Hits(*best)
 
     def index_of_hits(self, hits: Hits, documents: Sequence[int] = ()) -> tuple[PassageIndex, Hits]:
@@ -134,7 +133,7 @@ def search_shard(
     At most ``budget`` bytes of vectors are held. ``offsets`` (n_documents + 1,) and ``doc_ids`` (n_documents,) are
     those of the shard's documents, and ``excluded`` (m,) has the document that each query excludes, -1 for none.
     """
-    best, order = _no_hits(len(queries), 0), IdOrder(doc_ids, offsets)
+    best, order = no_hits(len(queries), 0), IdOrder(doc_ids, offsets)
     store = opened(shard.address, shard.fingerprint)
     origin, _ = _rows(store, shard.first, shard.last)
     step = int(max(1, budget / 2 // (4 * store.dim * rows_per_chunk(store))))
@@ -144,25 +143,15 @@ def search_shard(
         document, block = _local_offsets(offsets, start - origin, end - origin)
         ids = doc_ids[document : document + len(block) - 1]
         index = PassageIndex(read_chunks(store, first, last), block, doc_ids=ids, device=shard.device)
-        hits = index.search(queries, min(k, len(index)), exclude=_local_numbers(excluded, document, len(index.doc_ids)))
+        hits = index.search(queries, min(k, len(index)), exclude=local_numbers(excluded, document, len(index.doc_ids)))
         numbers = np.where(hits.passages != NO_PASSAGE, hits.passages + start - origin, NO_PASSAGE)
-        best = _merge(best, (numbers, hits.scores), k, order)
+        best = merge_hits(best, (numbers, hits.scores), k, order)
     return np.where(best[0] != NO_PASSAGE, best[0] + origin, NO_PASSAGE), best[1]
 
 
 def _rows(store: EmbeddingStore, first: int, last: int) -> tuple[int, int]:
     """Return the first row of the chunks ``first:last``, and the row after their last."""
     return first * rows_per_chunk(store), min(last * rows_per_chunk(store), len(store))
-
-
-def _no_hits(m: int, k: int) -> Found:
-    return np.full((m, k), NO_PASSAGE, dtype=np.int64), np.full((m, k), -np.inf, dtype=np.float32)
-
-
-def _merge(one: Found, other: Found, k: int, order: IdOrder) -> Found:
-    """Return the k best of two searches over different passages."""
-    numbers = np.concatenate([one[0], other[0]], axis=1)
-    return select(np.concatenate([one[1], other[1]], axis=1), k, numbers, order)
 
 
 def _local_offsets(offsets: Ints, start: int, end: int) -> tuple[int, Ints]:
@@ -174,8 +163,3 @@ def _local_offsets(offsets: Ints, start: int, end: int) -> tuple[int, Ints]:
     first = int(np.searchsorted(offsets, start, side="right")) - 1
     last = int(np.searchsorted(offsets, end, side="left"))
     return first, np.clip(offsets[first : last + 1], start, end) - start
-
-
-def _local_numbers(documents: Ints, first: int, n: int) -> Ints:
-    """Renumber the documents ``first:first + n`` from 0; return -1 for all others."""
-    return np.where((documents >= first) & (documents < first + n), documents - first, -1)

@@ -17,6 +17,7 @@ from haybale.parameters import check_parameters
 from haybale.retrieval.bm25 import BM25Index
 from haybale.retrieval.hits import Hits, Ints
 from haybale.retrieval.index import PassageIndex
+from haybale.retrieval.indexes_in_parts import PassagesInParts
 from haybale.retrieval.parm.aggregate import CONSTRAINTS, find_aggregation, rank_documents, slices
 from haybale.retrieval.parm.explanation import ParagraphExplanation, explain_document, scored_blocks
 from haybale.retrieval.parm.formulas import Vectors
@@ -25,6 +26,7 @@ from haybale.retrieval.run import DEPTH, Run
 from haybale.retrieval.sharded import ShardedIndex
 
 Paragraphs = Sequence[str] | NDArray[Any] | Any  # texts, or vectors (n, d), dense or CSR
+_ROWS_IN_MEMORY = 512  # query paragraphs for which the vectors of the passages of an index in parts are loaded at once
 _ROWS = 8192  # query paragraphs searched at once; with 1,000 hits each they take 100 MB
 
 
@@ -36,6 +38,18 @@ class ParagraphHits:
     offsets: Ints  # (n_queries + 1,) where the paragraphs of each query document begin
     vectors: Vectors | None  # None for a BM25 index
     index: PassageIndex | BM25Index  # that the hits refer to; a sharded index makes one of the passages found
+
+    def loaded(self, queries: slice, documents: Sequence[int] = ()) -> ParagraphHits:
+        """Return the hits of some queries on an index in parts, with the vectors of the passages that were found.
+
+        The new index also has all passages of ``documents``.
+        """
+        assert isinstance(self.index, PassagesInParts)
+        assert self.vectors is not None
+        rows = slice(*self.offsets[[queries.start, queries.stop]].tolist())
+        index, hits = self.index.index_of_hits(Hits(self.hits.passages[rows], self.hits.scores[rows]), documents)
+        offsets = self.offsets[queries.start : queries.stop + 1] - rows.start
+        return ParagraphHits(hits, offsets, Vectors(index.vectors, self.vectors.paragraphs[rows]), index)
 
 
 class ParagraphSearch:
@@ -162,6 +176,9 @@ class ParagraphSearch:
 
     def aggregate(self, query_ids: Sequence[str], found: ParagraphHits) -> Run:
         """Aggregate the hits of :meth:`search` to a run."""
+        if isinstance(found.index, PassagesInParts) and find_aggregation(self.aggregation).vectors is not None:
+            parts = slices(np.diff(found.offsets), _ROWS_IN_MEMORY)
+            return Run.joined([self.aggregate(query_ids[part], found.loaded(part)) for part in parts])
         how = {"vectors": found.vectors, "k": self.k, **self.options}
         return rank_documents(found.index, found.hits, query_ids, self.aggregation, found.offsets, **how)
 
@@ -193,6 +210,8 @@ class ParagraphSearch:
         if found is None:
             _check_paragraphs(["the query document"], [paragraphs])
             found = self._search([paragraphs], self.index.excluded([exclude], 1), [document])
+        if isinstance(found.index, PassagesInParts):
+            found, scored = found.loaded(slice(0, 1), [document]), None
         if passage_texts is not None:
             part = passage_texts[slice(*self.index.doc_offsets[document : document + 2].tolist())]
             passage_texts = [str(text) for text in part]
@@ -203,6 +222,8 @@ class ParagraphSearch:
 
     def score(self, found: ParagraphHits) -> Any:
         """Return the scores of all documents for the hits of one query document, which :meth:`explain` takes."""
+        if isinstance(found.index, PassagesInParts):
+            found = found.loaded(slice(0, 1))
         with device_of(found.hits.passages).current():
             return scored_blocks(found.hits, self.aggregation, found.index, found.vectors, **self.options)
 

@@ -1,0 +1,43 @@
+"""Learn the compounds of an engine: from its texts, or by tasks from those in its folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from haybale.analysis import Analyzer, splits_compounds
+from haybale.collections import Collection
+from haybale.embeddings.counting import strings
+from haybale.engine.changes import LiveDocuments
+from haybale.engine.parts import learned_analyzer
+from haybale.engine.segment import Segment
+from haybale.engine.snapshot import Snapshot
+from haybale.engine.storage import Storage
+
+
+def learn_here(whole: Collection, language: str, settings: Mapping[str, Any], compounds: bool | None) -> Analyzer:
+    """Return the analyzer of an engine with these documents."""
+    return Analyzer.learned(language, strings(whole.passages.texts), compounds)
+
+
+def learn_in_parts(
+    folder: Path,
+    found: Mapping[str, Any] | None,
+    whole: Collection,
+    language: str,
+    settings: Mapping[str, Any],
+    compounds: bool | None,
+) -> Analyzer:
+    """Return the analyzer of an engine whose words are counted by tasks, for which its collection is written first.
+
+    ``found`` are the settings of the engine in the folder, which may know the compounds already; ``settings`` are those
+    that it will have. ``compounds`` says whether compounds are split, None for the default of the language.
+    """
+    if not splits_compounds(language, compounds):
+        return Analyzer(language)
+    if found is not None and found["analyzer"] is not None:
+        return Analyzer.from_dict(found["analyzer"])
+    first = Segment.first(whole, settings, language, None, encoder=None, storage=Storage(), device=None)
+    LiveDocuments(Snapshot([first])).begin_build(folder, settings)
+    return learned_analyzer(first.texts, language)

@@ -1,0 +1,372 @@
+"""Index the documents of an engine in parts, each by tasks of its own, with the statistics of all.
+
+A part is a range of the documents, with an index of each kind in ``0/parts/N``. It is built in two rounds of tasks,
+which joblib or a cluster runs (:func:`~haybale.cluster.spread`):
+
+1. Count the terms of each part, and write the counts to ``0/parts/N/counts``. This process sums them:
+   ``0/statistics`` has the number of passages and of documents with each term. Terms are in the order of first
+   occurrence, as if all texts had been counted one after the other. The encoder is fitted on these numbers.
+2. Write the indexes of each part, with the statistics of all, and delete its counts.
+
+Where compounds are split, a round before these splits the texts into words, of which the splitter is learned, and
+writes the words to ``0/parts/N/words``, so that the next round need not split the texts again. A task reads its texts
+from the collection in the folder, which every worker must reach, and writes whole folders or none. After an
+interruption, tasks whose folders exist are not done again, and the result has the same bytes.
+"""
+
+from __future__ import annotations
+
+import shutil
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+from scipy import sparse
+
+from haybale.analysis import NO_LANGUAGE, Analyzer
+from haybale.cluster import spread
+from haybale.collections import Collection
+from haybale.collections.collection import Ints, indptr_from_counts, ragged_take, strings_of, take_strings
+from haybale.collections.saved import load_documents
+from haybale.embeddings import EmbeddingStore, embed
+from haybale.embeddings.counting import TermCounts, strings
+from haybale.embeddings.encoder import load_fitted
+from haybale.embeddings.shards import encoder_of_thread
+from haybale.engine.document_vectors import documents_as_passages, documents_with_passages, index_documents
+from haybale.engine.storage import remove_unfinished
+from haybale.engine.texts import Texts
+from haybale.errors import HaybaleError, InputError, OutputExistsError, StoreError
+from haybale.folders import whole_folder
+from haybale.manifest import (
+    MANIFEST,
+    check_files,
+    mapped_tensors,
+    read_manifest,
+    read_table,
+    write_manifest,
+    write_table,
+    write_tensors,
+)
+from haybale.retrieval import BM25Index, PassageIndex
+from haybale.retrieval.indexes_in_parts import BM25InParts, PassagesInParts
+from haybale.retrieval.parts import Part, Parts, TermStatistics
+from haybale.retrieval.passages import Columns
+from haybale.retrieval.postings import Postings
+from haybale.timing import timed
+from haybale.vectors import Matrix
+
+UNITS = ("passage", "document")
+NAMES = ("bm25-passage", "bm25-document", "passages", "documents")  # of the indexes of a part
+_REST = ("words", "counts", "passage-vectors", "document-vectors")  # that are deleted when its indexes are written
+_STATISTICS, _COUNTS, _WORDS = "haybale term statistics", "haybale term counts", "haybale words"
+_TERMS = pa.schema([("term", pa.large_string()), *((unit, pa.int64()) for unit in UNITS)])
+_VOCABULARY = pa.schema([("term", pa.large_string())])
+
+
+class Range(NamedTuple):
+    """The documents ``first:end`` of the collection, or of its pieces, in the folder of the first segment."""
+
+    segment: str
+    source: str  # "collection", or "pieces" if passages are cut
+    number: int
+    first: int
+    end: int
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.segment) / "parts" / str(self.number)
+
+    def read(self, source: str | None = None) -> Collection:
+        """Return the documents; StoreError if this machine does not find them."""
+        folder = Path(self.segment) / (source or self.source)
+        if not folder.is_dir():
+            raise StoreError(f"{folder}: a worker does not find this folder; put the engine where all workers reach it")
+        return load_documents(folder, self.first, self.end)
+
+
+def ranges(texts: Texts) -> list[Range]:
+    """Return the ranges of documents that are indexed as parts, with about equally many passages each."""
+    edges = range_edges(texts.indexed.passages.doc_offsets, texts.n_parts)
+    where = str((texts.root / "0").absolute()), "collection" if texts.chunking is None else "pieces"
+    return [Range(*where, number, *edges[number : number + 2]) for number in range(texts.n_parts)]
+
+
+def range_edges(doc_offsets: Ints, n: int) -> list[int]:
+    """Return the first document of each of n ranges with at least one passage, then the number of documents.
+
+    >>> range_edges(np.array([0, 2, 2, 4, 9]), 3)
+    [0, 1, 3, 4]
+    """
+    with_passages = np.flatnonzero(np.diff(doc_offsets))
+    if n > len(with_passages):
+        found = f"{len(with_passages)} documents with a passage"
+        raise InputError(f"segments must be at most the number of documents; found {n} segments and {found}")
+    ends, place, edges = doc_offsets[with_passages + 1], -1, [0]
+    for number in range(1, n):
+        nearest = int(np.searchsorted(ends, int(doc_offsets[-1]) * number // n))
+        place = min(max(nearest, place + 1), len(ends) - (n - number) - 1)  # the ranges that follow need documents, too
+        edges.append(int(with_passages[place]) + 1)
+    return [*edges, len(doc_offsets) - 1]
+
+
+@contextmanager
+def disks_named(folder: Path) -> Iterator[None]:
+    """Raise an OSError of a task, such as that of a full disk, as a StoreError that says what to do."""
+    try:
+        yield
+    except HaybaleError:
+        raise
+    except OSError as error:
+        why = (error.strerror or str(error)) + (f" at {error.filename}" if error.filename else "")
+        message = f"{folder}: a segment could not be written ({why}); free space there, and build it again to continue"
+        raise StoreError(message) from error
+
+
+# round 0: words --------------------------------------------------------------------------------------------------
+
+
+def learned_analyzer(texts: Texts, language: str) -> Analyzer:
+    """Return the analyzer that splits compounds, learned from the words of all parts."""
+    words: Counter[str] = Counter()
+    parts = ranges(texts)
+    with disks_named(texts.root), timed("learn compounds"):
+        for found in spread(count_words, [(each,) for each in parts], None, "learning compounds"):
+            words.update(found)
+        return Analyzer.of_words(language, words)
+
+
+def count_words(part: Range) -> Counter[str]:
+    """Return how often each word occurs in a part; write which words each passage has, in their order."""
+    vocabulary: dict[str, int] = {}
+    words, ends, texts = array("i"), array("q", [0]), part.read("collection").passages.texts
+    for numbers in Analyzer(NO_LANGUAGE).numbered(strings(texts), vocabulary, grow=True):
+        words.extend(numbers)
+        ends.append(len(words))
+    tensors: dict[str, Any] = {"words": np.array(words, dtype=np.int32), "offsets": np.array(ends, dtype=np.int64)}
+    if part.source == "collection" and not (part.folder / "counts").exists():
+        _save_tensors(part.folder / "words", _WORDS, tensors, vocabulary, {})
+    counts = np.bincount(tensors["words"], minlength=len(vocabulary)).tolist()
+    return Counter(dict(zip(vocabulary, counts, strict=True)))
+
+
+# round 1: terms --------------------------------------------------------------------------------------------------
+
+
+def count_all(texts: Texts) -> None:
+    """Count the terms of all parts, and write their statistics, unless they are there."""
+    folder, parts, analyzer = texts.root / "0" / "statistics", ranges(texts), texts.analyzer
+    if folder.exists():
+        return
+    with disks_named(texts.root), timed("count terms"):
+        missing = [part for part in parts if not (part.folder / "counts").exists()]
+        for _ in spread(count_part, [(part, analyzer) for part in missing], None, "counting terms"):
+            pass
+    with timed("sum term statistics"):
+        numbers: dict[str, int] = {}
+        frequencies = {unit: np.zeros(0, dtype=np.int64) for unit in UNITS}
+        totals = {f"n_{name}": 0 for name in ("passages", "documents", "passage_terms", "document_terms")}
+        for part in parts:
+            terms, tensors, manifest = _read_tensors(part.folder / "counts", _COUNTS)
+            places = np.array([numbers.setdefault(term, len(numbers)) for term in terms], dtype=np.int64)
+            for unit in UNITS:
+                grown = np.zeros(len(numbers), dtype=np.int64)
+                grown[: len(frequencies[unit])] = frequencies[unit]
+                grown[places] += tensors[f"{unit}.frequencies"]
+                frequencies[unit] = grown
+            for name in totals:
+                totals[name] += manifest[name]
+        if not any(frequencies["passage"]):
+            language = analyzer.language
+            raise InputError(f"the texts hold no term besides stop words (language {language!r}); change the language")
+        with whole_folder(folder) as aside:
+            write_table(aside / "terms.parquet", pa.table([strings_of(numbers), *frequencies.values()], schema=_TERMS))
+            write_manifest(aside, {"format": _STATISTICS, "version": 1} | totals)
+
+
+def count_part(part: Range, analyzer: Analyzer) -> None:
+    """Count the terms of the passages and of the documents of a part."""
+    passages = part.read()
+    counts = _counted(part, passages, analyzer)
+    if part.source == "collection":
+        documents = counts.merged(passages.passages.doc_offsets)
+    else:  # the pieces of a passage may overlap, so the texts of documents are counted, with the same vocabulary
+        documents = TermCounts.of(part.read("collection").document_texts(), analyzer, counts.vocabulary)
+    tensors: dict[str, Any] = {}
+    about: dict[str, int] = {}
+    for unit, each in zip(UNITS, (counts, documents), strict=True):
+        matrix = each.matrix
+        matrix.resize(matrix.shape[0], len(counts.vocabulary))
+        tensors |= {f"{unit}.{name}": getattr(matrix, name) for name in ("data", "indices", "indptr")}
+        tensors[f"{unit}.frequencies"] = np.bincount(matrix.indices, minlength=matrix.shape[1]).astype(np.int64)
+        about |= {f"n_{unit}s": len(each), f"n_{unit}_terms": int(each.lengths.sum())}
+    _save_tensors(part.folder / "counts", _COUNTS, tensors, counts.vocabulary, about)
+    shutil.rmtree(part.folder / "words", ignore_errors=True)
+
+
+def _counted(part: Range, documents: Collection, analyzer: Analyzer) -> TermCounts:
+    """Return the term counts of the passages of a part, from their words if these were written."""
+    if not (part.folder / "words").exists():
+        return TermCounts.of(documents.passages.texts, analyzer)
+    words, tensors, _ = _read_tensors(part.folder / "words", _WORDS)
+    vocabulary: dict[str, int] = {}
+    terms_of = list(analyzer.numbered_words(words, vocabulary))
+    terms = np.array([term for each in terms_of for term in each], dtype=np.int32)
+    places, ends = ragged_take(indptr_from_counts([len(each) for each in terms_of]), tensors["words"])
+    return TermCounts.of_numbers(terms[places], ends[tensors["offsets"]], vocabulary, analyzer)
+
+
+def _save_tensors(
+    folder: Path, kind: str, tensors: dict[str, Any], vocabulary: dict[str, int], about: dict[str, int]
+) -> None:
+    def save(folder: Path) -> None:
+        with whole_folder(folder) as aside:
+            write_tensors(aside / "tensors.safetensors", tensors)
+            write_table(aside / "vocabulary.parquet", pa.table([strings_of(vocabulary)], schema=_VOCABULARY))
+            write_manifest(aside, {"format": kind, "version": 1} | about)
+
+    _save_once(save, folder)
+
+
+def _save_once(save: Callable[[Path], object], folder: Path) -> None:
+    """Save to a folder, unless another worker has done so after this one was given up."""
+    try:
+        save(folder)
+    except OutputExistsError:
+        if not (folder / MANIFEST).exists():
+            raise
+
+
+def _read_tensors(folder: Path, kind: str) -> tuple[list[str], dict[str, Any], dict[str, Any]]:
+    """Return the vocabulary, the arrays and the manifest of the counts, or of the words, of a part."""
+    manifest = read_manifest(folder, "term counts", {"format": kind, "version": 1})
+    check_files(folder, manifest, ("tensors.safetensors", "vocabulary.parquet"))
+    terms = read_table(folder / "vocabulary.parquet", _VOCABULARY).column("term").to_pylist()
+    return terms, mapped_tensors(folder / "tensors.safetensors"), manifest
+
+
+def read_statistics(texts: Texts) -> dict[str, TermStatistics]:
+    """Return the statistics of passages and of documents; terms are in the order of first occurrence."""
+    return _read_statistics(texts.root / "0")
+
+
+def _read_statistics(segment: Path) -> dict[str, TermStatistics]:
+    folder = segment / "statistics"
+    manifest = read_manifest(folder, "term statistics", {"format": _STATISTICS, "version": 1})
+    check_files(folder, manifest, ("terms.parquet",))
+    table = read_table(folder / "terms.parquet", _TERMS)
+    terms = table.column("term").to_pylist()
+    found = {}
+    for unit in UNITS:
+        known = dict(zip(terms, table.column(unit).to_pylist(), strict=True))
+        found[unit] = TermStatistics(known, manifest[f"n_{unit}s"], manifest[f"n_{unit}_terms"])
+    return found
+
+
+# round 2: indexes ------------------------------------------------------------------------------------------------
+
+
+def index_all(texts: Texts, source: Any) -> None:
+    """Write the indexes of all parts that lack one; ``source`` is the engine's :class:`EncoderSource`."""
+    parts, call, from_counts = ranges(texts), uuid4().hex, texts.has_counts_for(source.encoder)
+    with disks_named(texts.root), timed("index segments"):
+        encoder = source.portable
+        tasks = [(part, texts.analyzer, encoder, call, from_counts) for part in parts if _missing(part)]
+        for _ in spread(index_part, tasks, None, "indexing segments"):
+            pass
+    for part in parts:
+        for name in _REST:
+            shutil.rmtree(part.folder / name, ignore_errors=True)
+        remove_unfinished(part.folder)
+
+
+def _missing(part: Range) -> list[str]:
+    return [name for name in NAMES if not (part.folder / name / MANIFEST).exists()]
+
+
+def index_part(part: Range, analyzer: Analyzer, encoder: Any, call: str, from_counts: bool) -> None:
+    """Write the indexes of a part that it lacks.
+
+    ``encoder`` is an encoder, a function that makes one, or None for the encoder in the folder of the engine. With
+    ``from_counts``, it is a TF-IDF encoder of the terms that were counted. ``call`` tells calls of :func:`index_all`
+    apart.
+    """
+    missing, passages = _missing(part), part.read()
+    whole = passages if part.source == "collection" else part.read("collection")
+    terms, tensors, _ = _read_tensors(part.folder / "counts", _COUNTS)
+    statistics = _read_statistics(Path(part.segment))
+    vocabulary = {term: number for number, term in enumerate(terms)}
+    saved = Path(part.segment).parent / "encoder"
+    encoder = load_fitted(saved) if encoder is None else encoder_of_thread(encoder, call)
+
+    def counts(unit: str) -> TermCounts:
+        matrix = tuple(tensors[f"{unit}.{name}"] for name in ("data", "indices", "indptr"))
+        return TermCounts(sparse.csr_matrix(matrix, (len(matrix[2]) - 1, len(terms))), vocabulary, analyzer)
+
+    def bm25(unit: str, texts: Collection) -> BM25Index:
+        known = statistics[unit]
+        frequencies = np.array([known.frequencies[term] for term in terms], dtype=np.int64)
+        of_all: dict[str, Any] = {"frequencies": frequencies, "n_texts": known.n_texts, "n_terms": known.n_terms}
+        postings = replace(Postings.of(counts(unit)), **of_all)
+        return BM25Index.of_postings(columns_of(f"bm25-{unit}", texts), postings, vocabulary, analyzer)
+
+    def vectors(unit: str, texts: Collection) -> PassageIndex:
+        with_text = documents_with_passages(texts)
+        if from_counts:
+            rows: Matrix = encoder.tfidf_rows(counts(unit))
+            rows = rows if unit == "passage" else rows[with_text]
+        else:
+            source = texts if unit == "passage" else documents_as_passages(texts)
+            rows = _encoded(source, encoder, part.folder / f"{unit}-vectors")
+        if unit == "document":
+            return index_documents(rows, texts, None)
+        return PassageIndex.from_collection(texts, rows)
+
+    for unit, texts in zip(UNITS, (passages, whole), strict=True):
+        for name, make in ((f"bm25-{unit}", bm25), (f"{unit}s", vectors)):
+            if name in missing:
+                _save_once(make(unit, texts).save, part.folder / name)
+
+
+def _encoded(source: Collection, encoder: Any, folder: Path) -> Matrix:
+    """Return the vectors of texts; dense ones are first written to an embedding store, which resumes."""
+    if getattr(encoder, "is_sparse", False):
+        found: Matrix = encoder.encode(source.passages.texts.to_pylist())
+        return found
+    embed(source, encoder, folder)
+    return EmbeddingStore(folder).vectors_of(source)
+
+
+# open ------------------------------------------------------------------------------------------------------------
+
+
+def open_parts(name: str, texts: Texts) -> BM25InParts | PassagesInParts:
+    """Return an index of all parts; each part is opened when it is first searched."""
+    ranges_ = ranges(texts)
+    columns = columns_of(name, texts.indexed if name in ("bm25-passage", "passages") else texts.whole)
+    firsts, counts = (
+        np.array(each) for each in zip(*((part.first, part.end - part.first) for part in ranges_), strict=True)
+    )
+    parts = Parts([Part.in_folder(part.folder / name) for part in ranges_], columns.doc_offsets, firsts, counts)
+    if not name.startswith("bm25"):
+        return PassagesInParts(parts, columns)
+    unit = name.removeprefix("bm25-")
+    return BM25InParts(parts, columns, texts.analyzer, lambda: read_statistics(texts)[unit])
+
+
+def columns_of(name: str, documents: Collection) -> Columns:
+    """Return the documents and the ids that an index of all these documents has."""
+    passages, ids = documents.passages, documents.doc_ids
+    if name in ("bm25-passage", "passages"):
+        return Columns(passages.doc_offsets, passages.ids, ids)
+    if name == "bm25-document":
+        return Columns(np.arange(len(ids) + 1), ids, ids)
+    with_text = documents_with_passages(documents)
+    offsets = indptr_from_counts((np.diff(passages.doc_offsets) > 0).astype(np.int64))
+    return Columns(offsets, strings_of(take_strings(ids, with_text)), ids)

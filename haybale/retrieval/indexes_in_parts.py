@@ -1,0 +1,288 @@
+"""The indexes that rankers search, for passages that lie in parts: BM25 and vectors, with the results of one index."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn, Self
+
+import numpy as np
+from scipy import sparse
+
+from haybale.analysis import Analyzer, Terms
+from haybale.cached import cached_property
+from haybale.collections.collection import rising_numbers
+from haybale.device import CPU, to_numpy
+from haybale.embeddings.counting import TermCounts, Vocabulary
+from haybale.errors import InputError
+from haybale.parameters import BM25_RANGES, COUNT, check_parameters
+from haybale.retrieval.bm25 import BM25Index, check_queries
+from haybale.retrieval.hits import NO_PASSAGE, Hits, Ints
+from haybale.retrieval.index import PassageIndex
+from haybale.retrieval.merging import FoundDocuments
+from haybale.retrieval.parts import NO_TEXTS, Parameters, Part, Parts, TermStatistics, terms_in
+from haybale.retrieval.passages import Columns, Exclude, Ids
+from haybale.retrieval.postings import Postings
+from haybale.vectors import Floats, Matrix, check_like
+
+
+class BM25InParts(BM25Index):
+    """A :class:`BM25Index` whose passages lie in parts; scores are equal to the bit to those of one index.
+
+    ``statistics`` returns those of all parts in folders, and ``later`` has those of documents that were added.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        columns: Columns,
+        analyzer: Analyzer,
+        statistics: Callable[[], TermStatistics],
+        parameters: Parameters = (1.2, 0.75, None),
+        later: TermStatistics = NO_TEXTS,
+    ) -> None:
+        self.parts = parts.changed(parameters=parameters, later=later)
+        self.columns, self.analyzer, self._statistics, self._later = columns, analyzer, statistics, later
+        self.k1, self.b, self.k3 = parameters
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:  # type: ignore[override]
+        """The number of each term that has been found in the parts and in later texts."""
+        return {term: number for number, term in enumerate(self._statistics().plus(self._later).frequencies)}
+
+    def save(self, folder: Path | str) -> NoReturn:
+        """Raise :class:`InputError`: the parts are saved by themselves."""
+        raise InputError(f"{folder}: an index in parts cannot be saved; copy the folder of the engine instead")
+
+    def __repr__(self) -> str:
+        return f"{super().__repr__()}, {len(self.parts.parts)} parts"
+
+    def _same(self, **changes: Any) -> Self:
+        now: dict[str, Any] = {
+            "parts": self.parts,
+            "columns": self.columns,
+            "analyzer": self.analyzer,
+            "statistics": self._statistics,
+            "parameters": (self.k1, self.b, self.k3),
+            "later": self._later,
+        }
+        return type(self)(**(now | changes))
+
+    def with_parameters(self, k1: float, b: float, k3: float | None = None) -> Self:
+        check_parameters("BM25Index", {"k1": k1, "b": b, "k3": k3}, BM25_RANGES)
+        return self._same(parameters=(float(k1), float(b), None if k3 is None else float(k3)))
+
+    def take(self, documents: Ints) -> Self:
+        _, columns = self.columns.take(documents)
+        return self._same(parts=self.parts.take(np.asarray(documents)), columns=columns)
+
+    def extended(
+        self, texts: Sequence[str], doc_offsets: Ints | None, *, passage_ids: Ids, doc_ids: Ids, distinct: bool = True
+    ) -> Self:
+        counts = TermCounts.of(texts, self.analyzer)
+        new = Columns.validated(len(counts), doc_offsets, passage_ids, doc_ids)
+        columns, own = self.columns.joined(new, distinct=distinct), Postings.of(counts)
+        known, before = self._statistics(), self._later
+        # The part gets the statistics of the parts in folders. Like these, it is opened with those of later texts.
+        frequencies = np.array([known.frequencies.get(term, 0) for term in counts.vocabulary], dtype=np.int64)
+        postings = replace(own, frequencies=frequencies, n_texts=known.n_texts, n_terms=known.n_terms)
+        part = Part.in_memory(BM25Index.of_postings(new, postings, counts.vocabulary, self.analyzer))
+        added = TermStatistics(
+            dict(zip(counts.vocabulary, own.frequencies.tolist(), strict=True)), own.n_texts, own.n_terms
+        )
+        return self._same(parts=self.parts.joined(part, columns.doc_offsets), columns=columns, later=before.plus(added))
+
+    def analysed(self, queries: Sequence[str]) -> Terms:
+        check_queries(queries)
+        return self.analyzer(queries)  # parts number terms in ways of their own, so terms go to them by name
+
+    def search(self, queries: Sequence[str] | Terms, k: int, *, exclude: Exclude | None = None) -> Hits:
+        self.check_k(k)
+        terms = queries if isinstance(queries, Terms) else self.analysed(queries)
+        return self.parts.search(terms, k, self.excluded(exclude, len(terms.ids)), self.columns)
+
+    def documents(
+        self, queries: Sequence[str] | Terms, k: int, *, exclude: Exclude | None = None, top: int = 1
+    ) -> FoundDocuments:
+        check_parameters("documents", {"k": k, "top": top}, {"k": COUNT, "top": COUNT})
+        terms = queries if isinstance(queries, Terms) else self.analysed(queries)
+        return self.parts.documents(terms, k, top, self.excluded(exclude, len(terms.ids)))
+
+    def similarities(self, queries: Sequence[str] | Terms, document: int) -> Floats:
+        terms = queries if isinstance(queries, Terms) else self.analysed(queries)
+        if self.doc_offsets[document] == self.doc_offsets[document + 1]:
+            return np.zeros((len(terms.ids), 0), dtype=np.float32)
+        index, number = self.parts.with_document(document)
+        found: Floats = index.similarities(terms_in(index, terms), number)
+        return found
+
+    def passages_with_all(self, terms: Iterable[str]) -> Ints:
+        wanted = list(terms)
+        each = [self.parts.opened(number).passages_with_all(wanted) for number in range(len(self.parts.parts))]
+        return np.concatenate([found + first for found, first in zip(each, self.parts.passages, strict=False)])
+
+    def term_counts(self, terms: Iterable[str], start: int, end: int) -> list[Counter[str]]:
+        wanted, found = list(terms), []
+        while start < end:
+            index, number = self.parts.with_passage(start)
+            n = min(end - start, len(index) - number)
+            found += index.term_counts(wanted, number, number + n)
+            start += n
+        return found
+
+    def counted_terms(self, query: str) -> list[tuple[str, np.float32]]:
+        return list(zip(*self._counted(self.analyzer.terms(query)), strict=True))
+
+    def shares_of_terms(self, counted: Sequence[tuple[str, np.float32]], passage: int) -> dict[str, float]:
+        index, number = self.parts.with_passage(passage)
+        known = [(term, times) for term, times in counted if term in index.vocabulary]
+        found: dict[str, float] = index.shares_of_terms(known, number)
+        return found
+
+
+class RowsInParts:
+    """The vectors (n, d) of an index in parts. Only those rows are read that are asked for: ``rows[numbers]``."""
+
+    dtype = np.dtype(np.float32)
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    @cached_property
+    def _first(self) -> Matrix:
+        vectors: Matrix = self._parts.opened(0).vectors[:0]
+        return vectors
+
+    @property
+    def has_sparse_rows(self) -> bool:
+        """Whether rows are returned as CSR matrices."""
+        return bool(sparse.issparse(self._first))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return int(self._parts.passages[-1]), int(self._first.shape[1])
+
+    def __getitem__(self, rows: Any) -> Any:
+        n = self.shape[0]
+        numbers = np.arange(n)[rows] if isinstance(rows, slice) else np.asarray(rows)
+        if numbers.dtype == bool:
+            numbers = np.flatnonzero(numbers)
+        if numbers.ndim == 0:
+            one = self[numbers.reshape(1)]
+            return one if self.has_sparse_rows else one[0]
+        numbers = np.where(numbers < 0, numbers + n, numbers)
+        of = np.searchsorted(self._parts.passages, numbers, side="right") - 1
+        order = None if (np.diff(of) >= 0).all() else np.argsort(of, kind="stable")
+        numbers, of = (numbers, of) if order is None else (numbers[order], of[order])
+        found: list[Any] = [self._first]
+        for part in np.unique(of).tolist():
+            local = numbers[of == part] - self._parts.passages[part]
+            consecutive = local[-1] - local[0] == len(local) - 1 and bool((np.diff(local) == 1).all())
+            vectors = self._parts.opened(part).vectors
+            found.append(vectors[int(local[0]) : int(local[-1]) + 1] if consecutive else vectors[local])
+        found = found[1:] or found
+        joined: Any = sparse.vstack(found, format="csr") if self.has_sparse_rows else np.concatenate(found)
+        if len(found) == 1:
+            joined = found[0]
+        if order is not None:
+            places = np.empty_like(order)
+            places[order] = np.arange(len(order))
+            joined = joined[places]
+        return joined
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return np.asarray(self[:], dtype=dtype)
+
+
+def in_memory(vectors: Any) -> Matrix:
+    """Return the vectors of an index as one matrix in memory, without a copy if they are one already."""
+    found: Matrix = vectors[:] if isinstance(vectors, RowsInParts) else vectors
+    return found
+
+
+class PassagesInParts(PassageIndex):
+    """A :class:`PassageIndex` whose passages lie in parts, with the same hits.
+
+    The vectors are on the CPU; queries from a device are copied to it.
+    """
+
+    def __init__(self, parts: Parts, columns: Columns) -> None:
+        self.parts, self.columns = parts, columns
+        self.vectors = RowsInParts(parts)  # type: ignore[assignment]
+        self.device, self.backend = CPU, "auto"
+
+    @property
+    def backend_used(self) -> str:
+        name: str = self.parts.opened(0).backend_used
+        return name
+
+    def __repr__(self) -> str:
+        return f"{super().__repr__()}, {len(self.parts.parts)} parts"
+
+    def save(self, folder: Path | str) -> NoReturn:
+        """Raise :class:`InputError`: the parts are saved by themselves."""
+        raise InputError(f"{folder}: an index in parts cannot be saved; copy the folder of the engine instead")
+
+    def take(self, documents: Sequence[int] | Ints) -> Self:
+        numbers = rising_numbers(documents, len(self.doc_ids), "document")
+        _, columns = self.columns.take(numbers)
+        return type(self)(self.parts.take(numbers), columns)
+
+    def extended(
+        self, vectors: Matrix, doc_offsets: Ints | None, *, passage_ids: Ids, doc_ids: Ids, distinct: bool = True
+    ) -> Self:
+        more = to_numpy(check_like(vectors, "passages", self.vectors))
+        new = PassageIndex(more, doc_offsets, passage_ids=passage_ids, doc_ids=doc_ids)
+        columns = self.columns.joined(new.columns, distinct=distinct)
+        return type(self)(self.parts.joined(Part.in_memory(new), columns.doc_offsets), columns)
+
+    def search(self, queries: Matrix, k: int, *, exclude: Exclude | None = None) -> Hits:
+        queries = self._host_queries(queries)
+        self.check_k(k)
+        return self.parts.search(queries, k, self.excluded(exclude, int(queries.shape[0])), self.columns)
+
+    def documents(
+        self, queries: Matrix, k: int, *, exclude: Exclude | None = None, hits: Hits | None = None, top: int = 1
+    ) -> FoundDocuments:
+        check_parameters("documents", {"k": k, "top": top}, {"k": COUNT, "top": COUNT})
+        queries = self._host_queries(queries)
+        excluded = self.excluded(exclude, int(queries.shape[0]))
+        found: list[FoundDocuments] = []
+        left = np.arange(len(excluded))
+        if hits is not None and top == 1:
+            if len(hits) != len(left):
+                raise InputError(f"hits must have one row for each of the {len(left)} queries, found {len(hits)}")
+            left = self._best_documents(hits, k, left, found)
+        rows, documents, scores = self.parts.documents(queries[left], k, top, excluded[left])
+        found.append((left[rows], documents, scores))
+        rows, documents, scores = (np.concatenate(column) for column in zip(*found, strict=True))
+        order = np.argsort(rows, kind="stable")
+        return rows[order], documents[order], scores[order]
+
+    def similarities(self, queries: Matrix, document: int) -> Floats:
+        given = self._host_queries(queries)
+        if self.doc_offsets[document] == self.doc_offsets[document + 1]:
+            return np.zeros((int(given.shape[0]), 0), dtype=np.float32)
+        index, number = self.parts.with_document(document)
+        found: Floats = index.similarities(given, number)
+        return found
+
+    def _host_queries(self, queries: Matrix) -> Any:
+        return to_numpy(check_like(queries, "queries", self.vectors))
+
+    def index_of_hits(self, hits: Hits, documents: Sequence[int] = ()) -> tuple[PassageIndex, Hits]:
+        """Load the vectors of the passages that were found into an index; return it with the hits renumbered for it.
+
+        The index also has all passages of ``documents``. Documents keep their numbers.
+        """
+        real = hits.passages != NO_PASSAGE
+        whole = [np.arange(*self.doc_offsets[document : document + 2]) for document in documents]
+        used = np.unique(np.concatenate([hits.passages[real], *whole]))
+        used = used if len(used) else np.zeros(1, dtype=np.int64)  # an index needs at least one passage
+        ids = self.passage_ids.take(used), self.doc_ids
+        columns = Columns(np.searchsorted(used, self.doc_offsets), *ids, whole=(self.columns, used))
+        index = PassageIndex.__new__(PassageIndex)._set(columns, self.vectors[used], CPU, "auto")
+        passages = np.where(real, np.searchsorted(used, hits.passages), NO_PASSAGE)
+        return index, Hits(passages, hits.scores)

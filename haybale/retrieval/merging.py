@@ -1,0 +1,56 @@
+"""Merge the results of searches over different passages: the total order makes them those of one search over all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from haybale.retrieval.hits import NO_PASSAGE, Ints, select
+from haybale.retrieval.id_order import IdOrder
+from haybale.vectors import Floats
+
+Found = tuple[Ints, Floats]  # (m, k) passage numbers and scores, best first
+FoundDocuments = tuple[Ints, Ints, Floats]  # query rows, document numbers and scores, each (n,)
+_BLOCK = 1024  # queries merged at once
+
+
+def no_hits(m: int, k: int) -> Found:
+    """Return m rows of k hits that are only padding."""
+    return np.full((m, k), NO_PASSAGE, dtype=np.int64), np.full((m, k), -np.inf, dtype=np.float32)
+
+
+def merge_hits(one: Found, other: Found, k: int, order: IdOrder) -> Found:
+    """Return the k best of two searches over different passages."""
+    merged = no_hits(len(one[0]), min(k, one[0].shape[1] + other[0].shape[1]))
+    for start in range(0, len(one[0]), _BLOCK):
+        rows = slice(start, start + _BLOCK)
+        numbers = np.concatenate([one[0][rows], other[0][rows]], axis=1)
+        scores = np.concatenate([one[1][rows], other[1][rows]], axis=1)
+        merged[0][rows], merged[1][rows] = select(scores, k, numbers, order)
+    return merged
+
+
+def merge_documents(parts: Sequence[FoundDocuments], k: int) -> FoundDocuments:
+    """Return the documents of several searches that score at least as high as the k-th best of their query.
+
+    The parts have different documents. The result is sorted by row, then by document.
+
+    >>> one = np.array([0, 0]), np.array([0, 1]), np.array([0.5, 0.4], dtype=np.float32)
+    >>> other = np.array([0, 1]), np.array([3, 3]), np.array([0.5, 0.1], dtype=np.float32)
+    >>> rows, documents, scores = merge_documents([one, other], k=1)
+    >>> rows, documents, scores
+    (array([0, 0, 1]), array([0, 3, 3]), array([0.5, 0.5, 0.1], dtype=float32))
+    """
+    rows, documents, scores = (np.concatenate(column) for column in zip(*parts, strict=True))
+    best_first = np.lexsort((-scores, rows))
+    starts = np.searchsorted(rows[best_first], rows)
+    last = np.minimum(starts + k, np.searchsorted(rows[best_first], rows, side="right")) - 1
+    kept = np.flatnonzero(scores >= scores[best_first[last]]) if len(rows) else np.empty(0, dtype=np.int64)
+    kept = kept[np.lexsort((documents[kept], rows[kept]))]
+    return rows[kept], documents[kept], scores[kept]
+
+
+def local_numbers(documents: Ints, first: int, n: int) -> Ints:
+    """Renumber the documents ``first:first + n`` from 0; return -1 for all others."""
+    return np.where((documents >= first) & (documents < first + n), documents - first, -1)

@@ -1,0 +1,341 @@
+"""Indexes that lie in parts: each part has a range of the documents, and its hits are merged with those of the others.
+
+A score depends on one query, one passage and the statistics of all passages, which each part has. So the best hits of
+all parts, in the total order, are those of one index. A part is opened when it is first searched: by this process, or
+by the worker that searches it, where ``joblib.parallel_config`` or :func:`~haybale.cluster.on_cluster` says so. A
+process keeps parts open as far as its memory allows, and closes those that it has not used for longest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import threading
+import weakref
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from haybale.analysis import Terms
+from haybale.cached import cached_property
+from haybale.cluster import memory_per_task, shares_memory, spread
+from haybale.collections.collection import indptr_from_counts
+from haybale.errors import FileFormatError
+from haybale.manifest import MANIFEST
+from haybale.parallel import half_of_memory
+from haybale.retrieval.bm25 import BM25Index
+from haybale.retrieval.hits import NO_PASSAGE, Hits, Ints
+from haybale.retrieval.index import PassageIndex
+from haybale.retrieval.merging import FoundDocuments, local_numbers, merge_documents, merge_hits, no_hits
+from haybale.retrieval.passages import Columns
+
+_BLOCK = 4096  # queries of a task
+_BYTES_OF_TERM = 150  # of a vocabulary in memory
+
+Parameters = tuple[float, float, float | None]  # k1, b and k3
+Index = BM25Index | PassageIndex
+
+
+@dataclass(frozen=True, eq=False)
+class TermStatistics:
+    """The number of texts that have each term, the number of texts, and the number of their terms with repetitions."""
+
+    frequencies: Mapping[str, int]
+    n_texts: int = 0
+    n_terms: int = 0
+
+    def plus(self, other: TermStatistics) -> TermStatistics:
+        """Return the statistics of both."""
+        frequencies = Counter(self.frequencies)
+        frequencies.update(other.frequencies)
+        return TermStatistics(frequencies, self.n_texts + other.n_texts, self.n_terms + other.n_terms)
+
+
+NO_TEXTS = TermStatistics({})
+_names = count()
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """An index of some documents in a folder, or in memory, and what whoever opens it changes.
+
+    ``chosen`` are the numbers of the documents that are left of it, None for all. ``parameters`` are those of BM25,
+    and ``later`` the statistics of texts that the index does not know.
+    """
+
+    folder: Path | None
+    index: Index | None
+    name: str  # of the content, for the cache of open parts
+    chosen: Ints | None = None
+    parameters: Parameters | None = None
+    later: TermStatistics = NO_TEXTS
+
+    @classmethod
+    def in_folder(cls, folder: Path) -> Part:
+        """Return the part in a folder, which every worker must reach by its absolute path."""
+        try:
+            mark = (folder / MANIFEST).read_text(encoding="utf-8")
+        except OSError as error:
+            raise FileFormatError(
+                folder, None, f"expected an index ({error.strerror}); build the engine again"
+            ) from None
+        return cls(folder.absolute(), None, mark)
+
+    @classmethod
+    def in_memory(cls, index: Index) -> Part:
+        return cls(None, index, f"in memory {next(_names)}")
+
+    @cached_property
+    def key(self) -> str:
+        """A digest of all; equal keys stand for equal indexes."""
+        later = sorted(self.later.frequencies.items()), self.later.n_texts, self.later.n_terms
+        sha = hashlib.sha256(json.dumps([str(self.folder), self.name, self.parameters, later]).encode())
+        sha.update(b"all" if self.chosen is None else self.chosen.tobytes())
+        return sha.hexdigest()
+
+    def opened(self, budget: float | None = None) -> Any:
+        """Return the index; open it unless it is open. Open parts take at most ``budget`` bytes, if one does."""
+        return _open_parts.get(self.key, self._open, memory_for_parts() if budget is None else budget)
+
+    def _open(self, budget: float) -> Index:
+        if self.chosen is not None:
+            whole: Index = replace(self, chosen=None).opened(budget)
+            return whole.take(self.chosen)
+        index = self.index
+        if index is None:
+            assert self.folder is not None
+            is_bm25 = self.parameters is not None
+            index = BM25Index.open(self.folder) if is_bm25 else PassageIndex.open(self.folder, device="cpu")
+        if isinstance(index, BM25Index):
+            if self.later.n_texts:
+                index = index.with_later(self.later.frequencies, self.later.n_texts, self.later.n_terms)
+            if self.parameters is not None:
+                index = index.with_parameters(*self.parameters)
+        return index
+
+
+class _OpenParts:
+    """The parts that a process has open, the one used last at the end."""
+
+    def __init__(self) -> None:
+        self._indexes: OrderedDict[str, tuple[Any, float]] = OrderedDict()  # with their bytes
+        self._holders: Counter[str] = Counter()
+        self._released: deque[str] = deque()
+        self._lock, self._opening = threading.Lock(), threading.RLock()
+
+    def hold(self, holder: Any, keys: Sequence[str]) -> None:
+        """Close parts when the last of their holders is gone. Those that a worker opens for a task have none."""
+        with self._lock:
+            self._holders.update(keys)
+        weakref.finalize(holder, self._release, keys)
+
+    def _release(self, keys: Sequence[str]) -> None:
+        self._released.extend(keys)
+        if self._lock.acquire(blocking=False):  # the garbage collector may run while this thread holds the lock
+            try:
+                self._close_released()
+            finally:
+                self._lock.release()
+
+    def _close_released(self) -> None:
+        while self._released:
+            key = self._released.popleft()
+            self._holders[key] -= 1
+            if self._holders[key] <= 0:
+                del self._holders[key]
+                self._indexes.pop(key, None)
+
+    def get(self, key: str, make: Callable[[float], Any], budget: float) -> Any:
+        found = self._find(key)
+        if found is None:
+            with self._opening:
+                found = self._find(key)
+                if found is None:
+                    found = make(budget)
+                    self._keep(key, found, budget)
+        return found
+
+    def _find(self, key: str) -> Any:
+        with self._lock:
+            if key not in self._indexes:
+                return None
+            self._indexes.move_to_end(key)
+            return self._indexes[key][0]
+
+    def _keep(self, key: str, index: Any, budget: float) -> None:
+        with self._lock:
+            self._close_released()
+            self._indexes[key] = index, _bytes_of(index)
+            while len(self._indexes) > 1 and sum(size for _, size in self._indexes.values()) > budget:
+                self._indexes.popitem(last=False)
+
+
+_open_parts = _OpenParts()
+
+
+def memory_for_parts() -> float:
+    """Return the bytes that open parts may take in this process.
+
+    It is half of the machine's memory or, in a task, half of the limit of the Dask worker, divided by its threads.
+    """
+    if "distributed.worker" in sys.modules:
+        import distributed
+
+        with suppress(ValueError):  # this is not a task of a worker
+            worker: Any = distributed.get_worker()
+            limit = worker.memory_manager.memory_limit
+            if limit:
+                return float(limit) / 2 / int(worker.state.nthreads)
+    return half_of_memory()
+
+
+def _bytes_of(index: Index) -> float:
+    """Return about how much memory an index takes; mapped pages count, since they do in the limit of a worker."""
+    ids = index.passage_ids.nbytes + index.doc_ids.nbytes
+    if isinstance(index, BM25Index):
+        return float(ids + index.nbytes + _BYTES_OF_TERM * len(index.vocabulary))
+    vectors: Any = index.vectors
+    return float(ids + (12 * vectors.nnz * 2 if index.is_sparse else vectors.nbytes))
+
+
+class Parts:
+    """The parts of an index, in the order of their documents, each with at least one passage.
+
+    ``firsts`` (n_parts,) are their first documents, and ``counts`` (n_parts,) the numbers of their documents; documents
+    without a passage may be in no part. ``doc_offsets`` are those of the whole index.
+    """
+
+    def __init__(self, parts: Sequence[Part], doc_offsets: Ints, firsts: Ints, counts: Ints) -> None:
+        self.parts, self.doc_offsets, self.firsts, self.counts = tuple(parts), doc_offsets, firsts, counts
+        self.passages: Ints = np.append(doc_offsets[firsts], doc_offsets[-1])  # (n_parts + 1,) their first passages
+        _open_parts.hold(self, [part.key for part in self.parts])
+
+    def opened(self, number: int) -> Any:
+        """Return the index of a part."""
+        return _checked(self.parts[number], self.n_passages(number), memory_for_parts())
+
+    def n_passages(self, number: int) -> int:
+        return int(self.passages[number + 1] - self.passages[number])
+
+    def with_document(self, document: int) -> tuple[Any, int]:
+        """Return the index of the part that has a document with a passage, and its number there."""
+        number = int(np.searchsorted(self.firsts, document, side="right")) - 1
+        return self.opened(number), document - int(self.firsts[number])
+
+    def with_passage(self, passage: int) -> tuple[Any, int]:
+        """Return the index of the part that has a passage, and its number there."""
+        number = int(np.searchsorted(self.passages, passage, side="right")) - 1
+        return self.opened(number), passage - int(self.passages[number])
+
+    def take(self, documents: Ints) -> Parts:
+        """Return the parts of some documents, given by rising numbers, without the parts that have none of them."""
+        parts, firsts, counts = [], [], []
+        sizes = np.diff(self.doc_offsets)[documents]
+        for part, first, n in zip(self.parts, self.firsts.tolist(), self.counts.tolist(), strict=True):
+            start, end = np.searchsorted(documents, [first, first + n]).tolist()
+            if sizes[start:end].any():
+                some = documents[start:end] - first
+                chosen = some if part.chosen is None else part.chosen[some]
+                parts.append(part if len(some) == n else replace(part, chosen=chosen))
+                firsts.append(start)
+                counts.append(end - start)
+        return Parts(parts, indptr_from_counts(sizes), np.array(firsts), np.array(counts))
+
+    def changed(self, **how: Any) -> Parts:
+        """Return parts that are opened with other parameters or statistics."""
+        parts = [replace(part, **how) for part in self.parts]
+        return Parts(parts, self.doc_offsets, self.firsts, self.counts)
+
+    def joined(self, part: Part, doc_offsets: Ints) -> Parts:
+        """Return parts with one more; ``doc_offsets`` are those of all documents."""
+        first = len(self.doc_offsets) - 1
+        firsts, counts = np.append(self.firsts, first), np.append(self.counts, len(doc_offsets) - 1 - first)
+        return Parts([*self.parts, part], doc_offsets, firsts, counts)
+
+    # search -------------------------------------------------------------------------------------------------------
+
+    def search(self, queries: Any, k: int, excluded: Ints, columns: Columns) -> Hits:
+        """Return the k best passages of each query."""
+        passages, scores = no_hits(len(excluded), k)
+        for number, rows, (found, values) in self._ask("search", queries, k, excluded):
+            numbers = np.where(found != NO_PASSAGE, found + self.passages[number], NO_PASSAGE)
+            both = (passages[rows], scores[rows]), (numbers, values)
+            passages[rows], scores[rows] = merge_hits(*both, k, columns.order)
+        return Hits(passages, scores)
+
+    def documents(self, queries: Any, k: int, top: int, excluded: Ints) -> FoundDocuments:
+        """Return the documents that score at least as high as the k-th best, sorted by query row, then by document."""
+        best: dict[int, FoundDocuments] = {}
+        for number, rows, (row, documents, scores) in self._ask("documents", queries, k, excluded, top=top):
+            found = row, documents + self.firsts[number], scores
+            best[rows.start] = merge_documents([best[rows.start], found] if rows.start in best else [found], k)
+        none = np.empty(0, dtype=np.int64)
+        each = [(row + start, documents, scores) for start, (row, documents, scores) in sorted(best.items())]
+        each = [(none, none, np.empty(0, dtype=np.float32)), *each]
+        rows_, documents, scores = (np.concatenate(column) for column in zip(*each, strict=True))
+        return rows_, documents, scores
+
+    def _ask(self, method: str, queries: Any, k: int, excluded: Ints, **more: Any) -> Iterator[tuple[int, slice, Any]]:
+        """Yield the number of each part, the rows of queries, and what the method of the part's index returns for them.
+
+        Parts in memory are asked here, and the others by tasks, unless these share this memory.
+        """
+        blocks = [slice(start, min(start + _BLOCK, len(excluded))) for start in range(0, len(excluded), _BLOCK)]
+        # Part by part, so that a worker keeps using the part that it has open.
+        pairs = [(number, rows) for number in range(len(self.parts)) for rows in blocks]
+        by_tasks = not shares_memory()
+        budget = memory_per_task(None) if by_tasks else memory_for_parts()
+
+        def asked(number: int, rows: slice) -> tuple[Any, ...]:
+            own = local_numbers(excluded[rows], int(self.firsts[number]), int(self.counts[number]))
+            n = self.n_passages(number)
+            return self.parts[number], n, budget, method, _rows_of(queries, rows), k, own, more
+
+        there = [pair for pair in pairs if by_tasks and self.parts[pair[0]].index is None]
+        found = spread(search_part, [asked(*pair) for pair in there], None, "searching segments") if there else None
+        for number, rows in pairs:
+            if found is not None and self.parts[number].index is None:
+                yield number, rows, next(found)
+            else:
+                yield number, rows, search_part(*asked(number, rows))
+
+
+def search_part(
+    part: Part, n: int, budget: float, method: str, queries: Any, k: int, excluded: Ints, more: dict[str, Any]
+) -> Any:
+    """Open a part of ``n`` passages, call a method of its index, and return its arrays."""
+    index = _checked(part, n, budget)
+    given = terms_in(index, queries) if isinstance(index, BM25Index) else queries
+    if method == "documents":
+        return index.documents(given, k, exclude=excluded, **more)
+    hits = index.search(given, min(k, n), exclude=excluded)
+    return hits.passages.astype(np.int32), hits.scores
+
+
+def _checked(part: Part, n: int, budget: float) -> Any:
+    """Open a part; raise an error if it has another number of passages than ``n``."""
+    index = part.opened(budget)
+    if len(index) != n:
+        message = f"expected an index of {n:,} passages, found {len(index):,}; build the engine again"
+        raise FileFormatError(part.folder or "the index", None, message)
+    return index
+
+
+def _rows_of(queries: Any, rows: slice) -> Any:
+    if not isinstance(queries, Terms):
+        return queries[rows]
+    return Terms(queries.ids[rows], queries.vocabulary)
+
+
+def terms_in(index: BM25Index, queries: Terms) -> Terms:
+    """Return terms by their numbers in another index, without those that it lacks."""
+    numbers = [index.vocabulary.get(term, -1) for term in queries.vocabulary]
+    ids = [[number for number in map(numbers.__getitem__, each) if number >= 0] for each in queries.ids]
+    return Terms(ids, index.vocabulary)
