@@ -256,9 +256,10 @@ def make_products(task: Task, first: int, last: int) -> Products:
     if sparse.issparse(paragraphs):
         of = np.repeat(query, np.diff(paragraphs.indptr))
         paragraphs.data = round_for_sums(paragraphs.data[:, None], of, last - first, count)[:, 0]
+        ones = np.ones(len(query)), np.arange(len(query)), offsets
+        q = sparse.csr_matrix(ones, shape=(last - first, len(query))) @ paragraphs
     else:
-        paragraphs = round_for_sums(paragraphs, of, last - first, count)
-    q = _reduce_paragraphs(paragraphs, offsets, "sum", xp)
+        q = _reduce_paragraphs(round_for_sums(paragraphs, of, last - first, count), offsets, "sum", xp)
     return Products(multiply(wanted, q, passages, numbers), column, first)
 
 

@@ -16,10 +16,12 @@ from scipy import sparse
 
 from haybale.parallel import in_threads
 from haybale.retrieval.hits import Ints
+from haybale.retrieval.inverted import read_only
 from haybale.vectors import Matrix, array_namespace
 
 Array = Any  # a NumPy or CuPy array, like the hits
 _CACHED = 2**18  # values of passage vectors that a core processes at a time: 1 MiB
+_QUERIES = 32  # sparse queries of one task
 _TILE_ON_DEVICE = 2**26  # values of passage vectors gathered at once
 _MATH = {"reassoc", "contract"}  # allows sums in several lanes; NaN was rejected before
 
@@ -28,13 +30,12 @@ def multiply(wanted: Array, q: Array, passages: Matrix, numbers: Array) -> Array
     """Return the products of ``q`` (q, d) and ``passages[numbers]`` (m, d), (q, m + 1) float32 with a last column of 0.
 
     Only products where ``wanted`` is true are defined. They are summed in float64 and rounded. Passages are float32,
-    float16 or CSR.
+    float16 or CSR; if they are a CSR matrix of SciPy, so are the queries.
     """
+    if sparse.issparse(passages):
+        return _multiply_rows(wanted, q, passages, numbers)
     xp = array_namespace(q)
     out = xp.zeros(wanted.shape, dtype=xp.float32)
-    if sparse.issparse(passages):
-        out[:, :-1] = (passages[numbers].astype(np.float64) @ q.T).T
-        return out
 
     def fill(start: int) -> None:
         some = numbers[start : start + step]
@@ -61,6 +62,36 @@ def _multiply(wanted: Any, q: Any, passages: Any, places: Any, first: Any, out: 
                 for k in range(len(row)):
                     total += row[k] * np.float64(vector[k])
                 out[i, column] = total
+
+
+def _multiply_rows(wanted: Any, q: Any, passages: Any, numbers: Any) -> Any:
+    """Return the products of sparse queries and passages; one query at a time is densified."""
+    out = np.zeros(wanted.shape, dtype=np.float32)
+    offsets, terms, weights = (read_only(part) for part in (passages.indptr, passages.indices, passages.data))
+
+    def fill(start: int) -> None:
+        query = np.zeros(passages.shape[1])
+        for i in range(start, min(start + _QUERIES, len(wanted))):
+            part = slice(q.indptr[i], q.indptr[i + 1])
+            query[q.indices[part]] = q.data[part]
+            columns = np.flatnonzero(wanted[i, :-1])
+            _multiply_sparse(columns, query, offsets, terms, weights, numbers, out[i])
+            query[q.indices[part]] = 0
+
+    in_threads(fill, range(0, len(wanted), _QUERIES))
+    return out
+
+
+@njit(nogil=True, cache=True)
+def _multiply_sparse(
+    columns: Any, query: Any, offsets: Any, terms: Any, weights: Any, numbers: Any, out: Any
+) -> None:  # pragma: no cover - compiled
+    for column in columns:
+        passage = numbers[column]
+        total = 0.0
+        for place in range(offsets[passage], offsets[passage + 1]):
+            total += np.float64(weights[place]) * query[terms[place]]
+        out[column] = total
 
 
 def document_extremes(passages: Matrix, wanted: Array, doc_of: Array, n: int, q: Array, ufunc: str) -> Array:
