@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import shutil
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from importlib.metadata import version
 from pathlib import Path
@@ -29,6 +29,9 @@ Arrays = Mapping[str, NDArray[Any]]
 
 _LOGGER = logging.getLogger("haybale")
 _SUFFIX = ".safetensors"
+_NAME = re.compile(
+    r"\.?[0-9a-f]{64}\.safetensors(\.[0-9a-f]{12})?"
+)  # of a result, or of one that a kill left unfinished
 
 
 class KeptResults:
@@ -52,6 +55,14 @@ class KeptResults:
         with replaced(self.folder / f"{key}{_SUFFIX}") as aside:
             write_tensors(aside, arrays)
 
+    def remove(self) -> None:
+        """Remove all results, and the folder if it has no other files."""
+        for path in self.folder.glob("*"):
+            if _NAME.fullmatch(path.name):
+                path.unlink(missing_ok=True)
+        with suppress(OSError):
+            self.folder.rmdir()
+
 
 _kept: ContextVar[KeptResults | None] = ContextVar("kept results", default=None)
 
@@ -62,12 +73,12 @@ def resumable(folder: str | Path) -> Iterator[None]:
 
     Tasks are the searches of training queries, the rankings of many queries, and the bags of an ensemble. If the block
     is interrupted or killed, run it again with the same folder: it continues, and its results are the same bit for bit.
-    When the block ends without an error, the folder is removed.
+    When the block ends without an error, the results are removed, and the folder with them.
 
     Parameters
     ----------
     folder : str or Path
-        A folder on the machine that runs the block, which is made when it is needed. Use it for nothing else.
+        A folder on the machine that runs the block, which is made when it is needed.
 
     Examples
     --------
@@ -81,7 +92,7 @@ def resumable(folder: str | Path) -> Iterator[None]:
     token = _kept.set(kept)
     try:
         yield
-        shutil.rmtree(kept.folder, ignore_errors=True)
+        kept.remove()
     finally:
         _kept.reset(token)
 

@@ -129,11 +129,15 @@ def test_other_data_and_settings_use_no_kept_result(folder: Path, tmp_path: Path
     damaged = next(kept.iterdir())
     damaged.write_bytes(damaged.read_bytes()[:20])
     assert interrupted("bm25") + interrupted("bm25(k1=0.5)") == 1
+    (kept / "notes.txt").write_text("of somebody else")
     engine.add({"new": "common1 common2"})
     try:
         assert interrupted("bm25") == n
     finally:
         engine.remove(["new"])
+    with resumable(kept):
+        pass
+    assert [path.name for path in kept.iterdir()] == ["notes.txt"]
 
 
 def test_other_processes_rank_as_this_one(folder: Path, tmp_path: Path) -> None:

@@ -55,11 +55,13 @@ def rank_in_blocks(rankers: Sequence[Ranker], batch: QueryBatch, depth: int) -> 
     The rankers of one call share the searches of a block. Nothing is done for few queries, and where neither tasks run
     in other processes nor :func:`~haybale.kept_results.resumable` keeps their results.
     """
+    if len(batch) <= BLOCK:
+        return
     engine, depth = batch.engine, batch.deep(depth)
-    address = None if len(batch) <= BLOCK or shares_memory() else engine.address
+    address = None if shares_memory() else engine.address
     in_blocks = address is not None or (kept_results() is not None and engine.documents_digest is not None)
     wanted = {each.run_key(): each for each in rankers if not batch.has_run(each.run_key(), depth)}
-    if len(batch) <= BLOCK or not in_blocks or not wanted:
+    if not in_blocks or not wanted:
         return
     rows = [np.arange(start, min(start + BLOCK, len(batch))) for start in range(0, len(batch), BLOCK)]
     with _portable(list(wanted.values()), engine) as given:
