@@ -32,7 +32,7 @@ from haybale.cluster import on_cluster, spread
 from haybale.embeddings import EmbeddingStore, embed, embed_shards
 from haybale.ensemble import SVREnsemble
 from haybale.errors import ClusterError, StoreError
-from haybale.rankers import query_batch, query_blocks, ranker
+from haybale.rankers import query_batch
 from haybale.retrieval import PassageIndex, ShardedIndex
 
 dask = pytest.importorskip("dask")
@@ -227,8 +227,7 @@ def test_a_process_that_dies(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore:.* training queries for")
 def test_commands(address: str, folder: Path, tmp_path: Path, here: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Models, rankings and stores are the same byte for byte as on one machine."""
-    for module in (query_batch, query_blocks, ranker):
-        monkeypatch.setattr(module, "BLOCK", 5)
+    monkeypatch.setattr(query_batch, "BLOCK", 5)
     data, engine = word_folder(tmp_path / "data"), str(tmp_path / "engine")
     assert here("index", str(data), "--out", engine)[0] == 0
     for out, more in (("m1", ()), ("m2", ("--dask", address))):

@@ -21,7 +21,7 @@ from support.processes import forked
 from haybale import Engine, Learned, load, resumable
 from haybale.errors import StoreError
 from haybale.kept_results import KeptResults
-from haybale.rankers import QueryBatch, encoded_queries, parse, query_batch, query_blocks, ranker
+from haybale.rankers import QueryBatch, encoded_queries, parse, query_batch
 from haybale.rankers.query_blocks import rank_block
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* training queries for")
@@ -31,7 +31,7 @@ SVR = ("--ranker", "svr", "--set", "n_bags=3")
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a block have three queries, so that small collections have many."""
-    for module in (encoded_queries, query_batch, query_blocks, ranker):
+    for module in (encoded_queries, query_batch):
         monkeypatch.setattr(module, "BLOCK", 3)
 
 

@@ -21,6 +21,7 @@ from haybale.timing import timed
 from haybale.vectors import Matrix
 
 BLOCK = 512  # queries of a task where many queries are ranked in blocks
+_SEGMENTS = 4  # a block has as many times more queries for an engine in segments, at most so many
 _DEEP = 100  # fusion needs runs of this depth, so training queries are searched at least as deep
 
 T = TypeVar("T")
@@ -194,6 +195,11 @@ class QueryBatch:
             deep = self.deep(depth)
             self.keep_run(key, deep, make(self, deep))
         return self._runs[key][1].top(depth)
+
+    @property
+    def block(self) -> int:
+        """The number of queries of a block; larger for an engine in segments, because each block may open them all."""
+        return BLOCK * min(_SEGMENTS, self.engine.settings.get("segments") or 1)
 
     def has_run(self, key: Hashable, depth: int) -> bool:
         """Return whether the cache has a run of this key that is deep enough."""

@@ -27,7 +27,7 @@ from haybale.manifest import digest
 from haybale.parallel import at_most_threads
 from haybale.rankers.grammar import from_spec
 from haybale.rankers.loading import load
-from haybale.rankers.query_batch import BLOCK, QueryBatch
+from haybale.rankers.query_batch import QueryBatch
 from haybale.rankers.ranker import MANIFEST, Ranker
 from haybale.rankers.training import Training
 from haybale.retrieval import Run
@@ -55,7 +55,8 @@ def rank_in_blocks(rankers: Sequence[Ranker], batch: QueryBatch, depth: int) -> 
     The rankers of one call share the searches of a block. Nothing is done for few queries, and where neither tasks run
     in other processes nor :func:`~haybale.kept_results.resumable` keeps their results.
     """
-    if len(batch) <= BLOCK:
+    n, size = len(batch), batch.block
+    if n <= size:
         return
     engine, depth = batch.engine, batch.deep(depth)
     address = None if shares_memory() else engine.address
@@ -63,7 +64,7 @@ def rank_in_blocks(rankers: Sequence[Ranker], batch: QueryBatch, depth: int) -> 
     wanted = {each.run_key(): each for each in rankers if not batch.has_run(each.run_key(), depth)}
     if not in_blocks or not wanted:
         return
-    rows = [np.arange(start, min(start + BLOCK, len(batch))) for start in range(0, len(batch), BLOCK)]
+    rows = [np.arange(start, min(start + size, n)) for start in range(0, n, size)]
     with _portable(list(wanted.values()), engine) as given:
 
         def keys() -> Iterator[str]:

@@ -24,7 +24,7 @@ from haybale.frames import Frame
 from haybale.manifest import digest, with_checksum
 from haybale.parameters import COUNT, check_parameters
 from haybale.rankers.explanation import Explanation
-from haybale.rankers.query_batch import BLOCK, QueryBatch
+from haybale.rankers.query_batch import QueryBatch
 from haybale.rankers.training import Training
 from haybale.registry import Registry, undefined_methods
 from haybale.retrieval import Run
@@ -318,7 +318,7 @@ class Ranker(ABC):
 
     def run(self, batch: QueryBatch, depth: int) -> Run:
         """Return the first ``depth`` documents of each query of a batch, which caches the run."""
-        if len(batch) > BLOCK:
+        if len(batch) > batch.block:
             from haybale.rankers.query_blocks import rank_in_blocks
 
             rank_in_blocks([self], batch, depth)
