@@ -10,8 +10,10 @@ part of its time. Peers and ours alternate in every round. sklearn is single-thr
 the first round everything has run once on a few rows, so that nothing is compiled or loaded inside a measurement.
 
 In every round the fast ones run twice, one directly after the other, and the second is reported: the first also pays
-for memory that the system has to find, which on a virtual machine can cost as much as the computation. ``--large``:
-26,000 rows, once; and 100,000, each in a process of its own, whose largest resident memory is told.
+for memory that the system has to find, which on a virtual machine can cost as much as the computation. *Products* is
+the lower bound of an exact solver: the matrix products of every support vector's kernel row, half of them where both
+rows are needed, at the speed that NumPy has for a large product on all cores. ``--large``: 100,000 rows, each in a
+process of its own, whose largest resident memory is told.
 """
 
 from __future__ import annotations
@@ -41,8 +43,7 @@ WIDTH = 768
 GAMMA, TOL, MEMORY = 1.5, 1e-3, 2.2e9
 PLANTED = 8_000
 # rows, every passage once, new rows to predict, rounds, rounds of sklearn
-CASES = ((3_000, True, 1_000, 3, 1), (8_000, True, 1_000, 3, 1))
-MANY = ((26_000, False, 500, 1, 1),)
+CASES = ((3_000, True, 1_000, 3, 1), (8_000, True, 1_000, 3, 1), (26_000, False, 500, 3, 1))
 CURVES, EPSILONS, SHARES = 3_000, (0.4, 0.2, 0.1, 0.05), (1.2, 0.5, 0.25, 0.1)
 LARGE, MOST, LONGEST = 100_000, 4e9, 1500  # rows, bytes, CPU seconds
 Data = tuple[np.ndarray, np.ndarray, np.ndarray]  # features, labels, new features
@@ -62,32 +63,38 @@ def main() -> None:
     rows = Candidates.of(a.collection)
     more = tuple(name for name in peers if name.startswith("scikit"))
     origin = provenance(shown("bench_svr.py", sys.argv[1:]), more=more)
+    if a.large:
+        columns = "| seconds | CPU seconds | GB resident at most | support vectors"
+        title = f"# The regressor and its peers, {LARGE:,} candidate rows of {rows.name}"
+        lines = [title, "", f"Each in a process of its own, with {MOST / 1e9:g} GB for kernel values."]
+        write_page(a.results / "svr-large.md", [*lines, *table(columns, large(rows, peers, a.collection)), "", origin])
+        return
     lines = [
-        f"# The regressor and its peers, {'many ' if a.large else ''}candidate rows of {rows.name}",
+        f"# The regressor and its peers, candidate rows of {rows.name}",
         "",
         f"[q ; p] of LSA vectors, 1,536 features, float32; C 1, ε 0.1, γ {GAMMA}, tol {TOL}, weight 3 on relevant "
         "rows. *Planted* rows are z-scores around topics, with γ 1/1,536 and few support vectors. Seconds are medians "
         "of the rounds, CPU seconds those of all cores together; × is a peer's median over ours. Predictions are of "
         "other rows than the training's. Difference: the largest between a peer's predictions and ours; support "
-        "vectors: the peer's, and how many more than ours. Where others use the machine, CPU seconds tell more.",
+        "vectors: the peer's, and how many more than ours. Products: the time of the matrix products alone that an "
+        "exact solver needs for these support vectors. Where others use the machine, CPU seconds tell more.",
         "",
         "| rows | passages | | fit s | × | CPU s | × | predict s | × | support vectors | difference |",
         "| ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
-    if not a.large:
-        lines += compared("planted", planted(PLANTED), peers, 1 / (2 * WIDTH), 3, 1)
-    for n, unique, new, rounds, slow in MANY if a.large else CASES:
-        lines += compared("", rows.data(n, unique, new), peers, GAMMA, rounds, slow)
-    if a.large:
-        columns = "| seconds | CPU seconds | GB resident at most | support vectors"
-        lines += ["", f"{LARGE:,} rows, each in a process of its own, {MOST / 1e9:g} GB for kernel values:"]
-        write_page(a.results / "svr-large.md", [*lines, *table(columns, large(rows, peers, a.collection)), "", origin])
-        return
     chosen = rows.data(CURVES, True, 0)
+    for make in peers.values():
+        fitted(make, tuple(part[:300] for part in chosen))
     curves = {
         "support vectors": list(by_epsilon(chosen, peers)),
         "memory for kernel values, share of the Gram matrix": list(by_memory(chosen, peers)),
     }
+    few, many = planted(PLANTED), rows.data(PLANTED, True, 0)
+    ours = {"haybale": peers["haybale"]}
+    by_share = list(zip(by_memory(few, ours, 1 / (2 * WIDTH)), by_memory(many, ours), strict=True))
+    lines += compared("planted", planted(PLANTED), peers, 1 / (2 * WIDTH), 3, 1)
+    for n, unique, new, rounds, slow in CASES:
+        lines += compared("", rows.data(n, unique, new), peers, GAMMA, rounds, slow)
     for number, (x_label, points) in enumerate(curves.items()):
         lines += ["", f"{CURVES:,} rows, by {x_label}:"]
         lines += table(" | ".join([x_label, *(f"{name} s" for name in peers)]), points, words=0)
@@ -96,10 +103,7 @@ def main() -> None:
         drawn = {name: (xs, taken) for name, taken in zip(peers, seconds, strict=True)}
         draw_lines(drawn, x_label=x_label, y_label="seconds", log_x=True, path=a.results / figure)
     lines += ["", f"haybale, {PLANTED:,} rows, seconds by memory:"]
-    few, many = planted(PLANTED), rows.data(PLANTED, True, 0)
-    ours = {"haybale": peers["haybale"]}
-    points = list(zip(by_memory(few, ours, 1 / (2 * WIDTH)), by_memory(many, ours), strict=True))
-    lines += table("share of the Gram matrix | planted s | candidates s", [(*p, q[1]) for p, q in points], words=0)
+    lines += table("share of the Gram matrix | planted s | candidates s", [(*p, q[1]) for p, q in by_share], words=0)
     write_page(a.results / "svr.md", [*lines, "", origin])
 
 
@@ -247,20 +251,21 @@ def compared(kind: str, data: Data, peers: Peers, gamma: float, rounds: int, slo
         fitted(make, few, gamma=gamma)[2].predict(x_new[:300])
     taken: dict[str, list[tuple[float, ...]]] = {name: [] for name in peers}
     found: dict[str, tuple[np.ndarray, int]] = {}
-    for number in range(rounds):
-        for name, make in peers.items():
-            if name == "sklearn" and number >= slow:
-                continue
-            if name != "sklearn":
-                fitted(make, data, gamma=gamma)[2].predict(x_new)
-            fitting, cpu, model = fitted(make, data, gamma=gamma)
-            predicting, _, predicted = measured(lambda model=model: model.predict(x_new))
-            found[name] = predicted, len(model.support_)
-            taken[name].append((fitting, cpu, predicting))
-            print(f"  {n} {kind} {name} fit {fitting:.3f} cpu {cpu:.3f} predict {predicting:.3f}", flush=True)
+    # The slow one comes last, so that the others alternate closely.
+    for name in [*[name for name in peers if name != "sklearn"] * rounds, *["sklearn"] * slow]:
+        make = peers[name]
+        if name != "sklearn":
+            fitted(make, data, gamma=gamma)[2].predict(x_new)
+        fitting, cpu, model = fitted(make, data, gamma=gamma)
+        predicting, _, predicted = measured(lambda model=model: model.predict(x_new))
+        found[name] = predicted, len(model.support_)
+        taken[name].append((fitting, cpu, predicting))
+        print(f"  {n} {kind} {name} fit {fitting:.3f} cpu {cpu:.3f} predict {predicting:.3f}", flush=True)
     medians = {name: [statistics.median(column) for column in zip(*of, strict=True)] for name, of in taken.items()}
     ours_predicted, ours_vectors = found["haybale"]
-    lines = []
+    passages = len(np.unique(x[:, WIDTH:], axis=0))
+    size, of_ours = f"{n:,} {kind}".strip(), medians["haybale"]
+    lines = [row(size, passages, *products(passages, ours_vectors, of_ours[0], of_ours[1]), "", "", "", "")]
     for name, mine in medians.items():
         predicted, vectors = found[name]
         times, support, apart = ["", "", ""], f"{vectors:,}", ""
@@ -269,11 +274,22 @@ def compared(kind: str, data: Data, peers: Peers, gamma: float, rounds: int, slo
             support += f" ({vectors / ours_vectors - 1:+.2%})"
             apart = f"{np.abs(predicted - ours_predicted).max():.1e}"
         columns = [cell for pair in zip(mine, times, strict=True) for cell in pair]
-        passages = len(np.unique(x[:, WIDTH:], axis=0))
-        lines.append(
-            row(f"{n:,} {kind}".strip(), passages, f"{name} ({len(taken[name])} rounds)", *columns, support, apart)
-        )
+        lines.append(row(size, passages, f"{name} ({len(taken[name])} rounds)", *columns, support, apart))
     return lines
+
+
+def products(passages: int, vectors: int, seconds: float, cpu: float) -> tuple[str, float, str, float, str]:
+    """What the products are, and their seconds and CPU seconds with their shares of ours.
+
+    Rows of support vectors are as long as there are passages; products of two support vectors are needed once.
+    """
+    rng, most = np.random.default_rng(0), min(vectors, passages)
+    a, b = (rng.normal(size=(4096, WIDTH)).astype(np.float32) for _ in range(2))
+    taken = sorted(measured(lambda: a @ b.T)[:2] for _ in range(7))[3]
+    work, speed = 2e-9 * WIDTH * most * (passages - most / 2), 2e-9 * WIDTH * len(a) * len(b) / taken[0]
+    found = [work / speed, work / speed * taken[1] / taken[0]]
+    what = f"products ({work:.0f} GFLOP at {speed:.0f} GFLOP/s)"
+    return what, found[0], f"{found[0] / seconds:.2f}", found[1], f"{found[1] / cpu:.2f}"
 
 
 if __name__ == "__main__":

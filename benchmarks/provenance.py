@@ -44,6 +44,13 @@ MEASURES = {
         "cli/index.py",
     ),
     "bench_filters.py": ("engine/document_filter.py", "collections/metadata.py"),
+    "bench_fusion.py": (
+        "rankers/conditional_logit.py",
+        "rankers/judged_pools.py",
+        "rankers/learned_fusion.py",
+        "rankers/learned.py",
+        "retrieval/fusion.py",
+    ),
     "bench_gpu.py": ("retrieval", "ensemble", "vectors.py", "device.py"),
     "bench_graph.py": (*CORE, "context"),
     "bench_held_back.py": ("review/learner.py", "review/topic_features.py", "review/incremental_svr.py"),
