@@ -43,6 +43,15 @@ MEASURES = {
         "engine",
         "cli/index.py",
     ),
+    "bench_first_stages.py": (
+        "retrieval/range_search.py",
+        "retrieval/inverted.py",
+        "retrieval/sparse_search.py",
+        "retrieval/index.py",
+        "retrieval/bm25.py",
+        "retrieval/postings.py",
+        "retrieval/parm",
+    ),
     "bench_filters.py": ("engine/document_filter.py", "collections/metadata.py"),
     "bench_fusion.py": (
         "rankers/conditional_logit.py",

@@ -120,6 +120,21 @@ def test_small_bm25_and_parm(ran: Any, words: Path) -> None:
     assert all(float(row[7].rstrip(" |")) < 1e-5 for row in rows[:9])  # the dictionaries agree
 
 
+def test_small_first_stages(ran: Any, script: Any, words: Path, tmp_path: Path) -> None:
+    """The other commit is this one."""
+    stages = script("bench_first_stages")
+    Engine.build(words, tmp_path / "folder" / "engine", encoder="tfidf").prepare()
+
+    def in_this_process(_: str, step: str, given: Any) -> Any:
+        return json.loads(json.dumps(stages.STEPS[step](**json.loads(json.dumps(given, default=str)))))
+
+    how = "--queries", "4", "--rounds", "1", "--before", str(ROOT)
+    page = ran("bench_first_stages", "first-stages.md", str(tmp_path / "folder"), *how, in_a_process=in_this_process)
+    assert "equal to the last bit" in page
+    assert re.search(r"^\| kNN, passages \| [\d.]+ \|", page, re.M)
+    assert re.search(r"^\| 24 passages \| documents, k = 10 \| [\d.]+ \| [\d.]+ \|", page, re.M)
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_small_filters(ran: Any) -> None:
     pytest.importorskip("duckdb")

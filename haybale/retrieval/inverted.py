@@ -5,8 +5,9 @@ See :mod:`haybale.retrieval.range_search` for what is computed for one query, an
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
@@ -46,6 +47,8 @@ class TermLists:
     doc_offsets: Ints  # (n_documents + 1,) where the passages of each document begin
     sums: type[np.float32] | type[np.float64]  # in which products are added
     least: np.uint32  # the lowest value of a hit
+    # Free workspaces: for passages, documents, and documents by several passages.
+    _spaces: tuple[list[Workspace], ...] = field(default_factory=lambda: ([], [], []))
 
     @cached_property
     def by_document(self) -> bool:
@@ -55,18 +58,24 @@ class TermLists:
     def __len__(self) -> int:
         return int(self.doc_offsets[-1])
 
-    def searcher(self, queries: Callable[[int], Query], excluded: Ints, k: int, top: int, doc_of: Ints) -> Search:
-        """Return a search for one thread; parameters as in :func:`range_search.search_ranges`."""
+    @contextmanager
+    def searcher(
+        self, queries: Callable[[int], Query], excluded: Ints, k: int, top: int, doc_of: Ints
+    ) -> Iterator[Search]:
+        """Yield a search for one thread; parameters as in :func:`range_search.search_ranges`.
+
+        What it returns is overwritten by the next search.
+        """
         offsets = read_only(self.doc_offsets)
         if top and not self.by_document:
             top = 0
-        edges = np.append(np.arange(0, len(self), RANGE), len(self))
-        if top > 1:  # ranges of whole documents
-            edges = np.unique(offsets[np.searchsorted(offsets, edges)])
-        edges = edges.astype(np.uint32)
-        space = Workspace(edges, len(offsets) - 1 if top == 1 else 0, self.sums)
+        spaces = self._spaces[min(top, 2)]
+        try:
+            space = spaces.pop()
+        except IndexError:
+            space = Workspace(self._edges(top > 1), len(offsets) - 1 if top == 1 else 0, self.sums)
         unsigned = self.passages.view(f"u{self.passages.itemsize}")
-        index = read_only(self.offsets), read_only(unsigned), read_only(self.weights), edges
+        index = read_only(self.offsets), read_only(unsigned), read_only(self.weights), space.edges
         documents = read_only(doc_of.view(np.uint64)), offsets
 
         def search(row: int) -> tuple[Values, Values]:
@@ -75,7 +84,15 @@ class TermLists:
             n = search_ranges(terms, factors, *index, hidden, shown, *documents, top, k, self.least, *space.arrays)
             return space.found[:n], space.found_values[:n]
 
-        return search
+        yield search
+        spaces.append(space)  # not after an error
+
+    def _edges(self, whole_documents: bool) -> Values:
+        """Return where ranges begin, and the end of the last one."""
+        edges = np.append(np.arange(0, len(self), RANGE), len(self))
+        if whole_documents:
+            edges = np.unique(self.doc_offsets[np.searchsorted(self.doc_offsets, edges)])
+        return edges.astype(np.uint32)
 
 
 def top_passages(
@@ -89,16 +106,16 @@ def top_passages(
     passages, values = np.full((m, k), NO_PASSAGE), np.zeros((m, k), dtype=np.uint32)
 
     def search(rows: range) -> None:
-        searched = lists.searcher(queries, excluded, k, 0, _NO_DOCUMENTS)
-        for row in rows:
-            numbers, found = searched(row)
-            places = order.places if order.is_known else None  # ids are not sorted before the first tie
-            keys = np.sort(_sort_keys(numbers, found, _NO_PLACES if places is None else places))
-            if places is None and (np.diff(keys >> np.uint64(32)) == 0).any() and order.places is not None:
-                places = order.places
-                keys = np.sort(_sort_keys(numbers, found, places))
-            by_place = _NO_PLACES if places is None else order.passages
-            _write_top(keys, by_place, passages[row], values[row])
+        with lists.searcher(queries, excluded, k, 0, _NO_DOCUMENTS) as searched:
+            for row in rows:
+                numbers, found = searched(row)
+                places = order.places if order.is_known else None  # ids are not sorted before the first tie
+                keys = np.sort(_sort_keys(numbers, found, _NO_PLACES if places is None else places))
+                if places is None and (np.diff(keys >> np.uint64(32)) == 0).any() and order.places is not None:
+                    places = order.places
+                    keys = np.sort(_sort_keys(numbers, found, places))
+                by_place = _NO_PLACES if places is None else order.passages
+                _write_top(keys, by_place, passages[row], values[row])
 
     _map_rows(search, m)
     return passages, np.where(passages == NO_PASSAGE, np.float32(-np.inf), decoded(values))
@@ -115,11 +132,9 @@ def top_documents(
     """
 
     def search(rows: range) -> list[NDArray[np.uint64]]:
-        searched, parts = lists.searcher(queries, excluded, k, top, doc_of), []
-        for row in rows:
-            documents, values = searched(row)
-            parts.append(np.sort(documents.astype(np.uint64) << np.uint64(32) | values))
-        return parts
+        with lists.searcher(queries, excluded, k, top, doc_of) as searched:
+            found = (searched(row) for row in rows)
+            return [np.sort(documents.astype(np.uint64) << np.uint64(32) | values) for documents, values in found]
 
     parts = [part for done in _map_rows(search, len(excluded)) for part in done]
     rows = np.repeat(np.arange(len(parts)), [len(part) for part in parts])

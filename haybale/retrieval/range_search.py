@@ -47,7 +47,7 @@ class Workspace:
     """
 
     def __init__(self, edges: Values, n_documents: int, sums: type[np.float32] | type[np.float64]) -> None:
-        size = int(np.diff(edges).max(initial=0))
+        self.edges, size = edges, int(np.diff(edges).max(initial=0))
         self.sums = np.full(size, -0.0, dtype=sums)
         self.bits = self.sums.view(f"i{self.sums.itemsize}")
         self.values, self.tops = np.empty(size, dtype=np.uint32), np.empty(size // _GROUP, dtype=self.bits.dtype)
