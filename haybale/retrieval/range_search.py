@@ -94,7 +94,7 @@ def search_ranges(
     cursors, ends = np.empty(len(terms), dtype=np.uint64), np.empty(len(terms), dtype=np.uint64)
     for place in range(len(terms)):
         cursors[place], ends[place] = offsets[terms[place]], offsets[terms[place] + 1]
-    n, threshold, document, compared = 0, least, 0, 0
+    n, threshold, document, changed = 0, least, 0, False
     few = most = k + max(k // 4, _FEWEST)
     highest = np.empty(top, dtype=np.uint32)
     for place in range(len(edges) - 1):
@@ -111,6 +111,7 @@ def search_ranges(
                 found[n], found_values[n] = document, value  # overwritten by the next document if it is too low
                 n += value >= threshold
                 document += 1
+            changed = True
         else:
             maxima = tops[: _LANES * (size // np.uint32(_GROUP * _LANES))]
             _group_maxima(bits, maxima)
@@ -120,17 +121,18 @@ def search_ranges(
                 bound = _bound(threshold, sums, bits)
             if top == 1 and 2 * (maxima > bound).sum() > len(maxima):
                 _encode(sums[:size], values)
-                n = _all_documents(values[:size], start, least, doc_of, best, found, n)
+                n, changed = _all_documents(values[:size], start, end, least, doc_of, doc_offsets, best, found, n), True
             else:
                 before = n
                 n = _collect(sums[:size], bits, maxima, bound, start, threshold, found, found_values, n)
+                changed |= n > before
                 if top == 1:
                     n = _to_documents(found, found_values, before, n, doc_of, best)
         sums[:size] = -0.0
         if n > most or (threshold == least and n >= k):
             n, threshold = _keep_best(found, found_values, n, k, least, best)
-            most, compared = max(few, 2 * n), n  # many may tie
-    if top == 1 or n > compared:  # documents may have better passages since
+            most, changed = max(few, 2 * n), False  # many may tie
+    if changed:
         n, threshold = _keep_best(found, found_values, n, k, least, best)
     if len(best):
         for i in range(n):
@@ -242,20 +244,18 @@ def _collect(
 
 @njit(nogil=True, cache=True)
 def _all_documents(
-    values: Any, start: Any, least: Any, doc_of: Any, best: Any, found: Any, n: Any
+    values: Any, start: Any, end: Any, least: Any, doc_of: Any, doc_offsets: Any, best: Any, found: Any, n: Any
 ) -> Any:  # pragma: no cover - compiled
     """Raise ``best`` to the highest values of all passages of a range, and append their documents."""
-    documents = doc_of[start : start + np.uint32(len(values))]
-    first = documents[0] + np.uint64(best[documents[0]] > 0)  # its first passages may be in the range before
-    for i in range(len(values)):  # a nested loop mispredicts the end of each document
-        document, value = documents[i], values[i]
-        before = best[document]
-        best[document] = value if value > before else before
-    for document in range(first, documents[len(documents) - 1] + np.uint64(1)):
-        if best[document] < least:
-            best[document] = 0
-        found[n] = document  # overwritten by the next one if it is no hit
-        n += best[document] > 0
+    for document in range(doc_of[start], doc_of[end - np.uint32(1)] + np.uint64(1)):
+        first, last = max(doc_offsets[document], start) - start, min(doc_offsets[document + np.uint64(1)], end) - start
+        highest = np.uint32(0)
+        for i in range(first, last):
+            highest = max(highest, values[i])
+        if highest >= least:
+            found[n] = document
+            n += best[document] == 0  # its first passages may be in the range before
+            best[document] = max(best[document], highest)
     return n
 
 
