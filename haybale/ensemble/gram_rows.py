@@ -19,7 +19,8 @@ from haybale.vectors import Floats
 
 _HELD = 0.2  # columns are copied instead of computed once this share of the computed columns has its rows cached
 _MIRROR = 1024  # columns that a thread copies in one task
-_WIDTH = 1024  # columns that a thread computes in one task, for up to TILE rows
+_WIDTH = 1024  # maximum number of columns that a thread computes in one task, for up to TILE rows
+_CORES = 4  # the number of such tasks for each TILE rows is a multiple of this, so that cores finish together
 
 
 class GramRows:
@@ -43,7 +44,9 @@ class GramRows:
         """From now on, compute these columns of new rows, and copy the others from cached rows."""
         n = len(self.slot)
         self._columns, self._mirrored = columns, np.setdiff1d(np.arange(n), columns)
-        parts = [slice(start, start + _WIDTH) for start in range(0, len(columns), _WIDTH)]
+        tasks = _CORES * max(1, -(-len(columns) // (_CORES * _WIDTH)))
+        self._width = max(1, -(-len(columns) // tasks))
+        parts = [slice(start, start + self._width) for start in range(0, len(columns), self._width)]
         take = self.points.take
         self._parts = in_threads(lambda part: take(part if len(columns) == n else columns[part]), parts, self.threads)
 
@@ -108,7 +111,7 @@ class GramRows:
         def fill(place: tuple[int, int]) -> None:
             start, part = place
             tile = kernel_tile(rows[start // TILE], self._parts[part])
-            columns = self._columns[part * _WIDTH : (part + 1) * _WIDTH]
+            columns = self._columns[part * self._width : (part + 1) * self._width]
             _write(tile, slots[start : start + TILE], columns.astype(np.uint32), self.values)
 
         in_threads(fill, [(start, part) for start in blocks for part in range(len(self._parts))], self.threads)

@@ -39,7 +39,8 @@ _CHECKED = 32  # residuals recomputed before a solution is accepted
 _EARLY = 0.1  # share of the rows that must be support vectors before their final number is estimated
 _SMALL = 4096  # rows of a bag up to which whole Gram matrices are computed; they are hardly larger than the vectors
 _LEAST = 4  # minimum rows of a working set: two of the previous set, one with a large gain, one with a small cost
-_LINES = 128  # kernel rows that a thread adds in one task
+_LINES = 128  # maximum number of kernel rows that a thread adds in one task
+_CORES = 4  # the number of such tasks is a multiple of this, so that cores finish together
 _SQUARE_LINES = 64  # rows of the kernel of a working set that a thread computes in one task
 
 
@@ -205,7 +206,7 @@ class _Held:
                 start, out[start : start + _SQUARE_LINES],
             )  # fmt: skip
 
-        in_threads(square, range(0, len(rows), _SQUARE_LINES), self.problem.threads)
+        in_threads(square, range(0, len(rows), _SQUARE_LINES)[::-1], self.problem.threads)  # the longest first
         _mirror(out, slots[1])
         if self.problem.features is not None:
             features = self.problem.features[rows]
@@ -232,15 +233,17 @@ class _Held:
             held.hold(np.unique(column[rows]))
         rows, change = np.pad(rows, (0, -len(rows) % 4), mode="edge"), np.pad(change, (0, -len(rows) % 4))
         slots = [held.slot[column[rows]] for held, column in halves]
+        tasks = _CORES * -(-len(rows) // (_CORES * _LINES))
+        lines = 4 * -(-len(rows) // (4 * tasks))
 
         def total(start: int) -> Any:
-            part = slice(start, start + _LINES)
+            part = slice(start, start + lines)
             return _total(
                 change[part], self.of_queries.values, slots[0][part], self.query, self.of_passages.values,
                 slots[1][part], self.passage,
             )  # fmt: skip
 
-        for part in in_threads(total, range(0, len(rows), _LINES), self.problem.threads):
+        for part in in_threads(total, range(0, len(rows), lines), self.problem.threads):
             error -= part
         if self.problem.features is not None:
             error -= self.problem.features @ (change @ self.problem.features[rows])
