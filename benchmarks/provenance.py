@@ -82,6 +82,7 @@ MEASURES = {
     "bench_scaling.py": ("retrieval", "ensemble", "embeddings"),
     "bench_search.py": ("retrieval/backends", "retrieval/passages.py", "vectors.py"),
     "bench_service.py": ("service", "search", "review/review.py", "review/judgement_store.py", "rankers/ranker.py"),
+    "bench_segments.py": ("engine/parts.py", "retrieval/parts.py", "retrieval/indexes_in_parts.py", "cluster.py"),
     "bench_serving.py": ("engine", "retrieval", "rankers", "ensemble", "collections", *WITHOUT),
     "bench_snippets.py": (
         "search",

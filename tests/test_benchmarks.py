@@ -300,6 +300,23 @@ def test_small_large(script: Any, words: Path, tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_small_segments(ran: Any, words: Path, tmp_path: Path, script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("distributed")
+    segments = script("bench_segments")
+    monkeypatch.setitem(segments.LOCAL, "processes", False)
+    monkeypatch.setitem(segments.SVR, "n_bags", 2)
+
+    def step(name: str, given: Any) -> Any:  # in this process
+        return segments.STEPS[name](**json.loads(json.dumps(given, default=str))) | {"process": 1.0}
+
+    monkeypatch.setattr(segments, "in_own_process", step)
+    sizes = ("--segments", "3", "--trained", "20", "--queries", "4", "--kills", "0")
+    page = ran("bench_segments", "segments.md", str(words), str(tmp_path / "new"), *sizes)
+    assert "have the same bytes: yes" in page
+    assert re.findall(r"(yes|no) \|$", page, re.M) == ["yes"] * 3
+
+
+@pytest.mark.filterwarnings("ignore")
 def test_small_best(script: Any, words: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     best, pages = script("bench_best"), script("best_pages")
     monkeypatch.setattr(best, "COUNTS", (4,))

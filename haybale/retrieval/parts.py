@@ -38,6 +38,7 @@ from haybale.retrieval.passages import Columns
 
 _BLOCK = 4096  # queries of a task
 _BYTES_OF_TERM = 150  # of a vocabulary in memory
+_BYTES_BESIDE = 5e8  # of a worker: Python, the libraries, and what a block of queries needs
 
 Parameters = tuple[float, float, float | None]  # k1, b and k3
 Index = BM25Index | PassageIndex
@@ -60,6 +61,7 @@ class TermStatistics:
 
 NO_TEXTS = TermStatistics({})
 _names = count()
+_analyzer: list[Any] = [None]  # of the part of BM25 that was opened last
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,6 +116,9 @@ class Part:
             is_bm25 = self.parameters is not None
             index = BM25Index.open(self.folder) if is_bm25 else PassageIndex.open(self.folder, device="cpu")
         if isinstance(index, BM25Index):
+            if index.analyzer == _analyzer[0]:  # all parts share one, since its compounds may take much memory
+                index.analyzer = _analyzer[0]
+            _analyzer[0] = index.analyzer
             if self.later.n_texts:
                 index = index.with_later(self.later.frequencies, self.later.n_texts, self.later.n_terms)
             if self.parameters is not None:
@@ -183,7 +188,8 @@ _open_parts = _OpenParts()
 def memory_for_parts() -> float:
     """Return the bytes that open parts may take in this process.
 
-    It is half of the machine's memory or, in a task, half of the limit of the Dask worker, divided by its threads.
+    It is half of the machine's memory or, in a task, half of what the limit of the Dask worker leaves beside Python,
+    the libraries and a block of queries, divided by its threads.
     """
     if "distributed.worker" in sys.modules:
         import distributed
@@ -192,7 +198,7 @@ def memory_for_parts() -> float:
             worker: Any = distributed.get_worker()
             limit = worker.memory_manager.memory_limit
             if limit:
-                return float(limit) / 2 / int(worker.state.nthreads)
+                return max(0.0, float(limit) - _BYTES_BESIDE) / 2 / int(worker.state.nthreads)
     return half_of_memory()
 
 

@@ -26,7 +26,7 @@ from haybale.retrieval.run import DEPTH, Run
 from haybale.retrieval.sharded import ShardedIndex
 
 Paragraphs = Sequence[str] | NDArray[Any] | Any  # texts, or vectors (n, d), dense or CSR
-_ROWS_IN_MEMORY = 512  # query paragraphs for which the vectors of the passages of an index in parts are loaded at once
+_ROWS_IN_MEMORY = 64  # query paragraphs for which the vectors of the passages of an index in parts are loaded at once
 _ROWS = 8192  # query paragraphs searched at once; with 1,000 hits each they take 100 MB
 
 

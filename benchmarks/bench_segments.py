@@ -1,0 +1,215 @@
+"""Index an engine in one segment and in several, here and on two Dask workers; train and rank where memory is short.
+
+    python benchmarks/bench_segments.py COLLECTION FOLDER [--segments 8] [--limit 700] [--queries 1000] [--trained 1000]
+        [--kills 12] [--results benchmarks/results]
+
+COLLECTION is that of the stage make of bench_large.py. FOLDER is new, and gets engines, models and runs. Each row is a
+process of its own. --limit is the memory of each worker that trains and ranks, in MB; --trained and --queries are
+numbers of queries. At the end, `haybale index` gets --kills SIGKILLs, as bench_kills.py deals them. Writes segments.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from bench_kills import command, digest, killed
+from bench_large import asked, whole
+from provenance import (
+    cell,
+    clocked,
+    cost,
+    folder_sizes,
+    in_a_process,
+    mb,
+    options,
+    provenance,
+    run_step,
+    shown,
+    table,
+    write_page,
+)
+
+import haybale
+from haybale.timing import record_timings
+
+RANKERS = ("bm25-doc", "knn", "parm-vrrf", "svr")
+SVR = {"n_bags": 8, "memory_budget": 1e8}  # a budget, since bags share other Gram matrices with another one
+LOCAL: dict[str, Any] = {"threads_per_worker": 1, "processes": True, "dashboard_address": ":0"}
+Record = dict[str, Any]
+
+
+@contextmanager
+def workers(n: int, limit: float | None) -> Iterator[Callable[[], Record]]:
+    """Run tasks on n Dask workers with a limit of memory in MB, and all else on one core; without workers, nothing."""
+    if not n:
+        yield dict
+        return
+    from distributed import LocalCluster
+
+    cores, memory = os.sched_getaffinity(0), None if limit is None else limit * 1e6
+    with (
+        LocalCluster(n_workers=n, memory_limit=memory, **LOCAL) as cluster,
+        haybale.on_cluster(cluster.scheduler_address) as client,
+    ):
+        os.sched_setaffinity(0, {max(cores)})
+        try:
+            yield lambda: {"workers": list(client.run(whole).values())}
+        finally:
+            os.sched_setaffinity(0, cores)
+
+
+def index(collection: str, out: str, segments: int, n_workers: int) -> Record:
+    """Build an engine with all its indexes, as ``haybale index`` does."""
+    with workers(n_workers, None) as used, clocked() as taken, record_timings() as seconds:
+        built = haybale.Engine.build(haybale.open_collection(collection), out, segments=segments).write_indexes()
+        there = used()
+    counts = {"documents": built.collection.n_documents, "passages": built.collection.n_passages}
+    return whole() | there | {"work": taken, "stages": seconds.seconds, "counts": counts}
+
+
+def use(engine: str, out: str, trained: int, queries: int, n_workers: int, limit: float | None) -> Record:
+    """Train svr on some queries, and rank others by all rankers."""
+    opened, folder = haybale.Engine.open(engine), Path(out)
+    folder.mkdir(parents=True)
+    learned, judged = asked(opened.collection, "train", trained / opened.collection.split("train").queries.size)
+    test, _ = asked(opened.collection, "test", queries / opened.collection.split("test").queries.size)
+    seconds: dict[str, float] = {}
+    with workers(n_workers, limit) as used:
+        with clocked() as taken:
+            svr = haybale.SVR(**SVR).fit(opened, learned, judged)
+            svr.save(folder / "svr")
+        seconds["train"] = taken["wall"]
+        for name in RANKERS:
+            ranker = svr if name == "svr" else haybale.parse(name).fit(opened)
+            with clocked() as taken:
+                ranker.rank(test).to_trec(folder / f"{name}.trec")
+            seconds[name] = taken["wall"]
+        there = used()
+    return whole() | there | {"seconds": seconds, "digest": digest(folder)}
+
+
+STEPS: dict[str, Callable[..., Record]] = {step.__name__: step for step in (index, use)}
+
+
+def in_own_process(step: str, given: Record) -> Record:
+    return in_a_process(__file__, step, given)
+
+
+def measured(given: argparse.Namespace) -> list[str]:
+    """Return the lines of the page."""
+    n, folder, ask = given.segments, given.folder, in_own_process
+    ways = {
+        "one segment, one process": (1, 0),
+        f"{n} segments, one process": (n, 0),
+        f"{n} segments, two workers": (n, 2),
+    }
+    engines = {way: folder / f"engine-{number}" for number, way in enumerate(ways)}
+    built, used = {}, {}
+    for way, (segments, n_workers) in ways.items():
+        print(f"  index, {way}", flush=True)
+        about = {"collection": given.collection, "segments": segments, "n_workers": n_workers}
+        built[way] = ask("index", about | {"out": engines[way]})
+    first, *_ = built.values()
+    rows = []
+    for way, found in built.items():
+        speed = first["process"] / found["process"]
+        disk = sum(folder_sizes(engines[way]).values())
+        rows.append([way, cost(total(found)), f"{speed:.2f}", memory(found), mb(disk)])
+    lines = [
+        "# Engines in segments",
+        "",
+        f"{cell(first['counts']['documents'])} documents, {cell(first['counts']['passages'])} passages, resampled from"
+        " gesetze as [large.md](large.md) says; TF-IDF vectors, compounds split. Every row is a process of its own,"
+        " from its start to its end: seconds by the clock and, in parentheses, of all cores that computed. Dask workers"
+        " have one thread each; the process that uses them has one core. Memory is the peak of the process, then of"
+        " each worker.",
+        "",
+        "## Index",
+        *table("how|s|times as fast|memory, MB|disk, MB", rows, show=str),
+        "",
+        f"Both engines in {n} segments have the same bytes: {yes(same(engines, list(ways)[1:]))}.",
+        "",
+        "## Train and rank",
+    ]
+    for way, (_, n_workers) in ways.items():
+        print(f"  use, {way}", flush=True)
+        about = {"engine": engines[way], "trained": given.trained, "queries": given.queries, "n_workers": n_workers}
+        used[way] = ask("use", about | {"out": folder / f"runs-{n_workers}-{way[:1]}", "limit": given.limit})
+    expected = next(iter(used.values()))["digest"]
+    names = ("train", *RANKERS)
+    rows = [
+        [way, *(cell(found["seconds"][name]) for name in names), memory(found), yes(found["digest"] == expected)]
+        for way, found in used.items()
+    ]
+    lines += [
+        "",
+        f"`svr` with {SVR['n_bags']} bags is trained on {given.trained:,} queries, and all rankers rank"
+        f" {given.queries:,}; seconds by the clock. Each worker has a limit of {given.limit:,.0f} MB. *Same* says"
+        " whether the model and the runs have the bytes of those of one segment.",
+        *table("how|" + "|".join(names) + "|memory, MB|same", rows, show=str),
+        "",
+        "## SIGKILL while it indexes",
+    ]
+    how = ["index", str(given.collection), "--segments", str(n), "--out"]
+    kills, starts, runs, equal = dict.fromkeys(("worker", "scheduler", "command"), 0), 0, 0, 0
+    reference = folder / "reference"
+    if given.kills:
+        assert command(*how, str(reference)).wait() == 0
+    random = np.random.default_rng(0)
+    while sum(kills.values()) < given.kills:
+        out = folder / f"killed-{runs}"
+        found, begun, _ = killed([*how, str(out)], out, given.kills - sum(kills.values()), random)
+        kills = {name: kills[name] + found[name] for name in kills}
+        starts, runs, equal = starts + begun, runs + 1, equal + same({"a": reference, "b": out}, ["a", "b"])
+    columns = "workers|scheduler|command|starts of the command|engines|equal to the byte"
+    row = [*kills.values(), starts, runs, equal]
+    return [*lines, "", "Kills by what was killed:", *table(columns, [row], words=0), ""]
+
+
+def total(found: Record) -> Record:
+    return {"wall": found["process"], "cpu": found["cpu"] + sum(each["cpu"] for each in found.get("workers", ()))}
+
+
+def memory(found: Record) -> str:
+    return " + ".join(mb(each["peak"]) for each in (found, *found.get("workers", ())))
+
+
+def same(engines: dict[str, Path], names: list[str]) -> bool:
+    """Return whether engines have the same bytes; the lock of a writer that was killed does not count."""
+    for name in names:
+        (engines[name] / ".lock").unlink(missing_ok=True)
+    return len({digest(engines[name]) for name in names}) == 1
+
+
+def yes(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+def main() -> None:
+    parser = options(__doc__)
+    parser.add_argument("collection", nargs="?", type=Path)
+    parser.add_argument("folder", nargs="?", type=Path, help="a new folder")
+    parser.add_argument("--segments", type=int, default=8)
+    parser.add_argument("--limit", type=float, default=1000.0, help="MB of a worker that trains and ranks")
+    parser.add_argument("--queries", type=int, default=1000, help="to rank")
+    parser.add_argument("--trained", type=int, default=1000, help="to train on")
+    parser.add_argument("--kills", type=int, default=12)
+    parser.add_argument("--step", help=argparse.SUPPRESS)  # one row, in this process
+    given = parser.parse_args()
+    if given.step:
+        run_step(STEPS, given.step)
+        return
+    given.folder.mkdir(parents=True)
+    about = provenance(shown("bench_segments.py", sys.argv[1:]), more=("scipy", "pyarrow", "distributed"))
+    write_page(given.results / "segments.md", [*measured(given), about])
+
+
+if __name__ == "__main__":
+    main()
