@@ -10,7 +10,7 @@ import re
 import runpy
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -276,9 +276,10 @@ def test_small_large(script: Any, words: Path, tmp_path: Path, monkeypatch: pyte
         found = large.STEPS[step](**json.loads(json.dumps(given, default=str)))
         return json.loads(json.dumps(found)) | {"process": 1.0}
 
-    def run(*chosen: str) -> dict[str, Any]:
+    def run(*chosen: str, rankers: Sequence[str] = large.RANKERS) -> dict[str, Any]:
         asked.clear()
-        how = [1.0], [1.0], chosen or large.STAGES, large.RANKERS
+        here = [stage for stage in large.STAGES if stage != "rank-dask"]
+        how = [1.0], [1.0], list(chosen) or here, list(rankers)
         return dict(large.stages(str(words), tmp_path, 60, 40, *how, ask))
 
     found = run()
@@ -288,12 +289,15 @@ def test_small_large(script: Any, words: Path, tmp_path: Path, monkeypatch: pyte
     assert found["rank bm25-doc 1"]["Recall@100"] == 1.0  # all there are
     assert run() == found
     assert asked == []  # all of it is finished
-    one = tmp_path / "runs" / "svr-1-of-1.trec.gz"
+    one = tmp_path / "runs" / "rank-svr-1-of-1.trec.gz"
     before = one.read_bytes()
     one.unlink()
     run()
     assert (asked, one.read_bytes()) == ([one], before)  # from the engine and the model that are there
     assert found["train svr 1"]["cores"] == cpus()
+    found |= run("rank-dask", rankers=["svr"])
+    assert (tmp_path / "runs" / "rank-dask-svr-1-of-1.trec.gz").read_bytes() == before
+    assert len(found["rank svr 1 of 1, two Dask workers"]["workers"]) == 2
     page = large.page({"60": {"stages": found, "provenance": "", "calls": ["", ""], "notes": ["By hand."]}})
     assert all(f"| {name}" in page for name in found)
     assert "By hand." in page
