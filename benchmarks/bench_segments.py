@@ -40,7 +40,7 @@ import haybale
 from haybale.timing import record_timings
 
 RANKERS = ("bm25-doc", "knn", "parm-vrrf", "svr")
-SVR = {"n_bags": 8, "memory_budget": 1e8}  # a budget, since bags share other Gram matrices with another one
+SVR = {"n_bags": 8, "memory_budget": 1e9}  # a budget, since bags share other Gram matrices with another one
 LOCAL: dict[str, Any] = {"threads_per_worker": 1, "processes": True, "dashboard_address": ":0"}
 Record = dict[str, Any]
 
