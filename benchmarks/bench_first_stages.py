@@ -311,7 +311,7 @@ def page(records: dict[str, Record]) -> list[str]:
             "",
             "BM25 from the same terms, one query at a time, k passages or whole documents. bm25s has the weights of"
             " haybale and its numba backend; its scores are the same numbers. tantivy stores lengths in a byte, so its"
-            " scores are approximations, and it stops early (block-max WAND) where k is small.",
+            " scores are approximations; a repeated term is one term with a boost.",
         ]
         names = sorted({name for each in compared for found in each["peers"].values() for name in found})
         rows = [
