@@ -2,8 +2,8 @@
 
     python docs/scaling.py [FOLDER]
 
-The measurements are serving.json (engines over three collections) and scaling.json (curves over growing sizes). Every
-other number is a constant below, with its source.
+The measurements are serving.json (engines over three collections), scaling.json (curves over growing sizes) and
+first-stages.json (searches of up to 3.1 million passages). Every other number is a constant below, with its source.
 """
 
 from __future__ import annotations
@@ -19,6 +19,10 @@ SIZES = {"1 M": 1_000_000, "10 M": 10_000_000, "100 M": 100_000_000}
 WIDTH, N_QUERIES = 768, 256  # dimensions and queries of scaling.json
 TOKENS, EMBED_MS, EMBED_COMMIT, EMBED_MACHINE = 200, 127.0, "c5fe89c", "Intel Xeon"  # benchmarks/results/longformer.md
 JUDGED = {"pydocs": 2_112, "peps": 743, "gesetze": 21_918}  # training queries: benchmarks/results/best.md
+BILLION, PER_DOCUMENT, QUERIES = 1e9, 24, 100_000  # passages, passages a document, judged queries
+MACHINES, CORES = 32, 16
+BAGS_SECONDS = 2 * 560  # core seconds of 127 bags for 98,380 queries: benchmarks/archive/large.md
+ID_BYTES = {"passage": 14.8, "document": 12.2}  # of the ids of bench_large.py's collections in memory
 SPACE = "\N{NO-BREAK SPACE}"
 
 
@@ -28,7 +32,8 @@ def make(folder: Path, results: Path = ROOT / "benchmarks" / "results") -> None:
         json.loads((results / f"{name}.json").read_text(encoding="utf-8")) for name in ("scaling", "serving")
     )
     template = (Path(__file__).parent / "scaling_template.md").read_text(encoding="utf-8")
-    values = {**globals(), **vector_values(curves), **text_values(engines)}
+    stages = json.loads((results / "first-stages.json").read_text(encoding="utf-8"))
+    values = {**globals(), **vector_values(curves), **text_values(engines), **billion_values(engines, stages)}
     (folder / "scaling.md").write_text(template.format(**values), encoding="utf-8")
 
 
@@ -100,6 +105,40 @@ def text_values(engines: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def billion_values(engines: dict[str, Any], stages: dict[str, Any]) -> dict[str, Any]:
+    """Return what a billion passages would cost, in proportion to the largest collections that were measured."""
+    built = max(engines.values(), key=lambda each: each["collection"]["passages"])
+    searched = max((each for each in stages.values() if "passages" in each), key=lambda each: each["passages"])
+    of_index = BILLION / built["collection"]["passages"]
+    times = BILLION / searched["passages"]
+    index, write = (of_index * each for each in (built["build"]["cpu"], built["build"]["stages"]["write collection"]))
+    disk, memory = of_index * sum(built["disk"].values()), times * searched["peak"]
+    query = {name: times * searched["one"][name] / 1000 for name in ("bm25-doc", "knn", "parm")}
+    training = QUERIES * times * sum(searched["many"].values()) / 1000
+    all_cores = MACHINES * CORES
+    rows = [
+        ("index, CPU time", duration(index), duration(index / all_cores)),
+        ("index, the collection read and written by one process", duration(write), duration(write)),
+        ("engine on disk", size(disk), f"{size(disk / MACHINES)} each"),
+        ("memory that searches it, mapped files included", size(memory), f"{size(memory / MACHINES)} each"),
+        *(
+            (f"one query, `{label}`", duration(query[name]), f"{1000 * query[name] / all_cores:.2g}{SPACE}ms and more")
+            for name, label in (("bm25-doc", "bm25-doc"), ("knn", "knn"), ("parm", "parm-vrrf"))
+        ),
+        (f"searches for {QUERIES:,} training queries", duration(training), duration(training / all_cores)),
+        ("bags of `svr` for them", duration(BAGS_SECONDS), duration(BAGS_SECONDS / 127)),
+    ]
+    ids = BILLION * (ID_BYTES["passage"] + ID_BYTES["document"] / PER_DOCUMENT)
+    return {
+        "billion_table": "\n".join(f"| {' | '.join(row)} |" for row in rows),
+        "searched": f"{searched['passages']:,}",
+        "id_memory": size(ids),
+        "per_machine": size(memory / MACHINES),
+        "segments": f"{all_cores * 2:,}",
+        "queries": f"{QUERIES:,}",
+    }
+
+
 def commit(provenance: str) -> str:
     """Return the commit that a page names; of one that was joined into another, the latter."""
     found = re.search(r"commit (\w+)(?: \(joined into (\w+)\))?", provenance)
@@ -112,7 +151,10 @@ def machine(engine: dict[str, Any]) -> str:
 
 
 def size(n: float) -> str:
-    return f"{n / 1e9:,.3g}{SPACE}GB" if n >= 1e9 else f"{n / 1e6:,.3g}{SPACE}MB"
+    for unit, length in (("TB", 1e12), ("GB", 1e9)):
+        if n >= length:
+            return f"{n / length:,.3g}{SPACE}{unit}"
+    return f"{n / 1e6:,.3g}{SPACE}MB"
 
 
 def duration(seconds: float) -> str:
