@@ -83,6 +83,7 @@ def _run_with_dask(client: Any, function: Callable[..., T], arguments: Tasks, de
     running: deque[Any] = deque()  # futures whose results were not yet yielded, in order
 
     def next_result() -> Any:
+        was_paused = False
         while not running[0].done():
             try:
                 with client.as_current():
@@ -92,6 +93,13 @@ def _run_with_dask(client: Any, function: Callable[..., T], arguments: Tasks, de
                     raise ClusterError(
                         f"{address}: no worker is left for {description}; start one and run it again"
                     ) from None
+                is_paused = all_paused(client)
+                if is_paused and was_paused:
+                    raise ClusterError(
+                        f"{address}: all workers are paused, because they use most of their --memory-limit, and "
+                        f"{description} cannot go on; start workers with more memory and run it again"
+                    ) from None
+                was_paused = is_paused
         return running.popleft().result()
 
     try:
@@ -106,6 +114,12 @@ def _run_with_dask(client: Any, function: Callable[..., T], arguments: Tasks, de
     finally:
         with suppress(Exception):
             client.cancel(list(running), force=True)
+
+
+def all_paused(client: Any) -> bool:
+    """Return whether Dask has paused all workers because of their memory, and none works on a task."""
+    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    return all(each["status"] == "paused" and not each["metrics"].get("executing") for each in workers)
 
 
 def dask_client() -> Any:

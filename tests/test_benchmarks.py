@@ -314,7 +314,8 @@ def test_small_segments(ran: Any, words: Path, tmp_path: Path, script: Any, monk
         return segments.STEPS[name](**json.loads(json.dumps(given, default=str))) | {"process": 1.0}
 
     monkeypatch.setattr(segments, "in_own_process", step)
-    sizes = ("--segments", "3", "--trained", "20", "--queries", "4", "--kills", "0")
+    # The workers are in this process, whose memory would soon exceed a limit.
+    sizes = ("--segments", "3", "--trained", "20", "--queries", "4", "--kills", "0", "--limit", "1000000")
     page = ran("bench_segments", "segments.md", str(words), str(tmp_path / "new"), *sizes)
     assert "have the same bytes: yes" in page
     assert re.findall(r"(yes|no) \|$", page, re.M) == ["yes"] * 3

@@ -216,6 +216,25 @@ def test_the_smallest_worker_sets_the_memory_of_a_task(monkeypatch: pytest.Monke
     assert cluster.memory_per_task(None) == 2e9 / 2 / 2
 
 
+def test_paused_workers_are_an_error(client: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Dask would wait for ever for workers that need most of their memory without working."""
+    assert not cluster.all_paused(client)
+    monkeypatch.setattr(cluster, "PATIENCE", 0.1)
+    info = client.scheduler_info
+
+    def paused(n_workers: int = 5) -> dict[str, Any]:
+        found = info(n_workers=n_workers)
+        workers = {
+            name: each | {"status": "paused", "metrics": {"executing": 0}} for name, each in found["workers"].items()
+        }
+        return found | {"workers": workers}
+
+    monkeypatch.setattr(client, "scheduler_info", paused)
+    with pytest.raises(ClusterError, match=r"paused.*--memory-limit"):
+        list(spread(dask_tasks.squared, [(1, np.ones(2), str(tmp_path))]))
+    (tmp_path / "go").touch()
+
+
 def test_a_process_that_dies(tmp_path: Path) -> None:
     with (
         joblib.parallel_config(backend="loky", n_jobs=2),
