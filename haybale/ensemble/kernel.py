@@ -110,7 +110,8 @@ class Points:
         rows = rows if isinstance(rows, slice) else to_device(rows, self.device)
         taken = self._map(lambda part: part[rows])
         if "norms" in vars(self):  # computed already
-            vars(taken)["norms"] = self.norms[rows]
+            with self.device.current():
+                vars(taken)["norms"] = self.norms[rows]
         return taken
 
     @cached_property
