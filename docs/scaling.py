@@ -122,7 +122,7 @@ def billion_values(engines: dict[str, Any], stages: dict[str, Any]) -> dict[str,
         ("engine on disk", size(disk), f"{size(disk / MACHINES)} each"),
         ("memory that searches it, mapped files included", size(memory), f"{size(memory / MACHINES)} each"),
         *(
-            (f"one query, `{label}`", duration(query[name]), f"{1000 * query[name] / all_cores:.2g}{SPACE}ms and more")
+            (f"one query, `{label}`", duration(query[name]), f"{1000 * query[name] / all_cores:.2g}{SPACE}ms")
             for name, label in (("bm25-doc", "bm25-doc"), ("knn", "knn"), ("parm", "parm-vrrf"))
         ),
         (f"searches for {QUERIES:,} training queries", duration(training), duration(training / all_cores)),
