@@ -199,16 +199,20 @@ def whole() -> Record:
 
 
 @contextmanager
-def clustered(workers: int) -> Iterator[Callable[[], Record]]:
+def clustered(workers: int, limit: float | None = None) -> Iterator[Callable[[], Record]]:
     """Within it, tasks run on so many Dask workers of one thread, and all else on one core; the CPU seconds and the
-    memory of the workers are what the function that is yielded says. Without workers, nothing."""
+    memory of the workers are what the function that is yielded says. ``limit`` is the memory of a worker in MB.
+    Without workers, nothing."""
     if not workers:
         yield dict
         return
     from distributed import LocalCluster
 
-    cores = os.sched_getaffinity(0)
-    with LocalCluster(n_workers=workers, **LOCAL) as cluster, haybale.on_cluster(cluster.scheduler_address) as client:
+    cores, memory = os.sched_getaffinity(0), "auto" if limit is None else limit * 1e6
+    with (
+        LocalCluster(n_workers=workers, memory_limit=memory, **LOCAL) as cluster,
+        haybale.on_cluster(cluster.scheduler_address) as client,
+    ):
         os.sched_setaffinity(0, {max(cores)})  # as the run in one thread has it; workers have begun with all
         try:
             yield lambda: {"workers": list(client.run(whole).values())}

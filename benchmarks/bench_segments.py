@@ -1,7 +1,7 @@
 """Index an engine in one segment and in several, here and on two Dask workers; train and rank where memory is short.
 
-    python benchmarks/bench_segments.py COLLECTION FOLDER [--segments 8] [--limit 700] [--queries 1000] [--trained 1000]
-        [--kills 12] [--results benchmarks/results]
+    python benchmarks/bench_segments.py COLLECTION FOLDER [--segments 8] [--limit 1000] [--queries 1000]
+        [--trained 1000] [--kills 12] [--results benchmarks/results]
 
 COLLECTION is that of the stage make of bench_large.py. FOLDER is new, and gets engines, models and runs. Each row is a
 process of its own. --limit is the memory of each worker that trains and ranks, in MB; --trained and --queries are
@@ -11,16 +11,14 @@ numbers of queries. At the end, `haybale index` gets --kills SIGKILLs, as bench_
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from bench_kills import command, digest, killed
-from bench_large import asked, whole
+from bench_large import asked, clustered, whole
 from provenance import (
     cell,
     clocked,
@@ -41,33 +39,12 @@ from haybale.timing import record_timings
 
 RANKERS = ("bm25-doc", "knn", "parm-vrrf", "svr")
 SVR = {"n_bags": 8, "memory_budget": 1e9}  # a budget, since bags share other Gram matrices with another one
-LOCAL: dict[str, Any] = {"threads_per_worker": 1, "processes": True, "dashboard_address": ":0"}
 Record = dict[str, Any]
-
-
-@contextmanager
-def workers(n: int, limit: float | None) -> Iterator[Callable[[], Record]]:
-    """Run tasks on n Dask workers with a limit of memory in MB, and all else on one core; without workers, nothing."""
-    if not n:
-        yield dict
-        return
-    from distributed import LocalCluster
-
-    cores, memory = os.sched_getaffinity(0), None if limit is None else limit * 1e6
-    with (
-        LocalCluster(n_workers=n, memory_limit=memory, **LOCAL) as cluster,
-        haybale.on_cluster(cluster.scheduler_address) as client,
-    ):
-        os.sched_setaffinity(0, {max(cores)})
-        try:
-            yield lambda: {"workers": list(client.run(whole).values())}
-        finally:
-            os.sched_setaffinity(0, cores)
 
 
 def index(collection: str, out: str, segments: int, n_workers: int) -> Record:
     """Build an engine with all its indexes, as ``haybale index`` does."""
-    with workers(n_workers, None) as used, clocked() as taken, record_timings() as seconds:
+    with clustered(n_workers) as used, clocked() as taken, record_timings() as seconds:
         built = haybale.Engine.build(haybale.open_collection(collection), out, segments=segments).write_indexes()
         there = used()
     counts = {"documents": built.collection.n_documents, "passages": built.collection.n_passages}
@@ -81,7 +58,7 @@ def use(engine: str, out: str, trained: int, queries: int, n_workers: int, limit
     learned, judged = asked(opened.collection, "train", trained / opened.collection.split("train").queries.size)
     test, _ = asked(opened.collection, "test", queries / opened.collection.split("test").queries.size)
     seconds: dict[str, float] = {}
-    with workers(n_workers, limit) as used:
+    with clustered(n_workers, limit) as used:
         with clocked() as taken:
             svr = haybale.SVR(**SVR).fit(opened, learned, judged)
             svr.save(folder / "svr")
@@ -126,10 +103,10 @@ def measured(given: argparse.Namespace) -> list[str]:
         "# Engines in segments",
         "",
         f"{cell(first['counts']['documents'])} documents, {cell(first['counts']['passages'])} passages, resampled from"
-        " gesetze as [large.md](large.md) says; TF-IDF vectors, compounds split. Every row is a process of its own,"
-        " from its start to its end: seconds by the clock and, in parentheses, of all cores that computed. Dask workers"
-        " have one thread each; the process that uses them has one core. Memory is the peak of the process, then of"
-        " each worker.",
+        " gesetze as [large.md](../archive/large.md) says; TF-IDF vectors, compounds split. Every row is a process of"
+        " its own, from its start to its end: seconds by the clock and, in parentheses, of all cores that computed."
+        " Dask workers have one thread each; the process that uses them has one core. Memory is the peak of the"
+        " process, then of each worker.",
         "",
         "## Index",
         *table("how|s|times as fast|memory, MB|disk, MB", rows, show=str),

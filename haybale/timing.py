@@ -40,20 +40,16 @@ class Timings:
             is_done = True
         finally:
             seconds, nested = time.perf_counter() - start, self._nested.pop()
-            if self._nested:
-                self._nested[-1] += seconds
-            self.seconds[name] = self.seconds.get(name, 0.0) + seconds - nested
+            self._add(name, seconds, seconds - nested)
             if is_done and self.seconds[name] >= self._logged.get(name, -1.0) + 1:
                 self._logged[name] = self.seconds[name]
                 _LOGGER.info("%s: %.1f s", name, self.seconds[name])
-            if self._report is not None:
-                self._report(name, self.seconds[name])
 
-    def _add(self, name: str, seconds: float) -> None:
-        """Add the seconds of a stage that was measured elsewhere."""
+    def _add(self, name: str, seconds: float, own: float) -> None:
+        """Add the seconds of a stage, of which ``own`` are not of stages inside it, and report the stage."""
         if self._nested:
             self._nested[-1] += seconds
-        self.seconds[name] = self.seconds.get(name, 0.0) + seconds
+        self.seconds[name] = self.seconds.get(name, 0.0) + own
         if self._report is not None:
             self._report(name, self.seconds[name])
 
@@ -87,7 +83,7 @@ def summed_timings() -> Iterator[None]:
         yield
     if outer is not None:
         for name, seconds in stages.seconds.items():
-            outer._add(name, seconds)
+            outer._add(name, seconds, seconds)
 
 
 def timed(name: str) -> AbstractContextManager[None]:

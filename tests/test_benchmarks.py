@@ -307,7 +307,7 @@ def test_small_large(script: Any, words: Path, tmp_path: Path, monkeypatch: pyte
 def test_small_segments(ran: Any, words: Path, tmp_path: Path, script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed")
     segments = script("bench_segments")
-    monkeypatch.setitem(segments.LOCAL, "processes", False)
+    monkeypatch.setitem(script("bench_large").LOCAL, "processes", False)
     monkeypatch.setitem(segments.SVR, "n_bags", 2)
 
     def step(name: str, given: Any) -> Any:  # in this process

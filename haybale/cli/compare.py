@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Container, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -49,7 +48,7 @@ def compare(
     """Compare rankers on judged queries: print one table, with significance tests against a baseline.
 
     Rankers that learn are trained on the split train. With --out, finished tasks are kept in OUT.comparing until the
-    comparison is written. If it is interrupted, run the same command again to go on.
+    comparison is written. If it is interrupted, run the same command again to continue.
     """
     from haybale.cli.resuming import resuming
     from haybale.collections.open import source_of
@@ -68,30 +67,25 @@ def compare(
         named = {baseline: haybale.parse(baseline), **named}
     named = dict(zip(named, set_all(list(named.values()), parse_values(set_values)), strict=True))
     report = reporter()
-    with resuming(out, "comparing"):
-        with nullcontext() if dask is None else haybale.on_cluster(dask):
-            with record_timings(report) as before:
-                if (Path(collection) / "engine.json").is_file():
-                    for name in settings | given(layout=layout, missing_judgements=missing_judgements):
-                        option = f"--{name.replace('_', '-')}"
-                        raise InputError(
-                            f"{option} cannot change the engine {collection}; omit it or build another engine"
-                        )
-                    engine = haybale.Engine.open(collection, device=device)
-                else:
-                    with timed("read collection"):
-                        read = haybale.open_collection(
-                            collection, layout, **given(missing_judgements=missing_judgements)
-                        )
-                    engine = haybale.Engine(read, **settings, device=device)
-                ready = {name: haybale.load(folder, engine) for name, folder in trained.items()}
-            if out is not None:
-                whole = engine.collection
-                ranked = whole.queries.take(whole.split(split or "dev").queries)
-                check_trec([*ranked.ids.to_pylist(), *whole.doc_ids.to_pylist()])
-            outcome = haybale.compare(
-                engine, named | ready, baseline=baseline, where=where, report=report, **given(split=split)
-            )
+    with resuming(out, "comparing"), options.on_cluster_of(dask):
+        with record_timings(report) as before:
+            if (Path(collection) / "engine.json").is_file():
+                for name in settings | given(layout=layout, missing_judgements=missing_judgements):
+                    option = f"--{name.replace('_', '-')}"
+                    raise InputError(f"{option} cannot change the engine {collection}; omit it or build another engine")
+                engine = haybale.Engine.open(collection, device=device)
+            else:
+                with timed("read collection"):
+                    read = haybale.open_collection(collection, layout, **given(missing_judgements=missing_judgements))
+                engine = haybale.Engine(read, **settings, device=device)
+            ready = {name: haybale.load(folder, engine) for name, folder in trained.items()}
+        if out is not None:
+            whole = engine.collection
+            ranked = whole.queries.take(whole.split(split or "dev").queries)
+            check_trec([*ranked.ids.to_pylist(), *whole.doc_ids.to_pylist()])
+        outcome = haybale.compare(
+            engine, named | ready, baseline=baseline, where=where, report=report, **given(split=split)
+        )
         seconds = before.seconds | outcome.seconds
         outcome = replace(outcome, seconds=seconds, source=source_of(collection), layout=layout)
         if out is not None:  # written before the table is printed, because printing may fail

@@ -11,7 +11,8 @@ import haybale
 from haybale.cli import options
 from haybale.cli.application import MORE, command
 from haybale.cli.options import ENCODER, MACHINE, RESULTS, VECTORS, chunking_of, given, option
-from haybale.cli.terminal import note, resumable
+from haybale.cli.resuming import explain_interrupt
+from haybale.cli.terminal import note
 from haybale.cli.values import parse_part, parse_values
 from haybale.errors import InputError, UnknownNameError
 
@@ -83,7 +84,7 @@ def embed(
     if paragraphs is not None:
         source = with_paragraphs(haybale.open_collection(collection, layout), paragraphs)
     make = _with_language(maker, language, source, layout)
-    with resumable():
+    with explain_interrupt():
         if dask is None:
             done = haybale.embed(source, make(), out, shard=part, **how)
         else:

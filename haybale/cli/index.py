@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import shlex
 import time
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +12,8 @@ import haybale
 from haybale.cli import options
 from haybale.cli.application import ENGINES, command
 from haybale.cli.options import MACHINE, RESULTS, TEXTS, chunking_of, engine_settings, given, option
-from haybale.cli.terminal import note, note_skipped, reporter, resumable, show, size_on_disk
+from haybale.cli.resuming import explain_interrupt
+from haybale.cli.terminal import note, note_skipped, reporter, show, size_on_disk
 from haybale.errors import InputError
 
 SKIPPED = "skipped.csv"  # in the engine's folder: the files that could not be read
@@ -73,7 +73,7 @@ def index(
         language, store, encoder=encoder, paragraphs=paragraphs, compounds=compounds, device=device
     )
     settings |= given(chunking=chunking_of(pieces, stride))
-    with resumable(), record_timings(reporter()):
+    with explain_interrupt(), record_timings(reporter()):
         skipped: list[Skipped] = []
         reader = find_reader(collection, layout)
         of_files, is_new = isinstance(reader, Files), not (out / FILES).exists()
@@ -100,7 +100,7 @@ def index(
                         refuse_skipped(Path(collection), skipped)
                 else:
                     read = haybale.open_collection(collection, layout, **given(missing_judgements=missing_judgements))
-            with nullcontext() if dask is None else haybale.on_cluster(dask):
+            with options.on_cluster_of(dask):
                 engine = haybale.Engine.build(read, out, **given(segments=segments), **settings)
             del read  # its texts, which the engine reads from its folder
             if of_files:

@@ -5,6 +5,7 @@ A command passes on only the options that the user gave (:func:`given`), so the 
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,6 +33,11 @@ def argument(help: str) -> Any:
 def given(**options: Any) -> dict[str, Any]:
     """Return the options that the user gave, which are those that are not None."""
     return {name: value for name, value in options.items() if value is not None}
+
+
+def on_cluster_of(dask: str | None) -> AbstractContextManager[Any]:
+    """Run tasks on the cluster that ``--dask`` names within the block; without an address, on this machine."""
+    return nullcontext() if dask is None else haybale.on_cluster(dask)
 
 
 def engine_settings(language: str | None, store: str | None, **settings: Any) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -73,13 +72,13 @@ def rank(
     """Rank the documents of an engine for queries, and explain the ranking.
 
     With --out, the rankings of many queries are kept in OUT.ranking until the file is written. If the command is
-    interrupted, run it again to go on.
+    interrupted, run it again to continue.
     """
     from haybale.cli.resuming import resuming
     from haybale.collections.queries import queries_argument, queries_from
     from haybale.drawing import check_figure
     from haybale.folders import check_file, write_or_rescue
-    from haybale.rankers.ranker import warn_of_empty
+    from haybale.rankers.empty_rankings import warn_of_empty
     from haybale.retrieval.run import check_trec
     from haybale.text_files import read_lines
 
@@ -111,18 +110,17 @@ def rank(
         note(f"{share:.0%} of the queries are expected to have unseen relevant documents; the ranker is now {chosen}")
     runs: list[Run] = []
     reasons: dict[tuple[str, str], Explanation] = {}
-    with resuming(out, "ranking"):
-        with nullcontext() if dask is None else haybale.on_cluster(dask):
-            for batch in chosen.batches(asked, within=limits, where=where):
-                run = chosen.run(batch, k or WRITTEN)
-                runs.append(run)
-                for row, query_id in enumerate(batch.ids):
-                    first = run[query_id][: k or SHOWN]
-                    wanted = first if explain else first[:1] if heatmap is not None and not reasons else []
-                    found = _explained(chosen, batch, row, [doc_id for doc_id, _ in wanted])
-                    reasons |= {(query_id, each.doc_id): each for each in found}
-                    for line in _lines(collection, query_id, batch.texts[row], first, found if explain else []):
-                        show(line)
+    with resuming(out, "ranking"), options.on_cluster_of(dask):
+        for batch in chosen.batches(asked, within=limits, where=where):
+            run = chosen.run(batch, k or WRITTEN)
+            runs.append(run)
+            for row, query_id in enumerate(batch.ids):
+                first = run[query_id][: k or SHOWN]
+                wanted = first if explain else first[:1] if heatmap is not None and not reasons else []
+                found = _explained(chosen, batch, row, [doc_id for doc_id, _ in wanted])
+                reasons |= {(query_id, each.doc_id): each for each in found}
+                for line in _lines(collection, query_id, batch.texts[row], first, found if explain else []):
+                    show(line)
         ranked = haybale.Run.joined(runs)
         warn_of_empty(ranked, str(chosen))
         if out is not None:

@@ -137,16 +137,6 @@ def console_for_tables() -> Console:
     return console if console.is_terminal else Console(width=160, highlight=False)
 
 
-@contextmanager
-def resumable() -> Iterator[None]:
-    """Print how to continue if the user interrupts the block."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        say("haybale: interrupted; run the same command again to continue from here")
-        raise SystemExit(130) from None
-
-
 def size_on_disk(folder: Path) -> str:
     """Return the size of all files in a folder, such as ``"1.2 MB"``."""
     from rich.filesize import decimal

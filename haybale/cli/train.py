@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -42,7 +41,7 @@ def train(
     """Train a ranker on the judged queries of an engine, or on reviewed topics, and save it for rank and compare.
 
     Finished searches and bags are kept in OUT.training until the ranker is saved. If training is interrupted, run the
-    same command again: it goes on, and gives the same ranker.
+    same command again: it continues, and gives the same ranker.
     """
     from haybale.cli.resuming import resuming
     from haybale.folders import check_output, write_or_rescue
@@ -55,8 +54,7 @@ def train(
     chosen = parse_ranker(ranker, set_values)
     check_output(out)
     opened = haybale.Engine.open(engine, device=device)
-    cluster = nullcontext() if dask is None else haybale.on_cluster(dask)
-    with resuming(out, "training"), cluster, record_timings(reporter()):
+    with resuming(out, "training"), options.on_cluster_of(dask), record_timings(reporter()):
         if judgements is None:
             chosen.fit(opened, split)
         else:

@@ -27,8 +27,9 @@ from haybale.engine.changed_metadata import Metadata
 from haybale.engine.changes import LiveDocuments
 from haybale.engine.encoder_source import describe_encoder
 from haybale.engine.learning import learn_here, learn_in_parts
+from haybale.engine.parts import UNITS
 from haybale.engine.segment import Segment
-from haybale.engine.snapshot import UNITS, Documents, Snapshot, View
+from haybale.engine.snapshot import Documents, Snapshot, View
 from haybale.engine.storage import Storage
 from haybale.errors import InputError
 from haybale.notebook import html_table

@@ -1,12 +1,26 @@
-"""Open engines by path in the processes that run tasks."""
+"""Divide work on an engine into tasks, and open the engine by its path in the processes that run them."""
 
 from __future__ import annotations
 
 import socket
 from functools import lru_cache
 
+from haybale.cluster import shares_memory
 from haybale.engine.engine import Engine
 from haybale.errors import FileFormatError, StoreError
+from haybale.kept_results import kept_results
+
+Address = tuple[str, str]  # Engine.address
+
+
+def task_address(engine: Engine) -> tuple[bool, Address | None]:
+    """Return whether work on an engine is divided into tasks, and the address by which other processes open it.
+
+    It is divided where tasks run in other processes and these can open the engine; the address is None otherwise.
+    Within :func:`~haybale.kept_results.resumable`, work on an engine in a folder is divided in any case.
+    """
+    address = None if shares_memory() else engine.address
+    return address is not None or (kept_results() is not None and engine.documents_digest is not None), address
 
 
 @lru_cache(maxsize=2)

@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -63,7 +64,7 @@ from haybale.timing import timed
 from haybale.vectors import Matrix
 
 UNITS = ("passage", "document")
-NAMES = ("bm25-passage", "bm25-document", "passages", "documents")  # of the indexes of a part
+INDEXES = ("bm25-passage", "bm25-document", "passages", "documents")
 _REST = ("words", "counts", "passage-vectors", "document-vectors")  # that are deleted when its indexes are written
 _STATISTICS, _COUNTS, _WORDS = "haybale term statistics", "haybale term counts", "haybale words"
 _TERMS = pa.schema([("term", pa.large_string()), *((unit, pa.int64()) for unit in UNITS)])
@@ -256,6 +257,12 @@ def read_statistics(texts: Texts) -> dict[str, TermStatistics]:
     return _read_statistics(texts.root / "0")
 
 
+@lru_cache(maxsize=1)
+def _statistics_of_call(segment: str, call: str) -> dict[str, TermStatistics]:
+    """Return the statistics in the folder of a segment, which the tasks of a call in this process share."""
+    return _read_statistics(Path(segment))
+
+
 def _read_statistics(segment: Path) -> dict[str, TermStatistics]:
     folder = segment / "statistics"
     manifest = read_manifest(folder, "term statistics", {"format": _STATISTICS, "version": 1})
@@ -287,7 +294,7 @@ def index_all(texts: Texts, source: Any) -> None:
 
 
 def _missing(part: Range) -> list[str]:
-    return [name for name in NAMES if not (part.folder / name / MANIFEST).exists()]
+    return [name for name in INDEXES if not (part.folder / name / MANIFEST).exists()]
 
 
 def index_part(part: Range, analyzer: Analyzer, encoder: Any, call: str, from_counts: bool) -> None:
@@ -300,10 +307,10 @@ def index_part(part: Range, analyzer: Analyzer, encoder: Any, call: str, from_co
     missing, passages = _missing(part), part.read()
     whole = passages if part.source == "collection" else part.read("collection")
     terms, tensors, _ = _read_tensors(part.folder / "counts", _COUNTS)
-    statistics = _read_statistics(Path(part.segment))
+    statistics = _statistics_of_call(part.segment, call)
     vocabulary = {term: number for number, term in enumerate(terms)}
     saved = Path(part.segment).parent / "encoder"
-    encoder = load_fitted(saved) if encoder is None else encoder_of_thread(encoder, call)
+    encoder = encoder_of_thread(partial(load_fitted, saved) if encoder is None else encoder, call)
 
     def counts(unit: str) -> TermCounts:
         matrix = tuple(tensors[f"{unit}.{name}"] for name in ("data", "indices", "indptr"))

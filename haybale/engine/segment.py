@@ -18,7 +18,7 @@ from haybale.embeddings.store import CHUNKING
 from haybale.embeddings.store_files import BUILDING, LOCK, MANIFEST
 from haybale.engine.document_vectors import documents_as_passages, documents_with_passages, index_documents
 from haybale.engine.encoder_source import EncoderSource
-from haybale.engine.parts import open_parts, range_edges
+from haybale.engine.parts import INDEXES, open_parts, range_edges
 from haybale.engine.storage import Storage
 from haybale.engine.texts import Texts
 from haybale.errors import InputError
@@ -26,8 +26,6 @@ from haybale.retrieval import BM25Index, PassageIndex
 from haybale.retrieval.index import FILES
 from haybale.timing import timed
 from haybale.vectors import Matrix
-
-INDEXES = ("bm25-passage", "bm25-document", "passages", "documents")
 
 
 class Segment:

@@ -3,6 +3,7 @@
 from haybale.collections.queries import queries_from as queries_from
 
 from .bm25 import BM25 as BM25
+from .empty_rankings import EmptyRankingWarning as EmptyRankingWarning
 from .explanation import Explanation as Explanation
 from .explanation import Share as Share
 from .grammar import from_spec as from_spec
@@ -24,7 +25,6 @@ from .out_of_fold import OutOfFold as OutOfFold
 from .parm import PARM as PARM
 from .query_batch import QueryBatch as QueryBatch
 from .ranker import RANKERS as RANKERS
-from .ranker import EmptyRankingWarning as EmptyRankingWarning
 from .ranker import Ranker as Ranker
 from .rrf import RRF as RRF
 from .similar_queries import SimilarQueries as SimilarQueries

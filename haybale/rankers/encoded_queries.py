@@ -7,11 +7,10 @@ from functools import partial
 
 import numpy as np
 
-from haybale.cluster import shares_memory
 from haybale.embeddings import encode_queries
 from haybale.engine import Engine
-from haybale.engine.opened import opened_engine
-from haybale.kept_results import Arrays, kept_results, spread_resumably, task_key
+from haybale.engine.opened import opened_engine, task_address
+from haybale.kept_results import Arrays, spread_resumably, task_key
 from haybale.vectors import Matrix
 
 BLOCK = 512  # texts
@@ -23,9 +22,10 @@ def encoded_queries(engine: Engine, texts: Sequence[str]) -> Matrix:
     Many texts are encoded in blocks where tasks run in other processes, and within
     :func:`~haybale.kept_results.resumable`. Sparse vectors take so little time that they are always made here.
     """
-    address = None if shares_memory() else engine.address
-    in_blocks = address is not None or (kept_results() is not None and engine.documents_digest is not None)
-    if len(texts) <= BLOCK or not in_blocks or getattr(engine.encoder, "is_sparse", False):
+    if len(texts) <= BLOCK or getattr(engine.encoder, "is_sparse", False):
+        return encode_queries(engine.encoder, texts)
+    by_tasks, address = task_address(engine)
+    if not by_tasks:
         return encode_queries(engine.encoder, texts)
     blocks = [list(texts[start : start + BLOCK]) for start in range(0, len(texts), BLOCK)]
     # Functions of this process cannot be sent to others, but know its engine.

@@ -228,7 +228,7 @@ class Learned(OutOfFold, Fusion):
         ranker.fusion_, ranker.fold_fusions_ = chosen.fusion, chosen.folds
         ranker.unseen_share = chosen.share
         ranker.selection_report_ = {_EXPECTED: share, "expected nDCG@10": chosen.expected(share)}
-        ranker.fitted_key, ranker._saved = ranker.key(), None
+        ranker.fitted_key = ranker.key()
         return ranker
 
     @learned_once

@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from haybale.cluster import own_threads, shares_memory
+from haybale.cluster import own_threads
 from haybale.collections import Queries
 from haybale.engine import Engine
-from haybale.engine.opened import opened_engine
+from haybale.engine.opened import Address, opened_engine, task_address
 from haybale.kept_results import Arrays, kept_results, spread_resumably, task_key
 from haybale.manifest import digest
 from haybale.parallel import at_most_threads
@@ -35,8 +35,6 @@ from haybale.retrieval.hits import Ints
 from haybale.timing import summed_timings
 from haybale.vectors import Matrix
 
-Address = tuple[str, str]  # Engine.address
-
 
 class Portable(NamedTuple):
     """A fitted ranker in a form that every process can make it from.
@@ -49,20 +47,21 @@ class Portable(NamedTuple):
     digest: str = ""
 
 
-def rank_in_blocks(rankers: Sequence[Ranker], batch: QueryBatch, depth: int) -> None:
+def rank_in_blocks(rankers: Sequence[Ranker], batch: QueryBatch, depth: int, *, only_untrained: bool = False) -> None:
     """Rank the queries of a batch by fitted rankers, in blocks; :meth:`Ranker.run` then finds the runs in the batch.
 
-    The rankers of one call share the searches of a block. Nothing is done for few queries, and where neither tasks run
-    in other processes nor :func:`~haybale.kept_results.resumable` keeps their results.
+    The rankers of one call share the searches of a block; with ``only_untrained``, those that learn are left out.
+    Nothing is done for few queries, and where neither tasks run in other processes nor
+    :func:`~haybale.kept_results.resumable` keeps their results.
     """
     n, size = len(batch), batch.block
     if n <= size:
         return
     engine, depth = batch.engine, batch.deep(depth)
-    address = None if shares_memory() else engine.address
-    in_blocks = address is not None or (kept_results() is not None and engine.documents_digest is not None)
-    wanted = {each.run_key(): each for each in rankers if not batch.has_run(each.run_key(), depth)}
-    if not in_blocks or not wanted:
+    by_tasks, address = task_address(engine)
+    chosen = [each for each in rankers if not (only_untrained and each.needs_training)]
+    wanted = {each.run_key(): each for each in chosen if not batch.has_run(each.run_key(), depth)}
+    if not by_tasks or not wanted:
         return
     rows = [np.arange(start, min(start + size, n)) for start in range(0, n, size)]
     with _portable(list(wanted.values()), engine) as given:

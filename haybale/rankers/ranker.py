@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -23,6 +22,7 @@ from haybale.folders import whole_folder, write_json
 from haybale.frames import Frame
 from haybale.manifest import digest, with_checksum
 from haybale.parameters import COUNT, check_parameters
+from haybale.rankers.empty_rankings import warn_of_empty
 from haybale.rankers.explanation import Explanation
 from haybale.rankers.query_batch import QueryBatch
 from haybale.rankers.training import Training
@@ -35,10 +35,6 @@ if TYPE_CHECKING:
 
 FORMAT, VERSION, MANIFEST = "haybale ranker", 2, "ranker.json"  # version 1 had a different SVR
 _BATCH = 4096  # queries ranked at once
-
-
-class EmptyRankingWarning(UserWarning):
-    """A ranker finds no document for some queries; the message has their number and the first query id."""
 
 
 class Variant(NamedTuple):
@@ -559,16 +555,6 @@ class Ranker(ABC):
                     parts.append(str(value) if key == "ranker" else f"{key}={shown(value)}")
             texts.append((len(parts), name + (f"({','.join(parts)})" if parts else "")))
         return min(texts, key=lambda each: each[0])[1]
-
-
-def warn_of_empty(run: Run, name: str) -> None:
-    """Warn if the ranker ``name`` finds no document for some queries."""
-    found = np.zeros(len(run), dtype=bool)
-    found[run.coded()[0]] = True
-    if not found.all():
-        first, n_empty = run.query_ids[int(np.argmin(found))], int((~found).sum())
-        message = f"{name} finds no document for {n_empty} of {len(run)} queries, such as {first!r}; check their texts"
-        warnings.warn(message, EmptyRankingWarning, stacklevel=3)
 
 
 def _innermost_first(ranker: Ranker) -> list[Ranker]:

@@ -19,7 +19,7 @@ from haybale.embeddings.counting import TermCounts, Vocabulary
 from haybale.errors import InputError
 from haybale.parameters import BM25_RANGES, COUNT, check_parameters
 from haybale.retrieval.bm25 import BM25Index, check_queries
-from haybale.retrieval.hits import NO_PASSAGE, Hits, Ints
+from haybale.retrieval.hits import Hits, Ints
 from haybale.retrieval.index import PassageIndex
 from haybale.retrieval.merging import FoundDocuments
 from haybale.retrieval.parts import NO_TEXTS, Parameters, Part, Parts, TermStatistics, terms_in
@@ -277,12 +277,7 @@ class PassagesInParts(PassageIndex):
 
         The index also has all passages of ``documents``. Documents keep their numbers.
         """
-        real = hits.passages != NO_PASSAGE
-        whole = [np.arange(*self.doc_offsets[document : document + 2]) for document in documents]
-        used = np.unique(np.concatenate([hits.passages[real], *whole]))
-        used = used if len(used) else np.zeros(1, dtype=np.int64)  # an index needs at least one passage
+        used, renumbered = self.passages_of(hits, documents)
         ids = self.passage_ids.take(used), self.doc_ids
         columns = Columns(np.searchsorted(used, self.doc_offsets), *ids, whole=(self.columns, used))
-        index = PassageIndex.__new__(PassageIndex)._set(columns, self.vectors[used], CPU, "auto")
-        passages = np.where(real, np.searchsorted(used, hits.passages), NO_PASSAGE)
-        return index, Hits(passages, hits.scores)
+        return PassageIndex.__new__(PassageIndex)._set(columns, self.vectors[used], CPU, "auto"), renumbered

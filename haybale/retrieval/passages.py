@@ -31,7 +31,7 @@ from haybale.collections.ids import Lookup, first_in_both, id_strings
 from haybale.device import to_numpy
 from haybale.errors import InputError
 from haybale.manifest import read_table, write_table
-from haybale.retrieval.hits import Hits, Ints
+from haybale.retrieval.hits import NO_PASSAGE, Hits, Ints
 from haybale.retrieval.id_order import IdOrder
 
 Ids = Sequence[str] | Strings
@@ -154,6 +154,17 @@ class PassageTable:
 
     def __len__(self) -> int:
         return int(self.doc_offsets[-1])
+
+    def passages_of(self, hits: Hits, documents: Sequence[int] = ()) -> tuple[Ints, Hits]:
+        """Return the rising numbers (n,), at least one, of the passages of hits and of all passages of documents.
+
+        The hits are returned, too, with positions among these numbers in place of the numbers.
+        """
+        real = hits.passages != NO_PASSAGE
+        whole = [np.arange(*self.doc_offsets[document : document + 2]) for document in documents]
+        used = np.unique(np.concatenate([hits.passages[real], *whole]))
+        used = used if len(used) else np.zeros(1, dtype=np.int64)  # an index needs at least one passage
+        return used, Hits(np.where(real, np.searchsorted(used, hits.passages), NO_PASSAGE), hits.scores)
 
     def numbers(self, passage_ids: Iterable[Any]) -> Ints:
         """Return the numbers (n,) of passage ids; raise InputError for an unknown id."""

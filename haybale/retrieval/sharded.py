@@ -101,14 +101,9 @@ class ShardedIndex(PassageTable):
 
         The index also has all passages of ``documents``. Documents keep their numbers.
         """
-        real = hits.passages != NO_PASSAGE
-        whole = [np.arange(*self.doc_offsets[document : document + 2]) for document in documents]
-        used = np.unique(np.concatenate([hits.passages[real], *whole]))
-        used = used if len(used) else np.zeros(1, dtype=np.int64)  # an index needs at least one passage
+        used, renumbered = self.passages_of(hits, documents)
         ids = {"passage_ids": self.passage_ids.take(pa.array(used)), "doc_ids": self.doc_ids}
-        index = PassageIndex(self.store.rows(used), np.searchsorted(used, self.doc_offsets), **ids)
-        passages = np.where(real, np.searchsorted(used, hits.passages), NO_PASSAGE)
-        return index, Hits(passages, hits.scores)
+        return PassageIndex(self.store.rows(used), np.searchsorted(used, self.doc_offsets), **ids), renumbered
 
     def __repr__(self) -> str:
         shards = "one shard per task" if self.n_shards is None else f"{self.n_shards} shards"

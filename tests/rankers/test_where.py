@@ -17,7 +17,7 @@ from haybale.errors import InputError
 from haybale.rankers import Training
 
 pytest.importorskip("duckdb")
-pytestmark = pytest.mark.filterwarnings("ignore::haybale.rankers.ranker.EmptyRankingWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::haybale.rankers.EmptyRankingWarning")
 COURTS = ["BGH", "BAG", "BSG"]
 
 

@@ -9,7 +9,8 @@ import haybale
 from haybale.cli import options
 from haybale.cli.application import ENGINES, command
 from haybale.cli.options import MACHINE, RESULTS, TEXTS, VECTORS, given, option
-from haybale.cli.terminal import reporter, resumable, show
+from haybale.cli.resuming import explain_interrupt
+from haybale.cli.terminal import reporter, show
 from haybale.cli.values import parse_part, parse_values
 
 
@@ -45,7 +46,7 @@ def fine_tune(
     part = parse_part("fold", fold, "0/2")
     how = given(recipe=recipe, queries=split, held_out=held_out, device=device, random_state=random_state)
     how |= parse_values(set_values, rankers=False)
-    with resumable(), record_timings(reporter()):
+    with explain_interrupt(), record_timings(reporter()):
         opened = haybale.Engine.open(engine)
         done = haybale.train_encoder(opened, encoder, out, fold=part, **how)
     rate = f"{done.pairs_per_second:.1f} pairs per second"

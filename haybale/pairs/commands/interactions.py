@@ -8,7 +8,8 @@ import haybale
 from haybale.cli import options
 from haybale.cli.application import ENGINES, command
 from haybale.cli.options import MACHINE, RANKING, RESULTS, given, option
-from haybale.cli.terminal import note, reporter, resumable, show
+from haybale.cli.resuming import explain_interrupt
+from haybale.cli.terminal import note, reporter, show
 from haybale.cli.values import parse_part, parse_ranker
 from haybale.errors import InputError
 
@@ -46,7 +47,7 @@ def interactions(
         raise InputError(f"--ranker must be a pli ranker, such as pli(bm25-doc), found {chosen}")
     opened = haybale.Engine.open(engine, device=device)
     queries = opened.collection.queries.take(opened.collection.split(split).queries)
-    with resumable(), record_timings(reporter()):
+    with explain_interrupt(), record_timings(reporter()):
         pairs = chosen.pairs(opened)  # raises for a missing model before the first stage is fitted
         inner = chosen.ranker.fitted(Training.of(opened))
         seen = inner.encoder_queries | chosen.own_encoder_queries(opened)  # no ranker learns from them
