@@ -153,7 +153,7 @@ def curve(name: str) -> dict[str, Any]:
 
     plain = {ranker: value(space.training, ranker) for ranker in (*BM25S, *KNNS, "parm-vrrf", RRF)}
     rows = []
-    for n in (*(n for n in COUNTS if n < len(drawn)), len(drawn)):
+    for n in sorted({min(n, len(drawn)) for n in COUNTS}):
         queries = collection.queries.take(np.sort(drawn[:n]))
         of = qrels[qrels["query_id"].isin(queries.ids.to_pylist())]
         training = Training.of(engine, queries, of)
