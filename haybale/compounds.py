@@ -8,8 +8,6 @@ is split if its parts are words of the collection that are as frequent as the wo
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -64,6 +62,14 @@ class Compounds:
         """The logarithms of the counts; an index that is opened needs them only when it analyses a text."""
         return {word: math.log(count) for word, count in self.counts.items()}
 
+    @cached_property
+    def _longest(self) -> dict[str, int]:
+        """The length of the longest known word with each beginning of :data:`_SHORTEST` characters."""
+        found: dict[str, int] = {}
+        for word in sorted(self.counts, key=len):
+            found[word[:_SHORTEST]] = len(word)
+        return found
+
     @classmethod
     def learn(cls, language: str, words: Iterable[str], without: Iterable[str] = ()) -> Compounds:
         """Learn from all words of a collection, with repetitions; stop words, ``without``, are no parts.
@@ -93,15 +99,10 @@ class Compounds:
         for start in range(len(word) - _SHORTEST, -1, -1):
             if 0 < start < _SHORTEST:
                 continue
-            for end in range(start + _SHORTEST, len(word) + 1):
-                if end < len(word) < end + _SHORTEST or (start == 0 and end == len(word)):
-                    continue
-                part = self._part(word[start:end], is_last=end == len(word))
-                if part is None:
-                    continue
+            for end, part, log in self._parts(word, start):
                 known = {0: (0.0, ())} if end == len(word) else {n: best[end, n] for n in sizes if (end, n) in best}
                 for n, (total, parts) in known.items():
-                    found = (self._logs[part] + total, (part, *parts))
+                    found = (log + total, (part, *parts))
                     if (start, n + 1) not in best or found[0] > best[start, n + 1][0]:
                         best[start, n + 1] = found
         splits = [best[0, n] for n in range(2, _MOST_PARTS + 1) if (0, n) in best]
@@ -110,25 +111,38 @@ class Compounds:
         total, parts = max(splits, key=lambda found: found[0] / len(found[1]))
         return parts if total / len(parts) >= self._logs.get(word, 0.0) else ()
 
-    def _part(self, text: str, is_last: bool) -> str | None:
-        """Return the most frequent word that a part of a compound may be, with its linking element removed."""
-        found = None
-        for link in ("",) if is_last else LINKS[self.language]:
-            word = text.removesuffix(link) if text.endswith(link) else ""
-            if len(word) >= _SHORTEST and word in self._logs and (not found or self._logs[word] > self._logs[found]):
-                found = word
-        return found
+    def _parts(self, word: str, start: int) -> list[tuple[int, str, float]]:
+        """Return the ends of the parts that may begin at ``start``, in order, each with a known word and its logarithm.
 
-    @cached_property
-    def digest(self) -> str:
-        """The SHA-256 of language and counts."""
-        return hashlib.sha256(json.dumps([self.language, self.counts]).encode()).hexdigest()
+        The known word is the most frequent one of which the part consists, with a linking element unless it is last.
+        """
+        logs, last, inner = (
+            self._logs,
+            len(word),
+            len(word) - _SHORTEST,
+        )  # where a part that is not the last one must end
+        found: dict[int, tuple[float, int, str]] = {}  # by end; of equally frequent words, that of the first link
+        end_of_longest = min(last, start + self._longest.get(word[start : start + _SHORTEST], 0))
+        for stem in range(start + _SHORTEST, end_of_longest + 1):
+            if (start or stem < last) and (log := logs.get(word[start:stem])) is not None:
+                for number, link in enumerate(LINKS[self.language] if stem <= inner else ("",)):
+                    end = stem + len(link)
+                    if (end <= inner or end == stem == last) and word.startswith(link, stem):
+                        each = (log, -number, word[start:stem])
+                        if end not in found or each > found[end]:
+                            found[end] = each
+        return [(end, *found[end][::2][::-1]) for end in sorted(found)]
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Compounds) and self.digest == other.digest
+        if not isinstance(other, Compounds):
+            return NotImplemented
+        return self is other or (self.language == other.language and self.counts == other.counts)
 
     def __hash__(self) -> int:
-        return hash(self.digest)
+        return hash((self.language, len(self.counts)))
+
+    def __reduce__(self) -> Any:
+        return _shared, (self.language, self.counts)  # without the caches
 
     def __repr__(self) -> str:
         return f"Compounds({self.language!r}, {len(self.counts):,} words)"
@@ -140,3 +154,15 @@ class Compounds:
         if language not in LINKS or not valid:
             raise InputError(f"compounds: expected words with counts, found {counts!r:.80}")
         return cls(language, counts)
+
+
+_last: list[Compounds | None] = [None]  # the splitter that was unpickled last
+
+
+def _shared(language: str, counts: dict[str, int]) -> Compounds:
+    """Return a splitter that was pickled; the tasks of a process share one, with the words that it has split before."""
+    last, found = _last[0], Compounds(language, counts)
+    if found == last:
+        return last
+    _last[0] = found
+    return found

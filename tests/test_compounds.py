@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import pickle
 from itertools import combinations
 from pathlib import Path
 
@@ -66,6 +67,15 @@ def test_the_split_is_the_best_of_all(counts: dict[str, int], data: st.DataObjec
         assert not found
     elif best > math.log(counts.get(word, 1)) + 1e-9:
         assert splits[found] == pytest.approx(best)
+
+
+def test_tasks_of_a_process_share_a_splitter() -> None:
+    sent = pickle.dumps(Compounds("german", WORDS))
+    first, second = pickle.loads(sent), pickle.loads(sent)
+    assert first is second == Compounds("german", WORDS) != Compounds("dutch", WORDS)
+    other = pickle.loads(pickle.dumps(Compounds("german", {"other": 3})))
+    assert other.counts == {"other": 3}
+    assert first.split("arbeitsvertrag") == ("arbeit", "vertrag")
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,16 @@ class LazyPassages(Passages):
         return Passages, (self.ids, self.texts, self.doc_offsets, self.sections)
 
 
+def _utf8(column: pa.Array) -> memoryview:
+    """Return the strings of a column, one after the other, as UTF-8."""
+    column = column.cast(pa.large_string())
+    _, offsets, values = column.buffers()
+    if values is None or not len(column):
+        return memoryview(b"")
+    ends = np.frombuffer(offsets, dtype=np.int64)[[column.offset, column.offset + len(column)]]
+    return memoryview(values)[ends[0] : ends[1]]
+
+
 @dataclass(frozen=True)
 class Queries:
     """Queries of one or more paragraphs; ``paragraphs[offsets[i]:offsets[i + 1]]`` are the paragraphs of query i.
@@ -403,7 +413,7 @@ class Collection:
             for chunk in column.chunks:  # lengths first, so that "ab", "c" differs from "a", "bc"
                 sha.update(pc.binary_length(chunk).to_numpy().astype("<i8", copy=False).data)
             for chunk in column.chunks:
-                sha.update("".join(chunk.to_pylist()).encode())
+                sha.update(_utf8(chunk))
         if self.metadata is not None:
             sha.update(json.dumps(self.metadata.to_pydict(), default=str).encode())
         return sha.hexdigest()

@@ -22,7 +22,6 @@ from haybale.collections.collection import (
     Ints,
     LazyPassages,
     Links,
-    Passages,
     Queries,
     Sections,
     Split,
@@ -209,17 +208,20 @@ def load_collection(folder: Path | str) -> Collection:
 
 
 def load_documents(folder: Path, first: int, end: int) -> Collection:
-    """Load the ids and the texts of some documents of a saved collection, without reading those of the others."""
+    """Load some documents of a saved collection, without those of the others; their texts are read on first use."""
     documents = read_table(folder / "documents.parquet", pa.schema(_COLUMNS["documents"]), ["id", "passages"])
     offsets = indptr_from_counts(numbers_of(documents["passages"]))
-    texts = read_rows(folder / "texts.parquet", int(offsets[first]), int(offsets[end]), ["id", "text"])
+
+    def read(column: str) -> Strings:
+        return read_rows(folder / "texts.parquet", int(offsets[first]), int(offsets[end]), [column])[column]
+
     ids, none = documents["id"].slice(first, end - first), pa.chunked_array([], type=_TEXT)
     no_numbers = np.empty(0, dtype=np.int64)
     return Collection(
         name=folder.name,
         doc_ids=ids,
         doc_titles=ids,
-        passages=Passages(texts["id"], texts["text"], offsets[first : end + 1] - offsets[first]),
+        passages=LazyPassages(read("id"), lambda: read("text"), offsets[first : end + 1] - offsets[first]),
         queries=Queries(none, none, np.zeros(1, dtype=np.int64), no_numbers),
         splits={},
     )

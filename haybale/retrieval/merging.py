@@ -34,7 +34,7 @@ def merge_hits(one: Found, other: Found, k: int, order: IdOrder) -> Found:
 def merge_documents(parts: Sequence[FoundDocuments], k: int) -> FoundDocuments:
     """Return the documents of several searches that score at least as high as the k-th best of their query.
 
-    The parts have different documents. The result is sorted by row, then by document.
+    Each part is sorted by row, then by document, and so is the result. The parts have different documents.
 
     >>> one = np.array([0, 0]), np.array([0, 1]), np.array([0.5, 0.4], dtype=np.float32)
     >>> other = np.array([0, 1]), np.array([3, 3]), np.array([0.5, 0.1], dtype=np.float32)
@@ -43,11 +43,17 @@ def merge_documents(parts: Sequence[FoundDocuments], k: int) -> FoundDocuments:
     (array([0, 0, 1]), array([0, 3, 3]), array([0.5, 0.5, 0.1], dtype=float32))
     """
     rows, documents, scores = (np.concatenate(column) for column in zip(*parts, strict=True))
-    best_first = np.lexsort((-scores, rows))
-    starts = np.searchsorted(rows[best_first], rows)
-    last = np.minimum(starts + k, np.searchsorted(rows[best_first], rows, side="right")) - 1
-    kept = np.flatnonzero(scores >= scores[best_first[last]]) if len(rows) else np.empty(0, dtype=np.int64)
-    kept = kept[np.lexsort((documents[kept], rows[kept]))]
+    if len(parts) > 1:
+        # The sort is a merge: NumPy's stable sort finds the parts, which are sorted already.
+        order = np.argsort(rows.astype(np.int64) * (int(documents.max(initial=0)) + 1) + documents, kind="stable")
+        rows, documents, scores = rows[order], documents[order], scores[order]
+    starts = np.flatnonzero(np.append(True, np.diff(rows) != 0)) if len(rows) else np.empty(0, dtype=np.int64)
+    ends = np.append(starts[1:], len(rows))
+    kept = np.ones(len(rows), dtype=bool)
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        if end - start > k:
+            own = scores[start:end]
+            kept[start:end] = own >= np.partition(own, end - start - k)[end - start - k]
     return rows[kept], documents[kept], scores[kept]
 
 
