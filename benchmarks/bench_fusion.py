@@ -7,7 +7,8 @@ The rankers of `learned` rank the training queries out of fold once; that is not
 these runs' features: `LearnedFusion` at the share of the loss that `learned` chose, and LambdaMART, with LightGBM's
 default trees and with those that five folds choose. *With choice*: what `learned` does in all, 6 shares in 5 folds and
 on all queries; and LambdaMART the same with its 8 settings. Everything measured uses one core. Peers and ours alternate
-in every round of fits; the choices are made once.
+in every round of fits; the choices are made once. Every collection writes `fusion-NAME.json`, of which the page is
+made; without collections only the page is made.
 """
 
 from __future__ import annotations
@@ -21,7 +22,18 @@ from typing import Any
 
 import numpy as np
 from effectiveness import BEST, Space
-from provenance import clocked, cost, options, printed_stages, provenance, shown, table, write_page
+from provenance import (
+    clocked,
+    cost,
+    made,
+    measures,
+    options,
+    printed_stages,
+    read_all,
+    table,
+    write_json,
+    write_page,
+)
 
 from haybale import LearnedFusion, evaluate, open_collection, parse
 from haybale.parallel import limit_threads
@@ -30,6 +42,7 @@ from haybale.rankers.new_queries import unseen_queries
 from haybale.retrieval.fusion import pooled
 
 ROUNDS = 5
+PACKAGES = ("numpy", "scikit-learn", "numba", "lightgbm")
 LEAVES, ROWS, MOST, PATIENCE = (4, 8, 16, 32), (20, 200), 300, 30  # patience: trees without a better nDCG@10
 FIXED: dict[str, Any] = {"objective": "lambdarank", "metric": "ndcg", "eval_at": [10], "num_threads": 1}
 FIXED |= {"seed": 0, "deterministic": True, "force_row_wise": True, "verbosity": -1, "feature_pre_filter": False}
@@ -38,10 +51,23 @@ DEFAULT = FIXED | {"learning_rate": 0.1, "num_leaves": 31, "min_data_in_leaf": 2
 
 def main() -> None:
     parser = options(__doc__)
-    parser.add_argument("collections", nargs="+", help="folders with training and dev queries")
+    parser.add_argument("collections", nargs="*", help="folders with training and dev queries; none: only the page")
     a = parser.parse_args()
-    rows = [row for name in a.collections for row in measured(name)]
-    origin = provenance(shown("bench_fusion.py", a.collections), more=("lightgbm",))
+    for name in a.collections:
+        record = {
+            "collection": Path(name).name,
+            "rows": measured(name),
+            "made": made("bench_fusion.py", [name], PACKAGES),
+        }
+        write_json(a.results / f"fusion-{record['collection']}.json", record)
+    records = read_all(a.results, "fusion")
+    rows = [row for record in records for row in record["rows"]]
+    origins = [
+        f"- {record['collection']}: `{of['command']}`; commit {of['commit']}, {of['date']}; {of['processor']}; "
+        + ", ".join(map(" ".join, of["environment"].items()))
+        for record in records
+        for of in [record["made"]]
+    ]
     lines = [
         "# Learning a fusion: linear weights and trees",
         "",
@@ -55,7 +81,9 @@ def main() -> None:
         f"as {MOST} of them.",
     ]
     columns = "collection, training queries, documents | learns by | fit, s | times | with choice, s | nDCG@10 on dev"
-    write_page(a.results / "fusion.md", [*lines, *table(columns, rows, words=2), "", origin])
+    write_page(
+        a.results / "fusion.md", [*lines, *table(columns, rows, words=2), "", measures("bench_fusion.py"), *origins]
+    )
 
 
 def measured(name: str) -> list[list[Any]]:
