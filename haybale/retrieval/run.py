@@ -194,7 +194,8 @@ class Run:
         with replaced(Path(path)) as aside, ExitStack() as files:
             file: Any = files.enter_context(open(aside, "wb"))
             if Path(path).suffix == ".gz":
-                file = files.enter_context(gzip.GzipFile("", "wb", fileobj=file, mtime=0))
+                # Level 1 makes a file 7 % larger than level 9, the default, and takes a fifteenth of its time.
+                file = files.enter_context(gzip.GzipFile("", "wb", 1, fileobj=file, mtime=0))
             file = files.enter_context(io.TextIOWrapper(file, encoding="utf-8", newline="\n"))
             file.writelines(f"{query} Q0 {document} {rank} {score!r} {tag}\n" for query, document, rank, score in lines)
 
