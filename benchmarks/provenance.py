@@ -35,6 +35,7 @@ MEASURES = {
         "analysis.py",
     ),
     "bench_calibration.py": ("review/calibration.py", "review/learner.py", "review/incremental_svr.py"),
+    "bench_encoders.py": ("embeddings/sentence_transformer.py", "embeddings/token_batches.py"),
     "bench_endurance.py": ("service", "search", "review/review.py", "review/judgement_store.py"),
     "bench_files.py": (
         "collections/files",

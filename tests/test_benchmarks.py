@@ -185,6 +185,17 @@ def test_small_review(ran: Any, tmp_path: Path, words: Path) -> None:
     assert len(re.findall(r"^\| (280|560) \| [\d.]+ \|", page, re.M)) == 2
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_small_encoders(ran: Any, words: Path, tmp_path: Path) -> None:
+    pytest.importorskip("sentence_transformers")
+    bert = save_bi_encoder(tmp_path / "bert")
+    page = ran("bench_encoders", "encoders.md", str(words), bert, "--texts", "5", "--lengths", "16", "--rounds", "1")
+    [tokens] = re.findall(r"^\| saved \| 16 \| float32 \| (\d+) \| [\d.,]+ \|  \|$", page, re.M)
+    [least] = re.findall(r"^\| saved \| 16 \| bfloat16 \| \d+ \| [\d.,]+ \| (\S+) \|$", page, re.M)
+    assert int(tokens) <= 16
+    assert 0.9 < float(least) <= 1.00001
+
+
 def test_small_svr(ran: Any, words: Path) -> None:
     page = ran("bench_svr", "svr.md", str(words), WIDTH=6, CASES=((40, False, 20, 1, 1),), PLANTED=60, CURVES=40)
     assert re.search(r"\| sklearn \(1 rounds\) .*e-0\d \|", page)
