@@ -5,7 +5,8 @@
 
 COLLECTION is that of the stage make of bench_large.py. FOLDER is new, and gets engines, models and runs. Each row is a
 process of its own. --limit is the memory of each worker that trains and ranks, in MB; --trained and --queries are
-numbers of queries. At the end, `haybale index` gets --kills SIGKILLs, as bench_kills.py deals them. Writes segments.md.
+numbers of queries. At the end, `haybale index` gets --kills SIGKILLs, as bench_kills.py deals them. Writes
+segments.json, where a collection of another size keeps its section, and segments.md.
 """
 
 from __future__ import annotations
@@ -28,9 +29,11 @@ from provenance import (
     mb,
     options,
     provenance,
+    read_json,
     run_step,
     shown,
     table,
+    write_json,
     write_page,
 )
 
@@ -79,8 +82,17 @@ def in_own_process(step: str, given: Record) -> Record:
     return in_a_process(__file__, step, given)
 
 
-def measured(given: argparse.Namespace) -> list[str]:
-    """Return the lines of the page."""
+HEAD = """
+# Engines in segments
+
+Collections are resampled from gesetze as [large.md](../archive/large.md) says, with TF-IDF vectors and the parts of
+compounds. Every row is a process of its own, from its start to its end: seconds by the clock and, in parentheses, of
+all cores that computed. Dask workers have one thread each; the process that uses them has one core. Memory is the peak
+of the process, then of each worker.""".strip()
+
+
+def measured(given: argparse.Namespace) -> tuple[int, list[str]]:
+    """Return the number of passages, and the lines of their section."""
     n, folder, ask = given.segments, given.folder, in_own_process
     ways = {
         "one segment, one process": (1, 0),
@@ -99,21 +111,14 @@ def measured(given: argparse.Namespace) -> list[str]:
         speed = first["process"] / found["process"]
         disk = sum(folder_sizes(engines[way]).values())
         rows.append([way, cost(total(found)), f"{speed:.2f}", memory(found), mb(disk)])
+    n_passages = first["counts"]["passages"]
     lines = [
-        "# Engines in segments",
+        f"## {n_passages:,} passages",
         "",
-        f"{cell(first['counts']['documents'])} documents, {cell(first['counts']['passages'])} passages, resampled from"
-        " gesetze as [large.md](../archive/large.md) says; TF-IDF vectors, compounds split. Every row is a process of"
-        " its own, from its start to its end: seconds by the clock and, in parentheses, of all cores that computed."
-        " Dask workers have one thread each; the process that uses them has one core. Memory is the peak of the"
-        " process, then of each worker.",
-        "",
-        "## Index",
+        f"{first['counts']['documents']:,} documents. Index:",
         *table("how|s|times as fast|memory, MB|disk, MB", rows, show=str),
         "",
         f"Both engines in {n} segments have the same bytes: {yes(same(engines, list(ways)[1:]))}.",
-        "",
-        "## Train and rank",
     ]
     for way, (_, n_workers) in ways.items():
         print(f"  use, {way}", flush=True)
@@ -127,18 +132,17 @@ def measured(given: argparse.Namespace) -> list[str]:
     ]
     lines += [
         "",
-        f"`svr` with {SVR['n_bags']} bags is trained on {given.trained:,} queries, and all rankers rank"
+        f"Train and rank: `svr` with {SVR['n_bags']} bags is trained on {given.trained:,} queries, and all rankers rank"
         f" {given.queries:,}; seconds by the clock. Each worker has a limit of {given.limit:,.0f} MB. *Same* says"
         " whether the model and the runs have the bytes of those of one segment.",
         *table("how|" + "|".join(names) + "|memory, MB|same", rows, show=str),
-        "",
-        "## SIGKILL while it indexes",
     ]
+    if not given.kills:
+        return n_passages, [*lines, ""]
     how = ["index", str(given.collection), "--segments", str(n), "--out"]
     kills, starts, runs, equal = dict.fromkeys(("worker", "scheduler", "command"), 0), 0, 0, 0
     reference = folder / "reference"
-    if given.kills:
-        assert command(*how, str(reference)).wait() == 0
+    assert command(*how, str(reference)).wait() == 0
     random = np.random.default_rng(0)
     while sum(kills.values()) < given.kills:
         out = folder / f"killed-{runs}"
@@ -147,7 +151,8 @@ def measured(given: argparse.Namespace) -> list[str]:
         starts, runs, equal = starts + begun, runs + 1, equal + same({"a": reference, "b": out}, ["a", "b"])
     columns = "workers|scheduler|command|starts of the command|engines|equal to the byte"
     row = [*kills.values(), starts, runs, equal]
-    return [*lines, "", "Kills by what was killed:", *table(columns, [row], words=0), ""]
+    told = "SIGKILL while `haybale index` works, by what was killed:"
+    return n_passages, [*lines, "", told, *table(columns, [row], words=0), ""]
 
 
 def total(found: Record) -> Record:
@@ -185,7 +190,12 @@ def main() -> None:
         return
     given.folder.mkdir(parents=True)
     about = provenance(shown("bench_segments.py", sys.argv[1:]), more=("scipy", "pyarrow", "distributed"))
-    write_page(given.results / "segments.md", [*measured(given), about])
+    n_passages, lines = measured(given)
+    path = given.results / "segments.json"
+    sections: dict[str, list[str]] = read_json(path, {}) | {str(n_passages): [*lines, about]}
+    write_json(path, sections, indent=2)
+    by_size = [sections[size] for size in sorted(sections, key=int)]
+    write_page(path.with_suffix(".md"), [HEAD, *(line for section in by_size for line in ("", *section))])
 
 
 if __name__ == "__main__":
