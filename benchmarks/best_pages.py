@@ -13,16 +13,19 @@ import pandas as pd
 from effectiveness import AIMED, BEST
 from provenance import cell4, measures, options, read_all, table, write_page
 
+from haybale.drawing import COLOURS, save_figure
 from haybale.evaluation import paired_tests
 
 BM25S, KNNS = ("bm25", "bm25-doc"), ("knn", "knn-doc")
 MEASURES = ("MRR@10", "nDCG@10", "Recall@10", "Recall@100", "Recall@1000")
 RRF = "rrf(bm25-doc,knn-doc,parm-vrrf)"
+FIGURE, SPAN = "curves.svg", 0.24  # of nDCG@10: every panel has the same scale
 
 
 def whole(folder: Path) -> list[str]:
-    """The lines of `best.md`, from every `best-*.json` and `curve-*.json`."""
+    """Draw `curves.svg`, and return the lines of `best.md`, from every `best-*.json` and `curve-*.json`."""
     best, curves = (read_all(folder, kind) for kind in ("best", "curve"))
+    draw_curves(curves, folder / FIGURE)
     return [*page(best), *curve_lines(curves)]
 
 
@@ -168,6 +171,7 @@ def curve_lines(curves: list[dict[str, Any]]) -> list[str]:
         "nDCG@10 on dev, BM25 with its default k1 and b. Training queries are drawn at random; a larger draw contains"
     ]
     lines += [f"the smaller ones. `learned` is the fusion above, over TF-IDF; `rrf` is `{RRF}`."]
+    lines += ["", f"![nDCG@10 by the number of judged queries]({FIGURE})"]
     columns = (
         "collection|training queries|`bm25`|`bm25-doc`|`knn`|`knn-doc`|`parm-vrrf`|`rrf`|`knn-queries`|`svr`|`learned`"
     )
@@ -178,6 +182,38 @@ def curve_lines(curves: list[dict[str, Any]]) -> list[str]:
             rows[-1] += [row[ranker] for ranker in ("knn-queries", "svr", BEST)]
     origins = [f"- command: `{found['made']['command']}`, commit {found['made']['commit']}" for found in curves]
     return [*lines, *table(columns, rows, 2, cell4), "", *origins]
+
+
+def draw_curves(curves: list[dict[str, Any]], path: Path) -> None:
+    """Draw a panel for each collection: rankers that learn, beside the best of those that do not."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9.6, 5.8), layout="constrained")
+    panels = figure.subplots(2, -(-len(curves) // 2), sharex=True).flat
+    for axes, found in zip(panels, curves, strict=False):
+        rows = pd.DataFrame(found["rows"])
+        levels = {"better BM25": max(found["plain"][each] for each in BM25S)}
+        levels["best ranker without training"] = max(found["plain"].values())
+        for number, (ranker, name) in enumerate(((BEST, "learned"), ("svr", "svr"))):
+            axes.plot(
+                rows["queries"], rows[ranker], "os"[number] + "-", color=COLOURS[number], label=name, markersize=4
+            )
+        for name, dashes, colour in zip(levels, (":", "--"), COLOURS[2:], strict=False):
+            axes.axhline(levels[name], linestyle=dashes, color=colour, label=name)
+        middle = sum(axes.get_ylim()) / 2
+        axes.set_ylim(middle - SPAN / 2, middle + SPAN / 2)
+        axes.set_xscale("log")
+        axes.set_xticks([10, 30, 100, 300, 1000], ["10", "30", "100", "300", "1,000"])
+        axes.minorticks_off()
+        axes.tick_params(labelsize=8)
+        axes.set_title(found["collection"], fontsize=10)
+        axes.grid(color="#e5e5e5")
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.supxlabel("judged queries", fontsize=9)
+    figure.supylabel("nDCG@10, dev", fontsize=9)
+    named = dict(zip(*reversed(figure.axes[0].get_legend_handles_labels()), strict=True))
+    figure.legend(named.values(), named.keys(), loc="outside upper center", ncols=4, fontsize=8, frameon=False)
+    save_figure(figure, path)
 
 
 if __name__ == "__main__":

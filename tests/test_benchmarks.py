@@ -353,6 +353,8 @@ def test_small_best(script: Any, words: Path, tmp_path: Path, monkeypatch: pytes
     of_all = float(np.mean(record["values"]["dev"]["knn"]["nDCG@10"]))
     assert found["plain"]["knn"] == pytest.approx(of_all)
     assert "| words | 4 | " in "\n".join(pages.curve_lines([found]))
+    pages.draw_curves([found, found | {"collection": "others"}], tmp_path / "curves.svg")
+    assert (tmp_path / "curves.svg").read_text(encoding="utf-8").count("<clipPath") == 2
 
 
 @pytest.mark.filterwarnings("ignore")
