@@ -335,7 +335,7 @@ def test_small_segments(ran: Any, words: Path, tmp_path: Path, script: Any, monk
 @pytest.mark.filterwarnings("ignore")
 def test_small_best(script: Any, words: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     best, pages = script("bench_best"), script("best_pages")
-    monkeypatch.setattr(best, "COUNTS", (4,))
+    monkeypatch.setattr(best, "COUNTS", (4, 100))
     monkeypatch.setattr(best, "FEW", 1)
     assert parse(best.BEST).nested() == Learned().nested()  # `learned` is the default one
     record = best.measured(str(words), None, None, 32, "float32")
