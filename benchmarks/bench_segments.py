@@ -146,9 +146,9 @@ def measured(given: argparse.Namespace) -> tuple[int, list[str]]:
     random = np.random.default_rng(0)
     while sum(kills.values()) < given.kills:
         out = folder / f"killed-{runs}"
-        found, begun, _ = killed([*how, str(out)], out, given.kills - sum(kills.values()), random)
-        kills = {name: kills[name] + found[name] for name in kills}
-        starts, runs, equal = starts + begun, runs + 1, equal + same({"a": reference, "b": out}, ["a", "b"])
+        found = killed([*how, str(out)], out, given.kills - sum(kills.values()), random)
+        kills = {name: kills[name] + found.kills[name] for name in kills}
+        starts, runs, equal = starts + found.starts, runs + 1, equal + same({"a": reference, "b": out}, ["a", "b"])
     columns = "workers|scheduler|command|starts of the command|engines|equal to the byte"
     row = [*kills.values(), starts, runs, equal]
     told = "SIGKILL while `haybale index` works, by what was killed:"

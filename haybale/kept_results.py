@@ -10,6 +10,7 @@ import hashlib
 import json
 import logging
 import re
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -28,6 +29,7 @@ from haybale.manifest import mapped_tensors, write_tensors
 Arrays = Mapping[str, NDArray[Any]]
 
 _LOGGER = logging.getLogger("haybale")
+RANKER = ".ranker-"  # begins the names of folders of rankers that are saved while blocks of queries are ranked
 _SUFFIX = ".safetensors"
 _NAME = re.compile(
     r"\.?[0-9a-f]{64}\.safetensors(\.[0-9a-f]{12})?"
@@ -60,6 +62,8 @@ class KeptResults:
         for path in self.folder.glob("*"):
             if _NAME.fullmatch(path.name):
                 path.unlink(missing_ok=True)
+            elif path.name.startswith(RANKER):  # a kill left it
+                shutil.rmtree(path, ignore_errors=True)
         with suppress(OSError):
             self.folder.rmdir()
 
@@ -71,8 +75,9 @@ _kept: ContextVar[KeptResults | None] = ContextVar("kept results", default=None)
 def resumable(folder: str | Path) -> Iterator[None]:
     """Keep the results of finished tasks of haybale within the block, and take those that are there already.
 
-    Tasks are the searches of training queries, the rankings of many queries, and the bags of an ensemble. If the block
-    is interrupted or killed, run it again with the same folder: it continues, and its results are the same bit for bit.
+    Tasks are the searches of training queries, the rankings of many queries, also by bags that have not seen them, and
+    the bags of an ensemble. If the block is interrupted or killed, run it again with the same folder: it continues, and
+    its results are the same bit for bit.
     When the block ends without an error, the results are removed, and the folder with them.
 
     Parameters

@@ -20,7 +20,7 @@ from support.processes import forked
 
 from haybale import Engine, Learned, load, resumable
 from haybale.errors import StoreError
-from haybale.kept_results import KeptResults
+from haybale.kept_results import RANKER, KeptResults
 from haybale.rankers import QueryBatch, encoded_queries, parse, query_batch
 from haybale.rankers.query_blocks import rank_block
 
@@ -64,7 +64,7 @@ def killing_at(nth: int, within: str) -> Callable[[], None]:
         seen: list[str] = []
 
         def kill(event: str, arguments: tuple[Any, ...]) -> None:
-            if event == "os.rename" and within in str(arguments[1]):
+            if event == "os.rename" and within in str(arguments[1]) and RANKER not in str(arguments[1]):
                 seen.append(event)
                 if len(seen) == nth:
                     os.kill(os.getpid(), signal.SIGKILL)
@@ -155,6 +155,30 @@ def test_other_processes_rank_as_this_one(folder: Path, tmp_path: Path) -> None:
     assert {path.name for path in folder.parent.iterdir()} == {"data", "engine"}  # no temporary ranker is left
 
 
+@pytest.mark.parametrize("name", ["learned(bm25,knn,svr-memory(n_bags=3))", "svr-memory(n_bags=3)", "knn-queries"])
+def test_scores_of_training_queries_out_of_bag_are_tasks(
+    name: str, folder: Path, tmp_path: Path, written: list[str]
+) -> None:
+    """Training and ranking training queries give the same bytes in blocks, here and in other processes."""
+    engine = Engine.open(folder)
+    ranker = parse(name).fit(engine)
+    ranker.save(tmp_path / "whole")
+    expected = ranker.out_of_fold()
+    with joblib.parallel_config(backend="loky", n_jobs=2):
+        there = parse(name).fit(engine)
+        assert_same(there.out_of_fold(), expected)
+    there.save(tmp_path / "there")
+    with resumable(tmp_path / "kept"):
+        again = parse(name).fit(engine)
+        n_fitting = len(written)
+        assert_same(again.out_of_fold(), expected)
+    again.save(tmp_path / "again")
+    assert tree(tmp_path / "there") == tree(tmp_path / "again") == tree(tmp_path / "whole")
+    assert (n_fitting > 0) == (name != "knn-queries")
+    assert {path.name for path in folder.parent.iterdir()} == {"data", "engine"}
+    assert not (tmp_path / "kept").exists()
+
+
 def test_vectors_of_queries_are_made_in_blocks(tmp_path: Path, written: list[str]) -> None:
     engine = Engine.build(word_folder(tmp_path / "data"), tmp_path / "engine", encoder=HashEncoder())
     queries = engine.collection.queries
@@ -174,9 +198,9 @@ def test_a_worker_refuses_another_engine(folder: Path, tmp_path: Path) -> None:
     assert address is not None
     queries = engine.collection.queries
     with pytest.raises(StoreError, match="other documents"):
-        rank_block((address[0], "0" * 64), [], "", 10, queries, None)
+        rank_block((address[0], "0" * 64), [], "", 10, False, queries, None)
     with pytest.raises(StoreError, match="shared storage"):
-        rank_block((str(tmp_path / "nowhere"), address[1]), [], "", 10, queries, None)
+        rank_block((str(tmp_path / "nowhere"), address[1]), [], "", 10, False, queries, None)
     view = engine.within(["d01"])
     assert view.address is None
     assert view.documents_digest not in (None, engine.documents_digest)

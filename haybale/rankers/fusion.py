@@ -42,7 +42,7 @@ class Fusion(Ranker):
     def _runs(self, batch: QueryBatch, depth: int = 0, *, out_of_fold: bool = False) -> dict[str, Run]:
         """Return each ranker's run, with at least the documents that are fused."""
         depth = max(depth, self.depth)
-        rank_in_blocks(self.rankers_, batch, depth, only_untrained=out_of_fold)
+        rank_in_blocks(self.rankers_, batch, depth, out_of_fold=out_of_fold)
         return {
             name: ranker.run_out_of_fold(batch, depth) if out_of_fold else ranker.run(batch, depth)
             for name, ranker in self._named.items()

@@ -22,7 +22,7 @@ from haybale.cluster import own_threads
 from haybale.collections import Queries
 from haybale.engine import Engine
 from haybale.engine.opened import Address, opened_engine, task_address
-from haybale.kept_results import Arrays, kept_results, spread_resumably, task_key
+from haybale.kept_results import RANKER, Arrays, kept_results, spread_resumably, task_key
 from haybale.manifest import digest
 from haybale.parallel import at_most_threads
 from haybale.rankers.grammar import from_spec
@@ -47,10 +47,11 @@ class Portable(NamedTuple):
     digest: str = ""
 
 
-def rank_in_blocks(rankers: Sequence[Ranker], batch: QueryBatch, depth: int, *, only_untrained: bool = False) -> None:
+def rank_in_blocks(rankers: Sequence[Ranker], batch: QueryBatch, depth: int, *, out_of_fold: bool = False) -> None:
     """Rank the queries of a batch by fitted rankers, in blocks; :meth:`Ranker.run` then finds the runs in the batch.
 
-    The rankers of one call share the searches of a block; with ``only_untrained``, those that learn are left out.
+    With ``out_of_fold``, it is :meth:`Ranker.run_out_of_fold` that ranks and finds them. The rankers of one call share
+    the searches of a block.
     Nothing is done for few queries, and where neither tasks run in other processes nor
     :func:`~haybale.kept_results.resumable` keeps their results.
     """
@@ -59,8 +60,8 @@ def rank_in_blocks(rankers: Sequence[Ranker], batch: QueryBatch, depth: int, *, 
         return
     engine, depth = batch.engine, batch.deep(depth)
     by_tasks, address = task_address(engine)
-    chosen = [each for each in rankers if not (only_untrained and each.needs_training)]
-    wanted = {each.run_key(): each for each in chosen if not batch.has_run(each.run_key(), depth)}
+    keyed = {each.out_of_fold_key() if out_of_fold else each.run_key(): each for each in rankers}
+    wanted = {key: each for key, each in keyed.items() if not batch.has_run(key, depth)}
     if not by_tasks or not wanted:
         return
     rows = [np.arange(start, min(start + size, n)) for start in range(0, n, size)]
@@ -71,36 +72,45 @@ def rank_in_blocks(rankers: Sequence[Ranker], batch: QueryBatch, depth: int, *, 
             for block in rows:
                 queries = batch.queries.take(block)
                 asked = queries.ids.to_pylist(), queries.paragraphs.to_pylist(), queries.offsets, queries.own
-                yield task_key("rank", engine.documents_digest, known, depth, *asked)
+                yield task_key(
+                    "rank out of fold" if out_of_fold else "rank", engine.documents_digest, known, depth, *asked
+                )
 
         with batch.timed("rank in blocks"), summed_timings():
             what = "ranking blocks of queries"
             if address is None:  # functions of this process, which cannot be sent to others, share its engine
-                rank = partial(_ranked, list(wanted.values()), depth)
+                rank = partial(_ranked, list(wanted.values()), depth, out_of_fold)
                 parts = spread_resumably(rank, [(batch.take(block),) for block in rows], keys, what, n_jobs=1)
             else:
                 tasks = [(batch.queries.take(block), _vectors(batch, block)) for block in rows]
-                parts = spread_resumably(partial(rank_block, address, given, batch.label, depth), tasks, keys, what)
+                rank = partial(rank_block, address, given, batch.label, depth, out_of_fold)
+                parts = spread_resumably(rank, tasks, keys, what)
     for number, key in enumerate(wanted):
         batch.keep_run(key, depth, _joined(parts, number, batch))
 
 
 def rank_block(
-    address: Address, given: list[Portable], label: str, depth: int, queries: Queries, vectors: Matrix | None
+    address: Address,
+    given: list[Portable],
+    label: str,
+    depth: int,
+    out_of_fold: bool,
+    queries: Queries,
+    vectors: Matrix | None,
 ) -> Arrays:
     """Return the runs of rankers for some queries on the engine at an address, in any process."""
     with at_most_threads(own_threads()):
         batch = QueryBatch(opened_engine(*address), queries, label)
         if vectors is not None:
             batch.vectors = vectors
-        return _ranked([_made(each, address) for each in given], depth, batch)
+        return _ranked([_made(each, address) for each in given], depth, out_of_fold, batch)
 
 
-def _ranked(rankers: Sequence[Ranker], depth: int, batch: QueryBatch) -> Arrays:
+def _ranked(rankers: Sequence[Ranker], depth: int, out_of_fold: bool, batch: QueryBatch) -> Arrays:
     """Return runs as arrays: for each ranker, the number of documents of each query, the documents and the scores."""
     arrays: dict[str, NDArray[Any]] = {}
     for number, ranker in enumerate(rankers):
-        run = ranker.run(batch, depth)
+        run = ranker.run_out_of_fold(batch, depth) if out_of_fold else ranker.run(batch, depth)
         rows, _, documents = run.numbers_in(batch.engine.collection)
         arrays[f"{number} counts"] = np.bincount(rows, minlength=len(batch))
         arrays[f"{number} documents"], arrays[f"{number} scores"] = documents, run.coded()[-1]
@@ -134,7 +144,7 @@ def _portable(rankers: Sequence[Ranker], engine: Engine) -> Iterator[list[Portab
         if folder is None:  # where workers reach it, or beside the results that are kept
             parent = Path(str(engine.folder)).parent if kept is None else kept.folder
             parent.mkdir(parents=True, exist_ok=True)
-            made.append(Path(tempfile.mkdtemp(prefix=".ranker-", dir=parent)))
+            made.append(Path(tempfile.mkdtemp(prefix=RANKER, dir=parent)))
             folder = made[-1] / "ranker"
             ranker.save(folder)
         return Portable(folder=str(folder), digest=digest(folder / MANIFEST))

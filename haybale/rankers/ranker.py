@@ -333,7 +333,11 @@ class Ranker(ABC):
         check_unseen(batch.ids, self.encoder_queries, self)
         if not self.needs_training:
             return self.run(batch, depth)
-        return batch.cached_run(("out of fold", self.key()), depth, self.out_of_fold_batch)
+        return batch.cached_run(self.out_of_fold_key(), depth, self.out_of_fold_batch)
+
+    def out_of_fold_key(self) -> tuple[Any, ...]:
+        """Return the key of :meth:`run_out_of_fold` in the cache of a batch."""
+        return ("out of fold", self.key()) if self.needs_training else self.run_key()
 
     def out_of_fold(self, queries: QueriesLike = "train", *, depth: int = DEPTH) -> Run:
         """Rank like :meth:`rank`, but training queries as if the ranker had not seen them.

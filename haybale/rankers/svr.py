@@ -217,7 +217,7 @@ class SVR(OutOfFold, Ranker):
         index = self._index(batch.engine)
         hits_of: dict[Ranker, Hits] = {}
         if self.unit == "document":
-            rank_in_blocks(self.rankers_, batch, self.n_candidates, only_untrained=True)
+            rank_in_blocks(self.rankers_, batch, self.n_candidates, out_of_fold=out_of_fold)
         for ranker in dict.fromkeys(self.rankers_):
             if self.unit == "passage":
                 with batch.timed("search candidates"):
