@@ -68,6 +68,7 @@ MEASURES = {
     "bench_imports.py": ("__init__.py", "lazy.py", "registry.py", "cli", "engine", "rankers", "collections", *WITHOUT),
     "bench_kills.py": ("cluster.py", "kept_results.py", "rankers/query_blocks.py", "ensemble/bagging.py"),
     "bench_large.py": CORE,
+    "bench_mixture.py": CORE,
     "bench_longformer.py": ("embeddings/networks", "embeddings/longformer.py"),
     "bench_parm.py": ("retrieval/parm", "retrieval/hits.py", "vectors.py"),
     "bench_review.py": (

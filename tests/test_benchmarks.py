@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -355,6 +356,21 @@ def test_small_best(script: Any, words: Path, tmp_path: Path, monkeypatch: pytes
     assert "| words | 4 | " in "\n".join(pages.curve_lines([found]))
     pages.draw_curves([found, found | {"collection": "others"}], tmp_path / "curves.svg")
     assert (tmp_path / "curves.svg").read_text(encoding="utf-8").count("<clipPath") == 2
+
+
+def test_mixed_probabilities(script: Any) -> None:
+    query, scores = np.array([0, 0, 0, 1, 1]), np.random.default_rng(0).normal(size=(2, 5)) * 9
+    judged, new = SimpleNamespace(pool=SimpleNamespace(query=query)), np.array([0.3, 0.9])
+    mix = script("bench_mixture").mixed
+    mixed = np.exp(mix(judged, scores, new, 0.4, 0.7))
+    for row, prior in enumerate(new):
+        # Bayes: the likelihood ratio of the query, times the odds of the presumed share.
+        odds = prior / (1 - prior) / (0.4 / 0.6) * (0.7 / 0.3)
+        known, unseen = (np.exp(each[query == row]) / np.exp(each[query == row]).sum() for each in scores)
+        np.testing.assert_allclose(mixed[query == row], (known + odds * unseen) / (1 + odds))
+    for presumed, expert in ((0.0, scores[0]), (1.0, scores[1])):
+        found = mix(judged, scores, new, 0.4, presumed)
+        assert np.argsort(found[:3]).tolist() == np.argsort(expert[:3]).tolist()
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -14,6 +14,7 @@ from haybale.retrieval import Run
 from haybale.retrieval.fusion import pooled, same_queries
 from haybale.retrieval.hits import Ints
 
+_C = 0.1  # of the logistic regression; on five collections, 1 and .01 estimate the share less well
 _MAX_ITER, _TOLERANCE = 1000, 1e-6  # of expectation maximisation
 
 Array = NDArray[np.float64]
@@ -24,10 +25,10 @@ class NewQueries:
     """Estimate the share of queries whose relevant documents were relevant to no training query.
 
     A logistic regression predicts whether a query is unseen from the score that each trained run gives to its first
-    document, and from 1 / the rank of that document in each untrained run. Its probabilities presume the share of
-    unseen queries in training. Expectation maximisation corrects them, and estimates the share with the largest
-    likelihood (Saerens, Latinne & Decaestecker, "Adjusting the Outputs of a Classifier to New a Priori Probabilities",
-    Neural Computation 2002).
+    document and to the first document of every other run, and from 1 / the rank of its first document in each untrained
+    run. Its probabilities presume the share of unseen queries in training. Expectation maximisation corrects them, and
+    estimates the share with the largest likelihood (Saerens, Latinne & Decaestecker, "Adjusting the Outputs of a
+    Classifier to New a Priori Probabilities", Neural Computation 2002).
 
     Attributes
     ----------
@@ -61,7 +62,7 @@ class NewQueries:
         features = query_features(runs, query_ids, *names)
         spread = features.std(axis=0)
         scale = np.divide(1, spread, out=np.zeros_like(spread), where=spread > 0)
-        model = LogisticRegression(max_iter=1000).fit((features - features.mean(axis=0)) * scale, is_new)
+        model = LogisticRegression(C=_C, max_iter=1000).fit((features - features.mean(axis=0)) * scale, is_new)
         weights = model.coef_[0] * scale
         intercept = float(model.intercept_[0] - features.mean(axis=0) @ weights)
         return cls(*names, float(is_new.mean()), weights.tolist(), intercept)
@@ -69,6 +70,7 @@ class NewQueries:
     def probabilities(self, runs: Mapping[str, Run]) -> Array:
         """Return the probability (m,) that each query is unseen, given the share of unseen queries in training."""
         features = query_features(runs, same_queries(list(runs.values())), self.trained, self.plain)
+        features = features[:, : len(self.weights)]  # models of earlier builds lack the scores of others' documents
         probability: Array = 1 / (1 + np.exp(-(features @ np.array(self.weights) + self.intercept)))
         return probability
 
@@ -107,17 +109,33 @@ def unseen_queries(relevant: Sequence[Sequence[str]], groups: Ints | None = None
 def query_features(
     runs: Mapping[str, Run], query_ids: Sequence[str], trained: Sequence[str], plain: Sequence[str]
 ) -> Array:
-    """Return features (m, f): each trained run's score of its first document, and 1 / the plain runs' rank of that."""
-    pool = pooled([runs[name] for name in (*trained, *plain)], query_ids)
-    listings = dict(zip((*trained, *plain), pool.listings, strict=True))
-    features = np.zeros((len(query_ids), len(trained) * (1 + len(plain))))
-    columns = iter(features.T)
+    """Return features (m, f) of queries, 0 where a run has no document.
+
+    For each trained run, they are its score of its first document, and 1 / the rank of that document in each plain run.
+    After these come, for each trained run, its scores of the first documents of all other runs.
+    """
+    names = [*trained, *plain]
+    pool = pooled([runs[name] for name in names], query_ids)
+    listings = dict(zip(names, pool.listings, strict=True))
+
+    def of_first(name: str, values: Array) -> Array:
+        """Return the values (m,) that the first document of a run has among those of the pool (n,)."""
+        listing, found = listings[name], np.zeros(len(query_ids))
+        first = listing.rank == 1
+        found[listing.query[first]] = values[listing.place[first]]
+        return found
+
+    def in_pool(name: str, values: Array) -> Array:
+        """Return the values of a run's documents as those of the pool (n,)."""
+        found = np.zeros(len(pool))
+        found[listings[name].place] = values
+        return found
+
+    scores = {name: in_pool(name, listings[name].score) for name in trained}
+    reciprocal_ranks = {name: in_pool(name, 1 / listings[name].rank) for name in plain}
+    columns = []
     for name in trained:
-        first = listings[name].rank == 1
-        query, document = listings[name].query[first], listings[name].place[first]
-        next(columns)[query] = listings[name].score[first]
-        for other in plain:
-            reciprocal_rank = np.zeros(len(pool))
-            reciprocal_rank[listings[other].place] = 1 / listings[other].rank
-            next(columns)[query] = reciprocal_rank[document]
-    return features
+        columns += [of_first(name, values) for values in (scores[name], *reciprocal_ranks.values())]
+    for name in trained:
+        columns += [of_first(other, scores[name]) for other in names if other != name]
+    return np.stack(columns, axis=1)
