@@ -494,5 +494,7 @@ def check_queries(queries: Sequence[str]) -> None:
 
 def language_of_sample(texts: Sequence[str] | Strings) -> str:
     """Guess the language of texts from about 1,000 of them."""
-    some = texts[:: max(1, len(texts) // 1000)]
-    return guess_language(some.to_pylist() if isinstance(some, pa.ChunkedArray) else some)
+    chosen = range(0, len(texts), max(1, len(texts) // 1000))
+    if isinstance(texts, pa.ChunkedArray):
+        return guess_language([texts[number].as_py() for number in chosen])  # a slice with a step would copy all texts
+    return guess_language([texts[number] for number in chosen])
