@@ -39,6 +39,7 @@ import haybale
 
 HOST, PORT = "127.0.0.1", 8799
 SECONDS = 3.0, 15.0  # between two kills, the least and the most
+BUDGET = "memory_budget=2e9"  # here and on the cluster, since bags share other Gram matrices with another one
 SLOWER = 1.5  # times as long are the pauses after a kill that found no task finished since the one before
 PATIENCE = 600.0  # seconds without a finished task after which the script ends
 STOPPED = 20.0  # seconds that a worker is stopped; the scheduler gives it up after 5
@@ -251,7 +252,11 @@ def main() -> None:
     queries.write_text("\n".join(lines) + "\n", encoding="utf-8")
     folder, model = str(given.engine), str(given.folder / "whole")
     work = {
-        "train": (["train", folder, "--ranker", "svr", "--set", given.set, "--out"], "whole", "killed"),
+        "train": (
+            ["train", folder, "--ranker", "svr", "--set", given.set, "--set", BUDGET, "--out"],
+            "whole",
+            "killed",
+        ),
         "rank": (["rank", folder, str(queries), "--model", model, "--out"], "whole.trec", "killed.trec"),
     }
     rows, left = [], given.kills
@@ -281,8 +286,9 @@ def main() -> None:
         f"# SIGKILL on a cluster, {collection.name}",
         "",
         f"{collection.n_documents:,} documents, {collection.n_passages:,} passages. A scheduler and two workers of one "
-        f"thread; `train` learns `svr` with {given.set} from {len(collection.split('train').queries):,} queries, and "
-        f"`rank` ranks {len(chosen):,} by it. Kills by what was killed:",
+        f"thread; `train` learns `svr` with {given.set} and {BUDGET} from "
+        f"{len(collection.split('train').queries):,} queries, and `rank` ranks {len(chosen):,} by it. "
+        "Kills by what was killed:",
         *table(columns, rows),
         *(fault_lines(given) if given.collection else []),
         "",
