@@ -65,8 +65,8 @@ def main() -> None:
     for key, taken in seconds.items():
         exact = vectors.get((*key[:2], "float32"))
         least = f"{np.einsum('nd,nd->n', vectors[key], exact).min():.5f}" if key[2] == "bfloat16" else ""
-        tokens = encoders[key].counts["tokens"] / a.rounds / len(texts) if key in encoders else float("nan")
-        rows.append([*key, f"{tokens:.0f}" if tokens == tokens else "", len(texts) / statistics.median(taken), least])
+        tokens = f"{encoders[key].counts['tokens'] / a.rounds / len(texts):.0f}" if key in encoders else ""
+        rows.append([*key, tokens, len(texts) / statistics.median(taken), least])
     lines = [
         "# Small neural encoders",
         "",

@@ -28,6 +28,7 @@ from provenance import (
     made,
     measures,
     options,
+    origin,
     printed_stages,
     read_all,
     table,
@@ -63,7 +64,7 @@ def main() -> None:
     records = read_all(a.results, "fusion")
     rows = [row for record in records for row in record["rows"]]
     origins = [
-        f"- {record['collection']}: `{of['command']}`; commit {of['commit']}, {of['date']}; {of['processor']}; "
+        f"- {record['collection']}: `{of['command']}`; {origin(of)}; "
         + ", ".join(map(" ".join, of["environment"].items()))
         for record in records
         for of in [record["made"]]

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 from effectiveness import BEST, SEARCHES, Space, parameters, tuned_bm25
-from provenance import cell4, commit, machine, measures, options, peak_memory, shown, table
+from provenance import cell4, commit, machine, measures, options, origin, peak_memory, shown, table
 
 from haybale import LearnedFusion, Run, evaluate, open_collection, parse
 from haybale.evaluation import paired_tests
@@ -182,7 +182,7 @@ def page_of(collection: str, known: dict[str, Any]) -> list[str]:
     made, memory = known["made"], max(known["peak memory"].values()) / 2**30
     lines += ["", f"- peak memory {memory:.1f} GiB; one thread"]
     lines += [measures("bench_graph.py"), f"- command: `{made['command']}` (a folder is given by its path)"]
-    return [*lines, f"- commit {made['commit']}, {made['date']}; {made['processor']}"]
+    return [*lines, f"- {origin(made)}"]
 
 
 if __name__ == "__main__":

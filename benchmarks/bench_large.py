@@ -200,9 +200,11 @@ def whole() -> Record:
 
 @contextmanager
 def clustered(workers: int, limit: float | None = None) -> Iterator[Callable[[], Record]]:
-    """Within it, tasks run on so many Dask workers of one thread, and all else on one core; the CPU seconds and the
-    memory of the workers are what the function that is yielded says. ``limit`` is the memory of a worker in MB.
-    Without workers, nothing."""
+    """Run the tasks of the block on Dask workers of one thread, and all else on one core.
+
+    The function that is yielded returns the CPU seconds and the memory of the workers. ``limit`` is the memory of a
+    worker in MB. If ``workers`` is 0, the block runs as it would without this.
+    """
     if not workers:
         yield dict
         return

@@ -6,7 +6,7 @@ All over TF-IDF, BM25 with its defaults. The rankers of `learned` rank training 
 *Mixture*: P(document) = (1 − u) · softmax(fusion of known queries) + u · softmax(fusion of unseen queries), where u is
 the probability of `NewQueries` that the query is unseen, at a presumed share of unseen queries. *Chosen*: the share by
 folds, as `learned` chooses its own. *Selected*: the ranker whose nDCG@10 a ridge regression predicts to be the highest,
-from the numbers that `NewQueries` has of a query. *svr, nearness*: its evidence twice, multiplied by how near the
+from the features of a query that `NewQueries` has. *svr, nearness*: its evidence twice, multiplied by how near the
 nearest training queries are, and by 1 minus that; *svr, γ*: another γ of queries, so that far training queries count
 less. Every collection writes `mixture-NAME.json`, of which the page is made; without collections only the page is made.
 """
@@ -14,13 +14,12 @@ less. Every collection writes `mixture-NAME.json`, of which the page is made; wi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from effectiveness import BEST, SHARES, Space, by_relevant
-from provenance import made, measures, options, printed_stages, read_all, table, write_json, write_page
+from provenance import made, measures, options, origin, printed_stages, read_all, table, write_json, write_page
 from scipy import stats
 
 from haybale import SVR, LearnedFusion, Run, open_collection, parse
@@ -71,9 +70,7 @@ def main() -> None:
     ]
     columns = "collection | ranker | all | known | unseen | p | p, unseen"
     origins = [
-        f"- {each['collection']}: `{of['command']}`; commit {of['commit']}, {of['date']}; {of['processor']}"
-        for each in records
-        for of in [each["made"]]
+        f"- {record['collection']}: `{record['made']['command']}`; {origin(record['made'])}" for record in records
     ]
     write_page(
         a.results / "mixture.md", [*lines, *table(columns, rows, words=2), "", measures("bench_mixture.py"), *origins]
@@ -166,9 +163,8 @@ def mixtures(
 
 def learned_apart(judged: JudgedPools) -> tuple[LearnedFusion, LearnedFusion]:
     """Learn one fusion on the queries that are known, and one with the whole loss on those that are not."""
-    return LearnedFusion(unseen_share=0.0).learn(judged.take(~judged.unseen)), LearnedFusion(unseen_share=1.0).learn(
-        replace(judged)
-    )
+    known = LearnedFusion(unseen_share=0.0).learn(judged.take(~judged.unseen))
+    return known, LearnedFusion(unseen_share=1.0).learn(judged)
 
 
 def mixed(judged: JudgedPools, scores: Any, new: Any, share: float, presumed: float) -> Any:

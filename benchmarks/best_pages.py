@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from effectiveness import AIMED, BEST
-from provenance import cell4, measures, options, read_all, table, write_page
+from provenance import cell4, measures, options, origin, read_all, table, write_page
 
 from haybale.drawing import COLOURS, save_figure
 from haybale.evaluation import paired_tests
@@ -101,8 +101,8 @@ def page(records: list[dict[str, Any]]) -> list[str]:
         more = [f"{m} {mean(of['test']['policy'][m]):.4f}" for m in MEASURES]
         size = f"{counts['documents']:,} documents, {counts['passages']:,} passages, queries {queries}"
         cost = f"{record['CPU seconds']:,} CPU s, {record['peak memory'] / 2**30:.1f} GiB"
-        origin = f"`{made['command']}`; commit {made['commit']}, {made['date']}; {made['processor']}"
-        lines += [f"- {counts['name']}: {size}; best on test: {', '.join(more)}; {told}; {cost}; {origin}"]
+        where_from = f"`{made['command']}`; {origin(made)}"
+        lines += [f"- {counts['name']}: {size}; best on test: {', '.join(more)}; {told}; {cost}; {where_from}"]
     return lines
 
 

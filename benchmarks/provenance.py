@@ -288,6 +288,11 @@ def made(script: str, arguments: list[str], packages: tuple[str, ...] = ()) -> d
     }
 
 
+def origin(record: Mapping[str, Any]) -> str:
+    """Return the commit, the date and the processor of what :func:`made` returned, as pages write them."""
+    return f"commit {record['commit']}, {record['date']}; {record['processor']}"
+
+
 def shown(script: str, arguments: list[str]) -> str:
     """Return a command as a page names it: paths by their last part, without ``--results``."""
     arguments = [a for a, before in zip(arguments, ["", *arguments], strict=False) if "--results" not in (a, before)]

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from provenance import made, measures, read_json, table, write_json, write_page
+from provenance import made, measures, origin, read_json, table, write_json, write_page
 
 from haybale import InputError
 
@@ -121,15 +121,15 @@ def main(arguments: list[str] | None = None) -> int:
 
 def keep(folder: Path, entries: list[Entry], found: dict[str, Any]) -> None:
     """Write what was found as `reproduced.json`, and as a page; earlier finds stay if they are of the same commit."""
-    origin = made("reproduce.py", [])
+    record = made("reproduce.py", [])
     before = read_json(folder / "reproduced.json", {"made": {}, "entries": {}})
-    if before["made"].get("commit") == origin["commit"]:
+    if before["made"].get("commit") == record["commit"]:
         found = before["entries"] | found
-    write_json(folder / "reproduced.json", {"made": origin, "entries": found})
-    write_page(folder / "reproduced.md", page(entries, found, origin))
+    write_json(folder / "reproduced.json", {"made": record, "entries": found})
+    write_page(folder / "reproduced.md", page(entries, found, record))
 
 
-def page(entries: list[Entry], found: dict[str, Any], origin: dict[str, Any]) -> list[str]:
+def page(entries: list[Entry], found: dict[str, Any], record: dict[str, Any]) -> list[str]:
     """Return the lines of `reproduced.md`."""
     lines = ["# Measures that `make reproduce` finds", ""]
     lines += [
@@ -148,9 +148,9 @@ def page(entries: list[Entry], found: dict[str, Any], origin: dict[str, Any]) ->
     lines += [
         "",
         measures("reproduce.py"),
-        f"- command: `make reproduce`, that is `{origin['command']} --collections …`",
+        f"- command: `make reproduce`, that is `{record['command']} --collections …`",
     ]
-    return [*lines, f"- commit {origin['commit']}, {origin['date']}; {origin['processor']}"]
+    return [*lines, f"- {origin(record)}"]
 
 
 def reported(entry: Entry, found: Measures) -> bool:

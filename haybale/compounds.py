@@ -116,11 +116,8 @@ class Compounds:
 
         The known word is the most frequent one of which the part consists, with a linking element unless it is last.
         """
-        logs, last, inner = (
-            self._logs,
-            len(word),
-            len(word) - _SHORTEST,
-        )  # where a part that is not the last one must end
+        logs, last = self._logs, len(word)
+        inner = last - _SHORTEST  # a part that is not the last one ends here or before
         found: dict[int, tuple[float, int, str]] = {}  # by end; of equally frequent words, that of the first link
         end_of_longest = min(last, start + self._longest.get(word[start : start + _SHORTEST], 0))
         for stem in range(start + _SHORTEST, end_of_longest + 1):
@@ -131,7 +128,7 @@ class Compounds:
                         each = (log, -number, word[start:stem])
                         if end not in found or each > found[end]:
                             found[end] = each
-        return [(end, *found[end][::2][::-1]) for end in sorted(found)]
+        return [(end, part, log) for end, (log, _, part) in sorted(found.items())]
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Compounds):

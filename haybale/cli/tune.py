@@ -31,7 +31,7 @@ def tune(
     import pandas as pd
 
     from haybale.folders import check_file, check_new_file, new_json, write_or_rescue
-    from haybale.rankers.ranker import shown
+    from haybale.rankers.value_texts import shown
     from haybale.timing import record_timings, timed
 
     if out is not None:

@@ -50,10 +50,9 @@ class Portable(NamedTuple):
 def rank_in_blocks(rankers: Sequence[Ranker], batch: QueryBatch, depth: int, *, out_of_fold: bool = False) -> None:
     """Rank the queries of a batch by fitted rankers, in blocks; :meth:`Ranker.run` then finds the runs in the batch.
 
-    With ``out_of_fold``, it is :meth:`Ranker.run_out_of_fold` that ranks and finds them. The rankers of one call share
-    the searches of a block.
-    Nothing is done for few queries, and where neither tasks run in other processes nor
-    :func:`~haybale.kept_results.resumable` keeps their results.
+    With ``out_of_fold``, the queries are ranked by :meth:`Ranker.run_out_of_fold`, which then finds these runs. The
+    rankers of one call share the searches of a block. Nothing is done for few queries, and where neither tasks run in
+    other processes nor :func:`~haybale.kept_results.resumable` keeps their results.
     """
     n, size = len(batch), batch.block
     if n <= size:
@@ -68,13 +67,12 @@ def rank_in_blocks(rankers: Sequence[Ranker], batch: QueryBatch, depth: int, *, 
     with _portable(list(wanted.values()), engine) as given:
 
         def keys() -> Iterator[str]:
+            work = "rank out of fold" if out_of_fold else "rank"
             known = [ranker.text or ranker.digest for ranker in given]
             for block in rows:
                 queries = batch.queries.take(block)
                 asked = queries.ids.to_pylist(), queries.paragraphs.to_pylist(), queries.offsets, queries.own
-                yield task_key(
-                    "rank out of fold" if out_of_fold else "rank", engine.documents_digest, known, depth, *asked
-                )
+                yield task_key(work, engine.documents_digest, known, depth, *asked)
 
         with batch.timed("rank in blocks"), summed_timings():
             what = "ranking blocks of queries"

@@ -26,6 +26,7 @@ from haybale.rankers.empty_rankings import warn_of_empty
 from haybale.rankers.explanation import Explanation
 from haybale.rankers.query_batch import QueryBatch
 from haybale.rankers.training import Training
+from haybale.rankers.value_texts import shown
 from haybale.registry import Registry, undefined_methods
 from haybale.retrieval import Run
 from haybale.retrieval.run import DEPTH
@@ -565,21 +566,6 @@ def _innermost_first(ranker: Ranker) -> list[Ranker]:
     """Return the fitted nested rankers, each once, followed by the ranker."""
     nested = (each for inner in ranker.rankers_ for each in _innermost_first(inner))
     return [*{id(each): each for each in nested}.values(), ranker]
-
-
-def shown(value: Any) -> str:
-    """Return the value of a parameter as ranker texts write it.
-
-    >>> shown((8.0, 2.5)), shown(None), shown("rows")
-    ('[8,2.5]', 'none', "'rows'")
-    """
-    if isinstance(value, list | tuple):
-        return f"[{','.join(map(shown, value))}]"
-    if isinstance(value, str):
-        return f'"{value}"' if "'" in value else f"'{value}'"
-    if isinstance(value, float):
-        return repr(float(value)).removesuffix(".0")  # every digit, so that parsing returns the same number
-    return str(value).lower() if isinstance(value, bool) or value is None else str(value)
 
 
 def _plain(value: Any) -> Any:
