@@ -61,6 +61,9 @@ def chunking_of(length: int | None, stride: int | None, **how: Any) -> Chunking 
 
 Source = Annotated[str, argument("The collection: its folder, pydocs (built in), or ir_datasets:ID.")]
 EngineFolder = Annotated[Path, argument("The folder of an engine, written by haybale index.")]
+EnginePlace = Annotated[
+    str, argument("An engine: its folder, written by haybale index, or its address, such as s3://bucket/engine.")
+]
 
 DEFAULT_RANKER = "rrf(bm25-doc,parm-vrrf)"
 Model = Annotated[

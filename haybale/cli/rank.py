@@ -27,7 +27,7 @@ _TREC = (".trec", ".trec.gz")
 
 @command(ENGINES)
 def rank(
-    engine: options.EngineFolder,
+    engine: options.EnginePlace,
     queries: Annotated[
         str,
         argument(

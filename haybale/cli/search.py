@@ -26,7 +26,7 @@ _WIDTH = 240  # characters of a passage in the table
 
 @command(ENGINES)
 def search(
-    engine: options.EngineFolder,
+    engine: options.EnginePlace,
     text: Annotated[str, argument('The query. A phrase in "double quotes" must occur in each document.')],
     model: options.Model = None,
     ranker: options.Ranker = None,

@@ -24,7 +24,7 @@ FEW = 100  # judged queries from which training was better in every draw (benchm
 
 @command(ENGINES)
 def train(
-    engine: options.EngineFolder,
+    engine: options.EnginePlace,
     ranker: Annotated[
         str, option("A name, such as learned, svr or learned(bm25,knn,svr), or a YAML or JSON file.", RANKING)
     ],

@@ -45,6 +45,7 @@ from haybale.engine.segment import Segment
 from haybale.engine.snapshot import Snapshot
 from haybale.engine.storage import Storage
 from haybale.errors import DeviceError, InputError, MissingExtraError, StoreError
+from haybale.object_storage import copied_engine, is_address
 from haybale.timing import timed
 
 Manifest = dict[str, Any]
@@ -126,9 +127,11 @@ class LiveDocuments:
         return {"settings": as_json(settings), "input": self.input_digest}
 
     @classmethod
-    def open(cls, folder: Path, encoder: Any, device: str | None) -> LiveDocuments:
-        """Read the documents of the engine in a folder. :meth:`Engine.open` describes the errors."""
-        storage = Storage(folder)
+    def open(cls, place: str | Path, encoder: Any, device: str | None) -> LiveDocuments:
+        """Read the documents of the engine in a folder or at an address. :meth:`Engine.open` describes the errors."""
+        address = str(place).rstrip("/") if is_address(place) else None
+        folder = Path(place) if address is None else copied_engine(address)
+        storage = Storage(folder, address)
         stamp, manifest, judgements, metadata = storage.read_all()
         find_device(device or "cpu")
         settings = manifest["settings"]

@@ -33,6 +33,7 @@ from haybale.engine.snapshot import Documents, Snapshot, View
 from haybale.engine.storage import Storage
 from haybale.errors import InputError
 from haybale.notebook import html_table
+from haybale.object_storage import is_address
 from haybale.parameters import BOOLEAN, COUNT, TEXT_OR_NONE, Constraints, check_parameters
 from haybale.retrieval import BM25Index, PassageIndex
 from haybale.retrieval.bm25 import language_of_sample
@@ -196,6 +197,8 @@ class Engine:
             If the folder has other files.
         """
         check_parameters("Engine.build", {"segments": segments}, {"segments": COUNT})
+        if is_address(folder):
+            raise InputError(f"{folder}: an engine is built in a folder; build it in one, and copy this to the storage")
         found, engine = Storage(Path(folder)).check_folder(), cls.__new__(cls)
         if segments > 1:
             engine._n_segments, engine._learn = segments, partial(learn_in_parts, Path(folder), found)
@@ -216,6 +219,8 @@ class Engine:
         Parameters
         ----------
         folder : str or Path
+            A folder, or an address such as ``"s3://bucket/engine"``, from which files are copied to a cache when they
+            are needed (:mod:`haybale.object_storage`).
         encoder : encoder, optional
             The encoder that the engine was built with; required if its class is not registered.
         device : str, optional
@@ -226,9 +231,9 @@ class Engine:
         FileFormatError
             If the folder has no engine, or one that is damaged or of another version.
         StoreError
-            If the engine is not finished, or the encoder is not the one that it was built with.
+            If the engine is not finished, has another encoder, or is on object storage that does not answer.
         """
-        live = LiveDocuments.open(Path(folder), encoder, device)
+        live = LiveDocuments.open(folder, encoder, device)
         manifest = live.manifest
         assert manifest is not None
         engine = cls.__new__(cls)
@@ -258,7 +263,7 @@ class Engine:
 
     @property
     def address(self) -> tuple[str, str] | None:
-        """The folder and the :attr:`documents_digest`, by which other processes open the same documents.
+        """The folder or address, and the :attr:`documents_digest`, by which other processes open the same documents.
 
         It is None for an engine in memory, for a view made by :meth:`within`, and for an engine whose encoder only this
         process has.
@@ -266,21 +271,22 @@ class Engine:
         is_own = self._given_encoder is not None and not is_registered(self._given_encoder)
         if self.folder is None or is_own or isinstance(self._documents, View):
             return None
-        return str(self.folder.absolute()), str(self.documents_digest)
+        return self._live.storage.address or str(self.folder.absolute()), str(self.documents_digest)
 
     def __repr__(self) -> str:
-        where, found = "in memory" if self.folder is None else f"in {self.folder}", self.collection
+        place, found = self._live.storage.address or self.folder, self.collection
+        where = "in memory" if place is None else f"in {place}"
         return f"Engine {found.name!r}: {found.n_documents:,} documents, {found.n_passages:,} passages, {where}"
 
     def _repr_html_(self) -> str:
         """Return the engine for notebooks: its size, settings and indexes."""
-        settings = {name: value for name, value in self.settings.items() if value is not None}
-        indexes = {"language": self.language, "indexes opened": ", ".join(sorted(self.made)) or "none yet"}
-        return html_table(repr(self), ("setting", "value"), (settings | indexes).items())
+        rows = {name: value for name, value in self.settings.items() if value is not None}
+        rows |= {"language": self.language, "indexes opened": ", ".join(sorted(self.made)) or "none yet"}
+        return html_table(repr(self), ("setting", "value"), rows.items())
 
     @property
     def folder(self) -> Path | None:
-        """The folder of the engine; None in memory."""
+        """The folder of the engine, or of its copy if it is on object storage; None in memory."""
         return self._live.storage.folder
 
     @property
@@ -375,8 +381,7 @@ class Engine:
     def cached(self, key: Any, make: Callable[[], T]) -> T:
         """Return the value cached for a key, or make it. The eight most recently used values are kept.
 
-        A change of the engine empties the cache. So that a value is made of the documents that it is cached for, let a
-        :meth:`snapshot` cache it.
+        A change of the engine empties the cache, so let a :meth:`snapshot` cache what is made of its documents.
         """
         return self._documents.cached(key, make)
 
@@ -390,8 +395,7 @@ class Engine:
     def write_indexes(self) -> Engine:
         """Make the indexes that are not in the folder yet, without opening the others, and return the engine.
 
-        Call it after documents were added, so that the first ranking need not wait for their vectors. An engine in
-        memory is not changed.
+        Call it after documents were added, so that the first ranking need not wait for their vectors.
         """
         for segment in cast(Snapshot, self._documents).segments:
             segment.write_indexes()
@@ -459,8 +463,6 @@ class Engine:
 
     def remove(self, doc_ids: Sequence[str]) -> None:
         """Remove documents from all rankings. Their texts stay in the folder, and count in the statistics of BM25.
-
-        Other threads may search, add and remove meanwhile.
 
         Raises
         ------
@@ -548,8 +550,8 @@ class Engine:
         """Take over what others have added, replaced and removed in the folder; return whether anything has changed.
 
         An engine does not see changes by other processes, or by other engine objects of the same folder, before this
-        call. Rankings that are running are not affected. Without changes it takes some microseconds, so a service may
-        call it before every search. An engine in memory never changes by others.
+        call; one on object storage sees none. Rankings that are running are not affected. Without changes it takes some
+        microseconds, so a service may call it before every search. An engine in memory never changes by others.
 
         Raises
         ------

@@ -360,7 +360,12 @@ def open_parts(name: str, texts: Texts) -> BM25InParts | PassagesInParts:
     firsts, counts = (
         np.array(each) for each in zip(*((part.first, part.end - part.first) for part in ranges_), strict=True)
     )
-    parts = Parts([Part.in_folder(part.folder / name) for part in ranges_], columns.doc_offsets, firsts, counts)
+    root, address = texts.root, texts.storage.address
+
+    def part_in(folder: Path) -> Part:
+        return Part.in_folder(folder, address and f"{address}/{folder.relative_to(root.absolute()).as_posix()}")
+
+    parts = Parts([part_in(part.folder / name) for part in ranges_], columns.doc_offsets, firsts, counts)
     if not name.startswith("bm25"):
         return PassagesInParts(parts, columns)
     unit = name.removeprefix("bm25-")

@@ -71,11 +71,12 @@ _TEMPORARY = re.compile(r"\..+\.(\d+|[0-9a-f]{12})")  # names of unfinished file
 class Storage:
     """The folder of an engine, or memory if ``folder`` is None.
 
-    Threads that make or write a part of the engine hold its reentrant ``lock``.
+    Threads that make or write a part of the engine hold its reentrant ``lock``. If ``address`` is not None, the folder
+    is a copy of the engine on object storage (:mod:`haybale.object_storage`), and cannot be changed.
     """
 
-    def __init__(self, folder: Path | None = None) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path | None = None, address: str | None = None) -> None:
+        self.folder, self.address = folder, address
         self.lock = threading.RLock()
         self._writes = False  # whether the thread that holds the lock is the folder's writer
 
@@ -106,8 +107,13 @@ class Storage:
     def writing(self, work: str = "this engine") -> Iterator[None]:
         """Hold the folder's writer lock; raise StoreError if another process holds it. Do nothing in memory.
 
-        ``work`` says what is written, for the error of other processes.
+        ``work`` says what is written, for the error of other processes. An engine on object storage raises StoreError.
         """
+        if self.address is not None:
+            raise StoreError(
+                f"{self.address}: an engine on object storage cannot be changed; change it in the folder where it was "
+                "built, and copy this folder to the storage again"
+            )
         with self.lock:
             if self.folder is None or self._writes:
                 yield

@@ -29,6 +29,7 @@ from haybale.cluster import memory_per_task, shares_memory, spread
 from haybale.collections.collection import indptr_from_counts
 from haybale.errors import FileFormatError
 from haybale.manifest import MANIFEST
+from haybale.object_storage import copied_index
 from haybale.parallel import half_of_memory
 from haybale.retrieval.bm25 import BM25Index
 from haybale.retrieval.hits import NO_PASSAGE, Hits, Ints
@@ -69,7 +70,8 @@ class Part:
     """An index of some documents in a folder, or in memory, and what whoever opens it changes.
 
     ``chosen`` are the numbers of the documents that are left of it, None for all. ``parameters`` are those of BM25,
-    and ``later`` the statistics of texts that the index does not know.
+    and ``later`` the statistics of texts that the index does not know. An index with an ``address`` is on object
+    storage, and copied where it is opened.
     """
 
     folder: Path | None
@@ -78,17 +80,21 @@ class Part:
     chosen: Ints | None = None
     parameters: Parameters | None = None
     later: TermStatistics = NO_TEXTS
+    address: str | None = None
 
     @classmethod
-    def in_folder(cls, folder: Path) -> Part:
-        """Return the part in a folder, which every worker must reach by its absolute path."""
+    def in_folder(cls, folder: Path, address: str | None = None) -> Part:
+        """Return the part in a folder, which every worker must reach by its absolute path, or by an address.
+
+        With an address, the folder has only the manifest.
+        """
         try:
             mark = (folder / MANIFEST).read_text(encoding="utf-8")
         except OSError as error:
             raise FileFormatError(
                 folder, None, f"expected an index ({error.strerror}); build the engine again"
             ) from None
-        return cls(folder.absolute(), None, mark)
+        return cls(folder.absolute(), None, mark, address=address)
 
     @classmethod
     def in_memory(cls, index: Index) -> Part:
@@ -113,8 +119,9 @@ class Part:
         index = self.index
         if index is None:
             assert self.folder is not None
+            folder = self.folder if self.address is None else copied_index(self.address, self.name)
             is_bm25 = self.parameters is not None
-            index = BM25Index.open(self.folder) if is_bm25 else PassageIndex.open(self.folder, device="cpu")
+            index = BM25Index.open(folder) if is_bm25 else PassageIndex.open(folder, device="cpu")
         if isinstance(index, BM25Index):
             if index.analyzer == _analyzer[0]:  # all parts share one, since its compounds may take much memory
                 index.analyzer = _analyzer[0]

@@ -1,0 +1,150 @@
+"""Engines on object storage, such as S3: every machine copies the files that it needs to a cache.
+
+Whoever opens an engine by its address copies all files except the indexes of its segments. The index of a segment is
+copied when it is first searched: on a cluster, by the workers that search it. An address is one of fsspec's, such as
+``s3://bucket/engine``, whose package (s3fs, gcsfs, adlfs) must be installed on every machine; credentials and endpoints
+are those that fsspec is configured with.
+
+The cache is the folder that the variable ``HAYBALE_CACHE`` names, by default ``~/.cache/haybale``. A copy is found by
+its address and by the content of its manifest, so a file that was replaced on the storage is copied again. Nothing is
+deleted; the folder may be, while no process has an engine of it open.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from haybale.errors import FileFormatError, HaybaleError, InputError, OutputExistsError, StoreError
+from haybale.folders import replaced, whole_folder
+from haybale.manifest import MANIFEST
+from haybale.timing import timed
+
+_CACHE = "HAYBALE_CACHE"
+_ENGINE = "engine.json"
+_PARTS = "/parts/"  # in the paths of segments' indexes
+_AT_ONCE = 8  # files that are copied at the same time
+
+
+def is_address(place: object) -> bool:
+    """Return whether a place is an address on object storage, not a path.
+
+    >>> is_address("s3://bucket/engine"), is_address("engines/one")
+    (True, False)
+    """
+    return "://" in str(place)
+
+
+def copied_engine(address: str) -> Path:
+    """Return the local folder of an engine, with all files except the indexes of its segments.
+
+    Raises
+    ------
+    InputError
+        If the address is not one of fsspec's, or the package for it is missing.
+    FileFormatError
+        If there is no engine.
+    StoreError
+        If the storage does not answer, or refuses to.
+    """
+    storage = _Storage(address)
+    manifest = storage.read(_ENGINE)
+    if manifest is None:
+        raise FileFormatError(f"{address}/{_ENGINE}", None, "not found: there is no engine; check the address")
+    folder = _copy_of(address, manifest)
+    if not (folder / _ENGINE).exists():
+        names = [name for name in storage.names() if _PARTS not in f"/{name}" or name.endswith(f"/{MANIFEST}")]
+        names.remove(_ENGINE)
+        with timed("copy engine"):
+            storage.copy([name for name in names if not (folder / name).exists()], folder)
+            with replaced(folder / _ENGINE) as aside:  # last, and as read above, since the storage may have another now
+                aside.write_bytes(manifest)
+    return folder
+
+
+def copied_index(address: str, manifest: str) -> Path:
+    """Return the local folder of the index of a segment; raise StoreError if it has another manifest by now."""
+    folder = _copy_of(address, manifest.encode())
+    if not folder.exists():
+        storage = _Storage(address)
+        if storage.read(MANIFEST) != manifest.encode():
+            raise StoreError(f"{address}: this index has been replaced since the engine was opened; open it again")
+        with timed("copy index"), suppress(OutputExistsError), whole_folder(folder) as aside:
+            storage.copy(storage.names(), aside)  # if another process was first, its copy is taken
+    return folder
+
+
+def _copy_of(address: str, manifest: bytes) -> Path:
+    known = os.environ.get(_CACHE)
+    cache = Path(known) if known else Path.home() / ".cache" / "haybale"
+    return cache / hashlib.sha256(address.encode() + b"\0" + manifest).hexdigest()[:32]
+
+
+class _Storage:
+    """The files below an address."""
+
+    def __init__(self, address: str) -> None:
+        import fsspec
+
+        self.address = address
+        try:
+            self._files, root = fsspec.core.url_to_fs(address)
+        except (ImportError, ValueError) as error:
+            raise InputError(f"{address}: expected an address that fsspec can open ({error})") from error
+        self._root = str(root).rstrip("/")
+
+    def read(self, name: str) -> bytes | None:
+        """Return the content of a file, None if it does not exist."""
+        with self._errors():
+            try:
+                return bytes(self._files.cat_file(f"{self._root}/{name}"))
+            except FileNotFoundError:
+                return None
+
+    def names(self) -> list[str]:
+        """Return the paths of all files, relative to the address, sorted."""
+        with self._errors():
+            self._files.invalidate_cache(self._root)
+            return sorted(str(path)[len(self._root) + 1 :] for path in self._files.find(self._root))
+
+    def copy(self, names: list[str], folder: Path) -> None:
+        """Copy files to a folder; each is either whole there, or not there."""
+
+        def copy(name: str) -> None:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            os.replace(self._fetched(name, Path(aside)), folder / name)
+
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with (
+            self._errors(),
+            tempfile.TemporaryDirectory(prefix=".copying-", dir=folder.parent) as aside,
+            ThreadPoolExecutor(_AT_ONCE) as threads,
+        ):
+            list(threads.map(copy, names))
+
+    def _fetched(self, name: str, folder: Path) -> Path:
+        """Return a file's copy in a folder, under another name."""
+        path = folder / uuid4().hex
+        self._files.get_file(f"{self._root}/{name}", str(path))
+        return path
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Raise what clients of object storage raise, of almost any class, as StoreError."""
+        try:
+            yield
+        except (HaybaleError, MemoryError):
+            raise
+        except Exception as error:
+            why: Any = " ".join(str(error).split()) or type(error).__name__
+            raise StoreError(
+                f"{self.address} could not be read ({why:.300}); check the address, the credentials and the disk of "
+                f"the cache ({_CACHE})"
+            ) from error
