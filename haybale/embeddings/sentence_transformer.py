@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from haybale.embeddings.compiled_network import BACKENDS, compile_network, require_backend
 from haybale.embeddings.encoder import Encoder
 from haybale.embeddings.token_batches import Batch, check_texts, encode_batches, token_rows
 from haybale.embeddings.torch_models import weights_digest
@@ -37,6 +38,10 @@ class SentenceTransformerEncoder(Encoder):
     dtype : {"float32", "bfloat16", "float16"}, default "float32"
         The type of matrix products; weights and vectors stay float32. On a processor with AMX, bfloat16 is two to three
         times as fast, with the same rankings except for near ties; on others it is slower.
+    backend : {"torch", "onnx", "openvino"}, default "torch"
+        The library that runs the network on the CPU: PyTorch, ONNX Runtime (extra ``onnx``; float32 only) or OpenVINO
+        (extra ``openvino``). The network is exported when the model is loaded, which takes seconds. Vectors of backends
+        differ by rounding, so an engine keeps the backend that it was built with.
 
     Attributes
     ----------
@@ -50,7 +55,7 @@ class SentenceTransformerEncoder(Encoder):
     InputError
         The model cannot be loaded, or a setting is out of range.
     MissingExtraError
-        The extra ``neural`` is not installed.
+        The extra ``neural`` is not installed, or the one of the backend.
     """
 
     name = "sentence-transformers"
@@ -58,6 +63,7 @@ class SentenceTransformerEncoder(Encoder):
         "batch_size": COUNT,
         "max_length": COUNT_OR_NONE,
         "dtype": one_of(["float32", "bfloat16", "float16"]),
+        "backend": one_of(BACKENDS),
     }
 
     def __init__(
@@ -70,10 +76,20 @@ class SentenceTransformerEncoder(Encoder):
         passage_prompt: str = "",
         max_length: int | None = None,
         dtype: str = "float32",
+        backend: str = "torch",
     ) -> None:
         check_parameters("SentenceTransformerEncoder", locals(), self._parameter_constraints)
         self.batch_size, self.query_prompt, self.passage_prompt = batch_size, query_prompt, passage_prompt
-        self.dtype = dtype
+        self.dtype, self.backend = dtype, backend
+        if backend != "torch":
+            if not isinstance(model, (str, Path)):
+                raise InputError(f"backend={backend!r} needs the folder or hub id of a model, found a loaded model")
+            if device not in (None, "auto", "cpu"):
+                raise InputError(f"backend={backend!r}: expected device='cpu', found {device!r}; use backend='torch'")
+            if backend == "onnx" and dtype != "float32":
+                raise InputError(f"backend='onnx' has float32 only, found dtype={dtype!r}; use torch or openvino")
+            device = "cpu"
+            require_backend(backend)
         library = import_optional("sentence_transformers", "neural")
         self.model, self.model_name = model, type(model).__name__
         if isinstance(model, (str, Path)):
@@ -86,6 +102,10 @@ class SentenceTransformerEncoder(Encoder):
             if limit is not None and max_length > limit:
                 raise InputError(f"max_length of {self.model_name!r} must be at most {limit}, found {max_length}")
             self.model.max_seq_length = max_length
+        self._weights = ""  # their digest, where the compiled network has them
+        if backend != "torch":
+            self._weights = weights_digest(self.model)
+            compile_network(self.model, self.model_name, backend, dtype)
         self.counts = Counter[str]()
 
     @property
@@ -119,7 +139,7 @@ class SentenceTransformerEncoder(Encoder):
         # A model with two towers selects one by the task; other models ignore it.
         options = {"prompt": prompt, "task": kind, "show_progress_bar": False, "normalize_embeddings": True}
         torch = import_optional("torch", "neural")
-        dtype, is_mixed = getattr(torch, self.dtype), self.dtype != "float32"
+        dtype, is_mixed = getattr(torch, self.dtype), self.dtype != "float32" and self.backend == "torch"
 
         def encode_batch(batch: Batch) -> Any:
             with torch.autocast(self.model.device.type, dtype, enabled=is_mixed):
@@ -134,16 +154,21 @@ class SentenceTransformerEncoder(Encoder):
     def describe(self) -> dict[str, Any]:
         """Return JSON values that determine the vectors; ``weights`` is the SHA-256 of the weights."""
         dtype = {} if self.dtype == "float32" else {"dtype": self.dtype}  # version 0.1 had no such parameter
-        return dtype | {
-            "class": "SentenceTransformerEncoder",
-            "model": self.model_name,
-            "modules": [type(module).__name__ for module in self.model],
-            "weights": weights_digest(self.model),
-            "max_length": self.model.max_seq_length,
-            "query_prompt": self._prompt("query"),
-            "passage_prompt": self._prompt("document"),
-            "width": self.dim,
-        }
+        backend = {} if self.backend == "torch" else {"backend": self.backend}
+        return (
+            dtype
+            | backend
+            | {
+                "class": "SentenceTransformerEncoder",
+                "model": self.model_name,
+                "modules": [type(module).__name__ for module in self.model],
+                "weights": self._weights or weights_digest(self.model),
+                "max_length": self.model.max_seq_length,
+                "query_prompt": self._prompt("query"),
+                "passage_prompt": self._prompt("document"),
+                "width": self.dim,
+            }
+        )
 
 
 def length_limit(model: Any) -> int | None:

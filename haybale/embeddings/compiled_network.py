@@ -1,0 +1,137 @@
+"""Run the network of a sentence-transformers model by ONNX Runtime or OpenVINO.
+
+The network is exported when the model is loaded. Tokenizer, pooling and prompts remain those of sentence-transformers,
+whose own backends need Optimum, which cannot be installed beside each version of Transformers.
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from haybale.errors import InputError
+from haybale.extras import import_optional, loading_model, quiet_transformers
+
+BACKENDS = ("torch", "onnx", "openvino")
+_MODULES = {"torch": ("torch",), "onnx": ("onnx", "onnxruntime"), "openvino": ("openvino",)}
+_TEXTS = ["a text", "a longer text of some words"]  # of unequal lengths, so that the export has a mask with padding
+_OTHERS = ["one more text", "texts of another number", "a text that is longer than each of those of the export is"]
+_TOLERANCE = {"float32": 1e-3, "bfloat16": 0.1, "float16": 0.1}  # of the largest number, between backends
+_OPSET = 18  # of the ONNX operators
+
+
+def require_backend(backend: str) -> None:
+    """Import the libraries of a backend, or raise :class:`MissingExtraError` with the extra that installs them."""
+    for module in _MODULES[backend]:
+        import_optional(module, "neural" if backend == "torch" else backend)
+
+
+def compile_network(model: Any, name: str, backend: str, dtype: str) -> None:
+    """Make a SentenceTransformer run its network by another library on the CPU. It cannot be trained afterwards.
+
+    Parameters
+    ----------
+    model : SentenceTransformer
+        Its first module must be a Transformer for texts; the module is changed.
+    name : str
+        The name of the model in messages.
+    backend : {"onnx", "openvino"}
+    dtype : {"float32", "bfloat16", "float16"}
+        The type of products; ONNX Runtime has float32 only.
+
+    Raises
+    ------
+    InputError
+        The model is of another kind, cannot be exported, or has other vectors when it was exported.
+    """
+    torch = import_optional("torch", "neural")
+    transformer = model[0]
+    found = type(transformer).__name__
+    if found != "Transformer" or getattr(transformer, "module_output_name", None) != "token_embeddings":
+        raise InputError(
+            f"backend={backend!r} needs a model whose first module is a Transformer with token vectors, found {found} "
+            f"in {name!r}; use backend='torch'"
+        )
+    network = transformer.model.eval()
+    features = dict(transformer.tokenizer(_TEXTS, padding=True, return_tensors="pt"))
+    others = dict(transformer.tokenizer(_OTHERS, padding=True, return_tensors="pt"))
+    make = _onnx if backend == "onnx" else _openvino
+
+    class Tokens(torch.nn.Module):  # type: ignore[misc, name-defined]
+        """The network as a function of tensors by position."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = network
+
+        def forward(self, *values: Any) -> Any:
+            return self.network(**dict(zip(features, values, strict=True)), return_dict=True)["last_hidden_state"]
+
+    class Compiled(torch.nn.Module):  # type: ignore[misc, name-defined]
+        """The compiled network; it does not keep the weights of the original."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.config = network.config
+
+        def forward(self, **given: Any) -> dict[str, Any]:
+            values = [given[each].numpy() for each in features]
+            return {"last_hidden_state": torch.from_numpy(run(values))}
+
+    with (
+        loading_model(f"model for backend={backend!r}", name, {}),
+        quiet_transformers(),
+        warnings.catch_warnings(),
+        torch.no_grad(),
+    ):
+        warnings.simplefilter("ignore")  # tracing warns about branches that depend on the shape of the mask
+        run: Callable[[list[Any]], Any] = make(Tokens().eval(), features, dtype)
+        expected = Tokens().eval()(*others.values()).numpy()
+        off = np.abs(run([each.numpy() for each in others.values()]) - expected)[
+            others["attention_mask"].bool().numpy()
+        ]
+        if not off.max() <= _TOLERANCE[dtype] * np.abs(expected).max():
+            raise ValueError(f"its vectors differ from those of torch by {off.max():.3g}; use backend='torch'")
+    transformer.model = Compiled().eval()
+
+
+def _onnx(network: Any, features: dict[str, Any], dtype: str) -> Callable[[list[Any]], Any]:
+    import onnxruntime
+    import torch
+
+    buffer, shape = io.BytesIO(), {0: "text", 1: "token"}
+    torch.onnx.export(
+        network,
+        tuple(features.values()),
+        buffer,
+        input_names=list(features),
+        output_names=["tokens"],
+        dynamic_axes=dict.fromkeys([*features, "tokens"], shape),
+        opset_version=_OPSET,
+        dynamo=False,  # the other exporter needs onnxscript, and four times as long
+    )
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    session = onnxruntime.InferenceSession(buffer.getvalue(), options, providers=["CPUExecutionProvider"])
+    used = {each.name for each in session.get_inputs()}  # the export drops what the network ignores
+    return lambda values: session.run(
+        None, {name: value for name, value in zip(features, values, strict=True) if name in used}
+    )[0]
+
+
+def _openvino(network: Any, features: dict[str, Any], dtype: str) -> Callable[[list[Any]], Any]:
+    import openvino
+    import torch
+
+    converted = openvino.convert_model(network, example_input=tuple(features.values()))
+    settings = {
+        "INFERENCE_PRECISION_HINT": {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}[dtype],
+        "INFERENCE_NUM_THREADS": torch.get_num_threads(),
+    }
+    compiled = openvino.Core().compile_model(converted, "CPU", settings)
+    # A request of its own for each call: threads may encode at the same time.
+    return lambda values: compiled.create_infer_request().infer(values)[0].copy()
