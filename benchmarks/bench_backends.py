@@ -1,10 +1,10 @@
 """SentenceTransformerEncoder by PyTorch, ONNX Runtime and OpenVINO: CPU time, and agreement of rankings.
 
-    python benchmarks/bench_backends.py FOLDER MODEL [--texts 512] [--rounds 3]
+    python benchmarks/bench_backends.py FOLDER MODEL [--texts 512] [--queries 200] [--rounds 3]
 
 MODEL is a folder of sentence-transformers. The ways encode the same passages, drawn at random, one after the other in
 every round; each gets one thread, and the CPU seconds of the process are counted, because other work may use the cores.
-Every query of the collection's dev and test splits then ranks these passages. Writes backends.md.
+Queries drawn from the collection's dev split then rank these passages. Writes backends.md.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from provenance import options, provenance, shown, split_batch, table, write_page
+from provenance import options, provenance, shown, table, write_page
 
-from haybale import Engine, SentenceTransformerEncoder, open_collection
+from haybale import SentenceTransformerEncoder, open_collection
 
 WAYS = (("torch", "float32"), ("torch", "bfloat16"), ("onnx", "float32"), ("openvino", "float32"))
 WAYS += (("openvino", "bfloat16"),)
@@ -30,6 +30,7 @@ def main() -> None:
     parser.add_argument("collection")
     parser.add_argument("model")
     parser.add_argument("--texts", type=int, default=512)
+    parser.add_argument("--queries", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--length", type=int, default=256, help="tokens at which texts are cut")
     a = parser.parse_args()
@@ -37,8 +38,8 @@ def main() -> None:
     collection = open_collection(a.collection, missing_judgements="skip")
     drawn = np.sort(np.random.default_rng(0).permutation(collection.n_passages)[: a.texts])
     passages = collection.passages.texts.take(drawn).to_pylist()
-    engine = Engine(collection)
-    queries = [text for split in ("dev", "test") for text in split_batch(engine, split).texts]
+    asked = collection.split("dev").queries
+    queries = collection.queries.texts(np.sort(np.random.default_rng(0).permutation(asked)[: a.queries]))
     loading, encoders = {}, {}
     for way in WAYS:
         start = time.process_time()
