@@ -57,7 +57,9 @@ def copied_engine(address: str) -> Path:
     storage = _Storage(address)
     manifest = storage.read(_ENGINE)
     if manifest is None:
-        raise FileFormatError(f"{address}/{_ENGINE}", None, "not found: there is no engine; check the address")
+        raise FileFormatError(
+            address, None, f"expected an engine with a file {_ENGINE!r}, found none; check the address"
+        )
     folder = _copy_of(address, manifest)
     if not (folder / _ENGINE).exists():
         names = [name for name in storage.names() if _PARTS not in f"/{name}" or name.endswith(f"/{MANIFEST}")]
@@ -75,7 +77,10 @@ def copied_index(address: str, manifest: str) -> Path:
     if not folder.exists():
         storage = _Storage(address)
         if storage.read(MANIFEST) != manifest.encode():
-            raise StoreError(f"{address}: this index has been replaced since the engine was opened; open it again")
+            raise StoreError(
+                f"{address}: expected the index of the engine that was opened, found one that has replaced it; "
+                "open the engine again"
+            )
         with timed("copy index"), suppress(OutputExistsError), whole_folder(folder) as aside:
             storage.copy(storage.names(), aside)  # if another process was first, its copy is taken
     return folder
@@ -97,7 +102,10 @@ class _Storage:
         try:
             self._files, root = fsspec.core.url_to_fs(address)
         except (ImportError, ValueError) as error:
-            raise InputError(f"{address}: expected an address that fsspec can open ({error})") from error
+            raise InputError(
+                f"{address}: expected an address that fsspec can open, found another ({error}); check it, or install "
+                "the package for it"
+            ) from error
         self._root = str(root).rstrip("/")
 
     def read(self, name: str) -> bytes | None:

@@ -198,7 +198,7 @@ class Engine:
         """
         check_parameters("Engine.build", {"segments": segments}, {"segments": COUNT})
         if is_address(folder):
-            raise InputError(f"{folder}: an engine is built in a folder; build it in one, and copy this to the storage")
+            raise InputError(f"{folder}: expected a folder to build in, found an address; copy the folder there later")
         found, engine = Storage(Path(folder)).check_folder(), cls.__new__(cls)
         if segments > 1:
             engine._n_segments, engine._learn = segments, partial(learn_in_parts, Path(folder), found)

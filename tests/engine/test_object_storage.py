@@ -109,7 +109,7 @@ def test_replaced_and_damaged_engines_are_named(tmp_path: Path, cache: Path) -> 
     part = "/bucket/engines/one/0/parts/0/bm25-passage/"
     manifest, name = files.cat_file(part + "manifest.json"), files.find(part)[-1]
     files.pipe_file(part + "manifest.json", manifest + b"\n")
-    with pytest.raises(StoreError, match="has been replaced"):
+    with pytest.raises(StoreError, match="has replaced it"):
         engine.bm25().search(["topic1"], 3)
     files.pipe_file(part + "manifest.json", manifest)
     content = files.cat_file(name)
@@ -117,7 +117,7 @@ def test_replaced_and_damaged_engines_are_named(tmp_path: Path, cache: Path) -> 
     with pytest.raises(FileFormatError):
         engine.bm25().search(["topic1"], 3)
     files.rm("/bucket", recursive=True)
-    with pytest.raises(FileFormatError, match="there is no engine"):
+    with pytest.raises(FileFormatError, match="expected an engine"):
         Engine.open(ADDRESS)
 
 
@@ -125,7 +125,7 @@ def test_wrong_addresses_and_commands(tmp_path: Path, cache: Path) -> None:
     stored(tmp_path / "engine")
     with pytest.raises(InputError, match="expected an address"):
         Engine.open("no-such-protocol://bucket/engine")
-    with pytest.raises(InputError, match="built in a folder"):
+    with pytest.raises(InputError, match="expected a folder to build in"):
         Engine.build(topic_collection(), ADDRESS)
     query = topic_collection().queries.texts([0])[0]
     places = f"file://{tmp_path}/engine", str(tmp_path / "engine")
