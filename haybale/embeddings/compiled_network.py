@@ -1,7 +1,7 @@
 """Run the network of a sentence-transformers model by ONNX Runtime or OpenVINO.
 
 The network is exported when the model is loaded. Tokenizer, pooling and prompts remain those of sentence-transformers,
-whose own backends need Optimum, which cannot be installed beside each version of Transformers.
+whose own backends need Optimum, which cannot be installed beside every version of Transformers.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 from haybale.errors import InputError
 from haybale.extras import import_optional, loading_model, quiet_transformers
 
-BACKENDS = ("torch", "onnx", "openvino")
-_MODULES = {"torch": ("torch",), "onnx": ("onnx", "onnxruntime"), "openvino": ("openvino",)}
+_MODULES = {"onnx": ("onnx", "onnxruntime"), "openvino": ("openvino",)}  # that a backend imports
+BACKENDS = ("torch", *_MODULES)
 _TEXTS = ["a text", "a longer text of some words"]  # of unequal lengths, so that the export has a mask with padding
 _OTHERS = ["one more text", "texts of another number", "a text that is longer than each of those of the export is"]
 _TOLERANCE = {"float32": 1e-3, "bfloat16": 0.1, "float16": 0.1}  # of the largest number, between backends
@@ -25,9 +25,9 @@ _OPSET = 18  # of the ONNX operators
 
 
 def require_backend(backend: str) -> None:
-    """Import the libraries of a backend, or raise :class:`MissingExtraError` with the extra that installs them."""
+    """Import the libraries of "onnx" or "openvino", or raise :class:`MissingExtraError` with the extra for them."""
     for module in _MODULES[backend]:
-        import_optional(module, "neural" if backend == "torch" else backend)
+        import_optional(module, backend)
 
 
 def compile_network(model: Any, name: str, backend: str, dtype: str) -> None:
@@ -46,7 +46,7 @@ def compile_network(model: Any, name: str, backend: str, dtype: str) -> None:
     Raises
     ------
     InputError
-        The model is of another kind, cannot be exported, or has other vectors when it was exported.
+        The model is of another kind, cannot be exported, or its vectors differ after the export.
     """
     torch = import_optional("torch", "neural")
     transformer = model[0]
@@ -89,11 +89,10 @@ def compile_network(model: Any, name: str, backend: str, dtype: str) -> None:
         torch.no_grad(),
     ):
         warnings.simplefilter("ignore")  # tracing warns about branches that depend on the shape of the mask
-        run: Callable[[list[Any]], Any] = make(Tokens().eval(), features, dtype)
-        expected = Tokens().eval()(*others.values()).numpy()
-        off = np.abs(run([each.numpy() for each in others.values()]) - expected)[
-            others["attention_mask"].bool().numpy()
-        ]
+        tokens = Tokens().eval()
+        run: Callable[[list[Any]], Any] = make(tokens, features, dtype)
+        expected, is_token = tokens(*others.values()).numpy(), others["attention_mask"].bool().numpy()
+        off = np.abs(run([each.numpy() for each in others.values()]) - expected)[is_token]
         if not off.max() <= _TOLERANCE[dtype] * np.abs(expected).max():
             raise ValueError(f"its vectors differ from those of torch by {off.max():.3g}; use backend='torch'")
     transformer.model = Compiled().eval()

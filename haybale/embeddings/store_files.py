@@ -31,7 +31,8 @@ class StoreFiles:
             self.fs, root = fsspec.core.url_to_fs(self.url)
         except (ImportError, ValueError) as error:
             raise InputError(
-                f"{self.url}: expected a folder or an fsspec address, found another text ({error})"
+                f"{self.url}: expected an address that fsspec can open, or a folder, found another text ({error}); "
+                "check it, or install the package for it"
             ) from error
         self.root = str(root).rstrip("/")
         self.is_local = isinstance(self.fs, LocalFileSystem)

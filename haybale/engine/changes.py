@@ -45,7 +45,7 @@ from haybale.engine.segment import Segment
 from haybale.engine.snapshot import Snapshot
 from haybale.engine.storage import Storage
 from haybale.errors import DeviceError, InputError, MissingExtraError, StoreError
-from haybale.object_storage import copied_engine, is_address
+from haybale.retrieval.object_storage import copied_engine, is_address
 from haybale.timing import timed
 
 Manifest = dict[str, Any]

@@ -33,10 +33,10 @@ from haybale.engine.snapshot import Documents, Snapshot, View
 from haybale.engine.storage import Storage
 from haybale.errors import InputError
 from haybale.notebook import html_table
-from haybale.object_storage import is_address
 from haybale.parameters import BOOLEAN, COUNT, TEXT_OR_NONE, Constraints, check_parameters
 from haybale.retrieval import BM25Index, PassageIndex
 from haybale.retrieval.bm25 import language_of_sample
+from haybale.retrieval.object_storage import is_address
 
 _RANGES: dict[str, Constraints] = {
     **dict.fromkeys(("language", "paragraphs", "device"), TEXT_OR_NONE),
@@ -220,7 +220,7 @@ class Engine:
         ----------
         folder : str or Path
             A folder, or an address such as ``"s3://bucket/engine"``, from which files are copied to a cache when they
-            are needed (:mod:`haybale.object_storage`).
+            are needed (:mod:`haybale.retrieval.object_storage`).
         encoder : encoder, optional
             The encoder that the engine was built with; required if its class is not registered.
         device : str, optional

@@ -72,7 +72,7 @@ class Storage:
     """The folder of an engine, or memory if ``folder`` is None.
 
     Threads that make or write a part of the engine hold its reentrant ``lock``. If ``address`` is not None, the folder
-    is a copy of the engine on object storage (:mod:`haybale.object_storage`), and cannot be changed.
+    is a copy of the engine on object storage (:mod:`haybale.retrieval.object_storage`), and cannot be changed.
     """
 
     def __init__(self, folder: Path | None = None, address: str | None = None) -> None:

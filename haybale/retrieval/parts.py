@@ -29,12 +29,12 @@ from haybale.cluster import memory_per_task, shares_memory, spread
 from haybale.collections.collection import indptr_from_counts
 from haybale.errors import FileFormatError
 from haybale.manifest import MANIFEST
-from haybale.object_storage import copied_index
 from haybale.parallel import half_of_memory
 from haybale.retrieval.bm25 import BM25Index
 from haybale.retrieval.hits import NO_PASSAGE, Hits, Ints
 from haybale.retrieval.index import PassageIndex
 from haybale.retrieval.merging import FoundDocuments, local_numbers, merge_documents, merge_hits, no_hits
+from haybale.retrieval.object_storage import copied_index
 from haybale.retrieval.passages import Columns
 
 _BLOCK = 4096  # queries of a task

@@ -1,0 +1,142 @@
+"""Engines on object storage, such as S3: every machine copies the files that it needs to a cache.
+
+Whoever opens an engine by its address copies all files except the indexes of its segments. The index of a segment is
+copied when it is first searched: on a cluster, by the workers that search it. An address is one of fsspec's, such as
+``s3://bucket/engine``, whose package (s3fs, gcsfs, adlfs) must be installed on every machine; credentials and endpoints
+are those that fsspec is configured with.
+
+The cache is the folder that the variable ``HAYBALE_CACHE`` names, by default ``~/.cache/haybale``. A copy is found by
+its address and by the content of its manifest, so a file that was replaced on the storage is copied again. Nothing is
+deleted. The folder may be deleted while no process has an engine from it open.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from uuid import uuid4
+
+from haybale.embeddings.store_files import StoreFiles
+from haybale.errors import FileFormatError, HaybaleError, OutputExistsError, StoreError
+from haybale.folders import replaced, whole_folder
+from haybale.manifest import MANIFEST
+from haybale.timing import timed
+
+_CACHE = "HAYBALE_CACHE"
+_ENGINE = "engine.json"
+_PARTS = "/parts/"  # in the paths of segments' indexes
+_AT_ONCE = 8  # files that are copied at the same time
+
+
+def is_address(place: object) -> bool:
+    """Return whether a place is an address on object storage, not a path.
+
+    >>> is_address("s3://bucket/engine"), is_address("engines/one")
+    (True, False)
+    """
+    return "://" in str(place)
+
+
+def copied_engine(address: str) -> Path:
+    """Return the local folder of an engine, with all files except the indexes of its segments.
+
+    Raises
+    ------
+    InputError
+        If the address is not one of fsspec's, or the package for it is missing.
+    FileFormatError
+        If there is no engine.
+    StoreError
+        If the storage does not answer, or refuses access.
+    """
+    files = StoreFiles(address)
+    manifest = _read(files, _ENGINE)
+    if manifest is None:
+        raise FileFormatError(
+            address, None, f"expected an engine with a file {_ENGINE!r}, found none; check the address"
+        )
+    folder = _copy_of(address, manifest)
+    if not (folder / _ENGINE).exists():
+        names = [name for name in _names(files) if _PARTS not in name or name.endswith(f"/{MANIFEST}")]
+        names.remove(_ENGINE)
+        with timed("copy engine"):
+            _copy(files, [name for name in names if not (folder / name).exists()], folder)
+            with replaced(folder / _ENGINE) as aside:  # last, and as read above, since the storage may have another now
+                aside.write_bytes(manifest)
+    return folder
+
+
+def copied_index(address: str, manifest: str) -> Path:
+    """Return the local folder of the index of a segment; raise StoreError if it has another manifest by now."""
+    folder = _copy_of(address, manifest.encode())
+    if not folder.exists():
+        files = StoreFiles(address)
+        if _read(files, MANIFEST) != manifest.encode():
+            raise StoreError(
+                f"{address}: expected the index of the engine that was opened, found one that has replaced it; "
+                "open the engine again"
+            )
+        with timed("copy index"), suppress(OutputExistsError), whole_folder(folder) as aside:
+            _copy(files, _names(files), aside)  # if another process was first, its copy is taken
+    return folder
+
+
+def _copy_of(address: str, manifest: bytes) -> Path:
+    """Return the path in the cache for what is at an address with a manifest."""
+    known = os.environ.get(_CACHE)
+    cache = Path(known) if known else Path.home() / ".cache" / "haybale"
+    return cache / hashlib.sha256(address.encode() + b"\0" + manifest).hexdigest()[:32]
+
+
+def _read(files: StoreFiles, name: str) -> bytes | None:
+    """Return the content of a file, None if it does not exist."""
+    with _storage_errors(files):
+        try:
+            return files.read(name)
+        except FileNotFoundError:
+            return None
+
+
+def _names(files: StoreFiles) -> list[str]:
+    """Return the paths of all files, also in subfolders, relative to the address, sorted."""
+    with _storage_errors(files):
+        files.fs.invalidate_cache(files.root)
+        return sorted(str(path)[len(files.root) + 1 :] for path in files.fs.find(files.root))
+
+
+def _copy(files: StoreFiles, names: list[str], folder: Path) -> None:
+    """Copy files to a folder; each is either whole there, or not there."""
+
+    def copy(name: str) -> None:
+        path = Path(aside, uuid4().hex)
+        files.fs.get_file(files.at(name), str(path))
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        os.replace(path, folder / name)
+
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with (
+        _storage_errors(files),
+        tempfile.TemporaryDirectory(prefix=".copying-", dir=folder.parent) as aside,
+        ThreadPoolExecutor(_AT_ONCE) as threads,
+    ):
+        list(threads.map(copy, names))
+
+
+@contextmanager
+def _storage_errors(files: StoreFiles) -> Iterator[None]:
+    """Raise the errors of clients of object storage, which may have any class, as StoreError."""
+    try:
+        yield
+    except (HaybaleError, MemoryError):
+        raise
+    except Exception as error:
+        why = " ".join(str(error).split()) or type(error).__name__
+        raise StoreError(
+            f"{files} could not be read ({why:.300}); check the address, the credentials and the disk of the cache "
+            f"({_CACHE})"
+        ) from error
