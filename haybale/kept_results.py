@@ -76,9 +76,9 @@ def resumable(folder: str | Path) -> Iterator[None]:
     """Keep the results of finished tasks of haybale within the block, and take those that are there already.
 
     Tasks are the searches of training queries, the rankings of many queries (of training queries also by the bags that
-    have not seen them), and the bags of an ensemble. If the block is interrupted or killed, run it again with the same
-    folder: it continues, and its results are the same bit for bit. When the block ends without an error, the results
-    are removed, and the folder with them.
+    have not seen them), the bags of an ensemble, and the networks of folds. If the block is interrupted or killed, run
+    it again with the same folder: it continues, and its results are the same bit for bit. When the block ends without
+    an error, the results are removed, and the folder with them.
 
     Parameters
     ----------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
@@ -132,7 +132,7 @@ class GraphContext(BestPassage, OutOfFold, Reranker):
         self.mask_ = relevant_by_own(self, training)
         judged = judged_documents(self, training)
         self._contexts: tuple[Collection, dict[int, Floats]] | None = None
-        self.networks_ = NetworkFolds(partial(self._new_network, dim), self, partial(self._training_batches, judged))
+        self.networks_ = NetworkFolds(dim, self, judged)
 
     def _dim(self, engine: Engine) -> int:
         """Return the width of the engine's vectors, which must be dense."""
@@ -148,15 +148,16 @@ class GraphContext(BestPassage, OutOfFold, Reranker):
     def _surroundings(self, engine: Engine) -> PathSurroundings | EdgeSurroundings:
         return self._surroundings_type(engine, hidden_links(self, engine), context_only=self.kind == "lim")
 
-    def _new_network(self, dim: int) -> Any:
+    def new_network(self, dim: int) -> Any:
         from haybale.context.networks.attention import ContextNetwork
 
         shape = dim, len(self._surroundings_type.relations), self._surroundings_type.n_layers, self.heads, self.dropout
         return ContextNetwork(*shape, blind=self.context_query == "type").to(self.device or "cpu")
 
-    def _training_batches(
-        self, judged: JudgedDocuments, network: Any, fold: int, rng: np.random.Generator
-    ) -> Iterator[Scored]:
+    def training_batches(self, judged: JudgedDocuments) -> Callable[[Any, int, np.random.Generator], Iterator[Scored]]:
+        return partial(self._batches, judged)
+
+    def _batches(self, judged: JudgedDocuments, network: Any, fold: int, rng: np.random.Generator) -> Iterator[Scored]:
         """Yield the scored batches of one epoch: the positives and sampled negatives of queries outside the fold."""
         import torch
 
@@ -282,13 +283,13 @@ class GraphContext(BestPassage, OutOfFold, Reranker):
 
     def save_state(self, folder: Path) -> dict[str, Any]:
         self.write_folds(folder)
-        return self.networks_.save(folder) | {"dim": self._dim(self.engine_.snapshot()), "mask": self.mask_}
+        return self.networks_.save(folder) | {"mask": self.mask_}
 
     def load_state(self, folder: Path, state: dict[str, Any], engine: Engine) -> None:
         import_optional("torch", "neural")
         self.read_folds(folder)
         self.mask_, self._contexts = state["mask"], None
-        self.networks_ = NetworkFolds.load(folder, state, partial(self._new_network, state["dim"]), self)
+        self.networks_ = NetworkFolds.load(folder, state, self)
 
     @property
     def fit_report_(self) -> dict[str, Any]:

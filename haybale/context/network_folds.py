@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from haybale.context.candidates import N_FOLDS
+from haybale.cluster import own_threads
+from haybale.collections import Queries
+from haybale.collections.collection import Ints
+from haybale.context.candidates import N_FOLDS, JudgedDocuments
 from haybale.context.masks import MASKS
+from haybale.engine import Engine
+from haybale.engine.opened import Address, opened_engine, task_address
 from haybale.errors import FileFormatError
+from haybale.kept_results import Arrays, spread_resumably, task_key
 from haybale.manifest import read_tensors, write_tensors
+from haybale.parallel import at_most_threads
 from haybale.parameters import COUNT, POSITIVE, RANDOM_STATE, TEXT_OR_NONE, Constraints, Interval, one_of
-from haybale.rankers import Ranker
+from haybale.rankers import QueryBatch, Ranker
+from haybale.rankers.grammar import from_spec
 from haybale.rankers.out_of_fold import learning
 from haybale.timing import timed
 
@@ -33,33 +43,61 @@ RANGES: dict[str, Constraints] = {  # of the parameters that all rankers with ne
     "device": TEXT_OR_NONE,
     "random_state": RANDOM_STATE,
 }
-_FILE, _FOLDS = "networks.safetensors", range(-1, N_FOLDS)
+_FILE, _FOLDS, _LOSS = "networks.safetensors", range(-1, N_FOLDS), "loss"
+
+
+class NetworkRanker(Protocol):
+    """What :class:`NetworkFolds` asks of a ranker with networks."""
+
+    random_state: int | None
+    learning_rate: float
+    weight_decay: float
+    epochs: int
+    mask_: Any
+    fold_of_: Ints
+
+    def new_network(self, dim: int) -> Any:
+        """Return an untrained network for vectors of the given width."""
+        ...
+
+    def training_batches(self, judged: JudgedDocuments) -> Callable[[Any, int, np.random.Generator], Iterable[Scored]]:
+        """Return a function of a network, a fold and a generator.
+
+        It iterates over the scored batches of one epoch, without the queries of the fold.
+        """
+        ...
+
+    def to_dict(self) -> dict[str, Any]: ...
 
 
 class NetworkFolds(dict[int, Any]):
     """Networks by fold: the network of a fold was trained without its queries, network -1 on all queries.
 
-    The network of a fold is trained when it is first used.
+    Where tasks run in other processes, or their results are kept (:func:`~haybale.kept_results.resumable`), all
+    networks are trained at once, each by a task. Otherwise the network of a fold is trained when it is first used.
 
     Parameters
     ----------
-    new_network : callable
-        ``new_network()`` returns an untrained network.
-    ranker : Ranker
+    dim : int
+        The width of the vectors.
+    ranker : NetworkRanker
         The ranker whose parameters control the training.
-    batches : callable, optional
-        ``batches(network, fold, rng)`` iterates over the scored batches of one epoch, without the queries of the fold.
-        None if all networks are trained.
+    judged : JudgedDocuments, optional
+        What the networks learn from. None if all networks are trained.
     """
 
-    def __init__(
-        self,
-        new_network: Callable[[], Any],
-        ranker: Any,
-        batches: Callable[[Any, int, np.random.Generator], Iterable[Scored]] | None = None,
-    ) -> None:
-        self.new_network, self.ranker, self.batches = new_network, ranker, batches
-        if batches is not None:
+    def __init__(self, dim: int, ranker: Any, judged: JudgedDocuments | None = None) -> None:
+        self.dim, self.ranker, self.batches = dim, ranker, None
+        if judged is None:
+            return
+        engine = judged.batch.engine
+        by_tasks, address = task_address(engine)
+        if address is None:
+            self.batches = ranker.training_batches(judged)
+        if by_tasks:
+            with timed(f"learn context of folds ({ranker})"):
+                self._train_all(judged, address)
+        else:
             with timed(f"learn context ({ranker})"):
                 self[-1], self.loss = self._train(-1)
 
@@ -73,19 +111,39 @@ class NetworkFolds(dict[int, Any]):
         return self[fold]
 
     def _train(self, fold: int) -> tuple[Any, float]:
-        """Return a network trained on the queries outside a fold, and its mean loss in the last epoch."""
+        assert self.batches is not None
+        return trained_network(self.ranker, self.dim, self.batches, fold)
+
+    def _train_all(self, judged: JudgedDocuments, address: Address | None) -> None:
+        """Train the networks of all folds by tasks, in other processes if there is an address of the engine."""
+        ranker, batch, spec = self.ranker, judged.batch, self.ranker.to_dict()
+        given = JudgedArrays(batch.queries, np.asarray(batch.vectors), batch.label, *judged[1:])
+
+        def keys() -> Iterator[str]:
+            known = batch.engine.documents_digest, spec, ranker.mask_, ranker.fold_of_, batch.texts, batch.own
+            for fold in _FOLDS:
+                yield task_key("context network", *known, given.vectors, *judged[1:], fold)
+
+        if address is None:
+            learn, n_jobs = self._arrays, 1
+        else:
+            learn, n_jobs = partial(train_network, address, spec, ranker.mask_, ranker.fold_of_, given, self.dim), None
+        results = spread_resumably(learn, [(fold,) for fold in _FOLDS], keys, "learning context", n_jobs)
+        self.batches = None
+        for fold, arrays in zip(_FOLDS, results, strict=True):
+            self[fold] = self._loaded({name: value for name, value in arrays.items() if name != _LOSS})
+        self.loss = float(results[0][_LOSS][0])
+
+    def _arrays(self, fold: int) -> Arrays:
+        return arrays_of(*self._train(fold))
+
+    def _loaded(self, state: Arrays) -> Any:
+        """Return a trained network; RuntimeError if it has other parameters."""
         import torch
 
-        from haybale.context.networks.learning import train
-
-        ranker, batches, rng = self.ranker, self.batches, np.random.default_rng(self.ranker.random_state)
-        assert batches is not None
-        with torch.random.fork_rng(devices=[]), torch.enable_grad():
-            torch.manual_seed(int(np.random.default_rng(ranker.random_state).integers(2**31)))
-            network = self.new_network()
-            pairwise = getattr(ranker, "setting", "") == "paper"
-            rates = ranker.learning_rate, ranker.weight_decay
-            return network, train(network, lambda: batches(network, fold, rng), ranker.epochs, *rates, pairwise)
+        network = self.ranker.new_network(self.dim)
+        network.load_state_dict({name: torch.from_numpy(value.copy()) for name, value in state.items()})
+        return network.eval()
 
     def report(self, relations: tuple[str, ...]) -> dict[str, Any]:
         """Return the loss, λ and the weight of each relation in the last layer."""
@@ -102,21 +160,71 @@ class NetworkFolds(dict[int, Any]):
             for name, tensor in self[fold].state_dict().items()
         }
         write_tensors(folder / _FILE, tensors)
-        return {"loss": self.loss}
+        return {"dim": self.dim, "loss": self.loss}
 
     @classmethod
-    def load(cls, folder: Path, saved: dict[str, Any], new_network: Callable[[], Any], ranker: Any) -> NetworkFolds:
+    def load(cls, folder: Path, saved: dict[str, Any], ranker: Any) -> NetworkFolds:
         """Read what :meth:`save` wrote."""
-        import torch
-
-        found, tensors = cls(new_network, ranker), read_tensors(folder / _FILE)
+        found, tensors = cls(saved["dim"], ranker), read_tensors(folder / _FILE)
         found.loss = saved["loss"]
         for fold in _FOLDS:
-            found[fold], begin = new_network(), f"{fold}."
+            begin = f"{fold}."
             state = {name.removeprefix(begin): value for name, value in tensors.items() if name.startswith(begin)}
             try:
-                found[fold].load_state_dict({name: torch.from_numpy(value.copy()) for name, value in state.items()})
+                found[fold] = found._loaded(state)
             except RuntimeError as error:
                 raise FileFormatError(folder / _FILE, None, str(error).splitlines()[0]) from None
-            found[fold].eval()
         return found
+
+
+def trained_network(
+    ranker: Any, dim: int, batches: Callable[[Any, int, np.random.Generator], Iterable[Scored]], fold: int
+) -> tuple[Any, float]:
+    """Return a network trained on the queries outside a fold, and its mean loss in the last epoch."""
+    import torch
+
+    from haybale.context.networks.learning import train
+
+    rng = np.random.default_rng(ranker.random_state)
+    with torch.random.fork_rng(devices=[]), torch.enable_grad():
+        torch.manual_seed(int(np.random.default_rng(ranker.random_state).integers(2**31)))
+        network = ranker.new_network(dim)
+        pairwise = getattr(ranker, "setting", "") == "paper"
+        rates = ranker.learning_rate, ranker.weight_decay
+        return network, train(network, lambda: batches(network, fold, rng), ranker.epochs, *rates, pairwise)
+
+
+# tasks -----------------------------------------------------------------------------------------------------------
+
+
+class JudgedArrays(NamedTuple):
+    """:class:`JudgedDocuments` in a form that can be sent to other processes."""
+
+    queries: Queries
+    vectors: Any  # (n_queries, dim)
+    label: str
+    rows: Ints
+    documents: Ints
+    relevant: NDArray[np.bool_]
+
+    def on_engine(self, engine: Engine) -> JudgedDocuments:
+        batch = QueryBatch(engine, self.queries, self.label)
+        batch.vectors = self.vectors
+        return JudgedDocuments(batch, self.rows, self.documents, self.relevant)
+
+
+def train_network(
+    address: Address, spec: dict[str, Any], mask: Any, folds: Ints, given: JudgedArrays, dim: int, fold: int
+) -> Arrays:
+    """Train the network of a fold in any process; return its parameters and its loss."""
+    ranker: Any = from_spec(spec)
+    ranker.mask_, ranker.fold_of_ = mask, folds
+    with learning, at_most_threads(own_threads()):  # torch has one random generator for all threads of a process
+        batches = ranker.training_batches(given.on_engine(opened_engine(*address)))
+        return arrays_of(*trained_network(ranker, dim, batches, fold))
+
+
+def arrays_of(network: Any, loss: float) -> Arrays:
+    """Return the parameters of a network and its loss."""
+    state = {name: value.detach().cpu().contiguous().numpy() for name, value in network.state_dict().items()}
+    return state | {_LOSS: np.array([loss])}

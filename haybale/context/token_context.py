@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from itertools import pairwise
@@ -18,6 +18,7 @@ from haybale.collections import Collection
 from haybale.collections.collection import Ints, indptr_from_counts, ragged_take
 from haybale.context.candidates import (
     BestPassage,
+    JudgedDocuments,
     QueryCandidates,
     Scores,
     best_passages,
@@ -144,16 +145,7 @@ class TokenContext(BestPassage, OutOfFold, Reranker):
         _ = graph_of(training.batch.engine)  # raises before any work if there is no graph
         self.rankers_ = [self.ranker.fitted(training.for_nested())]
         self.mask_ = relevant_by_own(self, training)
-        judged = judged_documents(self, training)
-        examples = []
-        for each in query_candidates(judged.batch, judged.rows, judged.documents):
-            relevant = judged.relevant[judged.of(each.row)]
-            if relevant.any():
-                places, begins = self._nearest(each)
-                tokens = self._tokens.of_query(judged.batch, each.row)
-                examples.append(_Example(each.row, each.own, tokens, each.passages[places], begins, relevant))
-        batches = partial(self._training_batches, judged.batch.engine, examples)
-        self.networks_ = NetworkFolds(partial(self._new_network, self._tokens.dim), self, batches)
+        self.networks_ = NetworkFolds(self._tokens.dim, self, judged_documents(self, training))
 
     def _nearest(self, candidates: QueryCandidates) -> tuple[Ints, Ints]:
         """Return the indices of the passages that are read, and where those of each document begin."""
@@ -164,14 +156,24 @@ class TokenContext(BestPassage, OutOfFold, Reranker):
         ]
         return np.concatenate(chosen), indptr_from_counts([len(each) for each in chosen])
 
-    def _new_network(self, dim: int) -> Any:
+    def new_network(self, dim: int) -> Any:
         from haybale.context.networks.attention import ContextNetwork
         from haybale.context.networks.token_attention import TokenAttention
 
         shape = dim, SELF + 1, self.layers, self.heads, self.dropout
         return ContextNetwork(*shape, layer=TokenAttention, scale=1.0).to(self.device or "cpu")
 
-    def _training_batches(
+    def training_batches(self, judged: JudgedDocuments) -> Callable[[Any, int, np.random.Generator], Iterator[Scored]]:
+        examples = []
+        for each in query_candidates(judged.batch, judged.rows, judged.documents):
+            relevant = judged.relevant[judged.of(each.row)]
+            if relevant.any():
+                places, begins = self._nearest(each)
+                tokens = self._tokens.of_query(judged.batch, each.row)
+                examples.append(_Example(each.row, each.own, tokens, each.passages[places], begins, relevant))
+        return partial(self._batches, judged.batch.engine, examples)
+
+    def _batches(
         self, engine: Engine, examples: list[_Example], network: Any, fold: int, rng: np.random.Generator
     ) -> Iterator[Scored]:
         """Yield the scored batches of one epoch: the positives and sampled negatives of queries outside the fold."""
@@ -255,7 +257,7 @@ class TokenContext(BestPassage, OutOfFold, Reranker):
 
     def save_state(self, folder: Path) -> dict[str, Any]:
         self.write_folds(folder)
-        return self.networks_.save(folder) | {"dim": self._tokens.dim, "mask": self.mask_} | self._tokens.digests()
+        return self.networks_.save(folder) | {"mask": self.mask_} | self._tokens.digests()
 
     def load_state(self, folder: Path, state: dict[str, Any], engine: Engine) -> None:
         import_optional("torch", "neural")
@@ -269,7 +271,7 @@ class TokenContext(BestPassage, OutOfFold, Reranker):
                     f"expected the {part} that {self} was saved with, found others; restore them, or fit "
                     "and save the ranker again",
                 )
-        self.networks_ = NetworkFolds.load(folder, state, partial(self._new_network, state["dim"]), self)
+        self.networks_ = NetworkFolds.load(folder, state, self)
 
     @property
     def fit_report_(self) -> dict[str, Any]:

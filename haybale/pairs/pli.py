@@ -14,9 +14,11 @@ from haybale.embeddings import LSAEncoder
 from haybale.embeddings.encoder import load_fitted
 from haybale.embeddings.lineage import queries_of_model
 from haybale.engine import Engine
+from haybale.engine.opened import task_address
 from haybale.errors import InputError
 from haybale.pairs.bert_pli import BERTPLI, PAPER
 from haybale.pairs.best_pairs import paragraph_share
+from haybale.pairs.fold_networks import train_folds
 from haybale.pairs.interaction_store import InteractionStore
 from haybale.pairs.interactions import READING, Interactions, Reading, settings_of
 from haybale.pairs.pair_encoders import PAIR_RANGES, CrossPairs, PairEncoder, VectorPairs
@@ -152,22 +154,19 @@ class PLI(OutOfFold, Reranker):
         self.query_ids_, self.fold_of_ = batch.ids, batch.folds(folds, self.random_state)
         self._known = [_Known(found), *stored]
         self._training_data = found, relevant
+        if task_address(batch.engine)[0]:
+            _ = self.fold_networks_
 
     def _network(self) -> BERTPLI:
         return BERTPLI(**{name: getattr(self, name) for name in _NETWORK_PARAMETERS}, device=self.device)
 
     @learned_once
     def fold_networks_(self) -> list[BERTPLI | None]:
-        """The networks trained without each fold, on first use; None if the other folds cannot train one."""
-        found, relevant = self._training_data
-        networks: list[BERTPLI | None] = []
-        for fold in range(self.fold_of_.max() + 1):
-            inside = set(np.array(self.query_ids_)[self.fold_of_ == fold])
-            outside = {query: documents for query, documents in relevant.items() if query not in inside}
-            try:
-                networks.append(self._network().fit(found, outside))
-            except InputError:
-                networks.append(None)
+        """The networks trained without each fold; None if the other folds cannot train one.
+
+        They are trained by tasks, and on first use unless tasks run in other processes or their results are kept.
+        """
+        networks = train_folds(self._network(), *self._training_data, self.query_ids_, self.fold_of_)
         del self._training_data
         return networks
 

@@ -1,0 +1,62 @@
+"""Train the BERT-PLI network of each fold on the queries of the other folds, each by a task of its own."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from haybale.cluster import own_threads, shares_memory
+from haybale.errors import InputError
+from haybale.kept_results import Arrays, spread_resumably, task_key
+from haybale.pairs.bert_pli import BERTPLI
+from haybale.pairs.interactions import Interactions
+from haybale.parallel import at_most_threads
+from haybale.rankers.out_of_fold import learning
+from haybale.retrieval.hits import Ints
+
+Relevant = Mapping[str, Collection[str]]
+
+
+def train_folds(
+    network: BERTPLI, found: Interactions, relevant: Relevant, query_ids: Sequence[str], fold_of: Ints
+) -> list[BERTPLI | None]:
+    """Return a network like ``network`` for each fold; None where the other folds cannot train one.
+
+    ``fold_of`` (n,) are the folds of the queries ``query_ids``, whose interactions are ``found``.
+    """
+    outside = []
+    for fold in range(int(fold_of.max()) + 1):
+        inside = set(np.array(query_ids)[fold_of == fold])
+        outside.append({query: sorted(documents) for query, documents in relevant.items() if query not in inside})
+
+    def keys() -> Iterator[str]:
+        blocks = {name: column.tolist() for name, column in found.blocks.items()}
+        known = network.get_params(), found.settings, blocks, found.values, found.paragraphs, found.padding
+        for each in outside:
+            yield task_key("BERT-PLI network", *known, each)
+
+    tasks = [(network, found, each) for each in outside]
+    # One after the other in this process, since torch has one random generator for all of its threads.
+    results = spread_resumably(_train, tasks, keys, "training without folds", n_jobs=1 if shares_memory() else None)
+    return [_loaded(files) if files else None for files in results]
+
+
+def _train(network: BERTPLI, found: Interactions, relevant: Relevant) -> Arrays:
+    """Train a network; return the bytes of each file of it when saved, or nothing if it cannot be trained."""
+    with learning, at_most_threads(own_threads()), tempfile.TemporaryDirectory() as folder:
+        try:
+            trained = BERTPLI(**network.get_params()).fit(found, relevant)
+        except InputError:
+            return {}
+        trained.save(Path(folder, "network"))
+        return {path.name: np.frombuffer(path.read_bytes(), np.uint8) for path in Path(folder, "network").iterdir()}
+
+
+def _loaded(files: Arrays) -> BERTPLI:
+    with tempfile.TemporaryDirectory() as folder:
+        for name, content in files.items():
+            Path(folder, name).write_bytes(content.tobytes())
+        return BERTPLI.load(folder)

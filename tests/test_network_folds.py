@@ -1,0 +1,80 @@
+"""The networks of folds are trained by tasks: in other processes, and again only if they were not kept."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import joblib
+import numpy as np
+import pytest
+from joblib.externals.loky import get_reusable_executor
+from support.engines import assert_same
+from support.structured import structured_collection
+
+from haybale import Engine, Run, resumable
+from haybale.kept_results import KeptResults
+from haybale.rankers import QueryBatch, Ranker, parse
+
+pytest.importorskip("torch")
+
+N_FOLDS = 5
+RANKERS = {"lim(bm25,epochs=2,n_documents=8)": 6, "pli(bm25,epochs=2,n_seeds=1,n_documents=8)": N_FOLDS}
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
+    collection = structured_collection(5, n_documents=16, n_queries=20)
+    return Engine.build(
+        collection, tmp_path_factory.mktemp("folds") / "engine", encoder="lsa(n_components=8)"
+    ).prepare()
+
+
+@pytest.fixture
+def new_workers() -> Iterator[None]:
+    """Stop worker processes of other tests, and later those of this one."""
+    get_reusable_executor().shutdown()
+    yield
+    get_reusable_executor().shutdown()
+
+
+def out_of_fold(ranker: Ranker) -> Run:
+    engine: Engine = ranker.engine_
+    training = engine.collection.queries.take(engine.collection.split("train").queries)
+    return ranker.run_out_of_fold(QueryBatch(engine, training), 100)
+
+
+@pytest.mark.parametrize("text", RANKERS)
+def test_networks_of_other_processes_rank_as_those_of_this_one(text: str, engine: Engine, new_workers: None) -> None:
+    here = parse(text).fit(engine)
+    with joblib.parallel_config(backend="loky", n_jobs=2):
+        there = parse(text).fit(engine)
+    for mine, theirs in ((here.rank("dev"), there.rank("dev")), (out_of_fold(here), out_of_fold(there))):
+        assert mine.query_ids == theirs.query_ids
+        for query in mine.query_ids:
+            assert dict(theirs[query]) == pytest.approx(dict(mine[query]), abs=1e-4)
+
+
+@pytest.mark.parametrize("text", RANKERS)
+def test_kept_networks_are_not_trained_again(text: str, engine: Engine, tmp_path: Path, monkeypatch: Any) -> None:
+    put, left = KeptResults.put, [3]
+
+    def put_some(self: KeptResults, key: str, arrays: Any) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise KeyboardInterrupt
+        put(self, key, arrays)
+
+    with monkeypatch.context() as patch, contextlib.suppress(KeyboardInterrupt), resumable(tmp_path / "kept"):
+        patch.setattr(KeptResults, "put", put_some)
+        parse(text).fit(engine)
+    written: list[str] = []
+    monkeypatch.setattr(KeptResults, "put", lambda self, key, arrays: written.append(key) or put(self, key, arrays))
+    with resumable(tmp_path / "kept"):
+        found = parse(text).fit(engine)
+    assert len(written) == RANKERS[text] - 3
+    assert_same(out_of_fold(found), out_of_fold(parse(text).fit(engine)))
+    assert_same(found.rank("dev"), parse(text).fit(engine).rank("dev"))
+    assert np.isfinite(found.rank("dev").coded()[-1]).all()
