@@ -32,9 +32,10 @@ smoke-one: $(VENV)/base
 	PATH=$(abspath $(BIN)):$$PATH $(BIN)/python tests/smoke.py
 
 # The environment and the browser are installed at the same time. The types are checked by a test, beside the others.
+# The tests start hundreds of processes. Each would compile all modules again if it must not write what it compiled.
 test:
 	@$(MAKE) --no-print-directory -j2 lint browser
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # The documentation site, into build/site; a warning is an error. The tests build it too.
 docs: $(VENV)/$(EXTRAS)

@@ -46,12 +46,15 @@ def out_of_fold(ranker: Ranker) -> Run:
     return ranker.run_out_of_fold(QueryBatch(engine, training), 100)
 
 
-@pytest.mark.parametrize("text", RANKERS)
-def test_networks_of_other_processes_rank_as_those_of_this_one(text: str, engine: Engine, new_workers: None) -> None:
-    here = parse(text).fit(engine)
-    with joblib.parallel_config(backend="loky", n_jobs=2):
-        there = parse(text).fit(engine)
-    for mine, theirs in ((here.rank("dev"), there.rank("dev")), (out_of_fold(here), out_of_fold(there))):
+@pytest.mark.usefixtures("new_workers")
+def test_networks_of_other_processes_rank_as_those_of_this_one(engine: Engine) -> None:
+    pairs = []
+    for text in RANKERS:
+        here = parse(text).fit(engine)
+        with joblib.parallel_config(backend="loky", n_jobs=2):
+            there = parse(text).fit(engine)
+        pairs += [(here.rank("dev"), there.rank("dev")), (out_of_fold(here), out_of_fold(there))]
+    for mine, theirs in pairs:
         assert mine.query_ids == theirs.query_ids
         for query in mine.query_ids:
             assert dict(theirs[query]) == pytest.approx(dict(mine[query]), abs=1e-4)
