@@ -2,11 +2,9 @@
 
     python benchmarks/bench_longformer.py
     python benchmarks/bench_longformer.py --device cuda --dtype bfloat16
-    pip install onnx onnxruntime; python benchmarks/bench_longformer.py --onnx
 
 Base size: 12 layers, 768 wide, 12 heads, windows of 512; the models alternate in every round. Speed does not depend on
-the weights. Writes longformer.md, on another device longformer-DEVICE.md. With --onnx, LongformerModel is also
-exported, once for each shape, and run by ONNX Runtime.
+the weights. Writes longformer.md, on another device longformer-DEVICE.md.
 """
 
 from __future__ import annotations
@@ -15,8 +13,7 @@ import argparse
 import statistics
 import sys
 import tempfile
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +23,6 @@ import transformers
 from provenance import alternating, options, provenance, shown, table, write_page
 from tokenizers import ByteLevelBPETokenizer
 from transformers import LongformerConfig, LongformerModel, PreTrainedTokenizerFast, RobertaConfig, RobertaModel
-from transformers.models.longformer.modeling_longformer import LongformerSelfAttention
 
 from haybale import LongformerEncoder
 from haybale.embeddings.networks.longformer_model import PackedLinear
@@ -42,10 +38,7 @@ def main() -> None:
     parser.add_argument("--lengths", type=int, nargs="*", default=LENGTHS)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--layers", type=int, default=12)
-    parser.add_argument("--onnx", action="store_true", help="with ONNX Runtime; float32 on the CPU only")
     a = parser.parse_args()
-    if a.onnx and (a.device, a.dtype) != ("cpu", "float32"):
-        parser.error("--onnx expects --device cpu --dtype float32")
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     torch.manual_seed(0)
@@ -64,8 +57,7 @@ def main() -> None:
             *equal_lengths(folder, a, peak),
         ]
     command = shown("bench_longformer.py", sys.argv[1:])
-    packages = "torch", "transformers", "sentence-transformers", *(("onnx", "onnxruntime") if a.onnx else ())
-    lines += ["", provenance(command, more=packages)]
+    lines += ["", provenance(command, more=("torch", "transformers", "sentence-transformers"))]
     lines += [] if a.device == "cpu" else [f"- {torch.cuda.get_device_name(a.device)}"]
     write_page(a.results / ("longformer.md" if a.device == "cpu" else f"longformer-{a.device}.md"), lines)
 
@@ -108,40 +100,6 @@ def flops(lengths: list[int], layers: int) -> float:
     return layers * total
 
 
-def exported(model: Any, ids: torch.Tensor, folder: Path) -> Callable[[], torch.Tensor]:
-    """Return what runs ``model`` on ``ids`` with ONNX Runtime, exported for just this shape."""
-    import onnxruntime
-
-    class States(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = model
-
-        def forward(self, ids: torch.Tensor) -> torch.Tensor:
-            return self.model(ids, attention_mask=torch.ones_like(ids)).last_hidden_state
-
-    def chunks(states: torch.Tensor, window: int, *_: Any) -> torch.Tensor:
-        begins = range(0, states.shape[1] - window, window)
-        return torch.stack([states[:, begin : begin + 2 * window] for begin in begins], dim=1)
-
-    path, original = folder / "model.onnx", LongformerSelfAttention._chunk
-    LongformerSelfAttention._chunk = staticmethod(chunks)  # ONNX has no strides
-    try:
-        with torch.inference_mode(False), torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            torch.onnx.export(
-                States().eval(), (ids.clone(),), path, input_names=["ids"], dynamo=False, opset_version=18
-            )
-    finally:
-        LongformerSelfAttention._chunk = staticmethod(original)
-    threads = onnxruntime.SessionOptions()
-    threads.intra_op_num_threads = torch.get_num_threads()
-    session = onnxruntime.InferenceSession(path, threads, providers=["CPUExecutionProvider"])
-    path.unlink()
-    given = {"ids": ids.numpy()}
-    return lambda: torch.from_numpy(session.run(None, given)[0])
-
-
 def equal_lengths(folder: Path, a: argparse.Namespace, peak: float) -> Iterator[str]:
     dtype = getattr(torch, a.dtype)
     encoder = LongformerEncoder(folder, device=a.device, dtype=a.dtype)
@@ -153,8 +111,6 @@ def equal_lengths(folder: Path, a: argparse.Namespace, peak: float) -> Iterator[
         "states; cosine: the smallest of mean-pooled vectors."
     )
     columns = "tokens|texts|ours|LongformerModel|×|RoBERTa (sdpa)|ours / RoBERTa|tokens/s|of peak|difference|1 - cosine"
-    if a.onnx:
-        columns = columns.replace("|×|", "|×|ONNX Runtime|×|")
     rows = []
     for length, texts in ((length, texts) for length in a.lengths for texts in TEXTS):
         if texts > 4 and length > ROBERTA_LIMIT:
@@ -167,8 +123,6 @@ def equal_lengths(folder: Path, a: argparse.Namespace, peak: float) -> Iterator[
         }
         if length <= ROBERTA_LIMIT:
             works["roberta"] = lambda: roberta(ids, attention_mask=mask).last_hidden_state  # noqa: B023
-        if a.onnx:
-            works["onnx"] = exported(standard, ids, folder)
         alternating(works, 1)  # all is warm
         done = alternating(works, a.rounds, wait)
         median = {name: statistics.median(seconds) for name, (seconds, _) in done.items()}
@@ -181,9 +135,6 @@ def equal_lengths(folder: Path, a: argparse.Namespace, peak: float) -> Iterator[
         speed = [f"{texts * length / ours:,.0f}", f"{flops([length] * texts, a.layers) / ours / peak:.0%}"]
         apart = [f"{(found - expected).abs().max():.1e}", f"{1 - cosine:.1e}"]
         times = [f"{ours / texts * 1e3:.1f}", f"{theirs / texts * 1e3:.1f}", f"{theirs / ours:.1f}"]
-        if a.onnx:
-            assert (done["onnx"][1] - done["theirs"][1]).abs().max() < 1e-3  # the export is the same model
-            times += [f"{median['onnx'] / texts * 1e3:.1f}", f"{median['onnx'] / ours:.1f}"]
         rows.append([length, texts, *times, *plain, *speed, *apart])
     yield from table(columns, rows, words=0)
 

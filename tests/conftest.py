@@ -76,6 +76,16 @@ def cupy(request: pytest.FixtureRequest) -> Any:
     return __import__("cupy")
 
 
+@pytest.fixture
+def new_workers() -> Iterator[None]:
+    """Stop joblib's worker processes of other tests, and later those of this one: a worker keeps what it began with."""
+    from joblib.externals.loky import get_reusable_executor
+
+    get_reusable_executor().shutdown()
+    yield
+    get_reusable_executor().shutdown()
+
+
 TOPICS = {
     "dogs": ["dogs bark at the gate", "a dog needs a lead", "puppies chew old shoes"],
     "cats": ["cats purr on the sofa", "a cat climbs the tree", "kittens chase the yarn"],

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import joblib
 import numpy as np
 import pytest
-from joblib.externals.loky import get_reusable_executor
 from support.engines import assert_same
 from support.structured import structured_collection
 
@@ -30,14 +28,6 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
     return Engine.build(
         collection, tmp_path_factory.mktemp("folds") / "engine", encoder="lsa(n_components=8)"
     ).prepare()
-
-
-@pytest.fixture
-def new_workers() -> Iterator[None]:
-    """Stop worker processes of other tests, and later those of this one."""
-    get_reusable_executor().shutdown()
-    yield
-    get_reusable_executor().shutdown()
 
 
 def out_of_fold(ranker: Ranker) -> Run:

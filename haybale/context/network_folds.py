@@ -49,6 +49,7 @@ _FILE, _FOLDS, _LOSS = "networks.safetensors", range(-1, N_FOLDS), "loss"
 class NetworkRanker(Protocol):
     """What :class:`NetworkFolds` asks of a ranker with networks."""
 
+    kind: str
     random_state: int | None
     learning_rate: float
     weight_decay: float
@@ -86,7 +87,7 @@ class NetworkFolds(dict[int, Any]):
         What the networks learn from. None if all networks are trained.
     """
 
-    def __init__(self, dim: int, ranker: Any, judged: JudgedDocuments | None = None) -> None:
+    def __init__(self, dim: int, ranker: NetworkRanker, judged: JudgedDocuments | None = None) -> None:
         self.dim, self.ranker, self.batches = dim, ranker, None
         if judged is None:
             return
@@ -163,7 +164,7 @@ class NetworkFolds(dict[int, Any]):
         return {"dim": self.dim, "loss": self.loss}
 
     @classmethod
-    def load(cls, folder: Path, saved: dict[str, Any], ranker: Any) -> NetworkFolds:
+    def load(cls, folder: Path, saved: dict[str, Any], ranker: NetworkRanker) -> NetworkFolds:
         """Read what :meth:`save` wrote."""
         found, tensors = cls(saved["dim"], ranker), read_tensors(folder / _FILE)
         found.loss = saved["loss"]
@@ -178,7 +179,7 @@ class NetworkFolds(dict[int, Any]):
 
 
 def trained_network(
-    ranker: Any, dim: int, batches: Callable[[Any, int, np.random.Generator], Iterable[Scored]], fold: int
+    ranker: NetworkRanker, dim: int, batches: Callable[[Any, int, np.random.Generator], Iterable[Scored]], fold: int
 ) -> tuple[Any, float]:
     """Return a network trained on the queries outside a fold, and its mean loss in the last epoch."""
     import torch

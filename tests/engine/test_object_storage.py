@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import fsspec
 import joblib
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
-from joblib.externals.loky import get_reusable_executor
 from support.commands import haybale as command
 from support.engines import assert_same_runs
 from support.topics import NEW, topic_collection
@@ -77,15 +75,7 @@ def test_segments_are_copied_once_and_when_they_are_searched(
     assert len(read) == opened + len(searched)
 
 
-@pytest.fixture
-def new_workers(cache: Path) -> Iterator[None]:
-    """Stop worker processes of other tests, and later those of this one: a worker keeps the cache it began with."""
-    get_reusable_executor().shutdown()
-    yield
-    get_reusable_executor().shutdown()
-
-
-def test_worker_processes_copy_what_they_search(tmp_path: Path, cache: Path, new_workers: None) -> None:
+def test_worker_processes_copy_what_they_search(cache: Path, new_workers: None, tmp_path: Path) -> None:
     built = Engine.build(topic_collection(), tmp_path / "engine", segments=2)
     engine = Engine.open(f"file://{tmp_path}/engine")
     with joblib.parallel_config(backend="loky", n_jobs=2):
