@@ -32,7 +32,8 @@ smoke-one: $(VENV)/base
 	PATH=$(abspath $(BIN)):$$PATH $(BIN)/python tests/smoke.py
 
 # The environment and the browser are installed at the same time. The types are checked by a test, beside the others.
-# The tests start hundreds of processes. Each would compile all modules again if it must not write what it compiled.
+# The tests start hundreds of processes. Python may write compiled modules here, whatever the environment says; without
+# them, each of these processes compiles every module again.
 test:
 	@$(MAKE) --no-print-directory -j2 lint browser
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder

@@ -38,7 +38,7 @@ def page(records: list[dict[str, Any]]) -> list[str]:
         "training queries. BM25's k1, b and k3 were tuned on dev, for the baseline and within the fusion. *Best* is",
         "`learned` with kNN and PARM in the vector space of a small encoder beside the others, where a line says",
         "*neural*; elsewhere it is `learned` alone. The encoder is multilingual-e5-small for gesetze, and",
-        "all-MiniLM-L6-v2 for the others, which are English. It was not tuned on any judgement here; but",
+        "all-MiniLM-L6-v2 for the others, which are English. Neither was tuned on any judgement here; but",
         "all-MiniLM-L6-v2 was trained on abstracts (S2ORC) and code (CodeSearchNet), which may include texts of",
         "scifact and pydocs.",
         "",
