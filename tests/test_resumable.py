@@ -21,7 +21,7 @@ from support.processes import forked
 from haybale import Engine, Learned, load, resumable
 from haybale.errors import StoreError
 from haybale.kept_results import RANKER, KeptResults
-from haybale.rankers import QueryBatch, encoded_queries, parse, query_batch
+from haybale.rankers import QueryBatch, encoded_queries, parse, query_batch, query_blocks
 from haybale.rankers.query_blocks import rank_block
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* training queries for")
@@ -33,6 +33,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a block have three queries, so that small collections have many."""
     for module in (encoded_queries, query_batch):
         monkeypatch.setattr(module, "BLOCK", 3)
+    monkeypatch.setattr(query_blocks, "_LARGEST", 3)
 
 
 @pytest.fixture(scope="module")

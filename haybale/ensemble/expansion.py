@@ -39,7 +39,7 @@ _PASSAGES = 1024  # passages of a tile, at most; 16 times as many on a device
 _SUPPORT = 2048  # support passages of a tile: 8 MiB of kernel values
 _FEW = 64  # passages up to which starting threads would take longer than the work
 _PAIRS = 2**15  # pairs of a block on a device, whose rows are gathered
-_MEMORY = 2**28  # numbers held for a chunk of queries: 1 GiB
+_MEMORY = 2**29  # numbers held for a chunk of queries: 2 GiB
 
 BagWeights = NDArray[np.float64]  # (n_queries, n_bags): factors of the coefficients of each bag
 

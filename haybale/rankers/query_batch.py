@@ -20,8 +20,8 @@ from haybale.retrieval.hits import Ints
 from haybale.timing import timed
 from haybale.vectors import Matrix
 
-BLOCK = 512  # queries of a task where many queries are ranked in blocks
-_SEGMENTS = 4  # a block has as many times more queries for an engine in segments, at most so many
+BLOCK = 512  # more queries are ranked in blocks
+_SEGMENTS = 4  # so many times more for an engine in segments, at most
 _DEEP = 100  # fusion needs runs of this depth, so training queries are searched at least as deep
 
 T = TypeVar("T")
@@ -198,7 +198,7 @@ class QueryBatch:
 
     @property
     def block(self) -> int:
-        """The number of queries of a block; larger for an engine in segments, because each block may open them all."""
+        """The number of queries that are not divided, larger for an engine in segments: each block may open them all."""
         return BLOCK * min(_SEGMENTS, self.engine.settings.get("segments") or 1)
 
     def has_run(self, key: Hashable, depth: int) -> bool:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from haybale.cluster import own_threads
+from haybale.cluster import count_jobs, own_threads, shares_memory
 from haybale.collections import Queries
 from haybale.engine import Engine
 from haybale.engine.opened import Address, opened_engine, task_address
@@ -34,6 +34,9 @@ from haybale.retrieval import Run
 from haybale.retrieval.hits import Ints
 from haybale.timing import summed_timings
 from haybale.vectors import Matrix
+
+_LARGEST = 4096  # queries of a block, about: their hits and the kernel values of an ensemble fit into memory
+_KEPT = 4  # blocks in one process, at least, so that an interruption loses little
 
 
 class Portable(NamedTuple):
@@ -54,8 +57,7 @@ def rank_in_blocks(rankers: Sequence[Ranker], batch: QueryBatch, depth: int, *, 
     rankers of one call share the searches of a block. Nothing is done for few queries, and where neither tasks run in
     other processes nor :func:`~haybale.kept_results.resumable` keeps their results.
     """
-    n, size = len(batch), batch.block
-    if n <= size:
+    if len(batch) <= batch.block:
         return
     engine, depth = batch.engine, batch.deep(depth)
     by_tasks, address = task_address(engine)
@@ -63,7 +65,7 @@ def rank_in_blocks(rankers: Sequence[Ranker], batch: QueryBatch, depth: int, *, 
     wanted = {key: each for key, each in keyed.items() if not batch.has_run(key, depth)}
     if not by_tasks or not wanted:
         return
-    rows = [np.arange(start, min(start + size, n)) for start in range(0, n, size)]
+    rows = np.array_split(np.arange(len(batch)), _number_of_blocks(len(batch), batch.block))
     with _portable(list(wanted.values()), engine) as given:
 
         def keys() -> Iterator[str]:
@@ -85,6 +87,25 @@ def rank_in_blocks(rankers: Sequence[Ranker], batch: QueryBatch, depth: int, *, 
                 parts = spread_resumably(rank, tasks, keys, what)
     for number, key in enumerate(wanted):
         batch.keep_run(key, depth, _joined(parts, number, batch))
+
+
+def _number_of_blocks(n: int, size: int) -> int:
+    """Return the number of blocks of ``n`` queries, the same for a computation that goes on after an interruption.
+
+    Large blocks take less work, because an ensemble computes the kernel values of a candidate once for all queries of a
+    block. There are equally many blocks for each worker, or at least four in one process, which keeps their results.
+    ``size`` queries or fewer are not divided.
+    """
+    kept, key = kept_results(), task_key("number of blocks", n, size)
+    known = None if kept is None else kept.get(key)
+    if known is not None:
+        return int(known["number"])
+    jobs = 1 if shares_memory() else count_jobs(-1)
+    parts = jobs if jobs > 1 else _KEPT
+    number = min(parts * -(-n // (_LARGEST * parts)), -(-n // size))
+    if kept is not None and jobs > 1:  # the number of workers may be another one then
+        kept.put(key, {"number": np.array(number)})
+    return number
 
 
 def rank_block(
