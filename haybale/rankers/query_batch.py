@@ -198,7 +198,7 @@ class QueryBatch:
 
     @property
     def block(self) -> int:
-        """The number of queries that are not divided, larger for an engine in segments: each block may open them all."""
+        """The number of queries that are not divided; larger in segments, because each block may open them all."""
         return BLOCK * min(_SEGMENTS, self.engine.settings.get("segments") or 1)
 
     def has_run(self, key: Hashable, depth: int) -> bool:
