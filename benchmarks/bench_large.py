@@ -1,7 +1,8 @@
 """A collection of GerDaLIR's size from end to end on text: index, train, rank, each stage a process of its own.
 
     python benchmarks/bench_large.py SOURCE FOLDER [--documents 131446] [--queries 98380] [--shares 0.1] [--tested 1]
-        [--stages make index svr dask learned rank] [--rankers bm25-doc …] [--results benchmarks/results]
+        [--stages make index svr dask learned rank rank-dask limit] [--rankers bm25-doc …]
+        [--results benchmarks/results]
 
 SOURCE is a collection, gesetze here, whose words are drawn anew until there are as many documents. FOLDER keeps what
 the stages make, each from what those before it left there: a finished stage is skipped, an interrupted one goes on or
@@ -13,6 +14,7 @@ SOURCE, the page anew.
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import shutil
 import sys
@@ -44,16 +46,19 @@ from provenance import (
 )
 
 import haybale
+from haybale.ensemble.kernel import Points, kernel_tile
 from haybale.folders import replaced
-from haybale.parallel import cpus
+from haybale.parallel import cpus, limit_threads
 from haybale.rankers.learned import default_rankers
 from haybale.timing import record_timings
 
 DOCUMENTS, TRAINING, TESTED = 131_446, 98_380, 12_297  # of GerDaLIR, which has as many queries in dev as in test
 TRAINED = {"svr": "svr", "dask": "svr, two Dask workers", "learned": "learned"}
 RANKED = {"rank": "", "rank-dask": ", two Dask workers"}
-STAGES = ("make", "index", *TRAINED, *RANKED)
+STAGES = ("make", "index", *TRAINED, *RANKED, "limit")
 RANKERS = ("bm25-doc", "knn", "parm-vrrf", "svr", "learned")
+ALONE = ("kNN searches", "kernel values of documents", "copies of memory")  # what the stage limit repeats
+SECONDS = 10.0  # that it repeats each
 SEED = 0  # of the queries drawn
 LOCAL: dict[str, Any] = {"threads_per_worker": 1, "processes": True, "dashboard_address": ":0"}
 Record = dict[str, Any]
@@ -124,6 +129,7 @@ def stages(
         out = runs / f"{stage}-{name.replace(' ', '-')}.trec.gz"
         more = {"step": "rank", "workers": 0 if stage == "rank" else 2}
         each.append((stage, f"rank {name}{RANKED[stage]}", out, given | more))
+    each.append(("limit", "limit", folder / "limit.json", {"engine": engine}))
     for stage, name, out, given in each:
         if stage not in chosen:
             continue
@@ -185,6 +191,50 @@ def rank(engine: str, share: float, out: str, ranker: str, model: str | None, wo
     return whole() | there | {"work": taken, "stages": seconds.seconds, "n": len(queries), "Recall@100": found}
 
 
+def limit(engine: str, out: str) -> Record:
+    """Measure how much more two processes do than one if they share nothing: what this machine allows two workers."""
+    context = multiprocessing.get_context("spawn")
+    found: dict[str, dict[int, float]] = {name: {} for name in ALONE}
+    with clocked() as taken:
+        for n in (1, 2):
+            barrier, results = context.Barrier(n), context.Queue()
+            started = [context.Process(target=work_alone, args=(engine, barrier, results)) for _ in range(n)]
+            for each in started:
+                each.start()
+            rates = [results.get() for _ in started]
+            for each in started:
+                each.join()
+            for name in ALONE:
+                found[name][n] = sum(each[name] for each in rates)
+    write_json(Path(out), found)
+    return whole() | {"work": taken, "ratios": {name: rate[2] / rate[1] for name, rate in found.items()}}
+
+
+def work_alone(engine: str, barrier: Any, results: Any) -> None:
+    """Repeat each work for some seconds, together with the other processes, and report how often a second."""
+    limit_threads(1)
+    opened = haybale.Engine.open(engine)
+    queries, _ = asked(opened.collection, "test", 0.02)
+    vectors = opened.encoder.encode(queries.texts(range(len(queries))))
+    points = [Points(None, opened.documents.vectors[start : start + 1024].tocsr()) for start in (0, 1024, 2048)]
+    memory = np.zeros((2, 2**26), dtype=np.float32)
+    works: dict[str, Callable[[], Any]] = {
+        "kNN searches": lambda: opened.passages.search(vectors[:20], 1000),
+        "kernel values of documents": lambda: [kernel_tile(points[0], each) for each in points[1:]],
+        "copies of memory": lambda: np.copyto(memory[0], memory[1]),
+    }
+    rates = {}
+    for name in ALONE:
+        works[name]()
+        barrier.wait()
+        start, n = time.perf_counter(), 0
+        while time.perf_counter() - start < SECONDS:
+            works[name]()
+            n += 1
+        rates[name] = n / (time.perf_counter() - start)
+    results.put(rates)
+
+
 def asked(collection: Any, split: str, share: float) -> tuple[Any, Any]:
     """Return a share of a split's queries with their judgements; smaller shares are part of larger ones."""
     of_split = collection.split(split).queries
@@ -222,7 +272,7 @@ def clustered(workers: int, limit: float | None = None) -> Iterator[Callable[[],
             os.sched_setaffinity(0, cores)
 
 
-STEPS: dict[str, Callable[..., Record]] = {step.__name__: step for step in (make, index, train, rank)}
+STEPS: dict[str, Callable[..., Record]] = {step.__name__: step for step in (make, index, train, rank, limit)}
 
 
 def page(records: dict[str, Record]) -> str:
@@ -261,11 +311,12 @@ def section(found: dict[str, Record]) -> list[str]:
     counts = found["make"]["counts"]
     queries = ", ".join(f"{split} {counts[split]:,}" for split in ("train", "dev", "test"))
     trained = {name.removeprefix("train "): of for name, of in found.items() if name.startswith("train svr")}
-    return [
+    rows = [row(*each) for each in found.items() if each[0] != "limit"]
+    lines = [
         f"## {counts['passages']:,} passages",
         "",
         f"{counts['documents']:,} documents, {counts['words']:,} words; queries: {queries}.",
-        *table("stage|queries|s|ms a query|memory, MB|disk, MB|Recall@100", (row(*each) for each in found.items())),
+        *table("stage|queries|s|ms a query|memory, MB|disk, MB|Recall@100", rows),
         "",
         "Training `svr`, seconds by the clock. A Dask worker makes the Gram matrices of its bags itself, where threads"
         " of one process share them; memory is that of the process, then of each worker.",
@@ -274,6 +325,30 @@ def section(found: dict[str, Record]) -> list[str]:
             (training_row(*each) for each in trained.items()),
         ),
     ]
+    pairs = {name: f"{name}{RANKED['rank-dask']}" for name in found}
+    compared = [(name, *fasters(found[name], found[both])) for name, both in pairs.items() if both in found]
+    if compared:
+        lines += [
+            "",
+            "Two Dask workers of one thread beside one thread, on the same queries: how many times as fast by the"
+            " clock, without importing and opening the engine in the command (workers open it within this time), and"
+            " how many times as many CPU seconds, those of the workers from their start.",
+            *table("stage|times as fast|CPU seconds", compared),
+        ]
+    if "limit" in found:
+        ratios = ", ".join(f"{name} {ratio:.2f}" for name, ratio in found["limit"]["ratios"].items())
+        lines += [
+            "",
+            "What this machine allows: two processes that share nothing do this many times as much a second as one:"
+            f" {ratios}.",
+        ]
+    return lines
+
+
+def fasters(one: Record, two: Record) -> tuple[float, float]:
+    """Return how many times as fast two workers are, and how many times as many CPU seconds they take."""
+    workers = sum(each["cpu"] for each in two["workers"]) + two["work"]["cpu"]
+    return one["work"]["wall"] / two["work"]["wall"], workers / one["work"]["cpu"]
 
 
 def row(name: str, found: Record) -> list[str]:

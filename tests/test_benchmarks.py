@@ -290,7 +290,7 @@ def test_small_large(script: Any, words: Path, tmp_path: Path, monkeypatch: pyte
 
     def run(*chosen: str, rankers: Sequence[str] = large.RANKERS) -> dict[str, Any]:
         asked.clear()
-        here = [stage for stage in large.STAGES if stage != "rank-dask"]
+        here = [stage for stage in large.STAGES if stage not in ("rank-dask", "limit")]
         how = [1.0], [1.0], list(chosen) or here, list(rankers)
         return dict(large.stages(str(words), tmp_path, 60, 40, *how, ask))
 

@@ -18,7 +18,8 @@ from support.encoders import HashEncoder
 from support.engines import assert_same, tree
 from support.processes import forked
 
-from haybale import Engine, Learned, load, resumable
+from haybale import Engine, Learned, SVREnsemble, load, resumable
+from haybale.ensemble import expansion
 from haybale.errors import StoreError
 from haybale.kept_results import RANKER, KeptResults
 from haybale.rankers import QueryBatch, encoded_queries, parse, query_batch, query_blocks
@@ -178,6 +179,42 @@ def test_scores_of_training_queries_out_of_bag_are_tasks(
     assert (n_fitting > 0) == (name != "knn-queries")
     assert {path.name for path in folder.parent.iterdir()} == {"data", "engine"}
     assert not (tmp_path / "kept").exists()
+
+
+def test_the_memory_of_groups_of_support_rows_is_summed_by_tasks(
+    folder: Path, tmp_path: Path, written: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few tasks for the searches of all queries, and one for each group; runs are equal to the bit."""
+    monkeypatch.setattr(expansion, "_SUPPORT", 3)
+    engine = Engine.open(folder)
+    ranker = parse("learned(bm25,svr(n_bags=3))").fit(engine)
+    svr = ranker.rankers_[1]
+    n_groups = svr.ensemble_.n_groups
+    assert n_groups == 8
+    for rank in (ranker.rank, svr.out_of_fold):
+        expected = rank("train")
+        written.clear()
+        with resumable(tmp_path / "kept"):
+            assert rank("train") == expected
+        searches = 4 if rank == ranker.rank else 0
+        assert len(written) >= searches + n_groups
+    with monkeypatch.context() as patch, contextlib.suppress(KeyError), resumable(tmp_path / "kept"):
+        calls: list[int] = []
+        memory = SVREnsemble.memory
+
+        def interrupted(self: SVREnsemble, *arguments: Any) -> Any:
+            calls.append(arguments[3])
+            if len(calls) == 3:
+                raise KeyError
+            return memory(self, *arguments)
+
+        patch.setattr(SVREnsemble, "memory", interrupted)
+        ranker.rank("train")
+    written.clear()
+    with resumable(tmp_path / "kept"):
+        run = ranker.rank("train")
+    assert run == ranker.rank("train")
+    assert len(written) == n_groups - 2
 
 
 def test_vectors_of_queries_are_made_in_blocks(tmp_path: Path, written: list[str]) -> None:

@@ -10,14 +10,18 @@ and Kp is computed once for every distinct passage of the pairs. The sum of a pa
 Kp and a row of W, and the sums of all queries with all passages are a matrix product. Different weights of the bags for
 every query only change W.
 
+The tiles are divided into groups. Other processes can compute the sums over a group each, because nothing but the
+vectors of the pairs is needed for it, and adding these sums gives the same bits as one process does.
+
 Vectors may be on a device; sums are computed on the same device. All other arrays are NumPy arrays. The sums over tiles
-are added in float64.
+are added in float64, first within a group.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -29,7 +33,7 @@ from haybale.cached import cached_property
 from haybale.device import Device, to_device
 from haybale.ensemble.kernel import Pairs, Points, kernel_tile
 from haybale.ensemble.rows import Ints
-from haybale.parallel import cpus, in_threads, iter_chunks
+from haybale.parallel import batch_size_for_memory, cpus, in_threads, iter_chunks
 from haybale.progress import track
 from haybale.retrieval.hits import NO_PASSAGE, select
 from haybale.vectors import Floats
@@ -37,9 +41,11 @@ from haybale.vectors import Floats
 _SMALL = 2**16  # numbers in a matrix up to which products are computed in float64: microseconds per row
 _PASSAGES = 1024  # passages of a tile, at most; 16 times as many on a device
 _SUPPORT = 2048  # support passages of a tile: 8 MiB of kernel values
+_GROUPS = 8  # groups of tiles, at most: each of them computes Kq
 _FEW = 64  # passages up to which starting threads would take longer than the work
 _PAIRS = 2**15  # pairs of a block on a device, whose rows are gathered
 _MEMORY = 2**29  # numbers held for a chunk of queries: 2 GiB
+_KERNEL = 2**27  # values of Kq that are held while W is computed: 512 MiB
 
 BagWeights = NDArray[np.float64]  # (n_queries, n_bags): factors of the coefficients of each bag
 
@@ -100,15 +106,25 @@ class Expansion:
         """The support passages in tiles; each tile caches its squared lengths."""
         return [self.passages.take(slice(i, i + _SUPPORT)) for i in range(0, len(self.passages), _SUPPORT)]
 
-    def sums(self, pairs: Pairs, terms: list[Terms], bag_weights: BagWeights | None = None) -> Any:
+    @cached_property
+    def groups(self) -> list[range]:
+        """The groups of tiles whose sums are added; they depend on the support only."""
+        edges = np.linspace(0, len(self.tiles), min(_GROUPS, len(self.tiles)) + 1).astype(np.int64).tolist()
+        return [range(start, end) for start, end in pairwise(edges)]
+
+    def sums(
+        self, pairs: Pairs, terms: list[Terms], bag_weights: BagWeights | None = None, group: int | None = None
+    ) -> Any:
         """Return (n_pairs, n_terms) float64 Σ coef · K over the rows of each of the ``terms``, on the vectors' device.
 
-        Queries are processed in chunks, as large as memory allows, against tiles of support passages.
+        With ``group``, only the rows of that group of support passages are summed; the sums of all groups, added in
+        order, are those over all rows. Queries are processed in chunks, as large as memory allows.
         """
         where = self.queries.device
         out = where.xp.zeros((len(terms), len(pairs.query)))
         if not len(self.passages) or not len(pairs.query):
             return out.T
+        groups = self.groups if group is None else [self.groups[group]]
         order = np.argsort(pairs.query, kind="stable")
         queries, starts = np.unique(pairs.query[order], return_index=True)
         ends = np.append(starts[1:], len(order))
@@ -116,15 +132,21 @@ class Expansion:
         def sums_of_queries(part: slice) -> tuple[Ints, Any]:
             rows = order[starts[part.start] : ends[part.stop - 1]]
             rows = rows[np.argsort(pairs.passage[rows], kind="stable")]
-            return rows, self._sums_of(pairs, rows, queries[part], terms, bag_weights)
+            return rows, self._sums_of(pairs, rows, queries[part], terms, bag_weights, groups)
 
-        size = max(1, _MEMORY // (len(self.queries) + _SUPPORT * len(terms)))
+        size = max(1, _MEMORY // (max(map(len, groups)) * _SUPPORT * len(terms)))
         for rows, sums in iter_chunks(len(queries), size, sums_of_queries, what="queries"):
             out[:, to_device(rows, where)] = sums
         return out.T
 
     def _sums_of(
-        self, pairs: Pairs, rows: Ints, queries: Ints, terms: list[Terms], bag_weights: BagWeights | None
+        self,
+        pairs: Pairs,
+        rows: Ints,
+        queries: Ints,
+        terms: list[Terms],
+        bag_weights: BagWeights | None,
+        groups: Sequence[range],
     ) -> Any:
         """Return the sums (n_terms, n_rows) of the pairs ``rows``, sorted by passage; ``queries`` are their queries."""
         where = self.queries.device
@@ -139,20 +161,24 @@ class Expansion:
         n_tiles = cores * int(np.ceil(len(distinct) / most)) if len(distinct) > _FEW else 1
         edges = np.linspace(0, len(distinct), n_tiles + 1).astype(np.int64)
         ends = np.searchsorted(passage, edges)
-        sums = where.xp.zeros((len(terms), len(rows)))
-        for tile, support in enumerate(track(self.tiles, "scoring")):
-            weighed = [weigh(each, tile) for each in terms]
+        total, of_group = (where.xp.zeros((len(terms), len(rows))) for _ in range(2))
+        first_tiles = {group.start: group for group in groups}
+        for number in track([tile for group in groups for tile in group], "scoring"):
+            if number in first_tiles:
+                group, total, of_group = first_tiles[number], total + of_group, where.xp.zeros_like(of_group)
+                weighed = [weigh(each, group) for each in terms]
+            support, of_tile = self.tiles[number], [each[number - group.start] for each in weighed]
 
-            def add(number: int, support: Points = support, weighed: list[Any] = weighed) -> None:
+            def add(number: int, support: Points = support, of_tile: list[Any] = of_tile, sums: Any = of_group) -> None:
                 part = slice(ends[number], ends[number + 1])
                 kp = kernel_tile(candidates.take(slice(edges[number], edges[number + 1])), support, self.is_small)
                 row, column = (to_device(each[part], where) for each in (passage - edges[number], query))
-                for (columns, w), total in zip(weighed, sums, strict=True):
+                for (columns, w), of_terms in zip(of_tile, sums, strict=True):
                     if len(columns):
-                        total[part] += _pair_sums(_take_columns(kp, columns), w, row, column, where)
+                        of_terms[part] += _pair_sums(_take_columns(kp, columns), w, row, column, where)
 
             in_threads(add, range(n_tiles), cores)
-        return sums
+        return total + of_group
 
     def highest(
         self,
@@ -188,7 +214,7 @@ class Expansion:
         def search(rows: slice) -> Any:
             weights = None if bag_weights is None else bag_weights[rows]
             weigh = _Weights(queries.take(rows), self.queries, weights, self.is_small)
-            weighed = [weigh(terms, tile) for tile in range(len(self.tiles))]
+            weighed = weigh(terms, range(len(self.tiles)))
 
             def top_k(start: int) -> tuple[Any, Any]:
                 tile = passages(slice(start, min(start + step, n)))
@@ -212,51 +238,77 @@ class Expansion:
 
 
 class _Weights:
-    """The matrix W of a chunk of queries, computed for one tile of support passages at a time."""
+    """The matrix W of a chunk of queries, computed for some tiles of support passages at a time."""
 
     def __init__(self, queries: Points, support: Points, bag_weights: BagWeights | None, exact: bool) -> None:
-        self.where = support.device
-        self.kq = self.where.xp.empty((len(queries), len(support)), dtype=support.dtype)  # Kq
-        split = np.array_split(np.arange(len(queries)), 4 * cpus() if self.where.is_cpu else 1)
-        self.parts = [slice(part[0], part[-1] + 1) for part in split if len(part)]  # of the queries, for threads
+        self.where, self.queries, self.support, self.exact = support.device, queries, support, exact
         self.bag_weights = None if bag_weights is None else bag_weights.astype(support.dtype)
+        size = batch_size_for_memory(_KERNEL, len(support), most=len(queries))
+        self.chunks = [slice(start, min(start + size, len(queries))) for start in range(0, len(queries), size)]
+        self._known: Any = None  # Kq, if it is a single chunk
+
+    def __call__(self, terms: Terms, tiles: Sequence[int]) -> list[tuple[Any, Any]]:
+        """Return, for each tile, the columns of its support passages that occur in the terms, and W of them."""
+        xp, m, none = self.where.xp, len(self.queries), np.zeros(0, dtype=np.int64)
+        of_tiles = [terms.tiles[tile] if tile < len(terms.tiles) else None for tile in tiles]
+        columns = [none if tile is None else tile.columns for tile in of_tiles]
+        found = [xp.zeros((m, len(each)), dtype=self.support.dtype) for each in columns]
+        for chunk in self.chunks:
+            kq, weights = self._kernel(chunk), None if self.bag_weights is None else self.bag_weights[chunk]
+            for tile, w in zip(of_tiles, found, strict=True):
+                if tile is not None and self.where.is_cpu:
+                    self._add(tile, kq, weights, w[chunk])
+                elif tile is not None:
+                    w[chunk] = self._on_device(tile, kq, weights)
+        return [(to_device(each, self.where), w) for each, w in zip(columns, found, strict=True)]
+
+    def _kernel(self, chunk: slice) -> Any:
+        """Return Kq of some queries; it is kept if these are all queries."""
+        if self._known is not None:
+            return self._known
+        queries = self.queries.take(chunk)
+        kq = self.where.xp.empty((len(queries), len(self.support)), dtype=self.support.dtype)
 
         def fill(part: slice) -> None:
-            self.kq[part] = kernel_tile(queries.take(part), support, exact)
+            kq[part] = kernel_tile(queries.take(part), self.support, self.exact)
 
-        in_threads(fill, self.parts, None if self.where.is_cpu else 1)
+        if self.where.is_cpu:
+            in_threads(fill, _parts(len(kq)))
+        else:
+            fill(slice(0, len(kq)))
+        if len(self.chunks) == 1:
+            self._known = kq
+        return kq
 
-    def __call__(self, terms: Terms, number: int) -> tuple[Any, Any]:
-        """Return the columns of tile ``number`` of the support passages that occur in the terms, and W of them."""
-        if number >= len(terms.tiles):
-            return (), None
-        tile = terms.tiles[number]
-        if not self.where.is_cpu:
-            return to_device(tile.columns, self.where), self._on_device(tile)
-        coef = tile.coef.astype(self.kq.dtype)
-        bag, weights = (None, None) if self.bag_weights is None else (tile.bag, self.bag_weights)
-        w = np.zeros((len(self.kq), len(tile.columns)), dtype=self.kq.dtype)
+    def _add(self, tile: _Tile, kq: Any, weights: Any, out: Any) -> None:
+        """Add W of some queries to ``out``."""
+        coef, bag = tile.coef.astype(kq.dtype), None if weights is None else tile.bag
 
         def add(part: slice) -> None:
             of_part = None if weights is None else weights[part]
-            _add_weights(self.kq[part], tile.query, tile.column, coef, bag, of_part, w[part])
+            _add_weights(kq[part], tile.query, tile.column, coef, bag, of_part, out[part])
 
-        in_threads(add, self.parts)
-        return tile.columns, w
+        in_threads(add, _parts(len(kq)))
 
-    def _on_device(self, tile: _Tile) -> Any:
+    def _on_device(self, tile: _Tile, kq: Any, weights: Any) -> Any:
         """Return W as a sparse product of the coefficients with Kq; with bag weights, one product for each bag."""
-        xp, shape = self.where.xp, (len(tile.columns), self.kq.shape[1])
+        xp, shape = self.where.xp, (len(tile.columns), kq.shape[1])
         shares: list[tuple[Any, Any]] = [(slice(None), 1)]
-        if self.bag_weights is not None and tile.bag is not None:
-            columns = to_device(self.bag_weights, self.where).T
+        if weights is not None and tile.bag is not None:
+            columns = to_device(weights, self.where).T
             shares = [(tile.bag == bag, columns[int(bag)]) for bag in np.unique(tile.bag)]
-        w = xp.zeros((len(tile.columns), len(self.kq)), dtype=self.kq.dtype)
+        w = xp.zeros((len(tile.columns), len(kq)), dtype=kq.dtype)
         for rows, share in shares:
             entries = tile.coef[rows], (tile.column[rows], tile.query[rows])
-            coef = sparse.csr_matrix(entries, shape=shape, dtype=self.kq.dtype)
-            w += (to_device(coef, self.where) @ self.kq.T) * share
+            coef = sparse.csr_matrix(entries, shape=shape, dtype=kq.dtype)
+            w += (to_device(coef, self.where) @ kq.T) * share
         return xp.ascontiguousarray(w.T)
+
+
+def _parts(n: int) -> list[slice]:
+    """Return slices of ``n`` queries for the threads of the CPU."""
+    split = np.array_split(np.arange(n), 4 * cpus())
+    return [slice(part[0], part[-1] + 1) for part in split if len(part)]
 
 
 def _take_columns(kernel: Any, columns: Any) -> Any:

@@ -27,6 +27,7 @@ from haybale.ensemble.kernel import Pairs, Points, kernel_tile
 from haybale.ensemble.problem import Dual, PrecisionWarning, Problem, rounding
 from haybale.ensemble.rows import Ints
 from haybale.errors import InputError
+from haybale.vectors import Floats
 
 _CHECKED = 64  # rows that are also predicted in float64, if float32 may not be precise enough
 
@@ -152,20 +153,37 @@ class Support:
         intercept : bool, default True
             Whether to add the intercepts.
         """
+        rest = self.without_memory(pairs.query, pairs.features, bag_weights, intercept=intercept)
         with self.device.current():
-            terms = self._mean_rows if bag_weights is None else self._all_rows
-            weights = 1 / self.n_bags if bag_weights is None else bag_weights[pairs.query]
-            sums = self.expansion.sums(pairs, [terms], bag_weights)[:, 0]
-            sums += to_device((self._of_features(pairs) * weights).sum(axis=1), self.device)
-            if intercept:
-                sums += to_device(self._intercepts(len(pairs.queries), bag_weights)[pairs.query], self.device)
-            return sums
+            return self.memory(pairs, bag_weights) + to_device(rest, self.device)
+
+    def memory(self, pairs: Pairs, bag_weights: BagWeights | None = None, group: int | None = None) -> Any:
+        """Return the sums (n,) over the support rows in :meth:`mean`, float64, on the vectors' device.
+
+        With ``group``, the sums are those over one of :attr:`Expansion.groups`; added in order, they are all sums.
+        """
+        terms = self._mean_rows if bag_weights is None else self._all_rows
+        with self.device.current():
+            return self.expansion.sums(pairs, [terms], bag_weights, group)[:, 0]
+
+    def without_memory(
+        self, query: Ints, features: Floats | None, bag_weights: BagWeights | None = None, *, intercept: bool = True
+    ) -> NDArray[np.float64]:
+        """Return the rest of :meth:`mean` (n,): the shares of the scaled pair features, and the intercepts.
+
+        ``query`` (n,) is the row of each pair in ``bag_weights``.
+        """
+        weights = 1 / self.n_bags if bag_weights is None else bag_weights[query]
+        rest: NDArray[np.float64] = np.zeros(len(query)) + (self._of_features(features) * weights).sum(axis=1)
+        if intercept:
+            rest += self.intercept.mean() if bag_weights is None else (bag_weights @ self.intercept)[query]
+        return rest
 
     def bags(self, pairs: Pairs) -> Any:
         """Return the predictions (n, n_bags) of every bag, float64, in the array library of the vectors."""
         with self.device.current():
             sums = self.expansion.sums(pairs, self._by_bag)
-            sums += to_device(self._of_features(pairs), self.device)
+            sums += to_device(self._of_features(pairs.features), self.device)
             return sums + to_device(self.intercept, self.device)
 
     def highest(
@@ -250,8 +268,8 @@ class Support:
         """Return the mean intercept (m,) of the bags for each query."""
         return np.broadcast_to(self.intercept.mean() if bag_weights is None else bag_weights @ self.intercept, m)
 
-    def _of_features(self, pairs: Pairs) -> NDArray[np.float64]:
-        """Return the shares (n, n_bags) of the pair features in the predictions of the bags."""
-        if self.feature_weights is None or pairs.features is None:
-            return np.zeros((len(pairs.query), 1))
-        return np.asarray(pairs.features @ self.feature_weights.T)
+    def _of_features(self, features: Floats | None) -> NDArray[np.float64]:
+        """Return the shares (n, n_bags) of the scaled pair features in the predictions of the bags."""
+        if self.feature_weights is None or features is None:
+            return np.zeros((1, 1))
+        return np.asarray(features @ self.feature_weights.T)

@@ -7,7 +7,7 @@ Ensembles", LIRAI 2024.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, fields
 from functools import partial
 from numbers import Integral, Real
@@ -25,6 +25,7 @@ from haybale.ensemble.kernel import Pairs, Points
 from haybale.ensemble.model_files import load_model, save_model
 from haybale.ensemble.pair_explanation import PairExplanation, explain_pair
 from haybale.ensemble.pair_features import check_features
+from haybale.ensemble.pair_scores import PairScores, Predict
 from haybale.ensemble.problem import Solver
 from haybale.ensemble.rows import PROTOCOLS, CandidateRows, Ints, candidate_rows
 from haybale.ensemble.scaled_rows import scale_rows
@@ -32,7 +33,6 @@ from haybale.ensemble.solvers import find_solver
 from haybale.ensemble.spaces import home_of, take_rows
 from haybale.ensemble.support import Support
 from haybale.errors import InputError, NotFittedError
-from haybale.parallel import batch_size_for_memory, iter_chunks
 from haybale.parameters import (
     BOOLEAN,
     COUNT,
@@ -324,7 +324,13 @@ class SVREnsemble:
     # scoring candidates ---------------------------------------------------------------------------------------
 
     def score_candidates(
-        self, query_vectors: Matrix, passages: Any, features: Any | None = None, *, intercept: bool = True
+        self,
+        query_vectors: Matrix,
+        passages: Any,
+        features: Any | None = None,
+        *,
+        intercept: bool = True,
+        memory: NDArray[np.float64] | None = None,
     ) -> Any:
         """Return the mean prediction of the bags for any passages, (m, k) float32.
 
@@ -341,6 +347,8 @@ class SVREnsemble:
         intercept : bool, default True
             Whether to add the intercept, which is the same for all passages of a query. Without it, float32 keeps the
             order of very small sums, which are common with a large γ.
+        memory : (n,) float64, optional
+            The sum of :meth:`memory` over all groups, for the passages that are not -1, row by row, if it is known.
 
         Raises
         ------
@@ -350,7 +358,7 @@ class SVREnsemble:
             The arrays do not fit together.
         """
         self._check_fitted()
-        return self._scored(query_vectors, passages, features, partial(self.support_.mean, intercept=intercept))
+        return self._mean(query_vectors, passages, features, None, intercept, memory)
 
     def out_of_bag_scores(
         self,
@@ -360,6 +368,7 @@ class SVREnsemble:
         features: Any | None = None,
         *,
         intercept: bool = True,
+        memory: NDArray[np.float64] | None = None,
     ) -> Any:
         """Return the mean prediction of the bags that were not trained on the query, (m, k) float32.
 
@@ -369,12 +378,40 @@ class SVREnsemble:
         ----------
         query_numbers : (m,) int
             The position of each query in the queries of :meth:`fit`; -1 for a new query, scored by all bags.
-        query_vectors, passages, features, intercept
+        query_vectors, passages, features, intercept, memory
             As in :meth:`score_candidates`.
         """
         weights = self._bag_weights(query_numbers, len(passages))
-        mean = partial(self.support_.mean, intercept=intercept)
-        return self._scored(query_vectors, passages, features, mean, weights)
+        return self._mean(query_vectors, passages, features, weights, intercept, memory)
+
+    @property
+    def n_groups(self) -> int:
+        """Number of groups of support rows whose sums :meth:`memory` computes."""
+        return len(self.support_.expansion.groups)
+
+    def memory(
+        self, query_vectors: Matrix, query: Ints, passage: Ints, group: int, query_numbers: Ints | None = None
+    ) -> NDArray[np.float64]:
+        """Return the share (n,) of one of :attr:`n_groups` groups of support rows in the scores of pairs.
+
+        The shares of all groups, added in order, are the scores without pair features and intercept, to the bit.
+
+        Parameters
+        ----------
+        query_vectors, group : (m, d), int
+        query, passage : (n,) int
+            Rows of ``query_vectors``, and numbers of passages in the index.
+        query_numbers : (m,) int, optional
+            For the shares in :meth:`out_of_bag_scores`.
+        """
+        self._check_fitted()
+        vectors = _checked(query_vectors, self.index_)
+        weights = None if query_numbers is None else self._bag_weights(query_numbers, int(vectors.shape[0]))
+
+        def predict(pairs: Pairs, bag_weights: BagWeights | None) -> Any:
+            return self.support_.memory(pairs, bag_weights, group)
+
+        return self._model.predicted(vectors, query, passage, None, predict, weights)
 
     def votes(self, query_vectors: Matrix, passages: Any, features: Any | None = None) -> Any:
         """Return the number of bags that predict more than ``threshold``, (m, k) int."""
@@ -404,8 +441,9 @@ class SVREnsemble:
         if vectors.shape[0] != 1:
             raise InputError(f"explain needs one query vector, found {vectors.shape[0]}")
         passage = self.index_.numbers([passage_id])
-        values = self._pair_features(None if features is None else to_numpy(features)[None, None], passage[None])
-        pair = self._pairs(vectors, np.zeros(1, dtype=np.int64), passage, values)
+        given = None if features is None else to_numpy(features)[None, None]
+        values = self._model.checked_features(given, passage[None])
+        pair = self._model.pairs(vectors, np.zeros(1, dtype=np.int64), passage, values)
         ids = self.support_query_ids_, self.support_passage_ids_
         return explain_pair(self.support_, pair, *ids, self.threshold, top)
 
@@ -415,12 +453,31 @@ class SVREnsemble:
             raise InputError("out-of-bag scores need 'seen_', which is not saved with a model; fit the model again")
         return out_of_bag_weights(self.seen_, np.asarray(to_numpy(query_numbers)), m)
 
+    def _mean(
+        self,
+        query_vectors: Any,
+        passages: Any,
+        features: Any,
+        weights: BagWeights | None,
+        intercept: bool,
+        memory: NDArray[np.float64] | None,
+    ) -> Any:
+        """Return the mean predictions (m, k) of the bags; ``memory`` (n,) has the sums over support rows, if known."""
+        if memory is None:
+            mean = partial(self.support_.mean, intercept=intercept)
+            return self._scored(query_vectors, passages, features, mean, weights)
+        model, real = self._model, (passages := to_numpy(passages)) >= 0
+        values = model.scaled(model.checked_features(features, passages))
+        scores = np.full(passages.shape, _NO_SCORE)
+        scores[real] = memory + self.support_.without_memory(np.nonzero(real)[0], values, weights, intercept=intercept)
+        return to_device(scores, device_of(query_vectors))
+
     def _scored(
         self,
         query_vectors: Any,
         passages: Any,
         features: Any,
-        predict: Callable[[Pairs, BagWeights | None], Any],
+        predict: Predict,
         bag_weights: BagWeights | None = None,
         padding: Any = _NO_SCORE,
     ) -> Any:
@@ -428,61 +485,15 @@ class SVREnsemble:
         self._check_fitted()
         vectors, passages = _checked(query_vectors, self.index_), to_numpy(passages)
         _check_length("passages", passages, vectors.shape[0])
-        real = passages >= 0
-        values = self._pair_features(features, passages)
-        values = None if values is None else values[real.ravel()]
+        model, real = self._model, passages >= 0
+        values = model.checked_features(features, passages)
         scores = np.full(passages.shape, padding)
-        scores[real] = self._predicted(vectors, np.nonzero(real)[0], passages[real], values, predict, bag_weights)
+        scores[real] = model.predicted(vectors, np.nonzero(real)[0], passages[real], values, predict, bag_weights)
         return to_device(scores, device_of(query_vectors))
 
-    def _predicted(
-        self,
-        vectors: Matrix,
-        query: Ints,
-        passage: Ints,
-        features: Floats | None,
-        predict: Callable[[Pairs, BagWeights | None], Any],
-        bag_weights: BagWeights | None,
-    ) -> NDArray[Any]:
-        """Return predictions (n,) for pairs of rows of ``vectors`` and numbers of passages.
-
-        The CPU processes all pairs in one tile. A device processes tiles of as many pairs as fit with their vectors.
-        """
-        where = self.support_.device
-
-        def predict_tile(tile: slice) -> NDArray[Any]:
-            used, rows = np.unique(query[tile], return_inverse=True)
-            pairs = self._pairs(vectors[used], rows, passage[tile], None if features is None else features[tile])
-            found: NDArray[Any] = to_numpy(predict(pairs, None if bag_weights is None else bag_weights[used]))
-            return found
-
-        size: float = len(query)
-        if not where.is_cpu:
-            each = 8 * (int(vectors.shape[1]) + 3 * self.support_.n_bags)
-            size = batch_size_for_memory(where.half_of_memory() / 4, each)
-        with where.current():
-            return np.concatenate([np.zeros(0), *iter_chunks(len(query), size, predict_tile, what="pairs")])
-
-    def _pairs(self, vectors: Matrix, query: Ints, passage: Ints, features: Floats | None) -> Pairs:
-        """Return scaled pairs of rows of ``vectors`` and numbers of passages, on the device of the support."""
-        where = self.support_.device
-        distinct, place = np.unique(passage, return_inverse=True)
-        return Pairs(
-            self.spaces_.queries([to_device(vectors, where)]),
-            self.spaces_.passages([take_rows(self.index_.vectors, distinct, where)]),
-            query,
-            place,
-            features=None if self.features_ is None or features is None else np.asarray(self.features_(features)),
-        )
-
-    def _pair_features(self, features: Any, passages: Ints) -> Floats | None:
-        """Return the features (m·k, f) of candidates (m, k), or None if the ensemble was trained without features."""
-        if self.features_ is None:
-            return None
-        if features is None:
-            n = len(self.features_.factor)
-            raise InputError(f"the ensemble was trained with {n} pair features and needs them here; give features")
-        return check_features(features, passages, len(self.features_.factor))
+    @property
+    def _model(self) -> PairScores:
+        return PairScores(self.support_, self.spaces_, self.features_, self.index_)
 
     # searching and ranking ------------------------------------------------------------------------------------
 
@@ -526,7 +537,8 @@ class SVREnsemble:
         left = index.doc_of[near] != excluded[:, None]
         scores = np.full(near.shape, _NO_SCORE)
         pairs = np.nonzero(left)[0], near[left]
-        scores[left] = self._predicted(vectors, *pairs, None, partial(self.support_.mean, intercept=intercept), weights)
+        mean = partial(self.support_.mean, intercept=intercept)
+        scores[left] = self._model.predicted(vectors, *pairs, None, mean, weights)
         found = select(scores, min(k, n), near, index.columns.order)
         return Hits(*(to_device(best, device_of(query_vectors)) for best in found))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Mapping
 
 from haybale.cached import cached_property
 from haybale.errors import InputError
@@ -11,6 +12,8 @@ from haybale.rankers.query_blocks import rank_in_blocks
 from haybale.rankers.ranker import Ranker
 from haybale.rankers.training import Training
 from haybale.retrieval import Run
+
+_BLOCK = 512  # queries that are fused at once
 
 
 class Fusion(Ranker):
@@ -35,6 +38,11 @@ class Fusion(Ranker):
         """False: only nested rankers use vectors."""
         return False
 
+    @property
+    def ranks_whole_batches(self) -> bool:
+        """Whether one of the rankers ranks whole batches; fusing their runs is little work."""
+        return any(ranker.ranks_whole_batches for ranker in self.rankers_)
+
     def fit_batch(self, training: Training) -> None:
         self.__dict__.pop("_named", None)
         super().fit_batch(training)
@@ -52,3 +60,12 @@ class Fusion(Ranker):
     def _named(self) -> dict[str, Ranker]:
         """The fitted rankers by name; cached, because making the names can take longer than ranking."""
         return {str(ranker): ranker for ranker in self.rankers_}
+
+
+def in_blocks(runs: Mapping[str, Run], fuse: Callable[[dict[str, Run]], Run]) -> Run:
+    """Return ``fuse(runs)``, computed for some queries at a time, which takes less memory and time."""
+    ids = next(iter(runs.values())).query_ids
+    blocks = [ids[start : start + _BLOCK] for start in range(0, len(ids), _BLOCK)]
+    if len(blocks) < 2:
+        return fuse(dict(runs))
+    return Run.joined([fuse({name: run.take(block) for name, run in runs.items()}) for block in blocks])

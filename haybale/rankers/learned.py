@@ -17,7 +17,7 @@ from haybale.errors import InputError
 from haybale.parameters import COUNT, RANDOM_STATE, SHARE, one_of
 from haybale.rankers.bm25 import BM25
 from haybale.rankers.explanation import Explanation, Share, by_size
-from haybale.rankers.fusion import Fusion
+from haybale.rankers.fusion import Fusion, in_blocks
 from haybale.rankers.judged_pools import JudgedPools, ndcg, pool_run
 from haybale.rankers.knn import KNN
 from haybale.rankers.learned_fusion import LearnedFusion
@@ -254,7 +254,7 @@ class Learned(OutOfFold, Fusion):
     def rank_batch(self, batch: QueryBatch, depth: int) -> Run:
         runs = self._runs(batch, depth)
         with batch.timed("fuse (learned)"):
-            return completed(self.fusion_.fuse(runs), list(runs.values()), depth)
+            return in_blocks(runs, lambda part: completed(self.fusion_.fuse(part), list(part.values()), depth))
 
     def out_of_fold_batch(self, batch: QueryBatch, depth: int) -> Run:
         """Rank training queries with weights of the other folds, and other queries with weights of all queries."""

@@ -6,71 +6,53 @@ runs as arrays of document numbers and scores.
 
 from __future__ import annotations
 
-import json
-import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from functools import lru_cache, partial
-from pathlib import Path
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from haybale.cluster import count_jobs, own_threads, shares_memory
 from haybale.collections import Queries
-from haybale.engine import Engine
 from haybale.engine.opened import Address, opened_engine, task_address
-from haybale.kept_results import RANKER, Arrays, kept_results, spread_resumably, task_key
-from haybale.manifest import digest
+from haybale.kept_results import Arrays, kept_results, spread_resumably, task_key
 from haybale.parallel import at_most_threads
-from haybale.rankers.grammar import from_spec
-from haybale.rankers.loading import load
+from haybale.rankers.portable import Portable, made_from, portable
 from haybale.rankers.query_batch import QueryBatch
-from haybale.rankers.ranker import MANIFEST, Ranker
-from haybale.rankers.training import Training
+from haybale.rankers.ranker import Ranker
 from haybale.retrieval import Run
 from haybale.retrieval.hits import Ints
 from haybale.timing import summed_timings
 from haybale.vectors import Matrix
 
-_LARGEST = 4096  # queries of a block, about: their hits and the kernel values of an ensemble fit into memory
+_LARGEST = 2048  # queries of a block, about: their hits fit into memory
 _KEPT = 4  # blocks in one process, at least, so that an interruption loses little
-
-
-class Portable(NamedTuple):
-    """A fitted ranker in a form that every process can make it from.
-
-    ``text`` has a ranker without training as JSON. A trained one is saved in ``folder``, whose manifest has ``digest``.
-    """
-
-    text: str = ""
-    folder: str = ""
-    digest: str = ""
 
 
 def rank_in_blocks(rankers: Sequence[Ranker], batch: QueryBatch, depth: int, *, out_of_fold: bool = False) -> None:
     """Rank the queries of a batch by fitted rankers, in blocks; :meth:`Ranker.run` then finds the runs in the batch.
 
     With ``out_of_fold``, the queries are ranked by :meth:`Ranker.run_out_of_fold`, which then finds these runs. The
-    rankers of one call share the searches of a block. Nothing is done for few queries, and where neither tasks run in
-    other processes nor :func:`~haybale.kept_results.resumable` keeps their results.
+    rankers of one call share the searches of a block. Rankers that rank whole batches are left out: they call this for
+    the rankers that they hold. Nothing is done for few queries, and where neither tasks run in other processes nor
+    :func:`~haybale.kept_results.resumable` keeps their results.
     """
     if len(batch) <= batch.block:
         return
     engine, depth = batch.engine, batch.deep(depth)
     by_tasks, address = task_address(engine)
-    keyed = {each.out_of_fold_key() if out_of_fold else each.run_key(): each for each in rankers}
+    in_blocks = [each for each in rankers if not each.ranks_whole_batches]
+    keyed = {each.out_of_fold_key() if out_of_fold else each.run_key(): each for each in in_blocks}
     wanted = {key: each for key, each in keyed.items() if not batch.has_run(key, depth)}
     if not by_tasks or not wanted:
         return
     rows = np.array_split(np.arange(len(batch)), _number_of_blocks(len(batch), batch.block))
-    with _portable(list(wanted.values()), engine) as given:
+    with portable(list(wanted.values()), engine) as given:
 
         def keys() -> Iterator[str]:
             work = "rank out of fold" if out_of_fold else "rank"
-            known = [ranker.text or ranker.digest for ranker in given]
+            known = [ranker.key for ranker in given]
             for block in rows:
                 queries = batch.queries.take(block)
                 asked = queries.ids.to_pylist(), queries.paragraphs.to_pylist(), queries.offsets, queries.own
@@ -92,9 +74,8 @@ def rank_in_blocks(rankers: Sequence[Ranker], batch: QueryBatch, depth: int, *, 
 def _number_of_blocks(n: int, size: int) -> int:
     """Return the number of blocks of ``n`` queries, the same for a computation that goes on after an interruption.
 
-    Large blocks take less work, because an ensemble computes the kernel values of a candidate once for all queries of a
-    block. There are equally many blocks for each worker, or at least four in one process, which keeps their results.
-    ``size`` queries or fewer are not divided.
+    There are equally many blocks for each worker, or at least four in one process, which keeps their results. ``size``
+    queries or fewer are not divided.
     """
     kept, key = kept_results(), task_key("number of blocks", n, size)
     known = None if kept is None else kept.get(key)
@@ -122,7 +103,7 @@ def rank_block(
         batch = QueryBatch(opened_engine(*address), queries, label)
         if vectors is not None:
             batch.vectors = vectors
-        return _ranked([_made(each, address) for each in given], depth, out_of_fold, batch)
+        return _ranked([made_from(each, address) for each in given], depth, out_of_fold, batch)
 
 
 def _ranked(rankers: Sequence[Ranker], depth: int, out_of_fold: bool, batch: QueryBatch) -> Arrays:
@@ -149,37 +130,3 @@ def _vectors(batch: QueryBatch, rows: Ints) -> Matrix | None:
     """Return the vectors of some queries if they exist and took long; a worker makes sparse ones itself."""
     known = vars(batch).get("vectors")
     return None if known is None or getattr(batch.engine.encoder, "is_sparse", False) else known[rows]
-
-
-@contextmanager
-def _portable(rankers: Sequence[Ranker], engine: Engine) -> Iterator[list[Portable]]:
-    """Yield fitted rankers in a form that can be sent; trained ones that are not saved are saved within the block."""
-    kept, made = kept_results(), list[Path]()
-
-    def portable(ranker: Ranker) -> Portable:
-        if not ranker.needs_training:
-            return Portable(text=json.dumps(ranker.to_dict()))
-        folder = ranker.saved_in()
-        if folder is None:  # where workers reach it, or beside the results that are kept
-            parent = Path(str(engine.folder)).parent if kept is None else kept.folder
-            parent.mkdir(parents=True, exist_ok=True)
-            made.append(Path(tempfile.mkdtemp(prefix=RANKER, dir=parent)))
-            folder = made[-1] / "ranker"
-            ranker.save(folder)
-        return Portable(folder=str(folder), digest=digest(folder / MANIFEST))
-
-    try:
-        yield [portable(ranker) for ranker in rankers]
-    finally:
-        for folder in made:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-@lru_cache(maxsize=32)
-def _made(given: Portable, address: Address) -> Ranker:
-    """Return a ranker on the engine at an address, once in each process."""
-    engine = opened_engine(*address)
-    if given.folder:
-        return load(given.folder, engine)
-    untrained = Training(QueryBatch(engine, engine.collection.queries.take([])), [])
-    return from_spec(json.loads(given.text)).fit_on(untrained)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from haybale.cluster import shares_memory
 from haybale.collections.queries import QueriesLike, queries_from
 from haybale.embeddings.lineage import check_unseen, trained_queries
 from haybale.engine import Engine
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from haybale.search import SearchResults
 
 FORMAT, VERSION, MANIFEST = "haybale ranker", 2, "ranker.json"  # version 1 had a different SVR
-_BATCH = 4096  # queries ranked at once
+_BATCH = 16_384  # queries ranked at once: their runs and the kernel values of an ensemble fit into memory
 
 
 class Variant(NamedTuple):
@@ -173,6 +172,14 @@ class Ranker(ABC):
         return True
 
     @property
+    def ranks_whole_batches(self) -> bool:
+        """Whether a batch of many queries is ranked as a whole, and not in blocks that other processes rank.
+
+        Such a ranker divides its own work into tasks, or has little of it.
+        """
+        return False
+
+    @property
     def fit_report_(self) -> dict[str, Any]:
         """Results of fitting for tables and reports, such as counts and weights, by name."""
         return {}
@@ -298,7 +305,7 @@ class Ranker(ABC):
         where: str | None = None,
         engine: Engine | None = None,
     ) -> Iterator[QueryBatch]:
-        """Yield the queries of :meth:`rank` in batches of a few thousand, for :meth:`run` and :meth:`explained`.
+        """Yield the queries of :meth:`rank` in batches of some thousands, for :meth:`run` and :meth:`explained`.
 
         ``ranker.explained(batch.take(row), …)`` repeats no search of ``ranker.run(batch, depth)``. ``engine`` is the
         snapshot of the ranker's engine to search, of which ``Queries`` have document numbers; by default a new one.
@@ -309,9 +316,8 @@ class Ranker(ABC):
         if within is not None or where is not None:
             engine = engine.within(within, where=where)
             parsed = replace(parsed, own=engine.numbers_within(parsed.own))
-        size = _BATCH if shares_memory() else 16 * _BATCH  # enough tasks for the workers of a cluster
-        starts = range(0, len(parsed), size)
-        return (QueryBatch(engine, parsed.take(np.arange(at, min(at + size, len(parsed))))) for at in starts)
+        starts = range(0, len(parsed), _BATCH)
+        return (QueryBatch(engine, parsed.take(np.arange(at, min(at + _BATCH, len(parsed))))) for at in starts)
 
     def run(self, batch: QueryBatch, depth: int) -> Run:
         """Return the first ``depth`` documents of each query of a batch, which caches the run."""

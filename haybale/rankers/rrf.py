@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from haybale.parameters import COUNT, NOT_NEGATIVE
 from haybale.rankers.explanation import Explanation, Share, by_size
-from haybale.rankers.fusion import Fusion
+from haybale.rankers.fusion import Fusion, in_blocks
 from haybale.rankers.query_batch import QueryBatch
 from haybale.rankers.ranker import Ranker
 from haybale.retrieval import Run, reciprocal_rank_fusion
@@ -45,7 +45,7 @@ class RRF(Fusion):
 
     def _fused(self, batch: QueryBatch, runs: dict[str, Run], depth: int) -> Run:
         with batch.timed("fuse"):
-            return reciprocal_rank_fusion(list(runs.values()), rrf_k=self.k, k=depth)
+            return in_blocks(runs, lambda part: reciprocal_rank_fusion(list(part.values()), rrf_k=self.k, k=depth))
 
     def explain_document(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:
         shares = []

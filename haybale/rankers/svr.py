@@ -23,6 +23,7 @@ from haybale.parameters import COUNT, NOT_NEGATIVE, one_of
 from haybale.rankers.bm25 import BM25
 from haybale.rankers.explanation import Explanation, Share, by_size
 from haybale.rankers.knn import KNN
+from haybale.rankers.memory_tasks import memory_by_tasks
 from haybale.rankers.out_of_fold import OutOfFold
 from haybale.rankers.parm import PARM
 from haybale.rankers.query_batch import QueryBatch
@@ -162,6 +163,11 @@ class SVR(OutOfFold, Ranker):
             return self._evidence() or searches(self.unit)
         return self._evidence() if isinstance(self.candidates, str) else self.candidates
 
+    @property
+    def ranks_whole_batches(self) -> bool:
+        """True for candidates that are documents: the ensemble scores those of all queries together, by tasks."""
+        return self.unit == "document" and self.candidates is not None
+
     def fit_batch(self, training: Training) -> None:
         batch = training.batch
         judged = np.flatnonzero(list(map(bool, training.relevant)))
@@ -247,7 +253,7 @@ class SVR(OutOfFold, Ranker):
 
         With ``numbers`` (m,), the row of each query among the training queries or -1, scores are out of bag.
         """
-        ensemble, vectors, out_of_fold = self._on(batch.engine), to_numpy(batch.vectors), numbers is not None
+        ensemble, vectors, out_of_fold = self.ensemble_on(batch.engine), to_numpy(batch.vectors), numbers is not None
         evidence, parts = self._hits(batch, out_of_fold=out_of_fold)
         if self.candidates is None:
             with batch.timed(f"search {self}"):
@@ -264,11 +270,13 @@ class SVR(OutOfFold, Ranker):
         scores, known = np.empty_like(candidates.scores), np.full(len(batch), -1) if numbers is None else numbers
         with batch.timed(f"score {self}"):
             for rows in filter(len, (np.flatnonzero(known < 0), np.flatnonzero(known >= 0))):
-                pairs = vectors[rows], candidates.passages[rows], None if features is None else features[rows]
-                if known[rows[0]] < 0:
-                    scores[rows] = ensemble.score_candidates(*pairs, intercept=False)
+                pairs, is_new = (vectors[rows], candidates.passages[rows]), known[rows[0]] < 0
+                memory = memory_by_tasks(self, batch, *pairs, None if is_new else known[rows])
+                given: Any = {"features": None if features is None else features[rows], "memory": memory}
+                if is_new:
+                    scores[rows] = ensemble.score_candidates(*pairs, **given, intercept=False)
                 else:
-                    scores[rows] = ensemble.out_of_bag_scores(known[rows], *pairs, intercept=False)
+                    scores[rows] = ensemble.out_of_bag_scores(known[rows], *pairs, **given, intercept=False)
         return Hits(candidates.passages, scores), features
 
     def _scored_once(self, batch: QueryBatch, depth: int) -> tuple[Hits, Floats | None]:
@@ -286,12 +294,12 @@ class SVR(OutOfFold, Ranker):
         scored, _ = self._scored(batch, depth, self.rows_of(batch.ids))
         return rank_documents(self._index(batch.engine), scored, batch.ids, k=depth)
 
-    def _on(self, engine: Engine) -> SVREnsemble:
+    def ensemble_on(self, engine: Engine) -> SVREnsemble:
         """Return the ensemble on an engine whose documents may have changed since fitting."""
         return self.ensemble_.on(self._index(engine))
 
     def explain_document(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:
-        ensemble, index, vectors = self._on(batch.engine), self._index(batch.engine), to_numpy(batch.vectors)
+        ensemble, index, vectors = self.ensemble_on(batch.engine), self._index(batch.engine), to_numpy(batch.vectors)
         scored, features = self._scored_once(batch, DEPTH)
         passages, scores = scored.passages[0], scored.scores[0]
         mine = np.flatnonzero((passages >= 0) & (index.doc_of[passages] == document))

@@ -80,9 +80,11 @@ def test_the_memory_of_a_search_does_not_grow_with_the_index(monkeypatch: pytest
     support = ensemble.support_
     memory, weights = 2 * (len(support.queries) + len(support.passages) + 16 * 16), expansion._Weights
     monkeypatch.setattr(expansion, "_MEMORY", memory)
+    monkeypatch.setattr(expansion, "_KERNEL", 5 * len(support.queries))
 
     def checked_weights(chunk: Points, *arguments: Any) -> Any:
-        assert len(chunk) == 1 or len(chunk) * (len(support.queries) + 8) <= memory
+        columns = 8 * max(map(len, support.expansion.groups))
+        assert len(chunk) == 1 or len(chunk) * columns <= memory
         return weights(chunk, *arguments)
 
     monkeypatch.setattr(expansion, "_Weights", checked_weights)

@@ -67,6 +67,19 @@ def direct_sums(support: Support, pairs: Pairs) -> np.ndarray:
     return bags
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+def test_sums_of_groups_add_up_to_the_bit(monkeypatch: pytest.MonkeyPatch, weighted: bool) -> None:
+    for name, size in {"_SUPPORT": 2, "_GROUPS": 3, "_KERNEL": 20, "_SMALL": 0}.items():
+        monkeypatch.setattr(module, name, size)
+    support, pairs, weights = expansion(5, features=True)
+    of_bags = weights if weighted else None
+    assert [len(group) for group in support.expansion.groups] == [3, 3, 4]
+    parts = [support.memory(pairs, of_bags, group) for group in range(3)]
+    rest = support.without_memory(pairs.query, pairs.features, of_bags)
+    np.testing.assert_array_equal(parts[0] + parts[1] + parts[2] + rest, support.mean(pairs, of_bags))
+    assert all(abs(part).max() > 0 for part in parts)
+
+
 @pytest.mark.parametrize("kind", ["dense", "sparse", "both"])
 @pytest.mark.parametrize("features", [False, True])
 @pytest.mark.parametrize("small", [True, False])
@@ -74,7 +87,11 @@ def test_predictions_equal_direct_sums(
     cupy: Any, monkeypatch: pytest.MonkeyPatch, kind: str, features: bool, small: bool
 ) -> None:
     """Means, weighted means, bags and shares, with the usual tile sizes and with tiny ones."""
-    sizes = {} if small else {"_SUPPORT": 13, "_PASSAGES": 2, "_FEW": 1, "_PAIRS": 7, "_MEMORY": 50, "_SMALL": 0}
+    sizes = (
+        {}
+        if small
+        else {"_SUPPORT": 13, "_PASSAGES": 2, "_FEW": 1, "_PAIRS": 7, "_MEMORY": 50, "_KERNEL": 20, "_SMALL": 0}
+    )
     for name, size in sizes.items():
         monkeypatch.setattr(module, name, size)
     for seed in range(2):

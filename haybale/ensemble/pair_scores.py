@@ -1,0 +1,87 @@
+"""Pairs of a query and a passage as a fitted ensemble takes them, and its predictions for many of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haybale.device import to_device, to_numpy
+from haybale.ensemble.expansion import BagWeights
+from haybale.ensemble.kernel import Pairs
+from haybale.ensemble.pair_features import check_features
+from haybale.ensemble.rows import Ints
+from haybale.ensemble.spaces import Scaling, Spaces, take_rows
+from haybale.ensemble.support import Support
+from haybale.errors import InputError
+from haybale.parallel import batch_size_for_memory, iter_chunks
+from haybale.retrieval import PassageIndex
+from haybale.vectors import Floats, Matrix
+
+Predict = Callable[[Pairs, BagWeights | None], Any]
+
+
+@dataclass(frozen=True)
+class PairScores:
+    """A fitted ensemble's support and scalings, with the index whose passages it scores."""
+
+    support: Support
+    spaces: Spaces
+    scaling: Scaling | None  # of the pair features, None if the ensemble was trained without
+    index: PassageIndex
+
+    def predicted(
+        self,
+        vectors: Matrix,
+        query: Ints,
+        passage: Ints,
+        features: Floats | None,
+        predict: Predict,
+        bag_weights: BagWeights | None,
+    ) -> NDArray[Any]:
+        """Return predictions (n,) for pairs of rows of ``vectors`` and numbers of passages.
+
+        The CPU processes all pairs in one tile. A device processes tiles of as many pairs as fit with their vectors.
+        """
+        where = self.support.device
+
+        def predict_tile(tile: slice) -> NDArray[Any]:
+            used, rows = np.unique(query[tile], return_inverse=True)
+            pairs = self.pairs(vectors[used], rows, passage[tile], None if features is None else features[tile])
+            found: NDArray[Any] = to_numpy(predict(pairs, None if bag_weights is None else bag_weights[used]))
+            return found
+
+        size: float = len(query)
+        if not where.is_cpu:
+            each = 8 * (int(vectors.shape[1]) + 3 * self.support.n_bags)
+            size = batch_size_for_memory(where.half_of_memory() / 4, each)
+        with where.current():
+            return np.concatenate([np.zeros(0), *iter_chunks(len(query), size, predict_tile, what="pairs")])
+
+    def pairs(self, vectors: Matrix, query: Ints, passage: Ints, features: Floats | None) -> Pairs:
+        """Return scaled pairs of rows of ``vectors`` and numbers of passages, on the device of the support."""
+        where = self.support.device
+        distinct, place = np.unique(passage, return_inverse=True)
+        return Pairs(
+            self.spaces.queries([to_device(vectors, where)]),
+            self.spaces.passages([take_rows(self.index.vectors, distinct, where)]),
+            query,
+            place,
+            features=self.scaled(features),
+        )
+
+    def scaled(self, features: Floats | None) -> Floats | None:
+        """Return the scaled pair features (n, f); None without features, or if the ensemble was trained without."""
+        return None if self.scaling is None or features is None else np.asarray(self.scaling(features))
+
+    def checked_features(self, features: Any, passages: Ints) -> Floats | None:
+        """Return the features (n, f) of the candidates (m, k) that are not -1; None if it was trained without any."""
+        if self.scaling is None:
+            return None
+        if features is None:
+            n = len(self.scaling.factor)
+            raise InputError(f"the ensemble was trained with {n} pair features and needs them here; give features")
+        return check_features(features, passages, len(self.scaling.factor))[passages.ravel() >= 0]

@@ -1,0 +1,72 @@
+"""Fitted rankers in a form from which other processes make them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+from haybale.engine import Engine
+from haybale.engine.opened import Address, opened_engine
+from haybale.kept_results import RANKER, kept_results
+from haybale.manifest import digest
+from haybale.rankers.grammar import from_spec
+from haybale.rankers.loading import load
+from haybale.rankers.query_batch import QueryBatch
+from haybale.rankers.ranker import MANIFEST, Ranker
+from haybale.rankers.training import Training
+
+
+class Portable(NamedTuple):
+    """A fitted ranker in a form that every process can make it from.
+
+    ``text`` has a ranker without training as JSON. A trained one is saved in ``folder``, whose manifest has ``digest``.
+    """
+
+    text: str = ""
+    folder: str = ""
+    digest: str = ""
+
+    @property
+    def key(self) -> str:
+        """What tells it from other rankers on the same engine."""
+        return self.text or self.digest
+
+
+@contextmanager
+def portable(rankers: Sequence[Ranker], engine: Engine) -> Iterator[list[Portable]]:
+    """Yield fitted rankers in a form that can be sent; trained ones that are not saved are saved within the block."""
+    kept, made = kept_results(), list[Path]()
+
+    def form_of(ranker: Ranker) -> Portable:
+        if not ranker.needs_training:
+            return Portable(text=json.dumps(ranker.to_dict()))
+        folder = ranker.saved_in()
+        if folder is None:  # where workers reach it, or beside the results that are kept
+            parent = Path(str(engine.folder)).parent if kept is None else kept.folder
+            parent.mkdir(parents=True, exist_ok=True)
+            made.append(Path(tempfile.mkdtemp(prefix=RANKER, dir=parent)))
+            folder = made[-1] / "ranker"
+            ranker.save(folder)
+        return Portable(folder=str(folder), digest=digest(folder / MANIFEST))
+
+    try:
+        yield [form_of(ranker) for ranker in rankers]
+    finally:
+        for folder in made:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@lru_cache(maxsize=32)
+def made_from(given: Portable, address: Address) -> Ranker:
+    """Return a ranker on the engine at an address, once in each process."""
+    engine = opened_engine(*address)
+    if given.folder:
+        return load(given.folder, engine)
+    untrained = Training(QueryBatch(engine, engine.collection.queries.take([])), [])
+    return from_spec(json.loads(given.text)).fit_on(untrained)
