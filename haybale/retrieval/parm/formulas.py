@@ -27,6 +27,8 @@ from haybale.retrieval.hits import NO_PASSAGE, Hits, Ints
 from haybale.retrieval.parm.kernels import Array, document_extremes, multiply
 from haybale.vectors import Matrix, array_namespace
 
+_SEARCHED = 16  # with more passages for each hit, the sorted hits are searched, because a table of all takes longer
+
 
 class Vectors(NamedTuple):
     """The vectors of all passages (n_passages, d) and of the query paragraphs (n_paragraphs, d), dense or CSR.
@@ -64,7 +66,7 @@ class Products(NamedTuple):
     """⟨q̂, p⟩ for some queries and all passages that any of them retrieved."""
 
     table: Array  # (q', m + 1); the last column is for padding
-    column: Array | None  # (n_passages + 1,) the column of each passage; None if it is the passage's number
+    columns: Callable[[Array], Array]  # returns the columns of passages
     first: int  # the number of the first query
 
 
@@ -126,11 +128,16 @@ def make_block(task: Task, first: int, last: int, products: Products | None) -> 
         used &= (passages == 0) | (doc_of[xp.maximum(passages, 1) - 1] != document)
     numbers, width = None, task.n_documents
     if (last - first) * width > passages.size:  # otherwise, a table of all documents is small
-        seen = xp.zeros(width, dtype=bool)
-        seen[document if used is None else document[used]] = True
-        numbers = xp.flatnonzero(seen)
+        found = document if used is None else document[used]
+        if _SEARCHED * found.size < width:
+            numbers = _distinct(found, xp)
+            document = xp.searchsorted(numbers, document)
+        else:
+            seen = xp.zeros(width, dtype=bool)
+            seen[found] = True
+            numbers = xp.flatnonzero(seen)
+            document = (xp.cumsum(seen) - 1)[document]
         width = int(numbers.size)
-        document = (xp.cumsum(seen) - 1)[document]
     if only_best:
         used &= _first_hits(document, used, width)
     cell = query[:, None] * width + document
@@ -139,6 +146,12 @@ def make_block(task: Task, first: int, last: int, products: Products | None) -> 
     paragraphs = None if task.vectors is None else task.vectors.paragraphs[rows]
     hits = passages, task.hits.scores[rows], paragraphs
     return Block(task, first, offsets, *hits, query, used, cell, numbers, width, products)
+
+
+def _distinct(numbers: Array, xp: Any) -> Array:
+    """Return the distinct numbers of an array, rising; ``numpy.unique`` takes three times as long for a thousand."""
+    ordered = xp.sort(numbers.ravel())
+    return ordered[xp.concatenate([xp.ones(min(1, len(ordered)), dtype=bool), ordered[1:] != ordered[:-1]])]
 
 
 def _first_hits(document: Array, used: Array, width: int) -> Array:
@@ -240,16 +253,9 @@ def make_products(task: Task, first: int, last: int) -> Products:
     """Compute ⟨q̂, p⟩ for the queries ``first:last``, once for each passage that a query retrieved."""
     rows, offsets, query = task.rows(first, last)
     hits, passages, xp = task.hits.passages[rows], task.vectors.passages, array_namespace(task.doc_of)
-    mark = xp.zeros(int(passages.shape[0]) + 1, dtype=bool)
-    mark[hits] = True  # padding (-1) marks the last place
-    numbers, column = xp.flatnonzero(mark[:-1]), None
-    if 2 * numbers.size > len(mark) and not is_sparse(passages):
-        numbers = xp.arange(len(mark) - 1)  # all passages, which saves a look-up for each hit
-    else:
-        column = xp.full(len(mark), numbers.size)
-        column[numbers] = xp.arange(numbers.size)
+    numbers, columns = _columns(hits, int(passages.shape[0]), is_sparse(passages), xp)
     wanted = xp.zeros((last - first, int(numbers.size) + 1), dtype=bool)  # the last column is for padding
-    wanted[query[:, None], hits if column is None else column[hits]] = True
+    wanted[query[:, None], columns(hits)] = True
     # q̂ = Σ_i q_i, rounded so that it does not depend on the order of paragraphs
     paragraphs = task.vectors.paragraphs[rows].astype(np.float64)
     of, count = query, xp.bincount(query, minlength=last - first)
@@ -260,15 +266,32 @@ def make_products(task: Task, first: int, last: int) -> Products:
         q = sparse.csr_matrix(ones, shape=(last - first, len(query))) @ paragraphs
     else:
         q = _reduce_paragraphs(round_for_sums(paragraphs, of, last - first, count), offsets, "sum", xp)
-    return Products(multiply(wanted, q, passages, numbers), column, first)
+    return Products(multiply(wanted, q, passages, numbers), columns, first)
+
+
+def _columns(hits: Array, n: int, sparse_passages: bool, xp: Any) -> tuple[Array, Callable[[Array], Array]]:
+    """Return the passages ``numbers`` (m,) that hits on n passages need, and a function from passages to their columns.
+
+    The column of padding (-1) is the last, m.
+    """
+    if _SEARCHED * hits.size < n:  # few hits are searched faster than tables of all passages are made
+        numbers = _distinct(hits[hits >= 0], xp)
+        return numbers, lambda some: xp.where(some < 0, numbers.size, xp.searchsorted(numbers, some))
+    mark = xp.zeros(n + 1, dtype=bool)
+    mark[hits] = True  # padding marks the last place
+    numbers = xp.flatnonzero(mark[:-1])
+    if 2 * numbers.size > len(mark) and not sparse_passages:
+        return xp.arange(n), lambda some: some  # all passages, which saves a look-up for each hit
+    column = xp.full(len(mark), numbers.size)
+    column[numbers] = xp.arange(numbers.size)
+    return numbers, lambda some: column[some]
 
 
 def _products(block: Block, weight: Array) -> Scored:
     """Return ⟨q̂, Σ w p⟩ = Σ w ⟨q̂, p⟩."""
     assert block.products is not None
-    table, column, first = block.products
-    place = block.passages if column is None else column[block.passages]
-    return _total(block, weight * table[(block.query + block.first - first)[:, None], place])
+    table, columns, first = block.products
+    return _total(block, weight * table[(block.query + block.first - first)[:, None], columns(block.passages)])
 
 
 def _mean_products(block: Block, weight: Array) -> Scored:
