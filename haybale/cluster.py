@@ -26,6 +26,7 @@ from haybale.progress import track
 T = TypeVar("T")
 Tasks = Iterable[tuple[Any, ...]]
 
+_AHEAD = 8  # tasks for each thread of the workers that may be submitted before the first of them is done
 PATIENCE = 60.0  # seconds of waiting for a result before checking that the cluster still has a worker
 SAME_VERSIONS = ("python", "haybale", "numpy", "scipy", "numba")  # results may depend on their versions
 
@@ -82,12 +83,13 @@ def _run_with_dask(client: Any, function: Callable[..., T], arguments: Tasks, de
     address, distributed = client.scheduler.address, import_optional("distributed", "dask")
     running: deque[Any] = deque()  # futures whose results were not yet yielded, in order
 
-    def next_result() -> Any:
+    def wait(futures: list[Any]) -> None:
+        """Wait until one of the futures is done; raise an error if no worker works on them."""
         was_paused = False
-        while not running[0].done():
+        while not any(future.done() for future in futures):
             try:
                 with client.as_current():
-                    distributed.wait([running[0]], PATIENCE)
+                    distributed.wait(futures, PATIENCE, return_when="FIRST_COMPLETED")
             except TimeoutError:
                 if not client.ncores():
                     raise ClusterError(
@@ -100,17 +102,26 @@ def _run_with_dask(client: Any, function: Callable[..., T], arguments: Tasks, de
                         f"{description} cannot go on; start workers with more memory and run it again"
                     ) from None
                 was_paused = is_paused
-        return running.popleft().result()
+
+    def is_full() -> bool:
+        """Return whether the workers have enough tasks, or enough results wait for the first one."""
+        threads = max(1, sum(client.ncores().values()))
+        return sum(not future.done() for future in running) >= 2 * threads or len(running) >= _AHEAD * threads
 
     try:
         with dask_errors(address, description):
             for each in arguments:
                 # With partial, Dask does not search the arguments for its own keys.
                 running.append(client.submit(partial(function, *each), pure=False))
-                while sum(not future.done() for future in running) >= 2 * max(1, sum(client.ncores().values())):
-                    yield next_result()
+                while is_full():
+                    if running[0].done():
+                        yield running.popleft().result()
+                    else:  # a slow task does not keep other workers waiting
+                        threads = max(1, sum(client.ncores().values()))
+                        wait([running[0]] if len(running) >= _AHEAD * threads else [f for f in running if not f.done()])
             while running:
-                yield next_result()
+                wait([running[0]])
+                yield running.popleft().result()
     finally:
         with suppress(Exception):
             client.cancel(list(running), force=True)
