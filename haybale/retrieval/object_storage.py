@@ -6,31 +6,40 @@ copied when it is first searched: on a cluster, by the workers that search it. A
 are those that fsspec is configured with.
 
 The cache is the folder that the variable ``HAYBALE_CACHE`` names, by default ``~/.cache/haybale``. A copy is found by
-its address and by the content of its manifest, so a file that was replaced on the storage is copied again. Nothing is
-deleted. The folder may be deleted while no process has an engine from it open.
+its address and by the content of its manifest, so what was replaced on the storage is copied again. Copies are compared
+with the SHA-256 in the manifests. Nothing is deleted. The folder may be deleted while no process has an engine from it
+open.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from itertools import chain
+from pathlib import Path, PurePosixPath
 from uuid import uuid4
 
 from haybale.embeddings.store_files import StoreFiles
 from haybale.errors import FileFormatError, HaybaleError, OutputExistsError, StoreError
 from haybale.folders import replaced, whole_folder
-from haybale.manifest import MANIFEST
+from haybale.manifest import MANIFEST, digest
 from haybale.timing import timed
 
 _CACHE = "HAYBALE_CACHE"
 _ENGINE = "engine.json"
+_COLLECTION = f"0/collection/{MANIFEST}"
 _PARTS = "/parts/"  # in the paths of segments' indexes
+_INDEXES = ("bm25-passage", "bm25-document", "passages", "documents")  # of a segment
 _AT_ONCE = 8  # files that are copied at the same time
+_INCOMPLETE = (
+    "{}: expected the file that belongs to the engine, found {}; copy all files of the engine to the storage, and open "
+    "it again"
+)
 
 
 def is_address(place: object) -> bool:
@@ -52,7 +61,7 @@ def copied_engine(address: str) -> Path:
     FileFormatError
         If there is no engine.
     StoreError
-        If the storage does not answer, or refuses access.
+        If the storage does not answer, or refuses access, or has not all files of the engine.
     """
     files = StoreFiles(address)
     manifest = _read(files, _ENGINE)
@@ -60,12 +69,19 @@ def copied_engine(address: str) -> Path:
         raise FileFormatError(
             address, None, f"expected an engine with a file {_ENGINE!r}, found none; check the address"
         )
-    folder = _copy_of(address, manifest)
+    collection = _read(files, _COLLECTION)  # it has the version of haybale, so it differs after the engine was rebuilt
+    if collection is None:
+        raise StoreError(_INCOMPLETE.format(f"{address}/{_COLLECTION}", "none"))
+    folder = _copy_of(address, manifest + collection)
     if not (folder / _ENGINE).exists():
-        names = [name for name in _names(files) if _PARTS not in name or name.endswith(f"/{MANIFEST}")]
-        names.remove(_ENGINE)
         with timed("copy engine"):
+            names = [name for name in _names(files) if _PARTS not in name or name.endswith(f"/{MANIFEST}")]
+            names.remove(_ENGINE)
+            missing = _missing(names, manifest)
+            if missing is not None:
+                raise StoreError(_INCOMPLETE.format(f"{address}/{missing}", "none"))
             _copy(files, [name for name in names if not (folder / name).exists()], folder)
+            _check(address, folder, names)
             with replaced(folder / _ENGINE) as aside:  # last, and as read above, since the storage may have another now
                 aside.write_bytes(manifest)
     return folder
@@ -82,7 +98,9 @@ def copied_index(address: str, manifest: str) -> Path:
                 "open the engine again"
             )
         with timed("copy index"), suppress(OutputExistsError), whole_folder(folder) as aside:
-            _copy(files, _names(files), aside)  # if another process was first, its copy is taken
+            names = _names(files)
+            _copy(files, names, aside)  # if another process was first, its copy is taken
+            _check(address, aside, names)
     return folder
 
 
@@ -106,7 +124,11 @@ def _names(files: StoreFiles) -> list[str]:
     """Return the paths of all files, also in subfolders, relative to the address, sorted."""
     with _storage_errors(files):
         files.fs.invalidate_cache(files.root)
-        return sorted(str(path)[len(files.root) + 1 :] for path in files.fs.find(files.root))
+        names = sorted(str(path)[len(files.root) + 1 :] for path in files.fs.find(files.root))
+    for name in names:
+        if ".." in PurePosixPath(name).parts:
+            raise StoreError(f"{files}: expected files of an engine, found {name!r}; remove it from the storage")
+    return names
 
 
 def _copy(files: StoreFiles, names: list[str], folder: Path) -> None:
@@ -125,6 +147,44 @@ def _copy(files: StoreFiles, names: list[str], folder: Path) -> None:
         ThreadPoolExecutor(_AT_ONCE) as threads,
     ):
         list(threads.map(copy, names))
+
+
+def _missing(names: Sequence[str], manifest: bytes) -> str | None:
+    """Return the first manifest that the engine must have but that is not among the names of its files, if any."""
+    known = set(names)
+    try:
+        engine = json.loads(manifest)
+        folders: list[Iterable[str]] = [["encoder"] if engine["encoder"] else []]
+        folders.append(f"{number}/collection" for number in range(engine["segments"]))
+        n_parts = engine["settings"].get("segments")
+        if n_parts is not None:
+            folders.append(["0/statistics"])
+            folders.append(f"0/parts/{number}/{kind}" for number in range(n_parts) for kind in _INDEXES)
+    except (ValueError, LookupError, TypeError, AttributeError):  # whoever opens the engine says what is wrong with it
+        return None
+    needed = (f"{folder}/{MANIFEST}" for folder in chain(*folders))
+    return next((name for name in needed if name not in known), None)
+
+
+def _check(address: str, folder: Path, names: Sequence[str]) -> None:
+    """Raise StoreError if a file that a copied manifest lists is missing or has other content; delete both copies.
+
+    ``names`` are the files that were copied, also those before an interruption.
+    """
+    known = set(names)
+    for manifest in [name for name in names if PurePosixPath(name).name == MANIFEST and _PARTS not in name]:
+        try:
+            listed = dict(json.loads((folder / manifest).read_bytes()).get("files", {}))
+        except (ValueError, TypeError, AttributeError):  # whoever opens the folder says what is wrong with it
+            continue
+        for entry, expected in listed.items():
+            name = (PurePosixPath(manifest).parent / entry).as_posix()
+            if name not in known or digest(folder / name) != expected:
+                (folder / manifest).unlink()
+                if name in known:
+                    (folder / name).unlink(missing_ok=True)
+                found = "another content" if name in known else "none"
+                raise StoreError(_INCOMPLETE.format(f"{address}/{name}", found))
 
 
 @contextmanager

@@ -114,10 +114,43 @@ def test_replaced_and_damaged_engines_are_named(tmp_path: Path, cache: Path) -> 
     files.pipe_file(part + "manifest.json", manifest)
     content = files.cat_file(name)
     files.pipe_file(name, bytes([content[0] ^ 1]) + content[1:])
-    with pytest.raises(FileFormatError):
+    with pytest.raises(StoreError, match=f"{Path(name).name}: .*another content"):
         engine.bm25().search(["topic1"], 3)
+    files.pipe_file(name, content)
+    assert len(engine.bm25().search(["topic1"], 3).passages) == 1
     files.rm("/bucket", recursive=True)
     with pytest.raises(FileFormatError, match="expected an engine"):
+        Engine.open(ADDRESS)
+
+
+@pytest.mark.parametrize(
+    "name", ["0/collection/manifest.json", "0/collection/texts.parquet", "0/parts/1/passages/manifest.json", "encoder/"]
+)
+def test_an_engine_is_opened_when_it_is_complete(name: str, tmp_path: Path, cache: Path) -> None:
+    built, files = stored(tmp_path / "engine", 2), fsspec.filesystem("memory")
+    files.rm(f"/bucket/engines/one/{name}", recursive=True)
+    with pytest.raises(StoreError, match=f"engines/one/{name}.*found none; copy all files"):
+        Engine.open(ADDRESS)
+    files.put(f"{tmp_path}/engine/{name}", f"/bucket/engines/one/{name}", recursive=True)
+    assert_same_runs(Engine.open(ADDRESS), built, ("bm25", "knn"))
+
+
+def test_an_engine_that_was_built_again_is_copied_again(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored(tmp_path / "engine", 2)
+    Engine.open(ADDRESS)
+    manifest = (tmp_path / "engine/engine.json").read_bytes()
+    monkeypatch.setattr("haybale.manifest.version", lambda package: "9.9")
+    built = stored(tmp_path / "by another version", 2)
+    assert (tmp_path / "by another version/engine.json").read_bytes() == manifest
+    assert_same_runs(Engine.open(ADDRESS), built, ("bm25", "knn"))
+
+
+def test_a_name_that_leads_out_of_the_cache_is_refused(tmp_path: Path, cache: Path) -> None:
+    stored(tmp_path / "engine")
+    fsspec.filesystem("memory").pipe_file("/bucket/engines/one/0/../../outside", b"")
+    with pytest.raises(StoreError, match=r"found '0/\.\./\.\./outside'"):
         Engine.open(ADDRESS)
 
 
