@@ -45,7 +45,7 @@ def memory_by_tasks(
         return None
     ensemble = ranker.ensemble_on(batch.engine)
     tasks, n_parts = _tasks(ensemble, vectors, passages, query_numbers)
-    with portable([ranker], batch.engine) as [given]:
+    with portable([ranker], batch.engine, address) as [given]:
 
         def keys() -> Iterator[str]:
             for vectors, *others in tasks:

@@ -1,4 +1,8 @@
-"""Fitted rankers in a form from which other processes make them."""
+"""Fitted rankers in a form from which other processes make them.
+
+Trained rankers are read from folders that all workers reach. If the engine is on object storage, there may be no such
+folder: their files are sent with the task.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +24,20 @@ from haybale.rankers.loading import load
 from haybale.rankers.query_batch import QueryBatch
 from haybale.rankers.ranker import MANIFEST, Ranker
 from haybale.rankers.training import Training
+from haybale.retrieval.object_storage import files_in_cache, is_address
 
 
 class Portable(NamedTuple):
     """A fitted ranker in a form that every process can make it from.
 
-    ``text`` has a ranker without training as JSON. A trained one is saved in ``folder``, whose manifest has ``digest``.
+    ``text`` has a ranker without training as JSON. A trained one is saved in ``folder``, whose manifest has ``digest``;
+    ``files`` are the names and contents of its files, for processes that do not reach the folder.
     """
 
     text: str = ""
     folder: str = ""
     digest: str = ""
+    files: tuple[tuple[str, bytes], ...] = ()
 
     @property
     def key(self) -> str:
@@ -39,9 +46,13 @@ class Portable(NamedTuple):
 
 
 @contextmanager
-def portable(rankers: Sequence[Ranker], engine: Engine) -> Iterator[list[Portable]]:
-    """Yield fitted rankers in a form that can be sent; trained ones that are not saved are saved within the block."""
+def portable(rankers: Sequence[Ranker], engine: Engine, address: Address | None) -> Iterator[list[Portable]]:
+    """Yield fitted rankers in a form that can be sent; trained ones that are not saved are saved within the block.
+
+    ``address`` is that of the engine for other processes, None if only this process uses them.
+    """
     kept, made = kept_results(), list[Path]()
+    sends_files = address is not None and is_address(address[0])
 
     def form_of(ranker: Ranker) -> Portable:
         if not ranker.needs_training:
@@ -53,7 +64,8 @@ def portable(rankers: Sequence[Ranker], engine: Engine) -> Iterator[list[Portabl
             made.append(Path(tempfile.mkdtemp(prefix=RANKER, dir=parent)))
             folder = made[-1] / "ranker"
             ranker.save(folder)
-        return Portable(folder=str(folder), digest=digest(folder / MANIFEST))
+        files = tuple((name, (folder / name).read_bytes()) for name in _file_names(folder)) if sends_files else ()
+        return Portable(folder=str(folder), digest=digest(folder / MANIFEST), files=files)
 
     try:
         yield [form_of(ranker) for ranker in rankers]
@@ -62,9 +74,22 @@ def portable(rankers: Sequence[Ranker], engine: Engine) -> Iterator[list[Portabl
             shutil.rmtree(folder, ignore_errors=True)
 
 
-@lru_cache(maxsize=32)
+def _file_names(folder: Path) -> list[str]:
+    """Return the paths of all files in a folder, also in subfolders, relative to it."""
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
 def made_from(given: Portable, address: Address) -> Ranker:
     """Return a ranker on the engine at an address, once in each process."""
+    if given.files:
+        folder = files_in_cache(f"ranker {given.digest}", given.files)
+        given = given._replace(folder=str(folder), files=())
+    return _loaded(given, address)
+
+
+@lru_cache(maxsize=32)
+def _loaded(given: Portable, address: Address) -> Ranker:
+    """Return a ranker without ``files`` on the engine at an address, once in each process."""
     engine = opened_engine(*address)
     if given.folder:
         return load(given.folder, engine)

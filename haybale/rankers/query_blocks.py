@@ -48,7 +48,7 @@ def rank_in_blocks(rankers: Sequence[Ranker], batch: QueryBatch, depth: int, *, 
     if not by_tasks or not wanted:
         return
     rows = np.array_split(np.arange(len(batch)), _number_of_blocks(len(batch), batch.block))
-    with portable(list(wanted.values()), engine) as given:
+    with portable(list(wanted.values()), engine, address) as given:
 
         def keys() -> Iterator[str]:
             work = "rank out of fold" if out_of_fold else "rank"

@@ -104,6 +104,20 @@ def copied_index(address: str, manifest: str) -> Path:
     return folder
 
 
+def files_in_cache(name: str, files: Iterable[tuple[str, bytes]]) -> Path:
+    """Return the folder in the cache that has the files, given as names and contents; write them if it is missing.
+
+    Equal names must stand for equal files.
+    """
+    folder = _copy_of(name, b"")
+    if not folder.exists():
+        with suppress(OutputExistsError), whole_folder(folder) as aside:  # another process may be first
+            for path, content in files:
+                (aside / path).parent.mkdir(parents=True, exist_ok=True)
+                (aside / path).write_bytes(content)
+    return folder
+
+
 def _copy_of(address: str, manifest: bytes) -> Path:
     """Return the path in the cache for what is at an address with a manifest."""
     known = os.environ.get(_CACHE)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import fsspec
 import joblib
+import numpy as np
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from support.commands import haybale as command
-from support.engines import assert_same_runs
+from support.engines import assert_same_runs, tree
 from support.topics import NEW, topic_collection
 
 import haybale
 from haybale import Engine
 from haybale.errors import FileFormatError, InputError, StoreError
+from haybale.rankers import query_blocks
 
 ADDRESS = "memory://bucket/engines/one"
 TRAINED = ("svr(n_bags=3)", "learned(bm25-doc,knn)")
@@ -152,6 +155,22 @@ def test_a_name_that_leads_out_of_the_cache_is_refused(tmp_path: Path, cache: Pa
     fsspec.filesystem("memory").pipe_file("/bucket/engines/one/0/../../outside", b"")
     with pytest.raises(StoreError, match=r"found '0/\.\./\.\./outside'"):
         Engine.open(ADDRESS)
+
+
+def test_trained_rankers_are_sent_to_workers(tmp_path: Path, cache: Path) -> None:
+    """A machine whose folders workers do not reach may have trained them."""
+    built = Engine.build(topic_collection(), tmp_path / "engine")
+    trained, queries = haybale.parse("svr(n_bags=3)").fit(built), built.collection.queries
+    trained.save(tmp_path / "model")
+    engine = Engine.open(f"file://{tmp_path}/engine")
+    assert engine.address is not None
+    with query_blocks._portable([haybale.load(tmp_path / "model", engine)], engine, engine.address) as given:
+        saved = tree(tmp_path / "model")
+        shutil.rmtree(tmp_path / "model")
+    arrays = query_blocks.rank_block(engine.address, given, "", 20, False, queries, None)
+    np.testing.assert_array_equal(arrays["0 scores"], trained.rank(queries).top(20).coded()[-1])
+    (received,) = cache.glob("*/ranker.json")
+    assert tree(received.parent) == saved
 
 
 def test_wrong_addresses_and_commands(tmp_path: Path, cache: Path) -> None:
