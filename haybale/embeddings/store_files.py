@@ -29,10 +29,15 @@ class StoreFiles:
             raise InputError(f"{self.url!r} must be a path, but has a NUL character")
         try:
             self.fs, root = fsspec.core.url_to_fs(self.url)
-        except (ImportError, ValueError) as error:
+        except ImportError as error:
+            raise InputError(
+                f"{self.url}: the package for this address is missing on {socket.gethostname()} ({error}); install it "
+                "with pip on every machine"
+            ) from error
+        except ValueError as error:
             raise InputError(
                 f"{self.url}: expected an address that fsspec can open, or a folder, found another text ({error}); "
-                "check it, or install the package for it"
+                "check it"
             ) from error
         self.root = str(root).rstrip("/")
         self.is_local = isinstance(self.fs, LocalFileSystem)

@@ -9,6 +9,7 @@ from haybale.cluster import shares_memory
 from haybale.engine.engine import Engine
 from haybale.errors import FileFormatError, StoreError
 from haybale.kept_results import kept_results
+from haybale.retrieval.object_storage import is_address
 
 Address = tuple[str, str]  # Engine.address
 
@@ -28,12 +29,15 @@ def opened_engine(folder: str, documents: str) -> Engine:
     """Open the engine in a folder, once in each process.
 
     The parameters are its :attr:`~haybale.Engine.address` where the tasks were made. Raises
-    :class:`~haybale.StoreError` if the folder is missing or has other documents.
+    :class:`~haybale.StoreError` if the folder is missing or has other documents. Errors of an address on object storage
+    stay as they are: they say what every worker needs.
     """
     host = socket.gethostname()
     try:
         engine = Engine.open(folder)
     except (OSError, FileFormatError) as error:
+        if is_address(folder):
+            raise
         raise StoreError(
             f"{error} (on {host}); use shared storage: every worker must reach the engine there"
         ) from error

@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import socket
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -211,6 +212,6 @@ def _storage_errors(files: StoreFiles) -> Iterator[None]:
     except Exception as error:
         why = " ".join(str(error).split()) or type(error).__name__
         raise StoreError(
-            f"{files} could not be read ({why:.300}); check the address, the credentials and the disk of the cache "
-            f"({_CACHE})"
+            f"{files} could not be read on {socket.gethostname()} ({why:.300}); check the address, the credentials and "
+            f"the disk of the cache ({_CACHE})"
         ) from error
