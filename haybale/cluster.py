@@ -103,22 +103,26 @@ def _run_with_dask(client: Any, function: Callable[..., T], arguments: Tasks, de
                     ) from None
                 was_paused = is_paused
 
-    def is_full() -> bool:
-        """Return whether the workers have enough tasks, or enough results wait for the first one."""
+    def awaited() -> list[Any]:
+        """Return the tasks of which one must be done before another task is submitted; none if the workers need more.
+
+        A slow task does not keep other workers waiting, unless many results wait for it.
+        """
         threads = max(1, sum(client.ncores().values()))
-        return sum(not future.done() for future in running) >= 2 * threads or len(running) >= _AHEAD * threads
+        if len(running) >= _AHEAD * threads:
+            return [running[0]]
+        unfinished = [future for future in running if not future.done()]
+        return unfinished if len(unfinished) >= 2 * threads else []
 
     try:
         with dask_errors(address, description):
             for each in arguments:
                 # With partial, Dask does not search the arguments for its own keys.
                 running.append(client.submit(partial(function, *each), pure=False))
-                while is_full():
-                    if running[0].done():
+                while futures := awaited():
+                    wait(futures)
+                    while running and running[0].done():
                         yield running.popleft().result()
-                    else:  # a slow task does not keep other workers waiting
-                        threads = max(1, sum(client.ncores().values()))
-                        wait([running[0]] if len(running) >= _AHEAD * threads else [f for f in running if not f.done()])
             while running:
                 wait([running[0]])
                 yield running.popleft().result()
