@@ -1,11 +1,12 @@
 """Index an engine in one segment and in several, here and on two Dask workers; train and rank where memory is short.
 
     python benchmarks/bench_segments.py COLLECTION FOLDER [--segments 8] [--limit 1000] [--queries 1000]
-        [--trained 1000] [--kills 12] [--results benchmarks/results]
+        [--trained 1000] [--kills 12] [--ways 1 2 3] [--results benchmarks/results]
 
 COLLECTION is that of the stage make of bench_large.py. FOLDER is new, and gets engines, models and runs. Each row is a
 process of its own. --limit is the memory of each worker that trains and ranks, in MB; --trained and --queries are
-numbers of queries. At the end, `haybale index` gets --kills SIGKILLs, as bench_kills.py deals them. Writes
+numbers of queries. --ways leaves rows out: 1 is one segment, 2 several in one process, 3 several on two workers. At the
+end, `haybale index` gets --kills SIGKILLs, as bench_kills.py deals them. Writes
 segments.json, where a collection of another size keeps its section, and segments.md.
 """
 
@@ -99,6 +100,7 @@ def measured(given: argparse.Namespace) -> tuple[int, list[str]]:
         f"{n} segments, one process": (n, 0),
         f"{n} segments, two workers": (n, 2),
     }
+    ways = {way: of for number, (way, of) in enumerate(ways.items(), 1) if number in given.ways}
     engines = {way: folder / f"engine-{number}" for number, way in enumerate(ways)}
     built, used = {}, {}
     for way, (segments, n_workers) in ways.items():
@@ -117,9 +119,9 @@ def measured(given: argparse.Namespace) -> tuple[int, list[str]]:
         "",
         f"{first['counts']['documents']:,} documents. Index:",
         *table("how|s|times as fast|memory, MB|disk, MB", rows, show=str),
-        "",
-        f"Both engines in {n} segments have the same bytes: {yes(same(engines, list(ways)[1:]))}.",
     ]
+    if {2, 3} <= set(given.ways):
+        lines += ["", f"Both engines in {n} segments have the same bytes: {yes(same(engines, list(ways)[-2:]))}."]
     for way, (_, n_workers) in ways.items():
         print(f"  use, {way}", flush=True)
         about = {"engine": engines[way], "trained": given.trained, "queries": given.queries, "n_workers": n_workers}
@@ -183,6 +185,7 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=1000, help="to rank")
     parser.add_argument("--trained", type=int, default=1000, help="to train on")
     parser.add_argument("--kills", type=int, default=12)
+    parser.add_argument("--ways", type=int, nargs="+", choices=(1, 2, 3), default=(1, 2, 3), help="rows of the tables")
     parser.add_argument("--step", help=argparse.SUPPRESS)  # one row, in this process
     given = parser.parse_args()
     if given.step:
