@@ -206,6 +206,11 @@ def test_large_arguments_of_a_killed_worker_are_sent_again(client: Any, local: A
     assert list(spread(pow, ((2, i) for i in range(9)), total=9)) == [2**i for i in range(9)]
 
 
+def test_a_slow_task_does_not_keep_other_workers_waiting(client: Any, tmp_path: Path) -> None:
+    tasks = [(number, str(tmp_path)) for number in range(20)]
+    assert list(spread(dask_tasks.first_after_ten, tasks)) == list(range(20))
+
+
 def test_the_smallest_worker_sets_the_memory_of_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
     """By default, some versions of Dask return only five workers."""
     limits = [8e9] * 6 + [2e9]

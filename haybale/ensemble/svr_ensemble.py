@@ -386,8 +386,8 @@ class SVREnsemble:
 
     @property
     def n_groups(self) -> int:
-        """Number of groups of support rows whose sums :meth:`memory` computes."""
-        return len(self.support_.expansion.groups)
+        """Number of groups of support rows whose sums :meth:`memory` computes, at least one."""
+        return max(1, len(self.support_.expansion.groups))
 
     def memory(
         self, query_vectors: Matrix, query: Ints, passage: Ints, group: int, query_numbers: Ints | None = None

@@ -54,5 +54,16 @@ def squared(x: int, vector: np.ndarray, folder: str) -> float:
     return float(vector.sum()) + x * x
 
 
+def first_after_ten(x: int, folder: str) -> int:
+    """Write a file; the first task waits until ten others did, and fails after 30 seconds."""
+    Path(folder, f"task {x}").touch()
+    end = time.monotonic() + 30
+    while x == 0 and len(list(Path(folder).glob("task *"))) < 11:
+        if time.monotonic() > end:
+            raise TimeoutError("the other tasks wait for the first one")
+        time.sleep(0.01)
+    return x
+
+
 def wrong(x: int) -> int:
     raise KeyError(f"task {x}")
