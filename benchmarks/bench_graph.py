@@ -284,7 +284,7 @@ def tokens_of(found: dict[str, Any]) -> list[str]:
         + (f" ({1000 * encoding['seconds'] / encoding['texts']:.1f} ms a text)." if encoding["texts"] else "."),
     ]
     learned = ", ".join(f"`{name}` {of['λ']:.3f}" for name, of in found["facts"].items() if "λ" in of)
-    lines += ["", f"λ learned: {learned}."] if learned else []
+    lines += ["", f"λ, 0.5 before training: {learned}."] if learned else []
     lines += ["", f"- peak memory {found['peak memory'] / 2**30:.1f} GiB; one thread"]
     lines += [f"- command: `{found['made']['command']}` (folders are given by their paths)"]
     return [*lines, f"- {origin(found['made'])}"]

@@ -67,14 +67,12 @@ class TokenAttention(nn.Module):
             longest = int(torch.nonzero(there[sources].any(dim=0)).max()) + 1  # titles are shorter than passages
             tokens, known = values[sources, :longest], there[sources, :longest]
             inputs = (queries[target[edges]], self.query[r]), (tokens, self.key[r]), (tokens, self.value[r])
-            heads = [
+            query, key, value = (
                 (given @ (eye + learned)).view(len(edges), -1, self.heads, dim // self.heads).transpose(1, 2)
                 for given, learned in inputs
-            ]
-            dropped = self.dropout.p if self.training else 0.0
-            mixed = functional.scaled_dot_product_attention(
-                *heads, attn_mask=known[:, None, None, :], dropout_p=dropped
             )
+            dropped = self.dropout.p if self.training else 0.0
+            mixed = functional.scaled_dot_product_attention(query, key, value, known[:, None, None, :], dropped)
             joined = mixed.transpose(1, 2).reshape(len(edges), t, dim)
             parts.append(joined @ (eye + self.out[r]) * share[edges][:, :, None])
         if not parts:
