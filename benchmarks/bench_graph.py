@@ -1,18 +1,22 @@
 """What the graph of a structured collection adds: passages in context, the leak, and fusion, on dev and test.
 
     python benchmarks/bench_graph.py FOLDER [--only {lsa,paper,tfidf,fused}] [--results benchmarks/results]
+    python benchmarks/bench_graph.py FOLDER --only token --model FOLDER [--length 64] [--learned 64] [--ranked 100]
 
 Over LSA (256): the content alone, section propagation (its share chosen on dev), linear context, and graph attention
 with one network of each kind. Paper: the same networks as the paper has them. Over TF-IDF: the best ranker and the best
-fusion, without and with the graph. Fused: LiM over LSA beside that. After every ranker, its results are written to
-`graph-NAME.json`, from which the page is made.
+fusion, without and with the graph. Fused: LiM over LSA beside that. Token: graph attention over token matrices of a
+text model, beside LiM over LSA that re-ranks as few documents; it learns from `--learned` training queries and ranks at
+most `--ranked` queries of each split. After every ranker, its results are written to `graph-NAME.json`, from which the
+page is made.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,7 +25,8 @@ import numpy as np
 from effectiveness import BEST, SEARCHES, Space, parameters, tuned_bm25
 from provenance import cell4, commit, machine, measures, options, origin, peak_memory, shown, table
 
-from haybale import LearnedFusion, Run, evaluate, open_collection, parse
+from haybale import Collection, LearnedFusion, Run, evaluate, open_collection, parse
+from haybale.context import TokenContext, token_context
 from haybale.evaluation import paired_tests
 from haybale.rankers import set_values
 from haybale.rankers.new_queries import unseen_queries
@@ -41,6 +46,13 @@ COMPARED = (  # ours and theirs
     *((SECTIONS, "content"), (LINEAR, SECTIONS), (LIM, LINEAR), (LIM, MIM), (MIX, MIM), (LIM, MIX)),
     *((WITH, WITHOUT), (BOTH, BEST), (FUSED, BEST)),
 )
+FEW = 20  # documents that the token part re-ranks
+SMALL = f"lim({FIRST},n_documents={FEW})"
+TOKENS = TOKEN_LIM, TOKEN_MIM, TOKEN_MIX = tuple(f"token-{name}({FIRST})" for name in ("lim", "mim", "mix-im"))
+TOKEN_COMPARED = (
+    *((SMALL, FIRST), (TOKEN_LIM, FIRST), (TOKEN_LIM, SMALL), (TOKEN_MIM, SMALL), (TOKEN_MIX, SMALL)),
+    *((TOKEN_LIM, TOKEN_MIM), (TOKEN_MIX, TOKEN_MIM), (TOKEN_LIM, TOKEN_MIX)),
+)
 TITLES = {"content": "`knn`, content alone", WITHOUT: "`svr`", WITH: "`svr` with the graph in its evidence"}
 TITLES |= {BEST: "`learned` with `svr`", BOTH: "`learned` with that and the graph", FUSED: FUSED}
 
@@ -48,10 +60,20 @@ TITLES |= {BEST: "`learned` with `svr`", BOTH: "`learned` with that and the grap
 def main() -> None:
     parser = options(__doc__)
     parser.add_argument("collections", nargs="*", help="pydocs, or folders; none: only the page is made")
-    parser.add_argument("--only", choices=["lsa", "paper", "tfidf", "fused"], help="measure one part, keep the others")
+    parts = ["lsa", "paper", "tfidf", "fused", "token"]
+    parser.add_argument("--only", choices=parts, help="measure one part, keep the others; token is never in all")
+    parser.add_argument("--model", help="token: the folder of a text model of sentence-transformers")
+    parser.add_argument("--length", type=int, default=64, help="token: the most tokens of a text")
+    parser.add_argument("--learned", type=int, default=64, help="token: training queries that networks learn from")
+    parser.add_argument("--ranked", type=int, default=100, help="token: the most queries of a split that are ranked")
     a = parser.parse_args()
+    if (a.only == "token") != bool(a.model):
+        parser.error("--only token needs --model, and only that part uses it")
     for name in a.collections:
-        measured(name, a.results, a.only)
+        if a.model:
+            measured_tokens(name, a.results, a.model, a.length, a.learned, a.ranked)
+        else:
+            measured(name, a.results, a.only)
     write(a.results)
 
 
@@ -113,6 +135,93 @@ def measured(name: str, results: Path, only: str | None) -> None:
         keep(FUSED, fused, dict(zip(weights["run"] + " " + weights["feature"], weights["standardised"], strict=True)))
 
 
+def measured_tokens(name: str, results: Path, model: str, length: int, n_learned: int, n_ranked: int) -> None:
+    """Measure graph attention over token matrices, beside LiM over LSA on the same few documents and queries.
+
+    All rankers share the token matrices, which are encoded once.
+    """
+    collection = open_collection(name)
+    path = results / f"graph-{collection.name}.json"
+    dense, rng = Space(collection, f"lsa(n_components={DIM})"), np.random.default_rng(0)
+    for split, batch in dense.batches.items():
+        sample = np.sort(rng.permutation(len(batch))[:n_ranked])
+        dense.batches[split] = batch.take(sample)
+    shared, encoding = SharedTokens(model, length), {"seconds": 0.0, "texts": 0}
+    settings = f"query_length={length},passage_length={length},n_documents={FEW},n_queries={n_learned}"
+    given = {text: parse(f"{text[:-1]},model='model',{settings})") for text in TOKENS}
+    found: dict[str, Any] = {
+        "model": Path(model).name,
+        "length": length,
+        "n_queries": n_learned,
+        "queries": {split: len(batch) for split, batch in dense.batches.items()},
+        "encoding": encoding,
+        **{key: {} for key in ("values", "facts", "fit", "rank")},
+    }
+    with shared.used():
+        for text, ranker in {FIRST: parse(FIRST), SMALL: parse(SMALL), **given}.items():
+            with shared.without_encoding() as fit:
+                fitted = ranker.fitted(dense.training)
+            with shared.without_encoding() as rank:
+                runs = {split: fitted.run(batch, 1000) for split, batch in dense.batches.items()}
+            tables = {
+                s: evaluate(run, judged(collection, s, dense.batches[s].ids), MEASURES) for s, run in runs.items()
+            }
+            found["values"][text] = {s: {m: t[m].round(6).tolist() for m in MEASURES} for s, t in tables.items()}
+            found["facts"][text] = getattr(fitted, "fit_report_", {})
+            found["fit"][text], found["rank"][text] = fit["cpu"], rank["cpu"] / sum(found["queries"].values())
+            found["encoding"] = {"seconds": shared.seconds, "texts": shared.n_texts}
+            found["peak memory"] = peak_memory()
+            command = [name, *("--only", "token", "--model", model, "--length", str(length))]
+            command += ["--learned", str(n_learned), "--ranked", str(n_ranked)]
+            found["made"] = {"command": shown("bench_graph.py", command), "commit": commit(), "processor": machine()}
+            found["made"]["date"] = f"{datetime.now(UTC):%Y-%m-%d}"
+            known = json.loads(path.read_text()) if path.exists() else {}
+            path.write_text(json.dumps(known | {"token": found}, ensure_ascii=False) + "\n", encoding="utf-8")
+            means = {s: round(float(t["nDCG@10"].mean()), 4) for s, t in tables.items()}
+            print(text, means, fit, rank, found["encoding"], flush=True)
+
+
+def judged(collection: Collection, split: str, ids: Any) -> Any:
+    """Return the judgements of some queries of a split."""
+    qrels = collection.qrels_frame(split)
+    return qrels[qrels["query_id"].isin(list(ids))]
+
+
+class SharedTokens:
+    """Token matrices that all rankers of the token part share, and the CPU seconds of encoding passages and titles."""
+
+    def __init__(self, model: str, length: int) -> None:
+        self.tokens = token_context.TokenMatrices(model, length, length)
+        self.tokens.model.max_seq_length = length  # otherwise whole texts are encoded, then truncated
+        self.seconds, self.n_texts = 0.0, 0
+        self._encode = self.tokens.model.encode_document
+        self.tokens.model.encode_document = self._encode_clocked
+
+    def _encode_clocked(self, texts: list[str], **options: Any) -> Any:
+        start = time.process_time()
+        found = self._encode(texts, **options)
+        self.seconds, self.n_texts = self.seconds + time.process_time() - start, self.n_texts + len(texts)
+        return found
+
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        """Give these matrices to all rankers, without the usual limit of the cache: no text is encoded twice."""
+        own, limit = TokenContext.__dict__["_tokens"], token_context._CACHED
+        TokenContext._tokens, token_context._CACHED = self.tokens, 2**31  # type: ignore[assignment, misc]
+        try:
+            yield
+        finally:
+            TokenContext._tokens, token_context._CACHED = own, limit  # type: ignore[misc]
+
+    @contextmanager
+    def without_encoding(self) -> Iterator[dict[str, float]]:
+        """Yield what becomes the CPU seconds of a block, without those of encoding passages and titles."""
+        found: dict[str, float] = {}
+        start, encoded = time.process_time(), self.seconds
+        yield found
+        found["cpu"] = time.process_time() - start - (self.seconds - encoded)
+
+
 def write(results: Path) -> None:
     """Write the page of all collections that were measured."""
     lines = [
@@ -127,8 +236,58 @@ def write(results: Path) -> None:
         f"`{GRAPH}`.",
     ]
     for path in sorted(results.glob("graph-*.json")):
-        lines += page_of(path.stem.removeprefix("graph-"), json.loads(path.read_text()))
+        collection, known = path.stem.removeprefix("graph-"), json.loads(path.read_text())
+        lines += page_of(collection, known) if "values" in known else ["", f"## {collection}"]
+        lines += tokens_of(known["token"]) if "token" in known else []
     (results / "graph.md").write_text("\n".join([*lines, ""]), encoding="utf-8")
+
+
+def tokens_of(found: dict[str, Any]) -> list[str]:
+    """Return the lines of the token part of one collection."""
+    values, encoding = found["values"], found["encoding"]
+
+    def mean_of(name: str, split: str, measure: str = "nDCG@10") -> float:
+        return float(np.mean(values[name][split][measure]))
+
+    ranked = ", ".join(f"{split} {n:,}" for split, n in found["queries"].items())
+    lines = [
+        "",
+        "### Graph attention over tokens",
+        "",
+        f"`token-lim`, `token-mim` and `token-mix-im` over the token vectors of {found['model']}, at most",
+        f"{found['length']} tokens of a query, a passage or a title. They re-rank the first {FEW} documents of",
+        f"`{FIRST}` by one layer of attention and MaxSim, read 3 passages of each document, and learn from",
+        f"{found['n_queries']:,} training queries (`n_queries={found['n_queries']}`). `{SMALL}` re-ranks the same",
+        "documents by one vector of each passage; it learns from all training queries. All rankers rank the same",
+        f"queries, sampled from the splits: {ranked}.",
+    ]
+    for split in found["queries"]:
+        rows = [[f"`{name}`", *(mean_of(name, split, measure) for measure in MEASURES)] for name in values]
+        lines += table("|".join([split, *MEASURES]), rows, show=cell4)
+    compared = []
+    for ours, theirs in TOKEN_COMPARED:
+        if ours in values and theirs in values:
+            cells = [f"`{ours}` / `{theirs}`"]
+            for split in found["queries"]:
+                a, b = (np.array(values[name][split]["nDCG@10"]) for name in (ours, theirs))
+                p = paired_tests(a, b, n_comparisons=len(TOKEN_COMPARED)).p
+                cells += [f"{a.mean():.4f} / {b.mean():.4f} ({a.mean() / b.mean() - 1:+.1%})", f"{p:.4f}"]
+            compared.append(cells)
+    lines += table("compared, nDCG@10|dev|p|test|p", compared)
+    costs = [[f"`{name}`", found["fit"][name], 1000 * found["rank"][name]] for name in values]
+    lines += table("costs|fit, CPU s|rank, CPU ms a query", costs)
+    lines += [
+        "",
+        f"p: as above, times {len(TOKEN_COMPARED)} comparisons. Costs include the searches of `{FIRST}`, unless an",
+        "earlier ranker made them. They leave out the encoding of passages and titles, done once for all rankers:",
+        f"{encoding['texts']:,} texts in {encoding['seconds']:,.0f} CPU seconds"
+        + (f" ({1000 * encoding['seconds'] / encoding['texts']:.1f} ms a text)." if encoding["texts"] else "."),
+    ]
+    learned = ", ".join(f"`{name}` {of['λ']:.3f}" for name, of in found["facts"].items() if "λ" in of)
+    lines += ["", f"λ, 0.5 before training: {learned}."] if learned else []
+    lines += ["", f"- peak memory {found['peak memory'] / 2**30:.1f} GiB; one thread"]
+    lines += [f"- command: `{found['made']['command']}` (folders are given by their paths)"]
+    return [*lines, f"- {origin(found['made'])}"]
 
 
 def page_of(collection: str, known: dict[str, Any]) -> list[str]:

@@ -84,8 +84,9 @@ def loaded(path: Path) -> Any:
 
 
 def test_small_graph(script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The part without the ensemble; and the page that is made of it."""
+    """The parts without the ensemble; and the page that is made of them."""
     pytest.importorskip("torch")
+    pytest.importorskip("sentence_transformers")
     module, made = script("bench_graph"), structured_collection(5)
     made = replace(made, splits=made.splits | {"test": replace(made.split("dev"), name="test")})
     monkeypatch.setattr(module, "open_collection", lambda name: made)
@@ -100,6 +101,16 @@ def test_small_graph(script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for name in small:
         assert page.count(f"| `{name}` |") == 2
     assert len(re.findall(r"^\| (own|relevant|off) \|", page, re.M)) == 3
+    model = save_bi_encoder(tmp_path / "tiny")
+    monkeypatch.setattr(module, "SMALL", f"lim({module.FIRST},n_documents=20,heads=1,epochs=1)")
+    module.measured_tokens("structured", tmp_path, model, 12, 4, 3)
+    module.write(tmp_path)
+    longer = (tmp_path / "graph.md").read_text(encoding="utf-8")
+    assert longer.startswith(page.rstrip())
+    assert "dev 3, test 3" in longer
+    for name in module.TOKENS:
+        assert longer.count(f"| `{name}` |") == 3
+    assert str(tmp_path) not in longer + (tmp_path / "graph-structured.json").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", SCRIPTS)

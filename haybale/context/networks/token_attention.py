@@ -10,6 +10,7 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from haybale.context.networks.attention import segment_softmax
 
@@ -59,17 +60,22 @@ class TokenAttention(nn.Module):
         """
         n, t, dim = queries.shape
         share = segment_softmax(self.weight[relation][:, None], target, n)
-        messages = values.new_empty(len(source), t, dim)
-        for r in torch.unique(relation).tolist():
-            edges = torch.nonzero(relation == r)[:, 0]
-            tokens = values[source[edges]]
+        eye = torch.eye(dim, dtype=values.dtype, device=values.device)
+        places, parts = [torch.nonzero(relation == r)[:, 0] for r in torch.unique(relation).tolist()], []
+        for edges in places:
+            r, sources = int(relation[edges[0]]), source[edges]
+            longest = int(torch.nonzero(there[sources].any(dim=0)).max()) + 1  # titles are shorter than passages
+            tokens, known = values[sources, :longest], there[sources, :longest]
             inputs = (queries[target[edges]], self.query[r]), (tokens, self.key[r]), (tokens, self.value[r])
             query, key, value = (
-                (given + given @ learned).view(len(edges), t, self.heads, -1).transpose(1, 2)
+                (given @ (eye + learned)).view(len(edges), -1, self.heads, dim // self.heads).transpose(1, 2)
                 for given, learned in inputs
             )
-            logits = query @ key.transpose(2, 3) / math.sqrt(dim / self.heads)
-            alpha = logits.masked_fill(~there[source[edges]][:, None, None, :], -math.inf).softmax(dim=3)
-            mixed = (self.dropout(alpha) @ value).transpose(1, 2).reshape(len(edges), t, dim)
-            messages = messages.index_put((edges,), (mixed + mixed @ self.out[r]) * share[edges][:, :, None])
+            dropped = self.dropout.p if self.training else 0.0
+            mixed = functional.scaled_dot_product_attention(query, key, value, known[:, None, None, :], dropped)
+            joined = mixed.transpose(1, 2).reshape(len(edges), t, dim)
+            parts.append(joined @ (eye + self.out[r]) * share[edges][:, :, None])
+        if not parts:
+            return values.new_zeros(n, t, dim), values.new_empty(0, t, dim)
+        messages = torch.cat(parts)[torch.argsort(torch.cat(places))]
         return values.new_zeros(n, t, dim).index_add(0, target, messages), messages
