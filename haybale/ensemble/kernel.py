@@ -28,9 +28,9 @@ from numba import njit
 from haybale.cached import cached_property
 from haybale.device import Device, device_of, is_sparse, to_device
 from haybale.ensemble.rows import Ints
+from haybale.ensemble.sparse_products import TermColumns, add_products
 from haybale.errors import DeviceError
 from haybale.parallel import in_threads, is_out_of_memory
-from haybale.retrieval.sparse_search import add_products
 from haybale.vectors import Floats, squared_lengths
 
 TILE = 512  # rows and columns of a tile of a Gram matrix: 1 MiB, which fits a second-level cache
@@ -116,9 +116,9 @@ class Points:
 
     @cached_property
     def _columns(self) -> Any:
-        """The sparse part by column: (n, v) CSC in SciPy, (v, n) CSR in CuPy, whose CSR products are faster."""
+        """The sparse part by column: its terms on the CPU, (v, n) CSR in CuPy, whose CSR products are faster."""
         assert self.sparse is not None
-        return self.sparse.tocsc() if self.device.is_cpu else self.sparse.T.tocsr()
+        return TermColumns.of(self.sparse) if self.device.is_cpu else self.sparse.T.tocsr()
 
     def products(self, other: Points, exact: bool = False) -> Any:
         """Return the inner products (n, m) with other points on the same device.

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import njit
 from scipy import sparse
 
 from haybale.cached import cached_property
@@ -111,22 +110,3 @@ class ProductSearch:
     def _absolute(self, matrix: Any) -> Any:
         parts = self.device.xp.abs(matrix.data), matrix.indices, matrix.indptr
         return self.device.sparse.csr_matrix(parts, shape=matrix.shape)
-
-
-def add_products(a: sparse.csr_matrix, b: sparse.csc_matrix, out: Floats) -> None:
-    """Add the inner products of the rows of ``a`` (n, d) and ``b`` (m, d) to ``out`` (n, m)."""
-    # Unsigned, because numba checks whether signed indexes are negative, which takes half of the time.
-    parts = (a.indptr, a.indices, b.indptr, b.indices)
-    offsets, terms, starts, rows = (part.view(f"u{part.itemsize}") for part in parts)
-    _add(offsets, terms, a.data, starts, rows, b.data, out)
-
-
-@njit(nogil=True, cache=True)
-def _add(offsets: Any, terms: Any, values: Any, starts: Any, rows: Any, weights: Any, out: Any) -> None:
-    """Compute out[i, j] += Σ_t a[i, t] b[j, t], with ``a`` in CSR, ``b`` in CSC form."""  # pragma: no cover - compiled
-    for i in range(len(offsets) - 1):
-        line = out[i]
-        for place in range(offsets[i], offsets[i + 1]):
-            term, value = terms[place], values[place]
-            for posting in range(starts[term], starts[term + np.uint32(1)]):
-                line[rows[posting]] += value * weights[posting]

@@ -13,7 +13,6 @@ from scipy import sparse
 from haybale.device import Device, to_device
 from haybale.errors import InputError
 from haybale.retrieval import PassageIndex
-from haybale.retrieval.sparse_search import add_products
 from haybale.vectors import check_sparse
 
 
@@ -103,13 +102,3 @@ def test_invalid_matrices_are_rejected() -> None:
     ]:
         with pytest.raises(InputError, match=named):
             call()
-
-
-@settings(max_examples=30, deadline=None)
-@given(seed=st.integers(0, 2**32 - 1))
-def test_add_products(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    a, b = random_csr(rng, 7, 9), random_csr(rng, 5, 9)
-    out = np.ones((7, 5), dtype=np.float32)
-    add_products(a, b.tocsc(), out)
-    np.testing.assert_array_equal(out, 1 + a.toarray() @ b.toarray().T)
