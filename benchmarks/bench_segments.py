@@ -1,13 +1,15 @@
 """Index an engine in one segment and in several, here and on two Dask workers; train and rank where memory is short.
 
     python benchmarks/bench_segments.py COLLECTION FOLDER [--segments 8] [--limit 1000] [--queries 1000]
-        [--trained 1000] [--kills 12] [--ways 1 2 3] [--results benchmarks/results]
+        [--trained 1000] [--kills 12] [--ways 1 2 3] [--engine ENGINE]
+        [--results benchmarks/results]
 
 COLLECTION is that of the stage make of bench_large.py. FOLDER is new, and gets engines, models and runs. Each row is a
 process of its own. --limit is the memory of each worker that trains and ranks, in MB; --trained and --queries are
-numbers of queries. --ways leaves rows out: 1 is one segment, 2 several in one process, 3 several on two workers. At the
-end, `haybale index` gets --kills SIGKILLs, as bench_kills.py deals them. Writes
-segments.json, where a collection of another size keeps its section, and segments.md.
+numbers of queries. --ways leaves rows out: 1 is one segment, 2 several in one process, 3 several on two workers. ENGINE
+is one segment of the same collection that exists, and is not indexed again. At the end, `haybale index` gets --kills
+SIGKILLs, as bench_kills.py deals them. Writes segments.json, where a collection of another size keeps its section, and
+segments.md.
 """
 
 from __future__ import annotations
@@ -103,16 +105,20 @@ def measured(given: argparse.Namespace) -> tuple[int, list[str]]:
     ways = {way: of for number, (way, of) in enumerate(ways.items(), 1) if number in given.ways}
     engines = {way: folder / f"engine-{number}" for number, way in enumerate(ways)}
     built, used = {}, {}
-    for way, (segments, n_workers) in ways.items():
+    if given.engine:
+        engines[next(iter(ways))] = given.engine
+    for way, (segments, n_workers) in list(ways.items())[bool(given.engine) :]:
         print(f"  index, {way}", flush=True)
         about = {"collection": given.collection, "segments": segments, "n_workers": n_workers}
         built[way] = ask("index", about | {"out": engines[way]})
     first, *_ = built.values()
     rows = []
     for way, found in built.items():
-        speed = first["process"] / found["process"]
+        speed = "" if given.engine else f"{first['process'] / found['process']:.2f}"
         disk = sum(folder_sizes(engines[way]).values())
-        rows.append([way, cost(total(found)), f"{speed:.2f}", memory(found), mb(disk)])
+        rows.append([way, cost(total(found)), speed, memory(found), mb(disk)])
+    if given.engine:
+        rows.insert(0, ["one segment, indexed before", "", "", "", mb(sum(folder_sizes(given.engine).values()))])
     n_passages = first["counts"]["passages"]
     lines = [
         f"## {n_passages:,} passages",
@@ -185,6 +191,7 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=1000, help="to rank")
     parser.add_argument("--trained", type=int, default=1000, help="to train on")
     parser.add_argument("--kills", type=int, default=12)
+    parser.add_argument("--engine", type=Path, help="one segment of the collection")
     parser.add_argument("--ways", type=int, nargs="+", choices=(1, 2, 3), default=(1, 2, 3), help="rows of the tables")
     parser.add_argument("--step", help=argparse.SUPPRESS)  # one row, in this process
     given = parser.parse_args()
