@@ -18,7 +18,8 @@ from support.topics import NEW, topic_collection
 import haybale
 from haybale import Engine
 from haybale.errors import FileFormatError, InputError, StoreError
-from haybale.rankers import query_blocks
+from haybale.rankers.portable import portable
+from haybale.rankers.query_blocks import rank_block
 
 ADDRESS = "memory://bucket/engines/one"
 TRAINED = ("svr(n_bags=3)", "learned(bm25-doc,knn)")
@@ -164,10 +165,10 @@ def test_trained_rankers_are_sent_to_workers(tmp_path: Path, cache: Path) -> Non
     trained.save(tmp_path / "model")
     engine = Engine.open(f"file://{tmp_path}/engine")
     assert engine.address is not None
-    with query_blocks._portable([haybale.load(tmp_path / "model", engine)], engine, engine.address) as given:
+    with portable([haybale.load(tmp_path / "model", engine)], engine, engine.address) as given:
         saved = tree(tmp_path / "model")
         shutil.rmtree(tmp_path / "model")
-    arrays = query_blocks.rank_block(engine.address, given, "", 20, False, queries, None)
+    arrays = rank_block(engine.address, given, "", 20, False, queries, None)
     np.testing.assert_array_equal(arrays["0 scores"], trained.rank(queries).top(20).coded()[-1])
     (received,) = cache.glob("*/ranker.json")
     assert tree(received.parent) == saved
