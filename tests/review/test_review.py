@@ -117,7 +117,12 @@ def test_the_default_learner_goes_on_where_it_was(topics: Any, tmp_path: Path) -
             found = review.next(3)
             if step % 10 == 9:
                 with Review(engine, judgements=path, topic="t") as again:
-                    assert [each.to_dict() for each in again.next(3)] == [each.to_dict() for each in found]
+                    for mine, theirs in zip(again.next(3), found, strict=True):
+                        # Of two documents with the same text, either may be first: on some processors their scores,
+                        # which are sums in other blocks after opening, differ in the last bit.
+                        assert [each.text for each in mine.snippets] == [each.text for each in theirs.snippets]
+                        assert (mine.rank, mine.model) == (theirs.rank, theirs.model)
+                        assert mine.probability == pytest.approx(theirs.probability, abs=1e-9)
                     assert again.progress() == review.progress()
             action = rng.random()
             if action < 0.8 or step < 2:
