@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.learners import CountingLearner
+from support.topics import TWINS
 
 from haybale import Engine, InputError, Review, UnknownNameError
 from haybale.review import Judgement, JudgementStore, agreement, cohen_kappa, combined_grade
@@ -107,6 +108,14 @@ def test_a_reopened_review_goes_on_where_it_was(engine: Engine, tmp_path: Path) 
 
 def test_the_default_learner_goes_on_where_it_was(topics: Any, tmp_path: Path) -> None:
     """After any judgements, skips and undos, a review that is opened again proposes the same, with the same numbers."""
+
+    def named(document: Any) -> str:
+        """Return all that is shown, with one name for the two documents that have the same text.
+
+        On some processors their scores differ in the last bit, so either may be first after opening.
+        """
+        return repr(document.to_dict()).replace(*reversed(TWINS))
+
     engine, rng = Engine(topics), random.Random(0)
     path = tmp_path / "store.sqlite"
     split = topics.split("train")
@@ -117,12 +126,7 @@ def test_the_default_learner_goes_on_where_it_was(topics: Any, tmp_path: Path) -
             found = review.next(3)
             if step % 10 == 9:
                 with Review(engine, judgements=path, topic="t") as again:
-                    for mine, theirs in zip(again.next(3), found, strict=True):
-                        # Of two documents with the same text, either may be first: on some processors their scores,
-                        # which are sums in other blocks after opening, differ in the last bit.
-                        assert [each.text for each in mine.snippets] == [each.text for each in theirs.snippets]
-                        assert (mine.rank, mine.model) == (theirs.rank, theirs.model)
-                        assert mine.probability == pytest.approx(theirs.probability, abs=1e-9)
+                    assert list(map(named, again.next(3))) == list(map(named, found))
                     assert again.progress() == review.progress()
             action = rng.random()
             if action < 0.8 or step < 2:
