@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -104,14 +104,18 @@ def rank(
         raise InputError(f"--heatmap needs a ranker with PARM, such as parm-vrrf, found {chosen}")
     if untrained is not None:
         chosen = fitted(untrained, opened)
-    if adapt and isinstance(chosen, haybale.Learned):
-        chosen = chosen.adapted(asked)
-        share = chosen.fit_report_["queries expected to be new"]
-        note(f"{share:.0%} of the queries are expected to have unseen relevant documents; the ranker is now {chosen}")
+    if isinstance(chosen, haybale.Learned) and adapt:
+        chosen.unseen_estimator()  # raises before any work
     runs: list[Run] = []
     reasons: dict[tuple[str, str], Explanation] = {}
     with resuming(out, "ranking"), options.on_cluster_of(dask):
-        for batch in chosen.batches(asked, within=limits, where=where):
+        batches: Iterable[QueryBatch] = chosen.batches(asked, within=limits, where=where)
+        if isinstance(chosen, haybale.Learned) and adapt:
+            batches = list(batches)
+            chosen = chosen.adapted_to(batches, k or WRITTEN)
+            share = chosen.fit_report_["queries expected to be new"]
+            note(f"{share:.0%} of the queries are estimated to be unseen; the ranker is now {chosen}")
+        for batch in batches:
             run = chosen.run(batch, k or WRITTEN)
             runs.append(run)
             for row, query_id in enumerate(batch.ids):

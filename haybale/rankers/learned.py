@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -192,7 +192,13 @@ class Learned(OutOfFold, Fusion):
             "best ranker without training": best,
         }
 
-    def adapted(self, queries: QueriesLike) -> Learned:
+    def adapted(
+        self,
+        queries: QueriesLike,
+        *,
+        within: Sequence[str] | NDArray[np.bool_] | None = None,
+        where: str | None = None,
+    ) -> Learned:
         """Return a copy with weights adapted to the queries to be ranked, which need no judgements.
 
         :class:`~haybale.rankers.NewQueries` estimates the share of unseen queries among them. The copy has the
@@ -204,6 +210,8 @@ class Learned(OutOfFold, Fusion):
         ----------
         queries : mapping, sequence, frame, str or Path
             At least 10 queries in any form that :meth:`rank` takes.
+        within, where : optional
+            The documents to be ranked, as in :meth:`rank`.
 
         Raises
         ------
@@ -212,17 +220,30 @@ class Learned(OutOfFold, Fusion):
             learns documents, without an untrained ranker, with fewer than 10 unseen training queries, or with only
             unseen ones.
         """
+        self.unseen_estimator()  # raises before any work
+        return self.adapted_to(list(self.batches(queries, within=within, where=where)), self.depth)
+
+    def unseen_estimator(self) -> NewQueries:
+        """Return what estimates the share of unseen queries, or raise the errors of :meth:`adapted`."""
         self.check_fitted()
         if self.new_queries_ is None:
             raise InputError(
                 f"{self} cannot be adapted; fit it with unseen_share='auto', rankers that learn documents, others that "
                 f"do not, and {_MIN_UNSEEN} or more unseen training queries beside others"
             )
-        parts = [self._runs(batch) for batch in self.batches(queries)]
-        runs = {name: Run.joined([part[name] for part in parts]).top(self.depth) for name in self._named}
-        if (n := len(next(iter(runs.values())))) < _MIN_UNSEEN:
-            raise InputError(f"adapted needs at least {_MIN_UNSEEN} queries, found {n}")
-        share = self.new_queries_.estimate(runs)
+        return self.new_queries_
+
+    def adapted_to(self, batches: Sequence[QueryBatch], depth: int) -> Learned:
+        """Return :meth:`adapted` to the queries of batches, in which the copy then finds the runs of its rankers.
+
+        ``depth`` is the number of documents that the copy will rank for each query.
+        """
+        estimator = self.unseen_estimator()
+        if (n := sum(map(len, batches))) < _MIN_UNSEEN:
+            raise InputError(f"adapting weights needs at least {_MIN_UNSEEN} queries, found {n}; give more queries")
+        parts = [self._runs(batch, depth) for batch in batches]
+        runs = {name: Run.joined([part[name].top(self.depth) for part in parts]) for name in self._named}
+        share = estimator.estimate(runs)
         chosen = max(self.candidates_, key=lambda each: (each.expected(share), -each.share))
         ranker = copy(self)
         ranker.fusion_, ranker.fold_fusions_ = chosen.fusion, chosen.folds

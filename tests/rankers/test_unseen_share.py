@@ -184,6 +184,27 @@ def test_weights_adapted_to_the_queries(adaptable: Any, n_known: int, n_new: int
     assert "queries expected to be new" not in adaptable.fit_report_
 
 
+def test_adapting_ranks_the_queries_once_and_only_the_documents_that_count(
+    adaptable: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queries, ranked = mixed_queries(30, 30, seed=9), []
+    rank_batch = BM25.rank_batch
+
+    def counted(self: BM25, batch: Any, depth: int) -> Run:
+        ranked.append(len(batch))
+        return rank_batch(self, batch, depth)
+
+    monkeypatch.setattr(BM25, "rank_batch", counted)
+    batches = list(adaptable.batches(queries, within=[f"d{doc:03}" for doc in range(80)]))
+    ranker = adaptable.adapted_to(batches, 50)
+    [run] = [ranker.run(batch, 50) for batch in batches]
+    assert ranked == [60]
+    within = {"within": [f"d{doc:03}" for doc in range(80)]}
+    again = adaptable.adapted(queries, **within)
+    assert (again.fit_report_, again.rank(queries, depth=50, **within)) == (ranker.fit_report_, run)
+    assert again.fit_report_ != adaptable.adapted(queries).fit_report_  # others than those of all documents
+
+
 def test_more_unseen_queries_get_a_larger_share(adaptable: Any) -> None:
     shares = [adaptable.adapted(mixed_queries(*counts, seed=9)).unseen_share for counts in ((60, 0), (0, 60))]
     assert shares[0] < shares[1]
