@@ -55,9 +55,15 @@ def start_worker(address: str) -> subprocess.Popen[bytes]:
 
 @pytest.fixture(scope="module")
 def local() -> Iterator[Any]:
-    """Start a cluster of two workers, which nannies restart."""
+    """Start a cluster of two workers, which nannies restart.
+
+    On a busy machine that takes longer than the 15 seconds after which the cluster closes a nanny. A worker that is
+    closed when it has just got a task can keep this task until its time to live is over, 10 minutes by default.
+    """
+    patient = {"deploy.lost-worker-timeout": "5 minutes", "scheduler.worker-ttl": "1 minute"}
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 1}),
+        dask.config.set({f"distributed.{name}": value for name, value in patient.items()}),
         distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=60) as local,
     ):
         yield local
