@@ -1,13 +1,14 @@
 """A collection of GerDaLIR's size from end to end on text: index, train, rank, each stage a process of its own.
 
     python benchmarks/bench_large.py SOURCE FOLDER [--documents 131446] [--queries 98380] [--shares 0.1] [--tested 1]
-        [--stages make index svr dask learned rank rank-dask limit] [--rankers bm25-doc …]
+        [--stages make index svr dask learned rank rank-dask limit] [--rankers bm25-doc …] [--rounds 1]
         [--results benchmarks/results]
 
 SOURCE is a collection, gesetze here, whose words are drawn anew until there are as many documents. FOLDER keeps what
 the stages make, each from what those before it left there: a finished stage is skipped, an interrupted one goes on or
 is done again, and --stages takes some alone. --shares are of the training queries, a run each; the models of the last
-rank --tested of the test queries. Writes large.json, where a stage replaces what was there of it, and large.md; without
+rank --tested of the test queries. With --rounds of more than 1, rankings by one core and by two workers alternate, and
+the median round of each counts. Writes large.json, where a stage replaces what was there of it, and large.md; without
 SOURCE, the page anew.
 """
 
@@ -74,6 +75,7 @@ def main() -> None:
     parser.add_argument("--tested", type=float, nargs="+", default=[1.0], help="shares of the test queries")
     parser.add_argument("--stages", nargs="+", choices=STAGES, default=("make", "index", "svr", "learned", "rank"))
     parser.add_argument("--rankers", nargs="+", choices=RANKERS, default=RANKERS)
+    parser.add_argument("--rounds", type=int, default=1, help="of rankings by one core and by two workers")
     parser.add_argument("--step", help=argparse.SUPPRESS)  # one stage, in this process
     a = parser.parse_args()
     if a.step:
@@ -84,7 +86,8 @@ def main() -> None:
     if a.source:
         given = shown("bench_large.py", sys.argv[1:])
         training = a.queries or round(TRAINING * a.documents / DOCUMENTS)
-        for name, found in stages(a.source, a.folder, a.documents, training, a.shares, a.tested, a.stages, a.rankers):
+        how = a.shares, a.tested, a.stages, a.rankers, a.rounds
+        for name, found in stages(a.source, a.folder, a.documents, training, *how):
             record = records.setdefault(f"{a.documents} documents, {training} queries", {"stages": {}})
             if record["stages"].get(name) != found:
                 record["stages"][name] = found
@@ -107,6 +110,7 @@ def stages(
     tested: list[float],
     chosen: list[str],
     rankers: list[str],
+    rounds: int = 1,
     ask: Callable[[str, Record], Record] = in_own_process,
 ) -> Iterator[tuple[str, Record]]:
     """Yield ``(name, record)`` of each stage, finished ones included."""
@@ -121,30 +125,53 @@ def stages(
         for stage, title in TRAINED.items():
             out, svr = models / f"{stage}-{share:g}", models / f"svr-{share:g}"
             each.append((stage, f"train {title} {share:g}", out, given | {"ranker": stage, "svr": svr}))
-    for stage, ranked, ranker in product(RANKED, tested, rankers):
+    for ranked, ranker, stage in product(tested, rankers, RANKED):
         trained, given = ranker in TRAINED, {"engine": engine, "share": ranked, "ranker": ranker, "model": None}
         if trained:
             given |= {"model": models / f"{ranker}-{shares[-1]:g}"}
         name = f"{ranker} {ranked:g}" + (f" of {shares[-1]:g}" if trained else "")
         out = runs / f"{stage}-{name.replace(' ', '-')}.trec.gz"
-        more = {"step": "rank", "workers": 0 if stage == "rank" else 2}
+        more = {"step": "rank", "workers": 0 if stage == "rank" else 2, "one_core": rounds > 1 and stage == "rank"}
         each.append((stage, f"rank {name}{RANKED[stage]}", out, given | more))
     each.append(("limit", "limit", folder / "limit.json", {"engine": engine}))
-    for stage, name, out, given in each:
-        if stage not in chosen:
-            continue
-        known = folder / "records" / f"{name}.json"
-        if not (known.exists() and out.exists()):
+    asked_for = [
+        (name, out, given | {"step": given.get("step", stage)}) for stage, name, out, given in each if stage in chosen
+    ]
+    for together in alternating(asked_for) if rounds > 1 else [[each] for each in asked_for]:
+        yield from measured_stages(together, folder / "records", rounds, ask)
+
+
+def alternating(each: list[tuple[str, Path, Record]]) -> list[list[tuple[str, Path, Record]]]:
+    """Return the stages in groups: rankings of the same queries by the same ranker together, all others alone."""
+    keys = [(name.removesuffix(RANKED["rank-dask"]) if given["step"] == "rank" else name) for name, _, given in each]
+    return [[stage for stage, other in zip(each, keys, strict=True) if other == key] for key in dict.fromkeys(keys)]
+
+
+def measured_stages(
+    together: list[tuple[str, Path, Record]], records: Path, rounds: int, ask: Callable[[str, Record], Record]
+) -> Iterator[tuple[str, Record]]:
+    """Yield ``(name, record)`` of stages that alternate; the record is that of the round of median seconds.
+
+    A stage that was measured is not measured again.
+    """
+    missing = [each for each in together if not ((records / f"{each[0]}.json").exists() and each[1].exists())]
+    found: dict[str, list[Record]] = {name: [] for name, *_ in missing}
+    for _ in range(rounds if len(together) > 1 else 1):
+        for name, out, given in missing:
             print(f"  {name}", flush=True)
-            resumed = stage == "index" and out.exists()
+            resumed = given["step"] == "index" and out.exists()
             if out.exists() and not resumed:  # whole, but what it took was not written: it is measured again
                 shutil.rmtree(out) if out.is_dir() else out.unlink()
-            found = ask(given.pop("step", stage), {"out": out} | given)
+            record = ask(given["step"], {"out": out} | {key: value for key, value in given.items() if key != "step"})
             disk = sum(folder_sizes(out).values()) if out.is_dir() else out.stat().st_size
-            known.parent.mkdir(parents=True, exist_ok=True)
-            with replaced(known) as aside:
-                write_json(aside, found | {"wall": found.pop("process"), "disk": disk, "resumed": resumed})
-        yield name, read_json(known)
+            found[name].append(record | {"wall": record.pop("process"), "disk": disk, "resumed": resumed})
+    records.mkdir(parents=True, exist_ok=True)
+    for name, of_rounds in found.items():
+        by_seconds = sorted(of_rounds, key=lambda record: record["work"]["wall"])
+        with replaced(records / f"{name}.json") as aside:
+            write_json(aside, by_seconds[len(by_seconds) // 2] | {"rounds": len(by_seconds)})
+    for name, *_ in together:
+        yield name, read_json(records / f"{name}.json")
 
 
 def make(source: str, out: str, documents: int, training: int) -> Record:
@@ -177,8 +204,12 @@ def train(engine: str, share: float, out: str, ranker: str, svr: str) -> Record:
     return whole() | there | {"work": taken, "stages": seconds.seconds, "n": len(queries), "facts": counted}
 
 
-def rank(engine: str, share: float, out: str, ranker: str, model: str | None, workers: int = 0) -> Record:
+def rank(
+    engine: str, share: float, out: str, ranker: str, model: str | None, workers: int = 0, one_core: bool = False
+) -> Record:
     """Rank a share of the test queries, as ``haybale rank`` does, and return Recall@100."""
+    if one_core:
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     opened = haybale.Engine.open(engine)
     queries, qrels = asked(opened.collection, "test", share)
     with clustered(workers) as used, clocked() as taken, record_timings() as seconds:

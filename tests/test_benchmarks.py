@@ -299,11 +299,11 @@ def test_small_large(script: Any, words: Path, tmp_path: Path, monkeypatch: pyte
         found = large.STEPS[step](**json.loads(json.dumps(given, default=str)))
         return json.loads(json.dumps(found)) | {"process": 1.0}
 
-    def run(*chosen: str, rankers: Sequence[str] = large.RANKERS) -> dict[str, Any]:
+    def run(*chosen: str, rankers: Sequence[str] = large.RANKERS, rounds: int = 1) -> dict[str, Any]:
         asked.clear()
         here = [stage for stage in large.STAGES if stage not in ("rank-dask", "limit")]
         how = [1.0], [1.0], list(chosen) or here, list(rankers)
-        return dict(large.stages(str(words), tmp_path, 60, 40, *how, ask))
+        return dict(large.stages(str(words), tmp_path, 60, 40, *how, rounds, ask))
 
     found = run()
     assert len(asked) == len(found) == 2 + len(large.TRAINED) + len(large.RANKERS)
@@ -321,6 +321,14 @@ def test_small_large(script: Any, words: Path, tmp_path: Path, monkeypatch: pyte
     found |= run("rank-dask", rankers=["svr"])
     assert (tmp_path / "runs" / "rank-dask-svr-1-of-1.trec.gz").read_bytes() == before
     assert len(found["rank svr 1 of 1, two Dask workers"]["workers"]) == 2
+    monkeypatch.setattr(large.os, "sched_setaffinity", lambda *_: None)  # this process keeps its cores
+    for out in (tmp_path / "runs").glob("*-svr-*"):
+        out.unlink()
+    again = run("rank", "rank-dask", rankers=["svr"], rounds=3)
+    assert [Path(out).name.startswith("rank-dask") for out in asked] == [False, True] * 3
+    assert [record["rounds"] for record in again.values()] == [3, 3]
+    assert one.read_bytes() == before
+    found |= again
     page = large.page({"60": {"stages": found, "provenance": "", "calls": ["", ""], "notes": ["By hand."]}})
     assert all(f"| {name}" in page for name in found)
     assert "By hand." in page
