@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 
-from haybale.collections import Collection, read_pydocs
+from haybale.collections import Collection
 from haybale.collections.collection import take_strings
 from haybale.collections.readers.pydocs import sections, see_also
 
