@@ -23,7 +23,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import product
+from itertools import groupby, product
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +63,7 @@ SECONDS = 10.0  # that it repeats each
 SEED = 0  # of the queries drawn
 LOCAL: dict[str, Any] = {"threads_per_worker": 1, "processes": True, "dashboard_address": ":0"}
 Record = dict[str, Any]
+Stage = tuple[str, Path, str, Record]  # its name, what it writes, its step and the arguments of the step
 
 
 def main() -> None:
@@ -134,21 +135,17 @@ def stages(
         more = {"step": "rank", "workers": 0 if stage == "rank" else 2, "one_core": rounds > 1 and stage == "rank"}
         each.append((stage, f"rank {name}{RANKED[stage]}", out, given | more))
     each.append(("limit", "limit", folder / "limit.json", {"engine": engine}))
-    asked_for = [
-        (name, out, given | {"step": given.get("step", stage)}) for stage, name, out, given in each if stage in chosen
-    ]
-    for together in alternating(asked_for) if rounds > 1 else [[each] for each in asked_for]:
-        yield from measured_stages(together, folder / "records", rounds, ask)
+    asked_for = [(name, out, given.pop("step", stage), given) for stage, name, out, given in each if stage in chosen]
 
+    def pair(stage: Stage) -> str:  # rankings that alternate are side by side, and have the same key
+        return stage[0].removesuffix(RANKED["rank-dask"]) if rounds > 1 else stage[0]
 
-def alternating(each: list[tuple[str, Path, Record]]) -> list[list[tuple[str, Path, Record]]]:
-    """Return the stages in groups: rankings of the same queries by the same ranker together, all others alone."""
-    keys = [(name.removesuffix(RANKED["rank-dask"]) if given["step"] == "rank" else name) for name, _, given in each]
-    return [[stage for stage, other in zip(each, keys, strict=True) if other == key] for key in dict.fromkeys(keys)]
+    for _, together in groupby(asked_for, pair):
+        yield from measured_stages(list(together), folder / "records", rounds, ask)
 
 
 def measured_stages(
-    together: list[tuple[str, Path, Record]], records: Path, rounds: int, ask: Callable[[str, Record], Record]
+    together: list[Stage], records: Path, rounds: int, ask: Callable[[str, Record], Record]
 ) -> Iterator[tuple[str, Record]]:
     """Yield ``(name, record)`` of stages that alternate; the record is that of the round of median seconds.
 
@@ -157,12 +154,12 @@ def measured_stages(
     missing = [each for each in together if not ((records / f"{each[0]}.json").exists() and each[1].exists())]
     found: dict[str, list[Record]] = {name: [] for name, *_ in missing}
     for _ in range(rounds if len(together) > 1 else 1):
-        for name, out, given in missing:
+        for name, out, step, given in missing:
             print(f"  {name}", flush=True)
-            resumed = given["step"] == "index" and out.exists()
+            resumed = step == "index" and out.exists()
             if out.exists() and not resumed:  # whole, but what it took was not written: it is measured again
                 shutil.rmtree(out) if out.is_dir() else out.unlink()
-            record = ask(given["step"], {"out": out} | {key: value for key, value in given.items() if key != "step"})
+            record = ask(step, {"out": out} | given)
             disk = sum(folder_sizes(out).values()) if out.is_dir() else out.stat().st_size
             found[name].append(record | {"wall": record.pop("process"), "disk": disk, "resumed": resumed})
     records.mkdir(parents=True, exist_ok=True)

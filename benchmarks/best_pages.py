@@ -64,11 +64,10 @@ def page(records: list[dict[str, Any]]) -> list[str]:
         rows.append([*said, p_of(ours, theirs, family)])
         for group, members in counts.items():
             if members.any():
-                level = {each: mean(at10(of, each)[members]) for each in (*BM25S, *KNNS)}
-                best = max(level, key=lambda each: level[each])
+                best, level = strongest(of, members)
                 a, b = (at10(of, each)[members] for each in ("policy", best))
                 parts = [mean(at10(of, each)[members]) for each in ("svr", BEST)]
-                grouped.append([title, group, int(members.sum()), f"{level[best]:.4f} (`{best}`)", *parts, mean(a)])
+                grouped.append([title, group, int(members.sum()), f"{level:.4f} (`{best}`)", *parts, mean(a)])
                 grouped[-1].append(p_of(a, b, family))
         row: list[Any] = [title]
         for at in ("Recall@100", "Recall@1000"):
@@ -118,21 +117,20 @@ def of_new(records: list[dict[str, Any]]) -> list[str]:
         chosen = f"{record['facts']['policy']['unseen share']:g}"
         known, unknown = (max(pairs, key=lambda share: pairs[share][at]) for at in (0, 1))
         of = record["values"]["dev"]
-        better = max(mean(at10(of, each)[new]) for each in (*BM25S, *KNNS))
+        _, better = strongest(of, new)
         cells = [f"{pairs[s][0]:.3f} / {pairs[s][1]:.3f}" for s in pairs]
         cells = [f"**{text}**" if share == chosen else text for share, text in zip(pairs, cells, strict=True)]
         ceiling = mean(np.where(new, values[unknown], values[known]))
         curves.append([name, f"{int(new.sum())} of {len(new)}", *cells, better, mean(values[chosen]), ceiling])
         for group, found in record["adapted"].items():
             test, at = record["values"]["test"], found["rows"]
-            of_test = {each: at10(test, each)[at] for each in (*BM25S, *KNNS, "policy")}
-            ours, plain = np.array(found["nDCG@10"], dtype=float), of_test.pop("policy")
-            best = max(of_test, key=lambda each: mean(of_test[each]))
+            ours, plain = np.array(found["nDCG@10"], dtype=float), at10(test, "policy")[at]
+            best, level = strongest(test, at)
             is_new = np.array(record["groups"]["test"]["none seen"])[at]
             row = [name, group, len(at), float(is_new.mean()), found["expected"], f"{found['share']:g}"]
             rows.append([*row, mean(plain), mean(ours), p_of(ours, plain, len(record["adapted"]))])
-            rows[-1] += [f"{mean(of_test[best]):.4f} (`{best}`)"]
-            if group == "all":
+            rows[-1] += [f"{level:.4f} (`{best}`)"]
+            if group == "all" and not np.array_equal(ours, plain, equal_nan=True):
                 mixed += in_groups(name, record, ours, plain)
     shares = next(iter(records))["shares"]
     return [
@@ -158,17 +156,22 @@ def of_new(records: list[dict[str, Any]]) -> list[str]:
 
 
 def in_groups(name: str, record: dict[str, Any], ours: np.ndarray, plain: np.ndarray) -> list[list[Any]]:
-    """Return a row for each group of test queries in the ranking adapted to all of them, unless it changed nothing."""
+    """Return a row for each group of test queries in the ranking adapted to all of them."""
     rows, test, groups = [], record["values"]["test"], record["groups"]["test"]
     for group, members in groups.items():
-        if not any(members) or np.array_equal(ours, plain, equal_nan=True):
-            continue
-        level = {each: mean(at10(test, each)[members]) for each in (*BM25S, *KNNS)}
-        base = max(level, key=lambda each: level[each])
-        values = [mean(each[members]) for each in (at10(test, "svr"), plain, ours)]
-        p = p_of(ours[members], plain[members], len(groups))
-        rows.append([name, group, sum(members), *values, p, f"{level[base]:.4f} (`{base}`)"])
+        if any(members):
+            values = [mean(each[members]) for each in (at10(test, "svr"), plain, ours)]
+            base, level = strongest(test, members)
+            p = p_of(ours[members], plain[members], len(groups))
+            rows.append([name, group, sum(members), *values, p, f"{level:.4f} (`{base}`)"])
     return rows
+
+
+def strongest(values: dict[str, Any], rows: Any) -> tuple[str, float]:
+    """Return the baseline with the highest nDCG@10 over some queries, and this value."""
+    level = {each: mean(at10(values, each)[rows]) for each in (*BM25S, *KNNS)}
+    best = max(level, key=lambda each: level[each])
+    return best, level[best]
 
 
 def at10(values: dict[str, Any], ranker: str) -> Any:

@@ -57,13 +57,16 @@ def start_worker(address: str) -> subprocess.Popen[bytes]:
 def local() -> Iterator[Any]:
     """Start a cluster of two workers, which nannies restart.
 
-    On a busy machine that takes longer than the 15 seconds after which the cluster closes a nanny. A worker that is
-    closed when it has just got a task can keep this task until its time to live is over, 10 minutes by default.
+    On a busy machine, a restart may take longer than 15 seconds, after which Dask's cluster closes the nanny by
+    default. If the new worker has just got a task then, it may keep this task until the scheduler gives the worker up.
     """
-    patient = {"deploy.lost-worker-timeout": "5 minutes", "scheduler.worker-ttl": "1 minute"}
+    settings = {
+        "distributed.scheduler.allowed-failures": 1,
+        "distributed.scheduler.worker-ttl": "1 minute",
+        "distributed.deploy.lost-worker-timeout": "5 minutes",
+    }
     with (
-        dask.config.set({"distributed.scheduler.allowed-failures": 1}),
-        dask.config.set({f"distributed.{name}": value for name, value in patient.items()}),
+        dask.config.set(settings),
         distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=60) as local,
     ):
         yield local

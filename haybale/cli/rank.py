@@ -104,17 +104,16 @@ def rank(
         raise InputError(f"--heatmap needs a ranker with PARM, such as parm-vrrf, found {chosen}")
     if untrained is not None:
         chosen = fitted(untrained, opened)
-    if isinstance(chosen, haybale.Learned) and adapt:
-        chosen.unseen_estimator()  # raises before any work
     runs: list[Run] = []
     reasons: dict[tuple[str, str], Explanation] = {}
     with resuming(out, "ranking"), options.on_cluster_of(dask):
         batches: Iterable[QueryBatch] = chosen.batches(asked, within=limits, where=where)
-        if isinstance(chosen, haybale.Learned) and adapt:
+        if adapt and isinstance(chosen, haybale.Learned):
             batches = list(batches)
             chosen = chosen.adapted_to(batches, k or WRITTEN)
             share = chosen.fit_report_["queries expected to be new"]
-            note(f"{share:.0%} of the queries are estimated to be unseen; the ranker is now {chosen}")
+            unseen = f"{share:.0%} of the queries are expected to have unseen relevant documents"
+            note(f"{unseen}; the ranker is now {chosen}")
         for batch in batches:
             run = chosen.run(batch, k or WRITTEN)
             runs.append(run)

@@ -220,30 +220,36 @@ class Learned(OutOfFold, Fusion):
             learns documents, without an untrained ranker, with fewer than 10 unseen training queries, or with only
             unseen ones.
         """
-        self.unseen_estimator()  # raises before any work
         return self.adapted_to(list(self.batches(queries, within=within, where=where)), self.depth)
 
-    def unseen_estimator(self) -> NewQueries:
-        """Return what estimates the share of unseen queries, or raise the errors of :meth:`adapted`."""
+    def adapted_to(self, batches: Sequence[QueryBatch], depth: int) -> Learned:
+        """Return a copy with weights adapted to the queries of batches, as :meth:`adapted` does.
+
+        The batches keep the rankings of the nested rankers, so the copy ranks these batches without another search.
+
+        Parameters
+        ----------
+        batches : sequence of QueryBatch
+            At least 10 queries in all, as :meth:`batches` yields them.
+        depth : int
+            Number of documents that the copy will rank for each query.
+
+        Raises
+        ------
+        InputError
+            As :meth:`adapted`, before anything is ranked.
+        """
         self.check_fitted()
         if self.new_queries_ is None:
             raise InputError(
                 f"{self} cannot be adapted; fit it with unseen_share='auto', rankers that learn documents, others that "
                 f"do not, and {_MIN_UNSEEN} or more unseen training queries beside others"
             )
-        return self.new_queries_
-
-    def adapted_to(self, batches: Sequence[QueryBatch], depth: int) -> Learned:
-        """Return :meth:`adapted` to the queries of batches, in which the copy then finds the runs of its rankers.
-
-        ``depth`` is the number of documents that the copy will rank for each query.
-        """
-        estimator = self.unseen_estimator()
         if (n := sum(map(len, batches))) < _MIN_UNSEEN:
             raise InputError(f"adapting weights needs at least {_MIN_UNSEEN} queries, found {n}; give more queries")
         parts = [self._runs(batch, depth) for batch in batches]
         runs = {name: Run.joined([part[name].top(self.depth) for part in parts]) for name in self._named}
-        share = estimator.estimate(runs)
+        share = self.new_queries_.estimate(runs)
         chosen = max(self.candidates_, key=lambda each: (each.expected(share), -each.share))
         ranker = copy(self)
         ranker.fusion_, ranker.fold_fusions_ = chosen.fusion, chosen.folds

@@ -104,7 +104,7 @@ def kill_repeatedly(nursery: Nursery, job: str, encoder: str, start: Callable[[P
     expected, rng = tree(whole), random.Random(f"{job} {encoder}")
     here, kills, finished = folder / "here", 0, 0
     start(here)
-    most = KILLS if encoder == "tfidf" else KILLS // 2  # the others take longer
+    most = KILLS if encoder != "segments" else KILLS // 2
     while kills < most or not finished:
         how: dict[str, Any] = {}
         if kills < most:
