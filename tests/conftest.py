@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import warnings
@@ -33,6 +34,16 @@ SLOWEST = ("test_docs.py", "test_types.py", "test_benchmarks.py", "test_cluster.
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = {name: place for place, name in enumerate(SLOWEST)}
     items.sort(key=lambda item: places.get(item.path.name, len(places)))
+
+
+def pytest_collection_finish() -> None:
+    """Leave the modules and tests, which live until the end, out of every later collection of garbage."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    gc.unfreeze()  # some packages report what is left at the end as leaks
 
 
 @pytest.hookimpl(wrapper=True)

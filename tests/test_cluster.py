@@ -64,6 +64,7 @@ def local() -> Iterator[Any]:
         "distributed.scheduler.allowed-failures": 1,
         "distributed.scheduler.worker-ttl": "1 minute",
         "distributed.deploy.lost-worker-timeout": "5 minutes",
+        "distributed.worker.multiprocessing-method": "forkserver",  # restarts do not import everything again
     }
     with (
         dask.config.set(settings),

@@ -19,7 +19,7 @@ import typer
 
 import haybale
 from haybale.cli.application import COMMANDS, app
-from haybale.collections import Collection, read_pydocs
+from haybale.collections import Collection
 
 DOCS = Path(__file__).parent.parent / "docs"
 ARCHIVE = DOCS.parent / "benchmarks" / "archive"
@@ -42,17 +42,14 @@ def pydocs_is_unchanged() -> bool:
     return sys.version_info[:2] == (3, 11) and all(version(name) == pins[name] for name in PYDOCS_SOURCES)
 
 
-def small_pydocs() -> Collection:
-    """Return every twentieth document of pydocs."""
-    whole = read_pydocs()
-    return whole.take(np.arange(0, whole.n_documents, 20))
-
-
 @pytest.mark.parametrize("path", examples.pages(), ids=lambda path: path.stem)
-def test_examples_run_and_print_what_the_page_says(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_examples_run_and_print_what_the_page_says(
+    path: Path, pydocs: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = path.read_text(encoding="utf-8")
     if not any(block["output"] for block in examples.BLOCK.finditer(text)):  # the output does not matter
-        monkeypatch.setattr("haybale.collections.readers.pydocs.read_pydocs", small_pydocs)
+        pydocs = pydocs.take(np.arange(0, pydocs.n_documents, 20))
+    monkeypatch.setattr("haybale.collections.readers.pydocs.read_pydocs", lambda: pydocs)
     needed = [package for package in ("pyterrier", "torch", "reportlab", "pypdf", "duckdb") if package in text]
     for package in [*needed, *(["reportlab", "pypdf", "duckdb"] if path.name == "README.md" else [])]:
         pytest.importorskip(package)

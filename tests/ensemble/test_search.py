@@ -42,7 +42,7 @@ def test_a_search_returns_the_highest_of_all_scores(wide: bool, intercept: bool,
     how: dict[str, Any] = {"intercept": intercept, "exclude": exclude, "query_numbers": numbers if out_of_bag else None}
     with pytest.MonkeyPatch.context() as patch:
         for name in ("_PASSAGES", "_SUPPORT", "_MEMORY"):
-            patch.setattr(expansion, name, data.draw(st.sampled_from([7, 40, 5000])))
+            patch.setattr(expansion, name, data.draw(st.sampled_from([19, 60, 5000])))
         patch.setattr(module, "SLACK", data.draw(st.sampled_from([3, 24])))
         found = ensemble.search(queries[chosen], k, **how)
         scores = ensemble.score_candidates(queries[chosen], everything, intercept=intercept)

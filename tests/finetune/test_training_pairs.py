@@ -152,9 +152,9 @@ def test_relevant_documents_never_provide_negatives(
                 assert rows[i]["positive"] not in [rows[j]["positive"], *(rows[j][name] for name in columns)]
 
 
-def test_texts_of_relevant_documents_are_not_negatives_of_pydocs() -> None:
+def test_texts_of_relevant_documents_are_not_negatives_of_pydocs(pydocs: Collection) -> None:
     """Docstrings repeat each other's paragraphs: of 3,000 negatives, 44 also stood in a relevant document."""
-    engine = Engine("pydocs")
+    engine = Engine(pydocs)
     texts, doc_of = engine.collection.passages.texts.to_pylist(), engine.collection.passages.doc_of.tolist()
     ids, docs_of = engine.collection.doc_ids.to_pylist(), dict[str, set[str]]()
     for text, doc in zip(texts, doc_of, strict=True):
