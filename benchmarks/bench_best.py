@@ -3,11 +3,12 @@
     python benchmarks/bench_best.py COLLECTION … [--encoder FOLDER --work FOLDER] [--results benchmarks/results]
     python benchmarks/bench_best.py COLLECTION … --curve
 
-The policy: BM25's parameters by `tune_bm25` on dev, `Learned()` as its defaults are, and beside it a neural space where
-an encoder is given that reads the collection's language. Nothing else is chosen. Every collection writes
-`best-NAME.json`, of which the page is made: also what other shares of the loss for new queries give on dev, with the
-ceiling of who knew which are new, and the policy adapted to test queries of one kind. Without collections only the page
-is made. --curve: rankers that learn from few judged queries and from many, on dev; `curve-NAME.json`.
+The policy: BM25's parameters by `tune_bm25` on dev, `Learned()` as its defaults are, and, where an encoder is given
+that reads the collection's language, searches in its space, which are also evidence of `svr`. Nothing else is chosen.
+Every collection writes `best-NAME.json`, of which the page is made: also what other shares of the loss for new queries
+give on dev, with the ceiling of who knew which are new, and the policy adapted to test queries of one kind. Without
+collections only the page is made. --curve: rankers that learn from few judged queries and from many, on dev;
+`curve-NAME.json`.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from effectiveness import (
     Space,
     by_relevant,
     described,
+    neural_rankers,
     parameters,
     tuned_bm25,
 )
@@ -36,7 +38,6 @@ from haybale import Engine, Ranker, Run, SentenceTransformerEncoder, evaluate, o
 from haybale.rankers import QueryBatch, Training, set_all, set_values
 
 PARTS = (*BM25S, *KNNS, "parm-rrf", "parm-vrrf", "knn-queries", "svr")
-IN_SPACE = ("knn", "knn-doc", "parm-vrrf")
 COUNTS = (10, 30, 100, 300, 1000)
 FEW = 20  # test queries of a kind, for a figure of it
 TOLD = (
@@ -77,9 +78,7 @@ def measured(name: str, encoder: str | None, work: Path | None, length: int, dty
             folder = work / collection.name
             neural_encoder = SentenceTransformerEncoder(encoder, dtype=dtype, max_length=length)
             _ = Engine.build(collection, folder, encoder=neural_encoder).passages
-            neural = [f"space({part},engine='{folder}')" for part in IN_SPACE]
-            rankers |= {f"neural {part}": parse(text) for part, text in zip(IN_SPACE, neural, strict=True)}
-            rankers["policy"] = parse(f"{BEST[:-1]},{','.join(neural)})")
+            rankers |= {title: parse(text) for title, text in neural_rankers(str(folder)).items()}
         values: dict[str, dict[str, Any]] = {split: {} for split in SPLITS}
         facts = {}
         for title, ranker in zip(rankers, set_all(list(rankers.values()), chosen), strict=True):
