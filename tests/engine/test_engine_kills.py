@@ -35,7 +35,8 @@ from support.topics import NEW, topic_collection
 EVENTS = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "shutil.rmtree"}
 QRELS = pd.DataFrame({"query_id": ["new", "train0"], "doc_id": ["d01", "d02"], "relevance": 1})
 topics = topic_collection()
-Engine(topics).prepare().add(NEW)  # compiles numba functions before the forks
+for encoder in ("tfidf", "lsa(n_components=6)"):  # imports and compiles before the forks
+    Engine(topics, encoder=encoder).prepare().add(NEW)
 
 def work(job, encoder, folder, kill):
     touched = 0
