@@ -13,9 +13,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import numpy as np
 import pytest
 import typer
+from support.pydocs_part import part_of_pydocs
 
 import haybale
 from haybale.cli.application import COMMANDS, app
@@ -48,7 +48,7 @@ def test_examples_run_and_print_what_the_page_says(
 ) -> None:
     text = path.read_text(encoding="utf-8")
     if not any(block["output"] for block in examples.BLOCK.finditer(text)):  # the output does not matter
-        pydocs = pydocs.take(np.arange(0, pydocs.n_documents, 20))
+        pydocs = part_of_pydocs(pydocs, 20)
     monkeypatch.setattr("haybale.collections.readers.pydocs.read_pydocs", lambda: pydocs)
     needed = [package for package in ("pyterrier", "torch", "reportlab", "pypdf", "duckdb") if package in text]
     for package in [*needed, *(["reportlab", "pypdf", "duckdb"] if path.name == "README.md" else [])]:

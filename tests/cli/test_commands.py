@@ -7,13 +7,15 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import typer
+from sklearn.manifold import TSNE
 from support.cupy_double import installed
+from support.pydocs_part import part_of_pydocs
 
 from haybale import __version__
 from haybale.cli.application import COMMANDS, app
@@ -64,8 +66,9 @@ def test_every_command_and_option_is_described_in_sentences() -> None:
 
 def test_demo(pydocs: Collection, tmp_path: Path, here: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     """The demo uses an engine that exists already, and the command that it recommends can be run."""
-    part = pydocs.take(np.arange(0, pydocs.n_documents, 50))
+    part = part_of_pydocs(pydocs, 20)
     monkeypatch.setattr("haybale.collections.readers.pydocs.read_pydocs", lambda: part)
+    monkeypatch.setattr("haybale.reports.picture.TSNE", partial(TSNE, max_iter=250))
     monkeypatch.chdir(tmp_path)
     assert here("index", "pydocs", "--out", "haybale-demo/engine")[0] == 0
     status, shown, said = here("demo")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
+from sklearn.manifold import TSNE
 from support.pages import Page, small
 
 from haybale.collections import Collection
@@ -13,6 +15,14 @@ from haybale.evaluation import compare
 from haybale.reports import write_report
 
 RANKERS = ("bm25", "bm25-doc", "knn", "parm-vrrf", "rrf(bm25,knn)")
+
+
+@pytest.fixture(scope="package", autouse=True)
+def _quick_pictures() -> Iterator[None]:
+    """Make pictures with a quarter of the iterations."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("haybale.reports.picture.TSNE", partial(TSNE, max_iter=250))
+        yield
 
 
 @pytest.fixture(scope="session")
