@@ -274,7 +274,7 @@ def _set(ranker: Ranker, owner: str, parameter: str, value: Any) -> int:
     for name, defaults in ranker.implied().items():
         changed = sum(_set(each, owner, parameter, value) for each in defaults)
         if changed:
-            setattr(ranker, name, defaults)
+            ranker.make_explicit(name, defaults)
             return n_set + changed
     return n_set + sum(_set(inner, owner, parameter, value) for inner in ranker.nested())
 

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from haybale.collections.queries import QueriesLike
 from haybale.engine import Engine
 from haybale.errors import InputError
-from haybale.parameters import COUNT, RANDOM_STATE, SHARE, one_of
+from haybale.parameters import COUNT, RANDOM_STATE, SEQUENCE, SHARE, one_of
 from haybale.rankers.bm25 import BM25
 from haybale.rankers.explanation import Explanation, Share, by_size
 from haybale.rankers.fusion import Fusion, in_blocks
+from haybale.rankers.in_space import InSpace
 from haybale.rankers.judged_pools import JudgedPools, ndcg, pool_run
 from haybale.rankers.knn import KNN
 from haybale.rankers.learned_fusion import LearnedFusion
@@ -79,6 +80,10 @@ class Learned(OutOfFold, Fusion):
         is 0.
     l2, max_iter : optional
         See :class:`~haybale.LearnedFusion`.
+    spaces : sequence of str, default ()
+        Folders of other engines of the same documents, each with an encoder of its own, such as a neural one. Nearest
+        neighbours over passages and over documents and PARM with VRRF in each space are fused beside the default
+        rankers, and are evidence of the SVR ensemble. With other rankers, give :class:`~haybale.InSpace` rankers.
     n_queries : int, default 3000
         Largest number of training queries that the weights are learned on; more are sampled at random.
     random_state : int, default 0
@@ -90,6 +95,7 @@ class Learned(OutOfFold, Fusion):
     _parameter_constraints: ClassVar = {
         **LearnedFusion._parameter_constraints,
         "unseen_share": [*one_of(["auto"]), *SHARE],
+        "spaces": SEQUENCE,
         "n_queries": COUNT,
         "random_state": RANDOM_STATE,
     }
@@ -99,6 +105,7 @@ class Learned(OutOfFold, Fusion):
         *rankers: Ranker,
         depth: int = 100,
         unseen_share: float | str = "auto",
+        spaces: Sequence[str] = (),
         n_queries: int = 3000,
         l2: float = 100.0,
         max_iter: int = 50,
@@ -107,18 +114,33 @@ class Learned(OutOfFold, Fusion):
         self.rankers = rankers
         self.depth = depth
         self.unseen_share = unseen_share
+        self.spaces = spaces
         self.n_queries = n_queries
         self.l2 = l2
         self.max_iter = max_iter
         self.random_state = random_state
 
+    def check_params(self) -> None:
+        """Check parameters as every fusion does; spaces go with the default rankers."""
+        super().check_params()
+        if self.rankers and len(self.spaces):
+            raise InputError(
+                f"spaces={list(self.spaces)} needs the default rankers, found {len(self.rankers)} others; add "
+                f"space(knn,engine={self.spaces[0]!r}) to them instead"
+            )
+
     def nested(self) -> list[Ranker]:
         """Return the rankers that are fused."""
-        return list(self.rankers or default_rankers())
+        return list(self.rankers or default_rankers(self.spaces))
 
     def implied(self) -> dict[str, tuple[Ranker, ...]]:
         """Return the default rankers if none are given."""
-        return {} if self.rankers else {"rankers": default_rankers()}
+        return {} if self.rankers else {"rankers": default_rankers(self.spaces)}
+
+    def make_explicit(self, name: str, rankers: tuple[Ranker, ...]) -> None:
+        """Set the rankers, which include those in the spaces."""
+        super().make_explicit(name, rankers)
+        self.spaces = ()
 
     def fit_batch(self, training: Training) -> None:
         import pandas as pd
@@ -368,7 +390,11 @@ def _fusions(plain: list[dict[str, Any] | None]) -> list[LearnedFusion | None]:
     return [None if fusion is None else LearnedFusion.from_dict(fusion) for fusion in plain]
 
 
-def default_rankers() -> tuple[Ranker, ...]:
-    """Return the rankers that ``Learned()`` fuses."""
-    searches = (BM25("passage"), BM25("document"), KNN("passage"), KNN("document"))
-    return (*searches, PARM("rrf"), PARM("vrrf"), SimilarQueries(), SVR())
+def default_rankers(spaces: Sequence[str] = ()) -> tuple[Ranker, ...]:
+    """Return the rankers that ``Learned(spaces=spaces)`` fuses."""
+    searches = (BM25("passage"), BM25("document"), KNN("passage"), KNN("document"), PARM("rrf"), PARM("vrrf"))
+    in_spaces = [
+        InSpace(search, folder) for folder in spaces for search in (KNN("passage"), KNN("document"), PARM("vrrf"))
+    ]
+    svr = SVR([*SVR().implied()["evidence"], *in_spaces]) if in_spaces else SVR()
+    return (*searches, SimilarQueries(), svr, *in_spaces)

@@ -188,6 +188,10 @@ class Ranker(ABC):
         """Return the default rankers that stand in for omitted parameters, by parameter."""
         return {}
 
+    def make_explicit(self, name: str, rankers: tuple[Ranker, ...]) -> None:
+        """Set a parameter to its implied rankers, after a parameter of one of them was changed."""
+        setattr(self, name, rankers)
+
     def answers_to(self, name: str, parameter: str) -> bool:
         """Return whether ``--set name.parameter`` also means this ranker, whose own name is another."""
         return False

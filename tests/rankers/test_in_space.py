@@ -18,7 +18,20 @@ from support.topics import SVR as SMALL_SVR
 from haybale import CollectionBuilder, Engine, load
 from haybale.embeddings.lineage import trained_queries
 from haybale.errors import FileFormatError, InputError, StoreError
-from haybale.rankers import BM25, KNN, PARM, RRF, SVR, InSpace, Learned, SimilarQueries, from_spec, in_space, parse
+from haybale.rankers import (
+    BM25,
+    KNN,
+    PARM,
+    RRF,
+    SVR,
+    InSpace,
+    Learned,
+    SimilarQueries,
+    from_spec,
+    in_space,
+    parse,
+    set_values,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore::haybale.rankers.EmptyRankingWarning")
 
@@ -248,3 +261,22 @@ def test_queries_that_an_encoder_was_trained_on(tmp_path: Path) -> None:
     (tmp_path / "training.json").write_text(json.dumps({"trained_on": "a"}))
     with pytest.raises(FileFormatError, match="'trained_on'"):
         trained_queries(Named())
+
+
+def test_searches_in_spaces_are_fused_and_are_evidence(engine: Engine, others: dict[str, str], tmp_path: Path) -> None:
+    """The default fusion with spaces is the one that names all of its rankers; changed parameters keep the spaces."""
+    searches = "bm25,bm25-doc,knn,knn-doc,parm-rrf,parm-vrrf,knn-queries"
+    folders = [others["lsa4"], others["lsa9"]]
+    spaces = ",".join(f"space({each},engine='{of}')" for of in folders for each in ("knn", "knn-doc", "parm-vrrf"))
+    evidence = "bm25,knn,bm25-doc,knn-doc,parm-rrf,parm-vrrf,knn-queries"
+    whole, ranker = parse(f"learned({searches},svr(evidence=[{evidence},{spaces}]),{spaces})"), Learned(spaces=folders)
+    assert parse(str(ranker)) == from_spec(str(ranker)) == ranker
+    assert [str(each) for each in ranker.nested()] == [str(each) for each in whole.nested()]
+    small = {"n_bags": 4, "n_jobs": 1}
+    assert str(set_values(ranker, small)) == str(set_values(whole, small))
+    run = ranker.fit(engine).rank("dev")
+    assert_same(run, whole.fit(engine).rank("dev"))
+    ranker.save(tmp_path / "ranker")
+    assert_same(load(tmp_path / "ranker", engine).rank("dev"), run)
+    with pytest.raises(InputError, match=r"spaces.*found 1 others"):
+        Learned(BM25(), spaces=folders).fit(engine)
