@@ -102,8 +102,8 @@ def measured(given: argparse.Namespace) -> tuple[int, list[str]]:
         f"{n} segments, one process": (n, 0),
         f"{n} segments, two workers": (n, 2),
     }
+    engines = {way: folder / f"engine-{number}" for number, way in enumerate(ways, 1)}  # as --ways numbers them
     ways = {way: of for number, (way, of) in enumerate(ways.items(), 1) if number in given.ways}
-    engines = {way: folder / f"engine-{number}" for number, way in enumerate(ways)}
     built, used = {}, {}
     if given.engine:
         engines[next(iter(ways))] = given.engine
@@ -198,6 +198,8 @@ def main() -> None:
     if given.step:
         run_step(STEPS, given.step)
         return
+    if given.engine and 1 not in given.ways:
+        parser.error("--engine is the first row: add 1 to --ways")
     given.folder.mkdir(parents=True)
     about = provenance(shown("bench_segments.py", sys.argv[1:]), more=("scipy", "pyarrow", "distributed"))
     n_passages, lines = measured(given)
