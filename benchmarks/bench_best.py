@@ -28,13 +28,23 @@ from effectiveness import (
     Space,
     by_relevant,
     described,
-    neural_rankers,
     parameters,
     tuned_bm25,
 )
 from provenance import made, options, peak_memory, printed_stages, write_json, write_page
 
-from haybale import Engine, Ranker, Run, SentenceTransformerEncoder, evaluate, open_collection, parse
+from haybale import (
+    SVR,
+    Engine,
+    InSpace,
+    Learned,
+    Ranker,
+    Run,
+    SentenceTransformerEncoder,
+    evaluate,
+    open_collection,
+    parse,
+)
 from haybale.rankers import QueryBatch, Training, set_all, set_values
 
 PARTS = (*BM25S, *KNNS, "parm-rrf", "parm-vrrf", "knn-queries", "svr")
@@ -78,7 +88,10 @@ def measured(name: str, encoder: str | None, work: Path | None, length: int, dty
             folder = work / collection.name
             neural_encoder = SentenceTransformerEncoder(encoder, dtype=dtype, max_length=length)
             _ = Engine.build(collection, folder, encoder=neural_encoder).passages
-            rankers |= {title: parse(text) for title, text in neural_rankers(str(folder)).items()}
+            policy = Learned(spaces=[str(folder)])
+            fused = policy.nested()
+            rankers |= {f"neural {each.ranker}": each for each in fused if isinstance(each, InSpace)}
+            rankers |= {"neural svr": next(each for each in fused if isinstance(each, SVR)), "policy": policy}
         values: dict[str, dict[str, Any]] = {split: {} for split in SPLITS}
         facts = {}
         for title, ranker in zip(rankers, set_all(list(rankers.values()), chosen), strict=True):

@@ -15,7 +15,6 @@ from haybale.rankers import Training
 UNSEEN_SHARE = "unseen_share"  # the parameter of Learned: the share of the loss for unseen queries
 SEARCHES = "bm25,bm25-doc,knn,knn-doc,parm-rrf,parm-vrrf"
 BEST = f"learned({SEARCHES},knn-queries,svr)"
-IN_SPACE = ("knn", "knn-doc", "parm-vrrf")  # rankers in the space of a neural encoder
 SHARES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)  # Learned selects one of them
 SPLITS, DEPTH = ("dev", "test"), 1000
 AIMED = {"gesetze": "MRR@10"}  # the measure of the first table; nDCG@10 for the other collections
@@ -33,14 +32,6 @@ class Space:
         """Return the ranker's run of each split, fitted on the training queries."""
         fitted = ranker.fitted(self.training)
         return {split: fitted.run(batch, DEPTH) for split, batch in self.batches.items()}
-
-
-def neural_rankers(folder: str) -> dict[str, str]:
-    """Return the rankers in the space of an engine in a folder, `svr` with these as evidence, and the policy."""
-    searches = {f"neural {ranker}": f"space({ranker},engine='{folder}')" for ranker in IN_SPACE}
-    texts = ",".join(searches.values())
-    svr = f"svr(evidence=[{SEARCHES},knn-queries,{texts}])"
-    return {**searches, "neural svr": svr, "policy": f"learned({SEARCHES},knn-queries,{svr},{texts})"}
 
 
 def described(collection: Collection) -> dict[str, Any]:

@@ -7,14 +7,13 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
-from sklearn.manifold import TSNE
 from support.cupy_double import installed
+from support.pages import QUICK_TSNE
 from support.pydocs_part import part_of_pydocs
 
 from haybale import __version__
@@ -68,7 +67,7 @@ def test_demo(pydocs: Collection, tmp_path: Path, here: Call, monkeypatch: pytes
     """The demo uses an engine that exists already, and the command that it recommends can be run."""
     part = part_of_pydocs(pydocs, 20)
     monkeypatch.setattr("haybale.collections.readers.pydocs.read_pydocs", lambda: part)
-    monkeypatch.setattr("haybale.reports.picture.TSNE", partial(TSNE, max_iter=250))
+    monkeypatch.setattr("haybale.reports.picture.TSNE", QUICK_TSNE)
     monkeypatch.chdir(tmp_path)
     assert here("index", "pydocs", "--out", "haybale-demo/engine")[0] == 0
     status, shown, said = here("demo")

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
-from sklearn.manifold import TSNE
-from support.pages import Page, small
+from support.pages import QUICK_TSNE, Page, small
 
 from haybale.collections import Collection
 from haybale.evaluation import compare
@@ -19,9 +17,8 @@ RANKERS = ("bm25", "bm25-doc", "knn", "parm-vrrf", "rrf(bm25,knn)")
 
 @pytest.fixture(scope="package", autouse=True)
 def _quick_pictures() -> Iterator[None]:
-    """Make pictures with a quarter of the iterations."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("haybale.reports.picture.TSNE", partial(TSNE, max_iter=250))
+        patch.setattr("haybale.reports.picture.TSNE", QUICK_TSNE)
         yield
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from html.parser import HTMLParser
 from typing import Any
 
 import numpy as np
+from sklearn.manifold import TSNE
 
 from haybale.collections import Collection, CollectionBuilder
 
+QUICK_TSNE = partial(TSNE, max_iter=250)  # a quarter of the iterations, for haybale.reports.picture
 VOID = {"meta", "link", "br", "img", "input", "hr"}
 
 
