@@ -96,7 +96,7 @@ ifneq ($(DEVICE),cpu)
 	PYTHONPATH=. $(GPU_PYTHON) benchmarks/bench_longformer.py --device $(DEVICE) --dtype bfloat16 --results $(RESULTS)
 endif
 
-# The pip that Python brings takes twice as long to find the versions.
+# The pip that comes with Python 3.11 takes twice as long to choose the versions of the packages.
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip --disable-pip-version-check install -q --upgrade "pip>=26"

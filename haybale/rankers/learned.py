@@ -125,8 +125,8 @@ class Learned(OutOfFold, Fusion):
         super().check_params()
         if self.rankers and len(self.spaces):
             raise InputError(
-                f"spaces={list(self.spaces)} needs the default rankers, found {len(self.rankers)} others; add "
-                f"space(knn,engine={self.spaces[0]!r}) to them instead"
+                f"spaces={list(self.spaces)} needs the default rankers, found {', '.join(map(str, self.rankers))}; "
+                f"add space(knn,engine={self.spaces[0]!r}) to them instead"
             )
 
     def nested(self) -> list[Ranker]:

@@ -278,5 +278,5 @@ def test_searches_in_spaces_are_fused_and_are_evidence(engine: Engine, others: d
     assert_same(run, whole.fit(engine).rank("dev"))
     ranker.save(tmp_path / "ranker")
     assert_same(load(tmp_path / "ranker", engine).rank("dev"), run)
-    with pytest.raises(InputError, match=r"spaces.*found 1 others"):
+    with pytest.raises(InputError, match=r"spaces=.* found bm25; add space\(knn,engine="):
         Learned(BM25(), spaces=folders).fit(engine)
