@@ -304,14 +304,14 @@ def shard_name(i: int, n: int) -> str:
     return f"shard-{i}-of-{n}"
 
 
-def check_same(files: StoreFiles, begun: Any, now: Any, where: str = "") -> None:
+def check_same(place: StoreFiles | Path, begun: Any, now: Any, where: str = "") -> None:
     """Raise :class:`StoreError`, which names the first difference, if settings or library versions differ."""
     if isinstance(begun, dict) and isinstance(now, dict):
         for key in sorted({*begun, *now} - {"name"}):
-            check_same(files, begun.get(key), now.get(key), f"{where} {key}".strip())
+            check_same(place, begun.get(key), now.get(key), f"{where} {key}".strip())
     elif begun != now:
         raise StoreError(
-            f"{files}: this store was begun with {where} {begun!r}, now it is {now!r}; "
+            f"{place}: it was begun with {where} {begun!r}, now it is {now!r}; "
             "use the same as before, or give a new folder"
         )
 

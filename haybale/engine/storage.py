@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from haybale.embeddings.encoder import encoder_text
+from haybale.embeddings.resumable_store import check_same
 from haybale.embeddings.store import CHUNKING
 from haybale.embeddings.store_files import StoreFiles, writer_lock
 from haybale.engine.added_judgements import AddedJudgements
@@ -300,7 +301,4 @@ def _check_same(folder: Path, found: dict[str, Any], request: dict[str, Any]) ->
         # Compounds are learned for a build in segments after it has begun.
         is_learned_later = name == "analyzer" and before is None and request["settings"].get("segments")
         if before != value and not is_learned_later:
-            raise StoreError(
-                f"{folder}: this engine was begun with {name} {before!r:.100}, now it is {value!r:.100}; "
-                "only the same settings can resume it: give these, or a new folder"
-            )
+            check_same(folder, before, value, name)

@@ -141,6 +141,12 @@ def test_other_settings_and_collections_are_rejected(
     assert tree(folder) == before
 
 
+def test_of_an_encoder_only_the_setting_that_differs_is_named(topics: Collection, tmp_path: Path) -> None:
+    Engine.build(topics, tmp_path / "engine", encoder=TfidfEncoder(min_df=1))
+    with pytest.raises(StoreError, match=r"with encoder parameters min_df 1, now it is 2;"):
+        Engine.build(topics, tmp_path / "engine", encoder=TfidfEncoder(min_df=2))
+
+
 def test_folder_with_other_files_is_rejected(topics: Collection, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(OutputExistsError, match="notes"):
