@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 # Modules are compiled when they are first imported, and most of them never are: the installation takes half the time.
 PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check install -q --no-compile -c constraints.txt
 
-.PHONY: demo serve smoke test lint check docs figures hostile browser best serving reproduce stale gpu-test gpu-bench clean
+.PHONY: demo serve smoke test thorough lint check docs figures hostile browser best serving reproduce stale gpu-test gpu-bench clean
 
 demo: $(VENV)/base
 	$(BIN)/haybale demo
@@ -34,9 +34,15 @@ smoke-one: $(VENV)/base
 # The environment and the browser are installed at the same time. The types are checked by a test, beside the others.
 # The tests start hundreds of processes. Python may write compiled modules here, whatever the environment says; without
 # them, each of these processes compiles every module again.
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 test:
 	@$(MAKE) --no-print-directory -j2 lint browser
-	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(PYTEST) -m "not thorough"
+
+# All tests, also those that take long and try what shorter tests try.
+thorough:
+	@$(MAKE) --no-print-directory -j2 lint browser
+	$(PYTEST)
 
 # The documentation site, into build/site; a warning is an error. The tests build it too.
 docs: $(VENV)/$(EXTRAS)

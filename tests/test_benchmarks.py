@@ -83,6 +83,7 @@ def loaded(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
+@pytest.mark.thorough
 def test_small_graph(script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The parts without the ensemble; and the page that is made of them."""
     pytest.importorskip("torch")
@@ -124,6 +125,7 @@ def test_help(name: str, script: Any, monkeypatch: pytest.MonkeyPatch, capsys: p
     assert "usage: " in capsys.readouterr().out
 
 
+@pytest.mark.thorough
 def test_small_bm25_and_parm(ran: Any, words: Path) -> None:
     assert "| search, 6 queries, k = 24 |" in ran("bench_bm25", "bm25.md", str(words), "--rounds", "1")
     page = ran("bench_parm", "parm.md", str(words), "--rounds", "1", "--hits", "20")
@@ -132,6 +134,7 @@ def test_small_bm25_and_parm(ran: Any, words: Path) -> None:
     assert all(float(row[7].rstrip(" |")) < 1e-5 for row in rows[:9])  # the dictionaries agree
 
 
+@pytest.mark.thorough
 def test_small_first_stages(ran: Any, script: Any, words: Path, tmp_path: Path) -> None:
     """The other commit is this one."""
     stages = script("bench_first_stages")
@@ -169,6 +172,7 @@ def test_small_files(ran: Any, script: Any, tmp_path: Path) -> None:
     assert len({*found[0], *found[1]}) == 4
 
 
+@pytest.mark.thorough
 def test_small_judgements(ran: Any, words: Path) -> None:
     page = ran("bench_judgements", "judgements.md", str(words), "--draws", "2", COUNTS=(3,))
     assert len(re.findall(r"^\| words \| 3 \| 0\.\d{4} \(0\.\d{4} to \d\.\d{4}\) \| \d of 2 \|", page, re.M)) == 1
@@ -208,11 +212,13 @@ def test_small_encoders(ran: Any, words: Path, tmp_path: Path) -> None:
     assert 0.9 < float(least) <= 1.00001
 
 
+@pytest.mark.thorough
 def test_small_svr(ran: Any, words: Path) -> None:
     page = ran("bench_svr", "svr.md", str(words), WIDTH=6, CASES=((40, False, 20, 1, 1),), PLANTED=60, CURVES=40)
     assert re.search(r"\| sklearn \(1 rounds\) .*e-0\d \|", page)
 
 
+@pytest.mark.thorough
 def test_small_stopping(ran: Any, script: Any, tmp_path: Path) -> None:
     random, folder = np.random.default_rng(0), tmp_path / "topics"
     (folder / "dogs").mkdir(parents=True)
@@ -243,6 +249,7 @@ def test_small_stopping(ran: Any, script: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.thorough
 def test_small_scaling(ran: Any, script: Any, tmp_path: Path) -> None:
     small = {"PASSAGES": (10_000, 20_000), "STORED": (10_000,), "ROWS": (5_000,), "PARAGRAPHS": (50,)}
     ran("bench_scaling", "scaling.md", "--shrink", "50", **small, TRAINING=(500,), SCORED=(2_500,))
@@ -251,6 +258,7 @@ def test_small_scaling(ran: Any, script: Any, tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("device", ["cpu", "double", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.thorough
 def test_small_gpu(device: str, ran: Any, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if device == "cuda" and not HAS_CUDA:
         pytest.skip("no CUDA device")
@@ -264,6 +272,7 @@ def test_small_gpu(device: str, ran: Any, request: pytest.FixtureRequest, monkey
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.thorough
 def test_small_serving(script: Any, words: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     serving, asked = script("bench_serving"), set()
     monkeypatch.setattr(serving, "ADDED", 30)
@@ -288,6 +297,7 @@ def test_small_serving(script: Any, words: Path, tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.thorough
 def test_small_large(script: Any, words: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed")
     large, asked = script("bench_large"), []
@@ -335,6 +345,7 @@ def test_small_large(script: Any, words: Path, tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.thorough
 def test_small_segments(ran: Any, words: Path, tmp_path: Path, script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed")
     segments = script("bench_segments")
@@ -393,6 +404,7 @@ def test_mixed_probabilities(script: Any) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.thorough
 def test_small_training(script: Any, words: Path, tmp_path: Path) -> None:
     """dev and test are the same queries here, and so are their values."""
     for package in ("sentence_transformers", "datasets", "accelerate"):
@@ -420,6 +432,7 @@ def test_small_training(script: Any, words: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.thorough
 def test_small_rerank(
     script: Any, words: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -507,6 +520,7 @@ def test_rankers_are_known_and_those_of_the_command_and_tolerances_are_small(one
 
 
 @pytest.mark.parametrize("name", ["pydocs-dev"])
+@pytest.mark.thorough
 def test_pydocs_gives_its_numbers(script: Any, name: str, capfd: pytest.CaptureFixture[str]) -> None:
     status = script("reproduce").main([name])
     out, err = capfd.readouterr()

@@ -129,7 +129,9 @@ def assert_same_ensemble(found: SVREnsemble, expected: SVREnsemble) -> None:
     assert found.n_iter_ == expected.n_iter_
 
 
-@pytest.mark.parametrize("overlap", [0.1, 4.0])  # without and with shared Gram matrices
+@pytest.mark.parametrize(
+    "overlap", [pytest.param(0.1, marks=pytest.mark.thorough), 4.0]
+)  # without and with shared Gram matrices
 def test_training_gives_the_same_bags_if_a_worker_is_killed(client: Any, tmp_path: Path, overlap: float) -> None:
     with killing(tmp_path / "flags"):
         found = [trained(dask_tasks.WaitingSolver(str(tmp_path / "flags")), overlap=overlap)]
@@ -203,6 +205,7 @@ def test_a_worker_killed_while_it_embeds(
     assert_same_store(tmp_path / "shards", store.path)
 
 
+@pytest.mark.thorough
 def test_large_arguments_of_a_killed_worker_are_sent_again(client: Any, local: Any, tmp_path: Path) -> None:
     """The arguments exceed the size at which Dask warns. Errors of a task are passed on unchanged."""
     vectors, flags = [np.full(2_000_000, float(i)) for i in range(8)], tmp_path / "flags"
@@ -360,6 +363,7 @@ def composed(service: str) -> list[str]:
     return re.sub(r"--host \S+|--port \d+|tcp://scheduler:8786|--no-dashboard", "", options).split()
 
 
+@pytest.mark.thorough
 def test_failures_of_workers_and_of_the_scheduler_are_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "scheduler.json"
     where = ["--port", "0", "--host", "127.0.0.1", "--scheduler-file", str(file)]

@@ -42,7 +42,12 @@ def pydocs_is_unchanged() -> bool:
     return sys.version_info[:2] == (3, 11) and all(version(name) == pins[name] for name in PYDOCS_SOURCES)
 
 
-@pytest.mark.parametrize("path", examples.pages(), ids=lambda path: path.stem)
+def page(path: Path) -> Any:
+    long = path.stem in ("keep-and-serve", "embeddings", "graph")
+    return pytest.param(path, id=path.stem, marks=pytest.mark.thorough if long else ())
+
+
+@pytest.mark.parametrize("path", [page(path) for path in examples.pages()])
 def test_examples_run_and_print_what_the_page_says(
     path: Path, pydocs: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

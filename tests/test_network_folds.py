@@ -19,7 +19,8 @@ from haybale.rankers import QueryBatch, Ranker, parse
 pytest.importorskip("torch")
 
 N_FOLDS = 5
-RANKERS = {"lim(bm25,epochs=2,n_documents=8)": 6, "pli(bm25,epochs=2,n_seeds=1,n_documents=8)": N_FOLDS}
+LIM, PLI = "lim(bm25,epochs=2,n_documents=8)", "pli(bm25,epochs=2,n_seeds=1,n_documents=8)"
+RANKERS = {LIM: 6, PLI: N_FOLDS}
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +38,7 @@ def out_of_fold(ranker: Ranker) -> Run:
 
 
 @pytest.mark.usefixtures("new_workers")
+@pytest.mark.thorough
 def test_networks_of_other_processes_rank_as_those_of_this_one(engine: Engine) -> None:
     pairs = []
     for text in RANKERS:
@@ -50,7 +52,7 @@ def test_networks_of_other_processes_rank_as_those_of_this_one(engine: Engine) -
             assert dict(theirs[query]) == pytest.approx(dict(mine[query]), abs=1e-4)
 
 
-@pytest.mark.parametrize("text", RANKERS)
+@pytest.mark.parametrize("text", [pytest.param(LIM, marks=pytest.mark.thorough), PLI])
 def test_kept_networks_are_not_trained_again(text: str, engine: Engine, tmp_path: Path, monkeypatch: Any) -> None:
     put, left = KeptResults.put, [3]
 

@@ -19,6 +19,7 @@ def names_in(path: Path) -> bool:
 
 
 @pytest.mark.skipif(not features.get("SSE42"), reason="OpenBLAS has no second kernel for this processor")
+@pytest.mark.thorough
 def test_results_hold_on_another_processor() -> None:
     """Other BLAS libraries ignore the setting; the tests then run a second time unchanged."""
     other = "Haswell" if features.get("AVX512_SKX") else "Nehalem"

@@ -53,6 +53,7 @@ def test_pieces_are_measured_in_tokens_of_the_encoder(
     assert [store.manifest["encoder"][name] for name in ("pooling", "dtype", "max_length")] == ["cls", "bfloat16", 9]
 
 
+@pytest.mark.thorough
 def test_an_interrupted_command_is_continued(tmp_path: Path) -> None:
     lines = [f"d{i}\tword{i % 50} word{i % 7} word{i % 11}" for i in range(60_000)]
     (tmp_path / "collection.tsv").write_text("\n".join(lines))

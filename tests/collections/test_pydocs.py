@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 
 from haybale.collections import Collection, read_pydocs
 from haybale.collections.collection import take_strings
@@ -54,6 +55,7 @@ def test_links_do_not_include_the_answers_of_dev_and_test(pydocs: Collection) ->
         assert (pairs <= links) if name == "train" else not (pairs & links)
 
 
+@pytest.mark.thorough
 def test_reading_is_deterministic_in_every_process(pydocs: Collection) -> None:
     """Neither hash randomisation nor the modules that reading imports may change order, splits or text."""
     code = "from haybale.collections import read_pydocs; print(read_pydocs().digest())"

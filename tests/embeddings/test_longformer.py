@@ -69,6 +69,7 @@ def test_the_window_matters(folder: Path, tmp_path: Path) -> None:
     assert largest_difference(hidden(LongformerEncoder(folder), of), hidden(LongformerEncoder(wide), of)) > 0.1
 
 
+@pytest.mark.thorough
 def test_base_size(tmp_path: Path) -> None:
     """Two layers of the published size, with windows of 512."""
     sizes = {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072, "num_hidden_layers": 2}

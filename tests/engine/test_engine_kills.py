@@ -18,7 +18,7 @@ from support.topics import topic_collection
 from haybale import Engine
 from haybale.errors import StoreError
 
-KILLS = 22  # for each job: half of them before a file is touched, half at a random moment
+KILLS = 12  # for each job: half of them before a file is touched, half at a random moment
 ENCODERS: dict[str, dict[str, Any]] = {"tfidf": {}, "lsa": {"encoder": "lsa(n_components=6)", "chunking": None}}
 
 # Imports once, then forks a process for every line it reads. The process works on the engine; its parent kills it after

@@ -51,6 +51,7 @@ storm_of_processes(folder, FEW, queries, rounds=8, n_askers=3)
 """
 
 
+@pytest.mark.thorough
 def test_answers_of_processes_are_of_one_state(tmp_path: Path) -> None:
     command = [sys.executable, "-c", PROCESSES, str(tmp_path)]
     done = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False)

@@ -165,7 +165,9 @@ def test_the_command_updates(source: Path, tmp_path: Path) -> None:
     assert "new.txt" in Engine.open(out).collection.doc_ids.to_pylist()
 
 
-@pytest.mark.parametrize("delay", [0.0, 0.02, 0.05, 0.1])
+@pytest.mark.parametrize(
+    "delay", [0.02, *(pytest.param(delay, marks=pytest.mark.thorough) for delay in (0.0, 0.05, 0.1))]
+)
 def test_a_killed_update_leaves_the_old_or_the_new_engine(delay: float, source: Path, tmp_path: Path) -> None:
     pytest.importorskip("pypdf")
     out = tmp_path / "engine"

@@ -84,6 +84,7 @@ def engine_of(n: int = 24) -> Engine:
     return Engine(builder.build())
 
 
+@pytest.mark.thorough
 def test_a_trained_longformer_can_be_loaded(tmp_path: Path) -> None:
     engine, saved = engine_of(), save_longformer(tmp_path / "saved", attention_window=[4, 4, 4])
     settings: dict[str, Any] = {"epochs": 30, "learning_rate": 3e-3, "frozen_layers": 0, "evaluations": 2}

@@ -199,6 +199,7 @@ def refusal(work: Path, identity: dict[str, Any]) -> str:
 
 
 @pytest.mark.usefixtures("one_thread")
+@pytest.mark.thorough
 def test_a_damaged_checkpoint_is_one_clear_error(engine: Engine, bert: str, interrupted: Path, tmp_path: Path) -> None:
     """A training resumes with the same weights or not at all, whatever happened to a file."""
     last, out, copy = last_checkpoint(interrupted), tmp_path / "copy", tmp_path / "copy.training"
@@ -265,6 +266,7 @@ def test_folds_and_held_out_queries(engine: Engine, bert: str, tmp_path: Path) -
             assert all(other in fold_ids for other, of in own.items() if of == own[query] >= 0 and other in judged)
 
 
+@pytest.mark.thorough
 def test_the_best_checkpoint_is_saved(engine: Engine, bert: str, tmp_path: Path) -> None:
     settings: dict[str, Any] = SMALL | {"evaluations": 5, "epochs": 4, "learning_rate": 0.02}
     done = train_encoder(engine, bert, tmp_path / "out", **settings)
@@ -285,6 +287,7 @@ def test_the_best_checkpoint_is_saved(engine: Engine, bert: str, tmp_path: Path)
     assert {doc for ids in part.relevant for doc in ids} <= set(sample.collection.doc_ids.to_pylist())
 
 
+@pytest.mark.thorough
 def test_frozen_layers_are_not_trained_and_adapters_are_merged(engine: Engine, tmp_path: Path) -> None:
     bert = save_bi_encoder(tmp_path / "bert", num_hidden_layers=2)
     before = load_file(Path(bert) / "model.safetensors")
@@ -308,6 +311,7 @@ def test_frozen_layers_are_not_trained_and_adapters_are_merged(engine: Engine, t
         train_encoder(engine, bert, tmp_path / "none", **SMALL | {"frozen_layers": 2})
 
 
+@pytest.mark.thorough
 def test_the_recipe_of_the_paper(engine: Engine, bert: str, tmp_path: Path) -> None:
     """Two towers with [CLS] pooling are trained, and engines use the right one for queries and passages."""
     parm = RECIPES["parm"]

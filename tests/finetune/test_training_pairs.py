@@ -152,6 +152,7 @@ def test_relevant_documents_never_provide_negatives(
                 assert rows[i]["positive"] not in [rows[j]["positive"], *(rows[j][name] for name in columns)]
 
 
+@pytest.mark.thorough
 def test_texts_of_relevant_documents_are_not_negatives_of_pydocs(pydocs: Collection) -> None:
     """Docstrings repeat each other's paragraphs: of 3,000 negatives, 44 also stood in a relevant document."""
     engine = Engine(pydocs)

@@ -43,6 +43,7 @@ def test_concurrent_threads_and_forks_get_the_same_results(target: Target) -> No
     assert [child.exitcode for child in children] == [0] * 4
 
 
+@pytest.mark.thorough
 def test_the_memory_of_a_thousand_searches_does_not_grow(target: Target) -> None:
     ranker = haybale.parse("rrf(bm25,knn)").fit(target.dense)
     known = target.collection.queries.texts([0])[0]

@@ -108,6 +108,7 @@ def marked(name: str, seed: int) -> Collection:
     return builder.build()
 
 
+@pytest.mark.thorough
 def test_six_results_on_two_domains(script: dict[str, Any], tmp_path: Path) -> None:
     """The pair vectors show relevance, so the networks of each domain find the relevant documents of both."""
     cross_domain = script["cross_domain"]

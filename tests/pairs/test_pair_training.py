@@ -38,6 +38,7 @@ def planted(n: int, seed: int = 0) -> pd.DataFrame:
 HOW: dict[str, Any] = {"learning_rate": 0.01, "epochs": 4, "batch_size": 16, "device": "cpu"}
 
 
+@pytest.mark.thorough
 def test_a_planted_mark_is_learned(model: str, tmp_path: Path) -> None:
     """Check the pooler, the score, both libraries, and that training is deterministic."""
     from sentence_transformers import CrossEncoder as SentenceCrossEncoder

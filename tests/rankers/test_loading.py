@@ -43,7 +43,7 @@ for path in sorted(folder.glob("ranker*")):
 """
 
 
-@pytest.mark.parametrize("encoder", ["tfidf", "lsa(n_components=12)"])
+@pytest.mark.parametrize("encoder", ["tfidf", pytest.param("lsa(n_components=12)", marks=pytest.mark.thorough)])
 def test_rankings_in_another_process(topics: Collection, tmp_path: Path, encoder: str) -> None:
     engine = Engine.build(topics, tmp_path / "engine", encoder=encoder).prepare()
     training = Training.of(engine)

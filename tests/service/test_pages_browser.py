@@ -235,6 +235,7 @@ def test_two_judges_at_once(site: Site, topic: int) -> None:
     close(bob)
 
 
+@pytest.mark.thorough
 def test_train_accept_and_take_back(site: Site) -> None:
     number = site.workspace.create_topic(QUESTION, name="to train on").id
     for doc_id, grade in list(site.grades.items())[:30]:

@@ -168,6 +168,7 @@ def test_the_service_searches_itself_without_a_process_that_can(workspaces, fold
     assert isinstance(worker.answer(SearchTask(tmp_path / "missing", "dog", 10, None, 0, True)), str)
 
 
+@pytest.mark.thorough
 def test_processes_end_when_the_service_is_killed(folder, tmp_path, monkeypatch):
     """``test_durability.py`` ends a service as it should be."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
