@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 
 from haybale.collections import Collection, Passages
 from haybale.collections.collection import Ints, take_strings
+from haybale.device import to_numpy
 from haybale.retrieval import PassageIndex
-from haybale.vectors import Matrix
+from haybale.vectors import Floats, Matrix
 
 
 def index_documents(vectors: Matrix, part: Collection, device: str | None) -> PassageIndex:
@@ -31,3 +35,36 @@ def documents_as_passages(part: Collection) -> Collection:
     passages = Passages(ids, texts, np.arange(len(full) + 1))
     titles, queries = part.doc_titles.take(pa.array(full)), part.queries.take(np.empty(0, dtype=np.int64))
     return Collection(part.name, ids, titles, passages, queries, {}, language=part.language)
+
+
+class DocumentEncoder:
+    """Encode texts of documents; a document of one passage has the vector of that passage, which is not encoded again.
+
+    ``passages`` (n, d) are the vectors of the passages of ``part``. All else is that of the encoder.
+    """
+
+    def __init__(self, encoder: Any, part: Collection, passages: Matrix) -> None:
+        self.encoder, self.passages = encoder, to_numpy(passages)
+        offsets = part.passages.doc_offsets
+        alone = offsets[:-1][np.diff(offsets) == 1]
+        self.passage_of = dict(zip(take_strings(part.passages.texts, alone), alone.tolist(), strict=True))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.encoder, name)
+
+    @property
+    def counts(self) -> Any:
+        """What the encoder counts, of the texts that it sees."""
+        return self.encoder.counts
+
+    @counts.setter
+    def counts(self, counts: Any) -> None:
+        self.encoder.counts = counts
+
+    def encode(self, texts: Sequence[str]) -> Floats:
+        """Return the vectors (n, d) of texts, of which the encoder sees those that are not known."""
+        known = np.array([self.passage_of.get(text, -1) for text in texts], dtype=np.int64)
+        vectors: Floats = self.passages[np.maximum(known, 0)]
+        if (known < 0).any():
+            vectors[known < 0] = self.encoder.encode([texts[row] for row in np.flatnonzero(known < 0).tolist()])
+        return vectors

@@ -16,7 +16,12 @@ from haybale.device import find_device
 from haybale.embeddings import Chunking, EmbeddingStore, embed
 from haybale.embeddings.store import CHUNKING
 from haybale.embeddings.store_files import BUILDING, LOCK, MANIFEST
-from haybale.engine.document_vectors import documents_as_passages, documents_with_passages, index_documents
+from haybale.engine.document_vectors import (
+    DocumentEncoder,
+    documents_as_passages,
+    documents_with_passages,
+    index_documents,
+)
 from haybale.engine.encoder_source import EncoderSource
 from haybale.engine.parts import INDEXES, open_parts, range_edges
 from haybale.engine.storage import Storage
@@ -148,7 +153,7 @@ class Segment:
             source = part if name == "passages" else documents_as_passages(part)
             if folder is None or getattr(encoder, "is_sparse", False):
                 with timed(f"encode {name}"):
-                    vectors = encoder.encode(source.passages.texts.to_pylist())
+                    vectors = self._encoder_of(name).encode(source.passages.texts.to_pylist())
             else:
                 vectors = self._embed(source, folder)
         with timed(f"index {name}"):
@@ -160,12 +165,21 @@ class Segment:
             self.texts.storage.save_if_writable(folder, index.save)
         return index
 
+    def _encoder_of(self, name: str) -> Any:
+        """Return the encoder; if passages have vectors, one of documents does not encode those of one passage again."""
+        encoder, folder = self.source.encoder, self.texts.folder("passages")
+        has_vectors = "passages" in self._indexes or (folder is not None and (folder / MANIFEST).exists())
+        if name == "passages" or not has_vectors or self.store is not None or hasattr(encoder, "fit"):
+            return encoder
+        passages = self.index("passages")
+        return encoder if passages.is_sparse else DocumentEncoder(encoder, self.texts.indexed, passages.vectors)
+
     def _embed(self, source: Collection, folder: Path) -> Matrix:
         """Return dense vectors from an embedding store; complete the store first if necessary."""
         if not (folder / MANIFEST).exists() or (folder / BUILDING).exists():
             work = f"the vectors of {folder.name}, which were missing"
             with self.texts.storage.writing(work), timed(f"encode {folder.name}"):
-                embed(source, self.source.encoder, folder)
+                embed(source, self._encoder_of(folder.name), folder)
         else:
             with suppress(OSError):  # left behind by a writer that was killed before it ended
                 (folder / LOCK).unlink(missing_ok=True)

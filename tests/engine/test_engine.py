@@ -355,7 +355,7 @@ def test_changes_encode_only_new_documents(topics: Collection, tmp_path: Path) -
         encoder.texts.clear()
         engine.add(NEW)
         engine.prepare()
-        assert sorted(encoder.texts) == sorted([*NEW["n1"], NEW["n2"], "\n".join(NEW["n1"]), NEW["n2"]])
+        assert sorted(encoder.texts) == sorted([*NEW["n1"], NEW["n2"], "\n".join(NEW["n1"])])
         encoder.texts.clear()
         runs_of(engine.within(["n1", "d02"]))
         engine.remove(["d01"])
@@ -365,6 +365,19 @@ def test_changes_encode_only_new_documents(topics: Collection, tmp_path: Path) -
     encoder.texts.clear()
     Engine.open(tmp_path / "engine", encoder=encoder).prepare()
     assert encoder.texts == []
+
+
+@pytest.mark.parametrize("in_folder", [False, True])
+def test_a_document_of_one_passage_is_encoded_once(topics: Collection, tmp_path: Path, in_folder: bool) -> None:
+    documents: dict[str, str | list[str]] = {"a": "one tax", "b": ["two taxes", "a road"], "c": "one tax", "d": "a dog"}
+    encoder = CountingEncoder()
+    folder = tmp_path / "engine" if in_folder else None
+    engine = Engine(documents, encoder=encoder) if folder is None else Engine.build(documents, folder, encoder=encoder)
+    engine.prepare()
+    assert sorted(encoder.texts) == ["a dog", "a road", "one tax", "one tax", "two taxes", "two taxes\na road"]
+    passages, whole = engine._documents.index("passages"), engine._documents.index("documents")
+    np.testing.assert_array_equal(whole.vectors[[0, 2, 3]], passages.vectors[[0, 3, 4]])
+    np.testing.assert_allclose(whole.vectors, encoder.encode(engine.collection.document_texts()), rtol=1e-6)
 
 
 def test_adding_trains_no_ranker_again(topics: Collection) -> None:
