@@ -37,6 +37,16 @@ def documents_as_passages(part: Collection) -> Collection:
     return Collection(part.name, ids, titles, passages, queries, {}, language=part.language)
 
 
+def document_encoder(encoder: Any, part: Collection, passages: PassageIndex) -> Any:
+    """Return an encoder of documents that takes what it can from the vectors of the passages of ``part``.
+
+    Sparse vectors and those of a fitted encoder are made fast enough; the encoder itself makes them.
+    """
+    return (
+        encoder if passages.is_sparse or hasattr(encoder, "fit") else DocumentEncoder(encoder, part, passages.vectors)
+    )
+
+
 class DocumentEncoder:
     """Encode texts of documents; a document of one passage has the vector of that passage, which is not encoded again.
 

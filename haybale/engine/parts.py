@@ -40,7 +40,12 @@ from haybale.embeddings import EmbeddingStore, embed
 from haybale.embeddings.counting import TermCounts, strings
 from haybale.embeddings.encoder import load_fitted
 from haybale.embeddings.shards import encoder_of_thread
-from haybale.engine.document_vectors import documents_as_passages, documents_with_passages, index_documents
+from haybale.engine.document_vectors import (
+    document_encoder,
+    documents_as_passages,
+    documents_with_passages,
+    index_documents,
+)
 from haybale.engine.storage import remove_unfinished
 from haybale.engine.texts import Texts
 from haybale.errors import HaybaleError, InputError, OutputExistsError, StoreError
@@ -330,7 +335,10 @@ def index_part(part: Range, analyzer: Analyzer, encoder: Any, call: str, from_co
             rows = rows if unit == "passage" else rows[with_text]
         else:
             source = texts if unit == "passage" else documents_as_passages(texts)
-            rows = _encoded(source, encoder, part.folder / f"{unit}-vectors")
+            coder = encoder
+            if unit == "document":  # passages are indexed first
+                coder = document_encoder(encoder, passages, PassageIndex.open(part.folder / "passages"))
+            rows = _encoded(source, coder, part.folder / f"{unit}-vectors")
         if unit == "document":
             return index_documents(rows, texts, None)
         return PassageIndex.from_collection(texts, rows)

@@ -17,7 +17,7 @@ from haybale.embeddings import Chunking, EmbeddingStore, embed
 from haybale.embeddings.store import CHUNKING
 from haybale.embeddings.store_files import BUILDING, LOCK, MANIFEST
 from haybale.engine.document_vectors import (
-    DocumentEncoder,
+    document_encoder,
     documents_as_passages,
     documents_with_passages,
     index_documents,
@@ -169,10 +169,9 @@ class Segment:
         """Return the encoder; if passages have vectors, one of documents does not encode those of one passage again."""
         encoder, folder = self.source.encoder, self.texts.folder("passages")
         has_vectors = "passages" in self._indexes or (folder is not None and (folder / MANIFEST).exists())
-        if name == "passages" or not has_vectors or self.store is not None or hasattr(encoder, "fit"):
+        if name == "passages" or not has_vectors or self.store is not None:
             return encoder
-        passages = self.index("passages")
-        return encoder if passages.is_sparse else DocumentEncoder(encoder, self.texts.indexed, passages.vectors)
+        return document_encoder(encoder, self.texts.indexed, self.index("passages"))
 
     def _embed(self, source: Collection, folder: Path) -> Matrix:
         """Return dense vectors from an embedding store; complete the store first if necessary."""

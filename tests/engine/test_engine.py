@@ -17,7 +17,7 @@ import pytest
 from support.engines import UNTRAINED, CountingEncoder, assert_filtered, assert_same, assert_same_runs, runs_of, tree
 from support.topics import NEW, SVR, TWINS, topic_collection, word
 
-from haybale import Engine
+from haybale import KNN, Engine
 from haybale.analysis import Analyzer
 from haybale.collections import Collection
 from haybale.embeddings import Chunking, LSAEncoder, TfidfEncoder, embed
@@ -367,17 +367,20 @@ def test_changes_encode_only_new_documents(topics: Collection, tmp_path: Path) -
     assert encoder.texts == []
 
 
-@pytest.mark.parametrize("in_folder", [False, True])
-def test_a_document_of_one_passage_is_encoded_once(topics: Collection, tmp_path: Path, in_folder: bool) -> None:
+@pytest.mark.parametrize("where", ["memory", "folder", "segments"])
+def test_a_document_of_one_passage_is_encoded_once(tmp_path: Path, where: str) -> None:
     documents: dict[str, str | list[str]] = {"a": "one tax", "b": ["two taxes", "a road"], "c": "one tax", "d": "a dog"}
     encoder = CountingEncoder()
-    folder = tmp_path / "engine" if in_folder else None
-    engine = Engine(documents, encoder=encoder) if folder is None else Engine.build(documents, folder, encoder=encoder)
+    if where == "memory":
+        engine = Engine(documents, encoder=encoder)
+    else:
+        segments = 2 if where == "segments" else 1
+        engine = Engine.build(documents, tmp_path / "engine", encoder=encoder, segments=segments)
     engine.prepare()
     assert sorted(encoder.texts) == ["a dog", "a road", "one tax", "one tax", "two taxes", "two taxes\na road"]
-    passages, whole = engine._documents.index("passages"), engine._documents.index("documents")
-    np.testing.assert_array_equal(whole.vectors[[0, 2, 3]], passages.vectors[[0, 3, 4]])
-    np.testing.assert_allclose(whole.vectors, encoder.encode(engine.collection.document_texts()), rtol=1e-6)
+    vectors = encoder.encode(engine.collection.document_texts())
+    found = KNN("document").fit(engine).rank({"q": "one tax"}, depth=4).to_frame().set_index("doc_id")["score"]
+    np.testing.assert_allclose(found[list(documents)], vectors @ encoder.encode(["one tax"])[0], rtol=1e-5)
 
 
 def test_adding_trains_no_ranker_again(topics: Collection) -> None:
