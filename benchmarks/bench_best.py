@@ -137,7 +137,7 @@ def adapted(space: Space, best: Ranker, groups: dict[str, list[bool]]) -> dict[s
     fitted, found = best.fitted(space.training), {}
     for group, members in {"all": [True] * len(next(iter(groups.values()))), **groups}.items():
         rows = np.flatnonzero(members)
-        if len(rows) >= FEW and fitted.candidates_:
+        if len(rows) >= FEW and fitted.new_queries_ is not None:
             batch = space.batches["test"].take(rows)
             ranker = fitted.adapted(batch.queries)
             run = ranker.run(batch, 100)
