@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -250,9 +251,11 @@ class JudgementStore:
                 known = self._find(name)
         assert known is not None
         if text and text != known.text:
+            alike = takewhile(lambda pair: pair[0] == pair[1], zip(known.text, text, strict=False))
+            start = max(0, sum(1 for _ in alike) - 40)  # long texts are shown where they differ
             raise InputError(
-                f"topic {name!r} must keep its text {known.text!r:.200}, found {text!r:.200}; omit the text, or choose "
-                "another name"
+                f"topic {name!r} must keep its text {known.text[start:]!r:.200}, found {text[start:]!r:.200}; omit the "
+                "text, or choose another name"
             )
         return known
 

@@ -91,6 +91,9 @@ def test_topics_keep_their_text() -> None:
         assert store.add_topic("t").text == "one text"
         with pytest.raises(InputError, match="one text"):
             store.add_topic("t", "another")
+        store.add_topic("long", 100 * "the same " + "to the end")
+        with pytest.raises(InputError, match=r"to the end.*to the middle"):
+            store.add_topic("long", 100 * "the same " + "to the middle")
         with pytest.raises(InputError):
             store.add_topic("  ")
         with pytest.raises(UnknownNameError):
