@@ -21,7 +21,18 @@ from haybale.rankers import RANKERS
 from haybale.registry import _entries
 
 PACKAGE = Path(__file__).parent / "outside"
-COMMAND = "from haybale.cli import main; main()"
+COMMANDS_ONE_AFTER_ANOTHER = """
+import json, sys
+from haybale.cli import main
+for arguments in json.loads(sys.argv[1]):
+    sys.argv[1:] = arguments
+    try:
+        main()
+    except SystemExit as end:
+        if end.code:
+            raise
+    print("END")
+"""
 TRAINED = "learned(bm25,titles,rrf(knn,titles-count),depth=20)"
 EXPLAINED = """
 import json, sys
@@ -77,13 +88,17 @@ def notes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_classes_are_used_by_every_command(python: Python, notes: Path, tmp_path: Path) -> None:
     engine, model, results = tmp_path / "engine", tmp_path / "model", tmp_path / "results"
-    assert "40 documents" in python(COMMAND, "index", notes, "--out", engine, "--encoder", "trigrams(dim=64)")
-    python(COMMAND, "train", engine, "--ranker", TRAINED, "--out", model)
-    table = python(COMMAND, "compare", engine, "--rankers", "bm25,titles", "--model", f"m={model}", "--out", results)
-    assert "titles" in table
+    commands = [
+        ["index", notes, "--out", engine, "--encoder", "trigrams(dim=64)"],
+        ["train", engine, "--ranker", TRAINED, "--out", model],
+        ["compare", engine, "--rankers", "bm25,titles", "--model", f"m={model}", "--out", results],
+        ["rank", engine, "topic7", "--model", model, "--explain"],
+    ]
+    told = python(COMMANDS_ONE_AFTER_ANOTHER, json.dumps(commands, default=str)).split("END\n")
+    for number, expected in [(0, "40 documents"), (2, "titles"), (3, "title word topic7")]:
+        assert expected in told[number]
     measures = json.loads((results / "results.json").read_text())["rankers"]
     assert measures["titles"]["measures"]["nDCG@10"] > measures["bm25"]["measures"]["nDCG@10"]
-    assert "title word topic7" in python(COMMAND, "rank", engine, "topic7", "--model", model, "--explain")
     found = json.loads(python(EXPLAINED, engine, model, "topic7 word3"))
     assert (found["ranker"], found["encoder"]) == (TRAINED, "fieldnotes.trigrams")
     assert math.fsum(found["shares"]) == pytest.approx(found["score"], rel=1e-6)
