@@ -14,7 +14,7 @@ from haybale.embeddings import EmbeddingStore
 from haybale.errors import StoreError
 
 
-def test_embed_writes_a_store_and_continues_it(tmp_path: Path) -> None:
+def test_embed_writes_a_store_and_continues_it(tmp_path: Path, here: Callable[..., tuple[int, str, str]]) -> None:
     lines = [f"d{i // 4}\tDie Berufung Nummer {i} ist nicht zulässig und das Gericht {i % 7}" for i in range(40)]
     (tmp_path / "collection.tsv").write_text("\n".join(lines))
     command = ["embed", str(tmp_path), "--out", str(tmp_path / "s"), "--set", "rows_per_chunk=16"]
@@ -28,11 +28,11 @@ def test_embed_writes_a_store_and_continues_it(tmp_path: Path) -> None:
     assert manifest["encoder"]["parameters"]["language"] == "german"
     assert manifest["encoder"]["parameters"]["max_fit_texts"] == 30
     assert len(list((tmp_path / "s" / "vectors.zarr").glob("c.*"))) == 3
-    again = haybale(*command, "--dtype", "float16")
-    assert re.match(r"0 passages .*\b40\b.*\n", again.stderr)
-    other = haybale(*command)
-    assert other.returncode == 2
-    assert re.search("dtype.*float16.*float32", other.stderr)
+    _, _, said = here(*command, "--dtype", "float16")
+    assert re.match(r"0 passages .*\b40\b.*\n", said)
+    status, _, said = here(*command)
+    assert status == 2
+    assert re.search("dtype.*float16.*float32", said)
 
 
 @pytest.mark.filterwarnings("default")

@@ -15,7 +15,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.commands import haybale
 
 from haybale import Engine, InputError, open_collection
 from haybale.collections import load_collection, save_collection
@@ -347,15 +346,17 @@ def test_many_files_are_read_by_several_processes_in_order(tmp_path: Path) -> No
     assert not skipped
 
 
-def test_the_command_lists_what_it_skipped(folder: Path, tmp_path: Path) -> None:
+def test_the_command_lists_what_it_skipped(
+    folder: Path, tmp_path: Path, here: Callable[..., tuple[int, str, str]]
+) -> None:
     out = tmp_path / "engine"
-    refused = haybale("index", str(folder), "--out", str(out), "--strict")
-    assert refused.returncode == 2
-    assert "broken.pdf" in refused.stderr
+    status, _, said = here("index", str(folder), "--out", str(out), "--strict")
+    assert status == 2
+    assert "broken.pdf" in said
     assert not out.exists()
-    done = haybale("index", str(folder), "--out", str(out), "--language", "english")
-    assert done.returncode == 0
-    assert "eml/lease.eml:broken.pdf" in done.stderr
+    status, _, said = here("index", str(folder), "--out", str(out), "--language", "english")
+    assert status == 0
+    assert "eml/lease.eml:broken.pdf" in said
     with (out / "skipped.csv").open(newline="") as file:
         assert [row["file"] for row in csv.DictReader(file)] == ["eml/lease.eml:broken.pdf"]
     assert Engine.open(out).collection.n_documents > 20

@@ -7,10 +7,10 @@ import subprocess
 import sys
 import time
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.commands import haybale
 
 from haybale import BM25, Engine, InputError
 from haybale.collections.readers.files import read_files
@@ -152,16 +152,16 @@ def test_only_what_changed_is_read(source: Path, tmp_path: Path, monkeypatch: py
     assert read == ["cats.txt"]
 
 
-def test_the_command_updates(source: Path, tmp_path: Path) -> None:
+def test_the_command_updates(source: Path, tmp_path: Path, here: Callable[..., tuple[int, str, str]]) -> None:
     pytest.importorskip("pypdf")
     out = str(tmp_path / "engine")
     command = ["index", str(source), "--out", out, "--language", "english"]
-    assert haybale(*command).returncode == 0
+    assert here(*command)[0] == 0
     (source / "new.txt").write_text("Cows moo.")
-    done = haybale(*command)
-    assert (done.returncode, "1 documents added" in done.stderr) == (0, True)
-    refused = haybale(*command[:-1], "german")
-    assert (refused.returncode, "'english'" in refused.stderr) == (2, True)
+    status, _, said = here(*command)
+    assert (status, "1 documents added" in said) == (0, True)
+    status, _, said = here(*command[:-1], "german")
+    assert (status, "'english'" in said) == (2, True)
     assert "new.txt" in Engine.open(out).collection.doc_ids.to_pylist()
 
 
