@@ -243,7 +243,7 @@ def test_train_accept_and_take_back(site: Site) -> None:
     page = site.open("/train")
     page.get_by_role("button", name="Train on").click()
     page.locator("#training[data-running]").wait_for()
-    page.get_by_role("heading", name="The held-back half of each topic").wait_for(timeout=60_000)
+    page.get_by_role("heading", name="The held-back half of each topic").wait_for(timeout=300_000)
     assert page.locator("table").first.inner_text().count("0.") >= 4
     before = page.request.get(f"/api/search?q={QUESTION}").json()["hits"]
     page.get_by_role("button", name="Accept").first.click()
