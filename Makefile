@@ -39,7 +39,7 @@ test:
 	@$(MAKE) --no-print-directory -j2 lint browser
 	$(PYTEST) -m "not thorough"
 
-# All tests, also those that take long and try what shorter tests try.
+# All tests, also those that take long: benchmark scripts on tiny collections, and what shorter tests try in part.
 thorough:
 	@$(MAKE) --no-print-directory -j2 lint browser
 	$(PYTEST)
