@@ -305,9 +305,12 @@ def shard_name(i: int, n: int) -> str:
 
 
 def check_same(place: StoreFiles | Path, begun: Any, now: Any, where: str = "") -> None:
-    """Raise :class:`StoreError`, which names the first difference, if settings or library versions differ."""
+    """Raise :class:`StoreError`, which names the first difference, if settings or library versions differ.
+
+    The name of the input may differ, because its texts are compared.
+    """
     if isinstance(begun, dict) and isinstance(now, dict):
-        for key in sorted({*begun, *now} - {"name"}):
+        for key in sorted({*begun, *now} - ({"name"} if where == "input" else set())):
             check_same(place, begun.get(key), now.get(key), f"{where} {key}".strip())
     elif begun != now:
         raise StoreError(

@@ -147,6 +147,23 @@ def test_of_an_encoder_only_the_setting_that_differs_is_named(topics: Collection
         Engine.build(topics, tmp_path / "engine", encoder=TfidfEncoder(min_df=2))
 
 
+def test_an_encoder_of_another_name_is_rejected(topics: Collection, tmp_path: Path) -> None:
+    class Named(CountingEncoder):
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.called = name
+
+        def describe(self) -> dict[str, object]:
+            return {"name": self.called, "width": self.dim}
+
+    Engine.build(topics, tmp_path / "engine", encoder=Named("one"))
+    with pytest.raises(StoreError, match=r"with encoder name 'one', now it is 'other'"):
+        Engine.build(topics, tmp_path / "engine", encoder=Named("other"))
+    embed(topics, Named("one"), tmp_path / "store")
+    with pytest.raises(StoreError, match=r"with encoder name 'one', now it is 'other'"):
+        embed(topics, Named("other"), tmp_path / "store")
+
+
 def test_folder_with_other_files_is_rejected(topics: Collection, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(OutputExistsError, match="notes"):
