@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from haybale.collections import Collection, Passages
 from haybale.collections.collection import Ints, take_strings
 from haybale.device import to_numpy
 from haybale.retrieval import PassageIndex
-from haybale.vectors import Floats, Matrix
+from haybale.vectors import Floats, Matrix, check_vectors
 
 
 def index_documents(vectors: Matrix, part: Collection, device: str | None) -> PassageIndex:
@@ -37,14 +37,15 @@ def documents_as_passages(part: Collection) -> Collection:
     return Collection(part.name, ids, titles, passages, queries, {}, language=part.language)
 
 
-def document_encoder(encoder: Any, part: Collection, passages: PassageIndex) -> Any:
+def document_encoder(encoder: Any, part: Collection, open_passages: Callable[[], PassageIndex]) -> Any:
     """Return an encoder of documents that takes what it can from the vectors of the passages of ``part``.
 
-    Sparse vectors and those of a fitted encoder are made fast enough; the encoder itself makes them.
+    An encoder that is fitted, or makes sparse vectors, is fast; it is returned as it is, and no passages are opened.
     """
-    return (
-        encoder if passages.is_sparse or hasattr(encoder, "fit") else DocumentEncoder(encoder, part, passages.vectors)
-    )
+    if hasattr(encoder, "fit") or getattr(encoder, "is_sparse", False):
+        return encoder
+    passages = open_passages()
+    return encoder if passages.is_sparse else DocumentEncoder(encoder, part, passages.vectors)
 
 
 class DocumentEncoder:
@@ -76,5 +77,7 @@ class DocumentEncoder:
         known = np.array([self.passage_of.get(text, -1) for text in texts], dtype=np.int64)
         vectors: Floats = self.passages[np.maximum(known, 0)]
         if (known < 0).any():
-            vectors[known < 0] = self.encoder.encode([texts[row] for row in np.flatnonzero(known < 0).tolist()])
+            encoded = self.encoder.encode([texts[row] for row in np.flatnonzero(known < 0).tolist()])
+            name = f"{type(self.encoder).__name__}.encode"
+            vectors[known < 0] = to_numpy(check_vectors(encoded, name, vectors.shape[1]))
         return vectors

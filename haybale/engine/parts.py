@@ -337,7 +337,7 @@ def index_part(part: Range, analyzer: Analyzer, encoder: Any, call: str, from_co
             source = texts if unit == "passage" else documents_as_passages(texts)
             coder = encoder
             if unit == "document":  # passages are indexed first
-                coder = document_encoder(encoder, passages, PassageIndex.open(part.folder / "passages"))
+                coder = document_encoder(encoder, passages, lambda: PassageIndex.open(part.folder / "passages"))
             rows = _encoded(source, coder, part.folder / f"{unit}-vectors")
         if unit == "document":
             return index_documents(rows, texts, None)

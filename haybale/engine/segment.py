@@ -99,7 +99,7 @@ class Segment:
             return
         for name in INDEXES[2:] if self.texts.number else INDEXES:
             folder = self.texts.folder(name)
-            if folder is not None and (not (folder / MANIFEST).exists() or (folder / BUILDING).exists()):
+            if folder is not None and not _is_finished(folder):
                 self.index(name)
 
     def extend_index(self, index: Any, name: str) -> Any:
@@ -168,14 +168,14 @@ class Segment:
     def _encoder_of(self, name: str) -> Any:
         """Return the encoder; if passages have vectors, one of documents does not encode those of one passage again."""
         encoder, folder = self.source.encoder, self.texts.folder("passages")
-        has_vectors = "passages" in self._indexes or (folder is not None and (folder / MANIFEST).exists())
+        has_vectors = "passages" in self._indexes or (folder is not None and _is_finished(folder))
         if name == "passages" or not has_vectors or self.store is not None:
             return encoder
-        return document_encoder(encoder, self.texts.indexed, self.index("passages"))
+        return document_encoder(encoder, self.texts.indexed, lambda: self.index("passages"))
 
     def _embed(self, source: Collection, folder: Path) -> Matrix:
         """Return dense vectors from an embedding store; complete the store first if necessary."""
-        if not (folder / MANIFEST).exists() or (folder / BUILDING).exists():
+        if not _is_finished(folder):
             work = f"the vectors of {folder.name}, which were missing"
             with self.texts.storage.writing(work), timed(f"encode {folder.name}"):
                 embed(source, self._encoder_of(folder.name), folder)
@@ -184,3 +184,8 @@ class Segment:
                 (folder / LOCK).unlink(missing_ok=True)
         with timed("read vectors"):
             return EmbeddingStore(folder).vectors_of(source)
+
+
+def _is_finished(folder: Path) -> bool:
+    """Return whether the folder holds a whole index or embedding store."""
+    return (folder / MANIFEST).exists() and not (folder / BUILDING).exists()

@@ -6,7 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from haybale import KNN, Engine
 from haybale.analysis import Analyzer
 from haybale.collections import Collection
 from haybale.embeddings import Chunking, LSAEncoder, TfidfEncoder, embed
-from haybale.errors import FileFormatError, HaybaleError, InputError, OutputExistsError, StoreError
+from haybale.errors import FileFormatError, HaybaleError, InputError, OutputExistsError, StoreError, VectorError
 from haybale.manifest import with_checksum
 from haybale.rankers import parse
 from haybale.timing import record_timings
@@ -398,6 +398,19 @@ def test_a_document_of_one_passage_is_encoded_once(tmp_path: Path, where: str) -
     vectors = encoder.encode(engine.collection.document_texts())
     found = KNN("document").fit(engine).rank({"q": "one tax"}, depth=4).to_frame().set_index("doc_id")["score"]
     np.testing.assert_allclose(found[list(documents)], vectors @ encoder.encode(["one tax"])[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("in_folder", [False, True])
+def test_wrong_vectors_of_documents_name_the_encoder(tmp_path: Path, in_folder: bool) -> None:
+    class Wrong(CountingEncoder):
+        def encode(self, texts: Sequence[str]) -> np.ndarray:
+            return super().encode(texts)[:, 1 if "two taxes\na road" in texts else 0 :]
+
+    documents: dict[str, str | list[str]] = {"a": "one tax", "b": ["two taxes", "a road"]}
+    how = {"encoder": Wrong()}
+    engine = Engine.build(documents, tmp_path / "engine", **how) if in_folder else Engine(documents, **how)
+    with pytest.raises(VectorError, match=r"^Wrong\.encode"):
+        engine.prepare()
 
 
 def test_adding_trains_no_ranker_again(topics: Collection) -> None:
