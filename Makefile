@@ -31,18 +31,14 @@ smoke:
 smoke-one: $(VENV)/base
 	PATH=$(abspath $(BIN)):$$PATH $(BIN)/python tests/smoke.py
 
-# The environment and the browser are installed at the same time. The types are checked by a test, beside the others.
-# The tests start hundreds of processes. Python may write compiled modules here, whatever the environment says; without
-# them, each of these processes compiles every module again.
-PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
-test:
+# make thorough runs all tests; make test leaves out those that take long, which are benchmark scripts on tiny
+# collections, and what shorter tests try in part. The environment and the browser are installed at the same time. The
+# types are checked by a test, beside the others. The tests start hundreds of processes. Python may write compiled
+# modules here, whatever the environment says; without them, each of these processes compiles every module again.
+test: CHOSEN := -m "not thorough"
+test thorough:
 	@$(MAKE) --no-print-directory -j2 lint browser
-	$(PYTEST) -m "not thorough"
-
-# All tests, also those that take long: benchmark scripts on tiny collections, and what shorter tests try in part.
-thorough:
-	@$(MAKE) --no-print-directory -j2 lint browser
-	$(PYTEST)
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(CHOSEN)
 
 # The documentation site, into build/site; a warning is an error. The tests build it too.
 docs: $(VENV)/$(EXTRAS)
