@@ -20,6 +20,9 @@ from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from haybale.compounds import BY_DEFAULT, LINKS, Compounds
 from haybale.errors import InputError, UnknownNameError
 from haybale.extras import import_optional
@@ -55,6 +58,8 @@ _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\u
 _WORD = re.compile(r"\w{2,}")
 _HAS_UNSPACED = re.compile(f"[{_UNSPACED}]")
 _RUN = re.compile(rf"[{_UNSPACED}]+|[^\W{_UNSPACED}]{{2,}}")
+_TOKEN = re.compile(rf"{_WORD.pattern}|\S")
+_RUN_OR_CHARACTER = re.compile(rf"{_RUN.pattern}|\S")
 _CACHED_WORDS = 2**20  # the cache of stems is cleared when it is larger
 
 Tokenize = Callable[[str], Sequence[str]]
@@ -65,10 +70,14 @@ class LanguageWarning(UserWarning):
 
 
 class Terms(NamedTuple):
-    """Analysed texts: ``ids[i]`` are the term numbers of text i in order; ``vocabulary`` maps terms to numbers."""
+    """Analysed texts: ``ids[i]`` are the term numbers of text i in order; ``vocabulary`` maps terms to numbers.
+
+    With ``factors``, the numbers of a text are distinct, and ``factors[i]`` (n,) float32 says how much each counts.
+    """
 
     ids: list[list[int]]
     vocabulary: dict[str, int]
+    factors: list[NDArray[np.float32]] | None = None
 
 
 @dataclass(frozen=True)
@@ -125,6 +134,29 @@ class Analyzer:
         terms = self([text])
         names = list(terms.vocabulary)
         return [names[i] for i in terms.ids[0]]
+
+    def tokens(self, text: str) -> list[str]:
+        """Return the words of one text in reading order, unstemmed and in lower case, and all that is between them.
+
+        Stop words are words, too. All other visible characters are tokens of their own.
+
+        >>> Analyzer("english").tokens("Of dogs (and 1 Dog).")
+        ['of', 'dogs', '(', 'and', '1', 'dog', ')', '.']
+        """
+        if self.function is not None:
+            return list(self.function(normalise(text)))
+        lower = normalise(text).lower()
+        if lower.isascii() or not _HAS_UNSPACED.search(lower):
+            return _TOKEN.findall(lower)
+        return [token for run in _RUN_OR_CHARACTER.findall(lower) for token in _words(run) or [run]]
+
+    def is_word(self, token: str) -> bool:
+        """Return whether a token is a word, from which terms are made.
+
+        >>> [Analyzer("english").is_word(token) for token in ("dogs", "1", ".", "租")]
+        [True, False, False, True]
+        """
+        return self.function is not None or bool(_words(token))
 
     def term_spans(self, text: str) -> list[tuple[str, int, int]]:
         """Return the terms of a text as :meth:`terms` does, each with its start and end in the text as given.

@@ -30,3 +30,4 @@ from .rrf import RRF as RRF
 from .similar_queries import SimilarQueries as SimilarQueries
 from .svr import SVR as SVR
 from .training import Training as Training
+from .weighted_bm25 import WeightedBM25 as WeightedBM25

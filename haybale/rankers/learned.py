@@ -30,6 +30,7 @@ from haybale.rankers.ranker import Ranker
 from haybale.rankers.similar_queries import SimilarQueries
 from haybale.rankers.svr import SVR
 from haybale.rankers.training import Training
+from haybale.rankers.weighted_bm25 import WeightedBM25
 from haybale.retrieval import Run
 from haybale.retrieval.fusion import completed
 from haybale.timing import timed
@@ -68,8 +69,7 @@ class Learned(OutOfFold, Fusion):
     ----------
     *rankers : Ranker
         The rankers to fuse. Default: BM25 and nearest neighbours over passages and over documents, PARM with RRF and
-        VRRF, similar queries, and the SVR ensemble, which was the best combination on the dev splits of four
-        collections.
+        VRRF, BM25 with learned weights of query terms, similar queries, and the SVR ensemble.
     depth : int, default 100
         Documents of each ranker that are fused. Other documents follow below, ordered by their best rank.
     unseen_share : "auto" or float, default "auto"
@@ -165,7 +165,7 @@ class Learned(OutOfFold, Fusion):
         self.new_queries_: NewQueries | None = None
         with batch.timed("learn fusion"):
             judged = JudgedPools.of(runs, qrels, self.depth, trained=trained, unseen=unseen)
-            untrained = sorted(set(runs) - set(trained))
+            untrained = sorted(str(ranker) for ranker in self.rankers_ if not ranker.needs_training)
             if self.unseen_share == "auto" and untrained and judged.unseen.sum() >= _MIN_UNSEEN:
                 if trained and not judged.unseen.all():
                     self.new_queries_ = NewQueries.fit(runs, judged.pool.query_ids, judged.unseen, trained)
@@ -397,4 +397,4 @@ def default_rankers(spaces: Sequence[str] = ()) -> tuple[Ranker, ...]:
         InSpace(search, folder) for folder in spaces for search in (KNN("passage"), KNN("document"), PARM("vrrf"))
     ]
     svr = SVR([*SVR().implied()["evidence"], *in_spaces]) if in_spaces else SVR()
-    return (*searches, SimilarQueries(), svr, *in_spaces)
+    return (*searches, WeightedBM25(), SimilarQueries(), svr, *in_spaces)

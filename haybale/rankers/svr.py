@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -31,6 +31,7 @@ from haybale.rankers.query_blocks import rank_in_blocks
 from haybale.rankers.ranker import Ranker
 from haybale.rankers.similar_queries import SimilarQueries
 from haybale.rankers.training import Training
+from haybale.rankers.weighted_bm25 import WeightedBM25
 from haybale.retrieval import Hits, PassageIndex, Run, pool, rank_documents
 from haybale.retrieval.hits import Ints, from_flat
 from haybale.retrieval.run import DEPTH
@@ -42,11 +43,16 @@ _SHARE, _ROWS = 0.25, 30_000  # with overlap=None, a bag has at most this share 
 
 
 def searches(unit: str = "document") -> tuple[Ranker, ...]:
-    """Return the default evidence."""
+    """Return the rankers that retrieve candidates where there is no evidence."""
     passages = BM25("passage"), KNN("passage")
     if unit == "passage":
         return passages
     return (*passages, BM25("document"), KNN("document"), PARM("rrf"), PARM("vrrf"), SimilarQueries())
+
+
+def default_evidence(unit: str = "document") -> tuple[Ranker, ...]:
+    """Return the rankers whose scores and ranks are the evidence, if no others are given."""
+    return searches(unit) if unit == "passage" else (*searches(unit), WeightedBM25())
 
 
 PUBLISHED: dict[str, Any] = {"unit": "passage", "candidates": (KNN("passage"),), "evidence": (), "n_train": 50}
@@ -70,8 +76,8 @@ class SVR(OutOfFold, Ranker):
     ----------
     evidence : sequence of Ranker, optional
         The rankers whose scores and ranks are evidence. Default: BM25 and KNN over passages and documents, PARM with
-        RRF and VRRF, and similar queries; with ``unit="passage"``, BM25 and KNN over passages. With ``()``, the kernel
-        is Kq · Kp.
+        RRF and VRRF, similar queries, and BM25 with learned weights of query terms; with ``unit="passage"``, BM25 and
+        KNN over passages. With ``()``, the kernel is Kq · Kp.
     candidates : "evidence", sequence of Ranker or None, default "evidence"
         The rankers that retrieve the documents (or passages) to score. None scores all documents, as a first stage;
         training still uses the candidates of the evidence.
@@ -131,6 +137,8 @@ class SVR(OutOfFold, Ranker):
     memory_budget: float | None = None
     n_jobs: int | None = -1
     random_state: int | None = 0
+    # The evidence of a saved ranker, if the default has changed since.
+    _saved_evidence: Sequence[Ranker] | None = field(default=None, init=False)
 
     def check_params(self) -> None:
         """Check parameters as every ranker does; passages must come from rankers that retrieve passages."""
@@ -152,10 +160,12 @@ class SVR(OutOfFold, Ranker):
 
     def implied(self) -> dict[str, tuple[Ranker, ...]]:
         """Return the default evidence if none is given."""
-        return {"evidence": searches(self.unit)} if self.evidence is None else {}
+        return {"evidence": default_evidence(self.unit)} if self.evidence is None else {}
 
     def _evidence(self) -> Sequence[Ranker]:
-        return searches(self.unit) if self.evidence is None else self.evidence
+        if self.evidence is None and self._saved_evidence is not None:
+            return self._saved_evidence
+        return default_evidence(self.unit) if self.evidence is None else self.evidence
 
     def _sources(self) -> Sequence[Ranker]:
         """Return the rankers that retrieve candidates."""
@@ -334,7 +344,16 @@ class SVR(OutOfFold, Ranker):
         write_tensors(folder / "seen.safetensors", {"seen": np.packbits(self.ensemble_.seen_, axis=1)})
         return {} if self.feature_range_ is None else {"feature_range": self.feature_range_.tolist()}
 
+    def key(self) -> tuple[Any, ...]:
+        """Return the cache key, which says if the default evidence was another one when the ranker was saved."""
+        return super().key() if self._saved_evidence is None else (*super().key(), *map(str, self._saved_evidence))
+
     def load_state(self, folder: Path, state: dict[str, Any], engine: Engine) -> None:
+        if self.evidence is None:
+            n_candidates = 0 if self.candidates is None or isinstance(self.candidates, str) else len(self.candidates)
+            n = len(self.rankers_) - n_candidates if n_candidates else len(self.rankers_) // 2
+            saved = [each.clone() for each in self.rankers_[:n]]
+            self._saved_evidence = None if saved == list(default_evidence(self.unit)) else saved
         self.ensemble_ = SVREnsemble.load(folder / "ensemble", self._index(engine))
         self.query_ids_ = pq.read_table(folder / "training_queries.parquet").column("query_id").to_pylist()
         known = state.get("feature_range")  # version 0.2 saved none, and did not clip

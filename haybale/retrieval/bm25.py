@@ -327,13 +327,57 @@ class BM25Index(PassageTable):
         check_queries(queries)
         return self.analyzer(queries, self.vocabulary)
 
+    def weighted(self, terms: Sequence[Sequence[str]], factors: Sequence[Floats]) -> Terms:
+        """Return queries for searches in which each term counts as often as its factor says, in place of k3.
+
+        Parameters
+        ----------
+        terms : (m,) sequence of sequences of str
+            The distinct terms of each query; terms that no text has are dropped.
+        factors : (m,) sequence of (n,) float32
+            The factor of each term, above 0.
+
+        Examples
+        --------
+        >>> index = BM25Index(["a lead for dogs", "taxes are due", "the dog tax"], language="english")
+        >>> index.search(index.weighted([["dog", "tax"]], [np.array([1, 3], dtype=np.float32)]), k=3).passages
+        array([[1, 2, 0]])
+        """
+        known = self._numbered(terms)
+        numbers = [np.array([known.get(term, -1) for term in each], dtype=np.int64) for each in terms]
+        kept = [np.asarray(each, dtype=np.float32)[of >= 0] for each, of in zip(factors, numbers, strict=True)]
+        return Terms([of[of >= 0].tolist() for of in numbers], known, kept)
+
+    def _numbered(self, terms: Sequence[Sequence[str]]) -> Vocabulary:
+        """Return the numbers by which searches know terms."""
+        return self.vocabulary
+
+    def text_frequencies(self, terms: Sequence[str]) -> Ints:
+        """Return the number of texts (n,) that have each term."""
+        numbers = np.array([self.vocabulary.get(term, -1) for term in terms], dtype=np.int64)
+        return np.where(numbers < 0, 0, self._postings.frequencies[numbers])
+
+    def term_weights(self, terms: Sequence[str], passages: Ints) -> Floats:
+        """Return what each distinct term adds to the score of each passage at factor 1, (n_terms, n_passages) float32.
+
+        Examples
+        --------
+        >>> index = BM25Index(["a lead for dogs", "taxes are due", "the dog tax"], language="english")
+        >>> index.term_weights(["dog", "lead", "cat"], np.array([0, 2])).round(2)
+        array([[0.21, 0.21],
+               [0.45, 0.  ],
+               [0.  , 0.  ]], dtype=float32)
+        """
+        numbers = np.array([self.vocabulary.get(term, -1) for term in terms], dtype=np.int64)
+        return self._postings.values_at(numbers, passages, self._weights)
+
     def search(self, queries: Sequence[str] | Terms, k: int, *, exclude: Exclude | None = None) -> Hits:
         """Return the k best passages of each query; a passage must share a term with the query.
 
         Parameters
         ----------
         queries : (m,) sequence of str, or Terms
-            Non-empty texts, or the result of :meth:`analysed`.
+            Non-empty texts, or the result of :meth:`analysed` or :meth:`weighted`.
         k : int
             Number of passages for each query, from 1 to the number of passages of the index.
         exclude : (m,) sequence, optional
@@ -379,9 +423,10 @@ class BM25Index(PassageTable):
     def _queries(self, queries: Sequence[str] | Terms, exclude: Exclude | None) -> tuple[Callable[[int], Query], Ints]:
         """Return a function that returns the terms and factors of a query, and the excluded documents, (m,)."""
         ids = self._term_numbers(queries)
+        given = queries.factors if isinstance(queries, Terms) else None
 
         def of(row: int) -> Query:
-            terms, factors = self._counted(ids[row])
+            terms, factors = self._counted(ids[row]) if given is None else (ids[row], given[row])
             return np.array(terms, dtype=np.int64), factors
 
         return of, self.excluded(exclude, len(ids))
@@ -404,11 +449,11 @@ class BM25Index(PassageTable):
     def similarities(self, queries: Sequence[str] | Terms, document: int) -> Floats:
         """Return the scores of a document's passages, (m, n_passages); 0 without a common term."""
         start, end = (int(edge) for edge in self.doc_offsets[document : document + 2])
-        ids = self._term_numbers(queries)
-        out = np.zeros((len(ids), end - start), dtype=np.float32)
-        for row, terms in enumerate(ids):
-            numbers, factors = self._counted(terms)
-            for (first, last), times in zip(self._postings.pairs(numbers, start, end), factors, strict=True):
+        query_of, excluded = self._queries(queries, None)
+        out = np.zeros((len(excluded), end - start), dtype=np.float32)
+        for row in range(len(out)):
+            numbers, factors = query_of(row)
+            for (first, last), times in zip(self._postings.pairs(numbers.tolist(), start, end), factors, strict=True):
                 if first < last:
                     out[row, self._postings.texts[first:last] - start] += times * self._weights[first:last]
         return out

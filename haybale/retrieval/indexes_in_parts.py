@@ -98,6 +98,21 @@ class BM25InParts(BM25Index):
         check_queries(queries)
         return self.analyzer(queries)  # parts number terms in ways of their own, so terms go to them by name
 
+    def _numbered(self, terms: Sequence[Sequence[str]]) -> Vocabulary:
+        return {term: number for number, term in enumerate(dict.fromkeys(term for each in terms for term in each))}
+
+    def text_frequencies(self, terms: Sequence[str]) -> Ints:
+        known = self._statistics(), self._later
+        return np.array([sum(each.frequencies.get(term, 0) for each in known) for term in terms], dtype=np.int64)
+
+    def term_weights(self, terms: Sequence[str], passages: Ints) -> Floats:
+        out = np.zeros((len(terms), len(passages)), dtype=np.float32)
+        of = np.searchsorted(self.parts.passages, passages, side="right") - 1
+        for part in np.unique(of).tolist():
+            local = passages[of == part] - self.parts.passages[part]
+            out[:, of == part] = self.parts.opened(part).term_weights(terms, local)
+        return out
+
     def search(self, queries: Sequence[str] | Terms, k: int, *, exclude: Exclude | None = None) -> Hits:
         self.check_k(k)
         terms = queries if isinstance(queries, Terms) else self.analysed(queries)

@@ -344,11 +344,14 @@ def _checked(part: Part, n: int, budget: float) -> Any:
 def _rows_of(queries: Any, rows: slice) -> Any:
     if not isinstance(queries, Terms):
         return queries[rows]
-    return Terms(queries.ids[rows], queries.vocabulary)
+    return Terms(queries.ids[rows], queries.vocabulary, None if queries.factors is None else queries.factors[rows])
 
 
 def terms_in(index: BM25Index, queries: Terms) -> Terms:
     """Return terms by their numbers in another index, without those that it lacks."""
+    if queries.factors is not None:
+        names = list(queries.vocabulary)
+        return index.weighted([[names[number] for number in each] for each in queries.ids], queries.factors)
     numbers = [index.vocabulary.get(term, -1) for term in queries.vocabulary]
     ids = [[number for number in map(numbers.__getitem__, each) if number >= 0] for each in queries.ids]
     return Terms(ids, index.vocabulary)

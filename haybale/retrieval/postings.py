@@ -74,6 +74,16 @@ class Postings:
         _find(read_only(self.offsets), read_only(self.texts), numbers, start, end, firsts, ends)
         return list(zip(firsts.tolist(), ends.tolist(), strict=True))
 
+    def values_at(self, terms: Ints, wanted: Ints, values: Floats) -> Floats:
+        """Return a table (n_terms, n_wanted) of the values (n_pairs,) of pairs, 0 where a text lacks a term.
+
+        Terms below 0 are in no text.
+        """
+        out = np.zeros((len(terms), len(wanted)), dtype=np.float32)
+        index = read_only(self.offsets), read_only(self.texts), read_only(values)
+        _fill(*index, np.array(terms, dtype=np.int64), np.array(wanted, dtype=np.int64), out)
+        return out
+
     def take(self, chosen: Ints) -> tuple[Postings, NDArray[np.bool_]]:
         """Return the postings of some texts, given by rising numbers, and the mask of their pairs, (n_pairs,)."""
         places = np.full(len(self.lengths), -1, dtype=np.int32)
@@ -111,6 +121,21 @@ def _find(
         first, last = offsets[terms[place]], offsets[terms[place] + 1]
         firsts[place] = first + np.searchsorted(texts[first:last], start)
         ends[place] = first + np.searchsorted(texts[first:last], end)
+
+
+@njit(nogil=True, cache=True)
+def _fill(
+    offsets: Any, texts: Any, values: Any, terms: Any, wanted: Any, out: Any
+) -> None:  # pragma: no cover - compiled
+    """Copy the values of the pairs of each term with each text that is wanted."""
+    for row in range(len(terms)):
+        if terms[row] < 0:
+            continue
+        first, last = offsets[terms[row]], offsets[terms[row] + 1]
+        for column in range(len(wanted)):
+            pair = first + np.searchsorted(texts[first:last], wanted[column])
+            if pair < last and texts[pair] == wanted[column]:
+                out[row, column] = values[pair]
 
 
 @njit(nogil=True, cache=True, error_model="numpy")

@@ -1,0 +1,146 @@
+"""Learn the weights of query terms: a log-linear model of their features, fitted so that relevant documents rank first.
+
+The score of document d for query q is Σ over terms t of w(q, t) · s(t, d), where s(t, d) is what BM25 gives the term,
+and w(q, t) = count(q, t) · exp(x(q, t) · θ). The loss is that of a conditional logit over candidates, with a penalty:
+
+    −Σ over queries q of Σ over relevant documents d of y(q, d) · log softmax(score(q, ·))_d + l2 · |θ|²
+
+where y(q, d) is the target of a document.
+
+Zheng & Callan, "Learning to Reweight Terms with Distributed Representations", SIGIR 2015, learn weights of query terms
+by regression on the share of relevant documents that have a term. The loss here is ListNet's (Cao et al., ICML 2007).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+from scipy import sparse
+
+from haybale.parallel import in_threads
+from haybale.retrieval.hits import Ints
+from haybale.vectors import Floats
+
+_LARGEST = 6.0  # |x·θ|, so that no weight is beyond e^6 times that of BM25
+_BLOCK = 2**14  # terms of the queries of one block, about; a thread adds up a block at a time
+_STEPS = 100  # of the minimiser, at most
+_PRECISION = 1e-6  # relative decrease of the loss at which it stops
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class TermPools:
+    """The terms of training queries, and what each adds to the score of the query's candidates."""
+
+    features: list[sparse.csr_matrix]  # (n, f) float64 of the terms, of one block of queries each
+    counts: Floats  # (n,) float32, how often a term counts in BM25
+    blocks: list[int]  # where the blocks of queries begin, and their end
+    terms: Ints  # (m + 1,) where the terms of each query begin
+    documents: Ints  # (m + 1,) where the candidates of each query begin
+    cells: Ints  # (m + 1,) where the table (terms, candidates) of each query begins
+    shares: Floats  # (n_cells,) float32, what each term adds to the score of each candidate
+    target: Array  # (n_documents,) above 0 for relevant candidates; the sum is the share of a query in the loss
+
+    @classmethod
+    def of(
+        cls, features: sparse.csr_matrix, counts: Floats, offsets: Ints, tables: Sequence[Floats], target: Array
+    ) -> TermPools:
+        """Join the tables (terms, candidates) of the queries, whose terms begin at ``offsets``."""
+        n_documents = [table.shape[1] for table in tables]
+        documents, cells = (np.append(0, np.cumsum(each)) for each in (n_documents, [table.size for table in tables]))
+        shares = np.concatenate([np.empty(0, dtype=np.float32), *(table.ravel() for table in tables)])
+        blocks = [*np.flatnonzero(np.diff(offsets[:-1] // _BLOCK, prepend=-1)).tolist(), len(tables)]
+        # In float64, because SciPy converts the matrix whenever it is multiplied by a vector of another type.
+        parts = [features[offsets[first] : offsets[end]].astype(np.float64) for first, end in pairwise(blocks)]
+        return cls(parts, counts, blocks, offsets, documents, cells, shares, target)
+
+    def loss(self, theta: Array, queries: NDArray[np.bool_]) -> tuple[float, Array]:
+        """Return the loss of some queries, given as (m,) bool, without penalty; and its gradient (1 + f,)."""
+        arrays = self.terms, self.documents, self.cells, self.shares, self.target, queries
+
+        def of_block(number: int) -> tuple[float, Array]:
+            first, end = self.blocks[number : number + 2]
+            features, rows = self.features[number], slice(self.terms[first], self.terms[end])
+            if not queries[first:end].any():
+                return 0.0, np.zeros_like(theta)
+            weights, slope = term_weights(features, self.counts[rows], theta), np.zeros(features.shape[0])
+            loss = _add_loss(first, end, *arrays, weights, slope)
+            return float(loss), np.append(slope.sum(), features.T @ slope)
+
+        total, gradient = 0.0, np.zeros_like(theta)
+        for loss, part in in_threads(of_block, range(len(self.features))):
+            total, gradient = total + loss, gradient + part
+        return total, gradient
+
+    def fit(self, l2: float, queries: NDArray[np.bool_], start: Array) -> Array:
+        """Return θ at the minimum of the loss of some queries: (1 + f,), first the intercept, which has no penalty."""
+        from scipy.optimize import minimize
+
+        if not queries.any() or not len(self.shares):
+            return np.zeros_like(start)
+        penalty = np.full(len(start), l2)
+        penalty[0] = 0
+
+        def penalised(theta: Array) -> tuple[float, Array]:
+            loss, gradient = self.loss(theta, queries)
+            return loss + float(penalty @ theta**2), gradient + 2 * penalty * theta
+
+        options = {"maxiter": _STEPS, "ftol": _PRECISION}
+        found: Array = minimize(penalised, start, jac=True, method="L-BFGS-B", options=options).x
+        return found
+
+
+def term_weights(features: sparse.csr_matrix, counts: Floats, theta: Array) -> Floats:
+    """Return the weights of terms, (n,) float32: their counts times exp(θ₀ + x·θ)."""
+    exponent = np.clip(theta[0] + features @ theta[1:], -_LARGEST, _LARGEST)
+    weights: Floats = (counts * np.exp(exponent)).astype(np.float32)
+    return weights
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _add_loss(
+    first: int,
+    end: int,
+    terms: Any,
+    documents: Any,
+    cells: Any,
+    shares: Any,
+    target: Any,
+    chosen: Any,
+    weights: Any,
+    slope: Any,
+) -> float:  # pragma: no cover - compiled
+    """Return the loss of the chosen queries from ``first`` to ``end``; write its derivative by x·θ of each term.
+
+    ``weights`` and ``slope`` are those of the terms of these queries only.
+    """
+    loss = 0.0
+    for query in range(first, end):
+        start, n = terms[query], documents[query + 1] - documents[query]
+        relevant = target[documents[query] : documents[query + 1]]
+        if not chosen[query] or n == 0 or relevant.sum() == 0:
+            continue
+        score = np.zeros(n, dtype=np.float32)
+        for term in range(start, terms[query + 1]):
+            row, weight = cells[query] + (term - start) * n, weights[term - terms[first]]
+            for document in range(n):
+                score[document] += weight * shares[row + document]
+        highest, share = score.max(), relevant.sum()
+        error = np.exp((score - highest).astype(np.float64))
+        total = error.sum()
+        for document in range(n):
+            loss -= relevant[document] * (score[document] - highest - np.log(total))
+            error[document] = error[document] / total * share - relevant[document]
+        for term in range(start, terms[query + 1]):
+            row, derivative = cells[query] + (term - start) * n, 0.0
+            for document in range(n):
+                derivative += shares[row + document] * error[document]
+            slope[term - terms[first]] = derivative * weights[term - terms[first]]
+    return loss

@@ -1,0 +1,236 @@
+"""BM25 whose query terms have weights that are learned on judged queries."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from haybale.engine import Engine
+from haybale.errors import FileFormatError
+from haybale.manifest import read_table, read_tensors, write_table, write_tensors
+from haybale.parameters import BM25_RANGES, COUNT, NOT_NEGATIVE, RANDOM_STATE
+from haybale.progress import track
+from haybale.rankers.explanation import Explanation, Share, by_size
+from haybale.rankers.out_of_fold import OutOfFold
+from haybale.rankers.query_batch import QueryBatch
+from haybale.rankers.ranker import Ranker
+from haybale.rankers.term_features import KINDS, QueryTerms, TermFeatures
+from haybale.rankers.term_weights import TermPools, term_weights
+from haybale.rankers.training import Training
+from haybale.retrieval import BM25Index, Run
+from haybale.retrieval.hits import NO_PASSAGE, Ints
+from haybale.vectors import Floats
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_FOLDS = 5
+_WORDS = 2**22  # of the training queries that are learned from, at most, so that their features fit into memory
+_FEATURES, _WEIGHTS = "term_features.parquet", "term_weights.safetensors"
+_SCHEMA = pa.schema([("kind", pa.large_string()), ("word", pa.large_string()), ("value", pa.int64())])
+
+Array = NDArray[np.float64]
+
+
+@dataclass(eq=False, repr=False)
+class WeightedBM25(OutOfFold, Ranker):
+    """Rank whole documents by BM25, with weights of the query's terms that are learned on judged queries.
+
+    score(d) = Σ over distinct terms t of the query of n(t) · exp(x(t) · θ) · s(t, d), where s(t, d) is the share of one
+    occurrence of t in BM25's score, n(t) is how often t counts by k3, and x(t) are features of the term in this query:
+    the term itself, the two words before and after it, its distance from the most frequent words of the queries, its
+    place, and how rare it is (:class:`~haybale.rankers.term_features.TermFeatures`). θ makes the relevant documents of
+    training queries likely among the first candidates of BM25, with a penalty on its square
+    (:mod:`~haybale.rankers.term_weights`). A document that is relevant to n training queries counts 1/√n in each, so
+    that the weights are not those of a few documents. With θ = 0, this is :class:`~haybale.BM25`.
+
+    The weights are those of words. A document without judgements gains from them as others do, so unseen queries gain,
+    too. Long queries gain most. Out of fold, a training query is ranked with weights learned on other folds.
+
+    Zheng & Callan, "Learning to Reweight Terms with Distributed Representations", SIGIR 2015, learn weights of query
+    terms from word vectors.
+
+    Parameters
+    ----------
+    k1, b, k3 : optional
+        As in :class:`~haybale.BM25`. Values for ``bm25-doc`` are set here, too.
+    l2 : float, default 30
+        Strength of the penalty, compared with the sum of the losses of all training queries. It was chosen on the dev
+        splits of six collections, which rank about equally with 10 to 100.
+    min_count : int, default 5
+        A feature that fewer terms of the training queries have is not used.
+    n_candidates : int, default 50
+        Candidates of a training query, beside its relevant documents: the first of BM25.
+    random_state : int, default 0
+        Seed of the folds, and of the sample of queries if they have more than four million words.
+    """
+
+    name = "bm25-weighted"
+    variants: ClassVar = {"bm25-weighted": {}}
+    _parameter_constraints: ClassVar = {
+        **BM25_RANGES,
+        "l2": NOT_NEGATIVE,
+        "min_count": COUNT,
+        "n_candidates": COUNT,
+        "random_state": RANDOM_STATE,
+    }
+
+    _: KW_ONLY
+    k1: float = 1.2
+    b: float = 0.75
+    k3: float | None = None
+    l2: float = 30.0
+    min_count: int = 5
+    n_candidates: int = 50
+    random_state: int | None = 0
+
+    @property
+    def uses_vectors(self) -> bool:
+        """False: BM25 counts terms."""
+        return False
+
+    def answers_to(self, name: str, parameter: str) -> bool:
+        """Return whether the parameter is one that BM25 over documents has, too."""
+        return name == "bm25-doc" and parameter in BM25_RANGES
+
+    def fit_batch(self, training: Training) -> None:
+        batch, index = training.batch, self._index(training.batch.engine)
+        self.query_ids_, self.fold_of_ = batch.ids, batch.folds(_FOLDS, self.random_state)
+        rows = self._sampled(training)
+        queries, fold_of = batch.take(rows), self.fold_of_[rows]
+        with batch.timed("learn weights of terms"):
+            known = queries.texts, index.analyzer, index.text_frequencies
+            self.features_ = TermFeatures.learn(*known, len(index), self.min_count)
+            terms = self.features_.of(*known)
+            pools = self._pools(queries, [training.relevant[row] for row in rows], terms)
+            everything, zero = np.ones(len(rows), dtype=bool), np.zeros(1 + len(self.features_))
+            self.theta_ = pools.fit(self.l2, everything, zero)
+            folds = range(int(self.fold_of_.max()) + 1)
+            self.fold_thetas_: Array = np.array([pools.fit(self.l2, fold_of != fold, self.theta_) for fold in folds])
+            out_of_fold = sum(pools.loss(self.fold_thetas_[fold], fold_of == fold)[0] for fold in folds)
+            unweighted = pools.loss(zero, everything)[0]
+            n = max(1, len(rows))
+            self.losses_ = {"loss without weights": unweighted / n, "loss out of fold": out_of_fold / n}
+
+    def _sampled(self, training: Training) -> Ints:
+        """Return the rows of the queries that are learned from, rising: judged ones, at random up to ``_WORDS``."""
+        rows = np.flatnonzero(list(map(bool, training.relevant)))
+        order = np.random.default_rng(self.random_state).permutation(len(rows))
+        n_words = np.array([text.count(" ") + 1 for text in training.batch.take(rows[order]).texts], dtype=np.int64)
+        return np.sort(rows[order[np.cumsum(n_words) - n_words < _WORDS]])
+
+    def _pools(self, batch: QueryBatch, relevant: Sequence[Sequence[str]], terms: QueryTerms) -> TermPools:
+        """Return the first candidates of BM25 for each query and its relevant documents."""
+        index, collection = self._index(batch.engine), batch.engine.collection
+        counts = self._counts(terms.counts)
+        weighted = index.weighted(terms.terms, _by_query(counts, terms))
+        hits = index.search(weighted, min(self.n_candidates, len(index)), exclude=batch.own)
+        times = Counter(doc_id for ids in relevant for doc_id in set(ids))
+        tables: list[Floats] = []
+        targets: list[Array] = []
+        for row in track(range(len(batch)), "reading candidates"):
+            ids = sorted(set(relevant[row]))
+            numbers, part = collection.document_numbers(ids), np.array([times[doc_id] ** -0.5 for doc_id in ids])
+            kept = (numbers != batch.own[row]) & (index.doc_offsets[numbers] < index.doc_offsets[numbers + 1])
+            texts = index.doc_offsets[numbers[kept]]
+            found = np.union1d(hits.passages[row][hits.passages[row] != NO_PASSAGE], texts)
+            tables.append(index.term_weights(terms.terms[row], found))
+            target = np.zeros(len(found))
+            target[np.searchsorted(found, texts)] = part[kept] / max(1, kept.sum())
+            targets.append(target)
+        return TermPools.of(terms.features, counts, terms.offsets, tables, np.concatenate([np.empty(0), *targets]))
+
+    def _index(self, engine: Engine) -> BM25Index:
+        return engine.bm25("document", self.k1, self.b, self.k3)
+
+    def _counts(self, counts: Ints) -> Floats:
+        """Return how often terms count that occur a number of times, (n,) float32."""
+        counted = counts if self.k3 is None else (self.k3 + 1) * counts / (self.k3 + counts)
+        return counted.astype(np.float32)
+
+    def _weighted(self, batch: QueryBatch, folds: Ints) -> tuple[list[list[str]], list[Floats]]:
+        """Return the terms of each query with their weights; ``folds`` (m,) are those left out, -1 for none."""
+        index = self._index(batch.engine)
+        terms = self.features_.of(batch.texts, index.analyzer, index.text_frequencies)
+        counts, fold = self._counts(terms.counts), np.repeat(folds, np.diff(terms.offsets))
+        weights = np.empty(len(counts), dtype=np.float32)
+        for number in np.unique(fold).tolist():
+            rows, theta = fold == number, self.theta_ if number < 0 else self.fold_thetas_[number]
+            weights[rows] = term_weights(terms.features[rows], counts[rows], theta)
+        return terms.terms, _by_query(weights, terms)
+
+    def _ranked(self, batch: QueryBatch, depth: int, folds: Ints) -> Run:
+        index = self._index(batch.engine)
+        with batch.timed(f"search {self.name}"):
+            weighted = index.weighted(*self._weighted(batch, folds))
+            rows, documents, scores = index.documents(weighted, depth, exclude=batch.own)
+            return Run.from_numbers(batch.ids, batch.engine.collection.doc_ids, rows, documents, scores, depth)
+
+    def rank_batch(self, batch: QueryBatch, depth: int) -> Run:
+        return self._ranked(batch, depth, np.full(len(batch), -1))
+
+    def out_of_fold_batch(self, batch: QueryBatch, depth: int) -> Run:
+        """Rank training queries with weights of the other folds, and other queries with weights of all queries."""
+        return self._ranked(batch, depth, self.folds_of(batch.ids))
+
+    def explain_document(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:
+        index = self._index(batch.engine)
+
+        def weighted() -> list[tuple[str, np.float32]]:
+            (terms,), (weights,) = self._weighted(batch, np.array([-1]))
+            return list(zip(terms, weights, strict=True))
+
+        counted = batch.once(("weighted terms", id(self)), weighted)
+        times = dict(counted)
+        known = [(term, weight) for term, weight in counted if term in index.vocabulary]
+        found = index.shares_of_terms(known, int(index.doc_offsets[document])).items()
+        shares = [Share(f"term {term} (weight {times[term]:.2f})", share, term=term) for term, share in found]
+        return replace(base, shares=by_size(shares), matcher=index.analyzer)
+
+    @property
+    def feature_weights_(self) -> pd.DataFrame:
+        """The weight θ of each feature, the largest first: columns ``kind``, ``word``, ``value`` and ``weight``."""
+        import pandas as pd
+
+        columns = {"kind": self._kinds(), "word": self.features_.words, "value": self.features_.values}
+        table = pd.DataFrame(columns | {"weight": self.theta_[1:]})
+        return table.sort_values("weight", ascending=False, kind="stable", ignore_index=True)
+
+    def _kinds(self) -> list[str]:
+        return [KINDS[kind] for kind in self.features_.kinds.tolist()]
+
+    @property
+    def fit_report_(self) -> dict[str, Any]:
+        return {"training queries": len(self.query_ids_), "features": len(self.features_)} | self.losses_
+
+    def save_state(self, folder: Path) -> dict[str, Any]:
+        """Write the features, their weights, and the folds of the training queries."""
+        self.write_folds(folder)
+        columns = self._kinds(), self.features_.words, self.features_.values
+        write_table(folder / _FEATURES, pa.table(list(columns), schema=_SCHEMA))
+        write_tensors(folder / _WEIGHTS, {"theta": self.theta_, "folds": self.fold_thetas_})
+        return {"n_texts": self.features_.n_texts, "losses": self.losses_}
+
+    def load_state(self, folder: Path, state: dict[str, Any], engine: Engine) -> None:
+        self.read_folds(folder)
+        table, tensors = read_table(folder / _FEATURES, _SCHEMA), read_tensors(folder / _WEIGHTS)
+        kinds, words, values = (table.column(name).to_pylist() for name in _SCHEMA.names)
+        self.theta_, self.fold_thetas_ = tensors["theta"], tensors["folds"]
+        if not set(kinds) <= set(KINDS) or len(self.theta_) != 1 + len(kinds):
+            message = f"expected the features of {len(self.theta_) - 1} weights, found others; fit the ranker again"
+            raise FileFormatError(folder / _FEATURES, None, message)
+        numbers = np.array([KINDS.index(kind) for kind in kinds], dtype=np.int64)
+        self.features_ = TermFeatures(numbers, words, np.array(values, dtype=np.int64), int(state["n_texts"]))
+        self.losses_ = dict(state["losses"])
+
+
+def _by_query(values: Floats, terms: QueryTerms) -> list[Floats]:
+    """Return the values of the terms of each query."""
+    return np.split(values, terms.offsets[1:-1])[: len(terms.terms)]
