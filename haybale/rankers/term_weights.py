@@ -5,7 +5,8 @@ and w(q, t) = count(q, t) · exp(x(q, t) · θ). The loss is that of a condition
 
     −Σ over queries q of Σ over relevant documents d of y(q, d) · log softmax(score(q, ·))_d + l2 · |θ|²
 
-where y(q, d) is the target of a document.
+y(q, d) is 1 / (|R(q)| · √n(d)) for a query with |R(q)| relevant documents, and a document that is relevant to n(d) of
+the queries. Because of √n(d), a document that answers many queries does not decide what its words weigh.
 
 Zheng & Callan, "Learning to Reweight Terms with Distributed Representations", SIGIR 2015, learn weights of query terms
 by regression on the share of relevant documents that have a term. The loss here is ListNet's (Cao et al., ICML 2007).
@@ -46,24 +47,46 @@ class TermPools:
     documents: Ints  # (m + 1,) where the candidates of each query begin
     cells: Ints  # (m + 1,) where the table (terms, candidates) of each query begins
     shares: Floats  # (n_cells,) float32, what each term adds to the score of each candidate
-    target: Array  # (n_documents,) above 0 for relevant candidates; the sum is the share of a query in the loss
+    relevant: Ints  # (n_relevant,) row of each relevant candidate among those of all queries
+    query: Ints  # (n_relevant,)
+    document: Ints  # (n_relevant,) number of the document
 
     @classmethod
     def of(
-        cls, features: sparse.csr_matrix, counts: Floats, offsets: Ints, tables: Sequence[Floats], target: Array
+        cls,
+        features: sparse.csr_matrix,
+        counts: Floats,
+        offsets: Ints,
+        tables: Sequence[Floats],
+        relevant: Sequence[Ints],
+        document: Sequence[Ints],
     ) -> TermPools:
-        """Join the tables (terms, candidates) of the queries, whose terms begin at ``offsets``."""
+        """Join the tables (terms, candidates) of the queries, whose terms begin at ``offsets``.
+
+        ``relevant`` has the columns of each query's relevant candidates, and ``document`` their numbers.
+        """
         n_documents = [table.shape[1] for table in tables]
         documents, cells = (np.append(0, np.cumsum(each)) for each in (n_documents, [table.size for table in tables]))
         shares = np.concatenate([np.empty(0, dtype=np.float32), *(table.ravel() for table in tables)])
         blocks = [*np.flatnonzero(np.diff(offsets[:-1] // _BLOCK, prepend=-1)).tolist(), len(tables)]
         # In float64, because SciPy converts the matrix whenever it is multiplied by a vector of another type.
         parts = [features[offsets[first] : offsets[end]].astype(np.float64) for first, end in pairwise(blocks)]
-        return cls(parts, counts, blocks, offsets, documents, cells, shares, target)
+        query = np.repeat(np.arange(len(tables)), [len(each) for each in relevant])
+        none = np.empty(0, dtype=np.int64)
+        rows, numbers = np.concatenate([none, *relevant]) + documents[query], np.concatenate([none, *document])
+        return cls(parts, counts, blocks, offsets, documents, cells, shares, rows, query, numbers)
+
+    def target(self, queries: NDArray[np.bool_]) -> Array:
+        """Return y of the candidates of all queries, (n_documents,); 0 for those of queries that are not chosen."""
+        mine = queries[self.query]
+        n_relevant, n_queries = np.bincount(self.query[mine]), np.bincount(self.document[mine])
+        target = np.zeros(self.documents[-1])
+        target[self.relevant[mine]] = n_queries[self.document[mine]] ** -0.5 / n_relevant[self.query[mine]]
+        return target
 
     def loss(self, theta: Array, queries: NDArray[np.bool_]) -> tuple[float, Array]:
         """Return the loss of some queries, given as (m,) bool, without penalty; and its gradient (1 + f,)."""
-        arrays = self.terms, self.documents, self.cells, self.shares, self.target, queries
+        arrays = self.terms, self.documents, self.cells, self.shares, self.target(queries)
 
         def of_block(number: int) -> tuple[float, Array]:
             first, end = self.blocks[number : number + 2]
@@ -113,11 +136,10 @@ def _add_loss(
     cells: Any,
     shares: Any,
     target: Any,
-    chosen: Any,
     weights: Any,
     slope: Any,
 ) -> float:  # pragma: no cover - compiled
-    """Return the loss of the chosen queries from ``first`` to ``end``; write its derivative by x·θ of each term.
+    """Return the loss of the queries from ``first`` to ``end``; write its derivative by x·θ of each term.
 
     ``weights`` and ``slope`` are those of the terms of these queries only.
     """
@@ -125,7 +147,7 @@ def _add_loss(
     for query in range(first, end):
         start, n = terms[query], documents[query + 1] - documents[query]
         relevant = target[documents[query] : documents[query + 1]]
-        if not chosen[query] or n == 0 or relevant.sum() == 0:
+        if n == 0 or relevant.sum() == 0:
             continue
         score = np.zeros(n, dtype=np.float32)
         for term in range(start, terms[query + 1]):

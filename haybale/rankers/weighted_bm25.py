@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
@@ -114,8 +113,8 @@ class WeightedBM25(OutOfFold, Ranker):
             self.theta_ = pools.fit(self.l2, everything, zero)
             folds = range(int(self.fold_of_.max()) + 1)
             self.fold_thetas_: Array = np.array([pools.fit(self.l2, fold_of != fold, self.theta_) for fold in folds])
+            unweighted = sum(pools.loss(zero, fold_of == fold)[0] for fold in folds)
             out_of_fold = sum(pools.loss(self.fold_thetas_[fold], fold_of == fold)[0] for fold in folds)
-            unweighted = pools.loss(zero, everything)[0]
             n = max(1, len(rows))
             self.losses_ = {"loss without weights": unweighted / n, "loss out of fold": out_of_fold / n}
 
@@ -132,20 +131,18 @@ class WeightedBM25(OutOfFold, Ranker):
         counts = self._counts(terms.counts)
         weighted = index.weighted(terms.terms, _by_query(counts, terms))
         hits = index.search(weighted, min(self.n_candidates, len(index)), exclude=batch.own)
-        times = Counter(doc_id for ids in relevant for doc_id in set(ids))
         tables: list[Floats] = []
-        targets: list[Array] = []
+        columns: list[Ints] = []
+        documents: list[Ints] = []
         for row in track(range(len(batch)), "reading candidates"):
-            ids = sorted(set(relevant[row]))
-            numbers, part = collection.document_numbers(ids), np.array([times[doc_id] ** -0.5 for doc_id in ids])
-            kept = (numbers != batch.own[row]) & (index.doc_offsets[numbers] < index.doc_offsets[numbers + 1])
-            texts = index.doc_offsets[numbers[kept]]
-            found = np.union1d(hits.passages[row][hits.passages[row] != NO_PASSAGE], texts)
+            numbers = np.unique(collection.document_numbers(list(relevant[row])))
+            starts, ends = index.doc_offsets[numbers], index.doc_offsets[numbers + 1]
+            has_text = (starts < ends) & (numbers != batch.own[row])
+            found = np.union1d(hits.passages[row][hits.passages[row] != NO_PASSAGE], starts[has_text])
             tables.append(index.term_weights(terms.terms[row], found))
-            target = np.zeros(len(found))
-            target[np.searchsorted(found, texts)] = part[kept] / max(1, kept.sum())
-            targets.append(target)
-        return TermPools.of(terms.features, counts, terms.offsets, tables, np.concatenate([np.empty(0), *targets]))
+            columns.append(np.searchsorted(found, starts[has_text]))
+            documents.append(numbers[has_text])
+        return TermPools.of(terms.features, counts, terms.offsets, tables, columns, documents)
 
     def _index(self, engine: Engine) -> BM25Index:
         return engine.bm25("document", self.k1, self.b, self.k3)

@@ -23,7 +23,15 @@ from haybale.errors import InputError, StoreError
 from haybale.retrieval import parts as parts_of_indexes
 from haybale.retrieval.indexes_in_parts import BM25InParts, PassagesInParts
 
-RANKERS = (*UNTRAINED, "parm-vmax", "bm25(top=2,k3=1)", "knn(top=2)", "rrf(bm25-doc,knn)", "knn-queries")
+RANKERS = (
+    *UNTRAINED,
+    "parm-vmax",
+    "bm25(top=2,k3=1)",
+    "knn(top=2)",
+    "rrf(bm25-doc,knn)",
+    "bm25-weighted",
+    "knn-queries",
+)
 TRAINED = ("svr(n_bags=3)", "svr-memory(n_bags=2,candidates=none)", "learned(bm25-doc,knn,svr-memory)")
 BUILDS: dict[str, dict[str, Any]] = {
     "tfidf": {},

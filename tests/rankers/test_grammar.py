@@ -29,6 +29,7 @@ from haybale.rankers import (
     Learned,
     Ranker,
     SimilarQueries,
+    WeightedBM25,
     from_spec,
     parse,
     parse_all,
@@ -265,8 +266,8 @@ def test_values_reach_every_nested_bm25_by_name(name: str) -> None:
     found = [each for each in _with_nested(changed) if hasattr(each, "k1")]
     assert found
     for each in found:
-        whole = isinstance(each, BM25) and each.unit == "document"
-        if isinstance(each, BM25) or each.over == "bm25":
+        whole = isinstance(each, WeightedBM25) or (isinstance(each, BM25) and each.unit == "document")
+        if isinstance(each, BM25 | WeightedBM25) or each.over == "bm25":
             assert (each.k1, each.b, each.k3) == ((6, 0.3, 2) if whole else (0.9, 0.5, 0)), each
         else:
             assert (each.k1, each.k3) == (1.2, None), "PARM over vectors does not search BM25"

@@ -30,6 +30,7 @@ RANKERS = (
     "bm25-parm-rrf",
     "bm25-parm-combsum(k1=2,k3=0)",
     "knn-queries(k=7)",
+    "bm25-weighted(k1=0.9,k3=0.5,min_count=2)",
     f"svr({EVIDENCE})",
     f"svr(unit=passage,{SVR})",
     f"svr(candidates=none,{EVIDENCE})",
@@ -39,7 +40,7 @@ RANKERS = (
     LEARNED,
     f"learned(bm25-doc,rrf(knn,knn-queries),{LEARNED})",
 )
-LEARNING = tuple(name for name in RANKERS if "svr" in name or "queries" in name)
+LEARNING = tuple(name for name in RANKERS if "svr" in name or "queries" in name or "weighted" in name)
 
 
 def word(number: int) -> str:
