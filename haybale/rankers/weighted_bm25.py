@@ -112,7 +112,7 @@ class WeightedBM25(OutOfFold, Ranker):
             everything, zero = np.ones(len(rows), dtype=bool), np.zeros(1 + len(self.features_))
             self.theta_ = pools.fit(self.l2, everything, zero)
             folds = range(int(self.fold_of_.max()) + 1)
-            self.fold_thetas_: Array = np.array([pools.fit(self.l2, fold_of != fold, self.theta_) for fold in folds])
+            self.fold_thetas_: Array = np.array([pools.fit(self.l2, fold_of != fold, zero) for fold in folds])
             unweighted = sum(pools.loss(zero, fold_of == fold)[0] for fold in folds)
             out_of_fold = sum(pools.loss(self.fold_thetas_[fold], fold_of == fold)[0] for fold in folds)
             n = max(1, len(rows))
