@@ -19,7 +19,7 @@ from typing import Any
 
 import best_pages
 import numpy as np
-from best_pages import BM25S, KNNS, MEASURES, RRF
+from best_pages import BM25S, KNNS, LEARNED, MEASURES, RRF
 from effectiveness import (
     BEST,
     SHARES,
@@ -47,7 +47,7 @@ from haybale import (
 )
 from haybale.rankers import QueryBatch, Training, set_all, set_values
 
-PARTS = (*BM25S, *KNNS, "parm-rrf", "parm-vrrf", "knn-queries", "svr")
+PARTS = (*BM25S, *KNNS, "parm-rrf", "parm-vrrf", "bm25-weighted", "knn-queries", "svr")
 COUNTS = (10, 30, 100, 300, 1000)
 FEW = 20  # test queries of a kind, for a figure of it
 TOLD = (
@@ -83,7 +83,7 @@ def measured(name: str, encoder: str | None, work: Path | None, length: int, dty
     with printed_stages():
         chosen = parameters(tuned_bm25(collection))
         space = Space(collection, "tfidf")
-        rankers = {part: parse(part) for part in (*PARTS, BEST)}
+        rankers = {part: parse(part) for part in PARTS} | {LEARNED: parse(BEST)}
         if encoder is not None and work is not None:
             folder = work / collection.name
             neural_encoder = SentenceTransformerEncoder(encoder, dtype=dtype, max_length=length)
@@ -104,9 +104,9 @@ def measured(name: str, encoder: str | None, work: Path | None, length: int, dty
             print(title, round(float(np.nanmean(values["dev"][title]["nDCG@10"])), 4), flush=True)
     if "policy" not in rankers:
         for of in (*values.values(), facts):
-            of["policy"] = of[BEST]
+            of["policy"] = of[LEARNED]
     groups = {split: {g: m.tolist() for g, m in by_relevant(collection, split).items()} for split in SPLITS}
-    [best] = set_all([rankers.get("policy", rankers[BEST])], chosen)
+    [best] = set_all([rankers.get("policy", rankers[LEARNED])], chosen)
     arguments = [name, *(["--encoder", encoder, "--length", str(length), "--dtype", dtype] if encoder else [])]
     return {
         "collection": described(collection),
@@ -114,7 +114,7 @@ def measured(name: str, encoder: str | None, work: Path | None, length: int, dty
         "bm25": chosen,
         "values": values,
         "groups": groups,
-        "facts": {key: facts[key] for key in (BEST, "policy")},
+        "facts": {key: facts[key] for key in (LEARNED, "policy")},
         "shares": by_share(space, best),
         "adapted": adapted(space, best, groups["test"]),
         "CPU seconds": round(time.process_time() - start),
@@ -169,7 +169,8 @@ def curve(name: str) -> dict[str, Any]:
         queries = collection.queries.take(np.sort(drawn[:n]))
         of = qrels[qrels["query_id"].isin(queries.ids.to_pylist())]
         training = Training.of(engine, queries, of)
-        rows.append({"queries": n, **{ranker: value(training, ranker) for ranker in ("knn-queries", "svr", BEST)}})
+        learning = {"bm25-weighted": "bm25-weighted", "knn-queries": "knn-queries", "svr": "svr", LEARNED: BEST}
+        rows.append({"queries": n, **{title: value(training, ranker) for title, ranker in learning.items()}})
         print(rows[-1], flush=True)
     origin = made("bench_best.py", [name, "--curve"])
     return {"collection": collection.name, "plain": plain, "rows": rows, "made": origin}

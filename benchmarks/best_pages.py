@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from effectiveness import AIMED, BEST
+from effectiveness import AIMED
 from provenance import cell4, measures, options, origin, read_all, table, write_page
 
 from haybale.drawing import COLOURS, save_figure
@@ -19,6 +19,7 @@ from haybale.evaluation import paired_tests
 BM25S, KNNS = ("bm25", "bm25-doc"), ("knn", "knn-doc")
 MEASURES = ("MRR@10", "nDCG@10", "Recall@10", "Recall@100", "Recall@1000")
 RRF = "rrf(bm25-doc,knn-doc,parm-vrrf)"
+LEARNED = "learned"  # the title of the default fusion
 FIGURE, SPAN = "curves.svg", 0.24  # of nDCG@10: every panel has the same scale
 
 
@@ -60,7 +61,10 @@ def page(records: list[dict[str, Any]]) -> list[str]:
         counts = {g: np.array(m) for g, m in record["groups"]["test"].items()}
         family = 1 + sum(bool(m.any()) for m in counts.values()) + 2
         ours, theirs = (np.array(of[r][measure], dtype=float) for r in ("policy", base))
-        others = [mean(of[each][measure]) if each in of else "" for each in (*KNNS, "svr", "neural svr", BEST)]
+        others = [
+            mean(of[each][measure]) if each in of else ""
+            for each in (*KNNS, "bm25-weighted", "svr", "neural svr", LEARNED)
+        ]
         title = titled(record)
         gain = f"{mean(ours) / mean(theirs) - 1:+.1%}"
         said = [title, measure, f"{mean(theirs):.4f} (`{base}`)", max(others[:2]), *others[2:], mean(ours), gain]
@@ -69,17 +73,20 @@ def page(records: list[dict[str, Any]]) -> list[str]:
             if members.any():
                 best, level = strongest(of, members)
                 a, b = (at10(of, each)[members] for each in ("policy", best))
-                parts = [mean(at10(of, each)[members]) for each in ("svr", BEST)]
+                parts = [mean(at10(of, each)[members]) for each in ("svr", LEARNED)]
                 grouped.append([title, group, int(members.sum()), f"{level:.4f} (`{best}`)", *parts, mean(a)])
                 grouped[-1].append(p_of(a, b, family))
         row: list[Any] = [title]
         for at in ("Recall@100", "Recall@1000"):
-            best = max((each for each in of if each not in ("policy", BEST)), key=lambda each: mean(of[each][at]))
+            best = max((each for each in of if each not in ("policy", LEARNED)), key=lambda each: mean(of[each][at]))
             a, b = (np.array(of[each][at], dtype=float) for each in ("policy", best))
             row += [f"{mean(b):.4f} (`{best}`)", f"{mean(a):.4f}", p_of(a, b, family)]
         recalls.append(row)
     lines += table(
-        "collection|measure|tuned BM25|better kNN|`svr`|`neural svr`|`learned`|best|gain on BM25|p", rows, 2, cell4
+        "collection|measure|tuned BM25|better kNN|`bm25-weighted`|`svr`|`neural svr`|`learned`|best|gain on BM25|p",
+        rows,
+        2,
+        cell4,
     )
     lines += [
         "",
@@ -216,7 +223,7 @@ def curve_lines(curves: list[dict[str, Any]]) -> list[str]:
     for found in curves:
         for row in found["rows"]:
             rows.append([found["collection"], f"{row['queries']:,}", *found["plain"].values()])
-            rows[-1] += [row[ranker] for ranker in ("knn-queries", "svr", BEST)]
+            rows[-1] += [row[ranker] for ranker in ("knn-queries", "svr", LEARNED)]
     origins = [f"- command: `{found['made']['command']}`, commit {found['made']['commit']}" for found in curves]
     return [*lines, *table(columns, rows, 2, cell4), "", *origins]
 
@@ -231,7 +238,7 @@ def draw_curves(curves: list[dict[str, Any]], path: Path) -> None:
         rows = pd.DataFrame(found["rows"])
         levels = {"better BM25": max(found["plain"][each] for each in BM25S)}
         levels["best ranker without training"] = max(found["plain"].values())
-        for number, (ranker, name) in enumerate(((BEST, "learned"), ("svr", "svr"))):
+        for number, (ranker, name) in enumerate(((LEARNED, "learned"), ("svr", "svr"))):
             axes.plot(
                 rows["queries"], rows[ranker], "os"[number] + "-", color=COLOURS[number], label=name, markersize=4
             )

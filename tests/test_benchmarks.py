@@ -371,7 +371,7 @@ def test_small_best(script: Any, words: Path, tmp_path: Path, monkeypatch: pytes
     assert parse(best.BEST).nested() == Learned().nested()  # `learned` is the default one
     record = best.measured(str(words), None, None, 32, "float32")
     assert record["values"]["dev"] == record["values"]["test"]  # the same queries here
-    assert record["values"]["dev"]["policy"] == record["values"]["dev"][best.BEST]
+    assert record["values"]["dev"]["policy"] == record["values"]["dev"]["learned"]
     assert list(record["shares"]) == ["0", "0.2", "0.4", "0.6", "0.8", "1"]
     assert record["shares"]["0"] == record["values"]["dev"]["policy"]["nDCG@10"]  # few are new: 0 is taken
     assert record["adapted"] == {}  # and nothing tells them from others
