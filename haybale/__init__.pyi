@@ -74,6 +74,7 @@ from .rankers import Learned as Learned
 from .rankers import LearnedFusion as LearnedFusion
 from .rankers import Ranker as Ranker
 from .rankers import SimilarQueries as SimilarQueries
+from .rankers import WeightedBM25 as WeightedBM25
 from .rankers import load as load
 from .rankers import parse as parse
 from .retrieval import BM25Index as BM25Index

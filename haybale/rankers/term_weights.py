@@ -24,7 +24,7 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy import sparse
 
-from haybale.parallel import in_threads
+from haybale.parallel import in_threads, one_blas_thread
 from haybale.retrieval.hits import Ints
 from haybale.vectors import Floats
 
@@ -102,6 +102,7 @@ class TermPools:
             total, gradient = total + loss, gradient + part
         return total, gradient
 
+    @one_blas_thread()  # the vectors of the minimiser are too short for several
     def fit(self, l2: float, queries: NDArray[np.bool_], start: Array) -> Array:
         """Return θ at the minimum of the loss of some queries: (1 + f,), first the intercept, which has no penalty."""
         from scipy.optimize import minimize
