@@ -78,6 +78,7 @@ class TermFeatures:
         counts = Counter(chain.from_iterable(map(analyzer.tokens, texts)))
         by_count = sorted(counts, key=lambda word: (-counts[word], word))
         frequent = by_count[:_FREQUENT]
+        # A word that occurs once says nothing about other queries.
         words = {word: number for number, word in enumerate(by_count) if number < _FREQUENT or counts[word] > 1}
         queries = _Queries.read(texts, analyzer, words)
         names: tuple[list[str], list[str]] = list(words), list(queries.terms)

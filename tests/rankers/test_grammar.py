@@ -300,7 +300,9 @@ def test_values_reach_a_ranker_by_its_own_name_only(name: str) -> None:
     value = getattr(ranker, parameter)
     assert set_values(ranker, {f"{name}.{parameter}": value}) == ranker
     for other in NAMES:
-        alias = other == "bm25" and name.startswith("bm25-parm") and parameter in ("k1", "b", "k3")
+        alias = parameter in ("k1", "b", "k3") and (
+            (other == "bm25" and name.startswith("bm25-parm")) or (other, name) == ("bm25-doc", "bm25-weighted")
+        )
         if other != name and not alias and not [each for each in _with_nested(ranker) if str(each) == other]:
             with pytest.raises(UnknownNameError):
                 set_values(ranker, {f"{other}.{parameter}": value})
