@@ -231,8 +231,9 @@ def set_values(ranker: Ranker, values: Mapping[str, Any]) -> Ranker:
     """Return a copy with parameters set by name, in the ranker and its nested rankers.
 
     ``k1`` is set in every ranker that has it, ``bm25-doc.k1`` in BM25 over documents, weighted or not, and ``bm25.k1``
-    in BM25 over passages and in PARM over BM25. If a value changes default rankers, such as those of ``learned`` and ``svr``,
-    they become explicit parameters. Raises :class:`UnknownNameError` for a ranker or parameter that no ranker has.
+    in BM25 over passages and in PARM over BM25. If a value changes default rankers, such as those of ``learned`` and
+    ``svr``, they become explicit parameters. Raises :class:`UnknownNameError` for a ranker or parameter that no ranker
+    has.
 
     >>> set_values(parse("learned(bm25,bm25-doc)"), {"bm25-doc.k1": 6, "unseen_share": 0.5})
     Learned(BM25(), BM25(unit='document', k1=6), unseen_share=0.5)
