@@ -60,6 +60,34 @@ def test_scores_follow_the_formula(pydocs: Collection, k1: float, b: float, k3: 
     assert ranked.tolist() == sorted(found, key=lambda p: (-found[p], str(p)))
 
 
+@pytest.mark.parametrize("k3", [None, 0, 2.5])
+def test_weighted_queries_add_factors_times_the_weights_of_terms(pydocs: Collection, k3: float | None) -> None:
+    """A factor replaces k3; terms that no text has are dropped, and a document scores as in a search of one term."""
+    texts, rng = pydocs.passages.texts[:300].to_pylist(), np.random.default_rng(0)
+    index = BM25Index(texts, [0, *range(2, 301, 2)], k3=k3, language="english")
+    terms = [["array", "unheardof", "axi", "return"], [], ["shape"]]
+    factors = [rng.random(len(each)).astype(np.float32) for each in terms]
+    queries = index.weighted(terms, factors)
+    alone = {term: np.zeros(300) for each in terms for term in each}
+    for term in alone:
+        if term in index.vocabulary:
+            hits = index.search(index.weighted([[term]], [np.ones(1, dtype=np.float32)]), 300)
+            found = hits.passages[0] >= 0
+            alone[term][hits.passages[0][found]] = hits.scores[0][found]
+        assert index.text_frequencies([term]).tolist() == [int((alone[term] > 0).sum())]
+        assert index.term_weights([term], np.arange(300))[0] == pytest.approx(alone[term])
+    hits = index.search(queries, 300)
+    for row, (each, of) in enumerate(zip(terms, factors, strict=True)):
+        scores = sum((factor * alone[term] for term, factor in zip(each, of, strict=True)), np.zeros(300))
+        found = hits.passages[row] >= 0
+        assert found.sum() == (scores > 0).sum()
+        assert hits.scores[row][found] == pytest.approx(scores[hits.passages[row][found]], rel=1e-5)
+        assert index.similarities(queries, 3)[row] == pytest.approx(scores[6:8], rel=1e-5, abs=1e-6)
+        rows, documents, best = index.documents(queries, 150)
+        expected = scores.reshape(150, 2).max(axis=1)
+        assert best[rows == row] == pytest.approx(expected[documents[rows == row]], rel=1e-5)
+
+
 def test_excluded_documents_and_unknown_words(toy: Collection) -> None:
     index, queries = BM25Index.from_collection(toy), ["salt in winter", "xylophone"]
     hits = index.search(queries, 15, exclude=[4, -1])  # soup
