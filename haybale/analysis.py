@@ -99,8 +99,9 @@ class Analyzer:
 
     Examples
     --------
-    >>> Analyzer("english")(["Dogs and dog leads", "the lead"])
-    Terms(ids=[[0, 0, 1], [1]], vocabulary={'dog': 0, 'lead': 1})
+    >>> terms = Analyzer("english")(["Dogs and dog leads", "the lead"])
+    >>> terms.ids, terms.vocabulary
+    ([[0, 0, 1], [1]], {'dog': 0, 'lead': 1})
     >>> Analyzer("german", ["Gerichte"]).terms("Die Gerichte haben entschieden")
     ['die', 'hab', 'entschied']
     >>> Analyzer("none", function=str.split).terms("§ 1 BGB")

@@ -341,7 +341,7 @@ class BM25Index(PassageTable):
         --------
         >>> index = BM25Index(["a lead for dogs", "taxes are due", "the dog tax"], language="english")
         >>> index.search(index.weighted([["dog", "tax"]], [np.array([1, 3], dtype=np.float32)]), k=3).passages
-        array([[1, 2, 0]])
+        array([[2, 1, 0]])
         """
         known = self._numbered(terms)
         numbers = [np.array([known.get(term, -1) for term in each], dtype=np.int64) for each in terms]
