@@ -45,6 +45,7 @@ _FREQUENT = 30  # words from which the distance is a feature
 _VALUES = 64  # more than a kind has for one word
 _RARITIES = 1.5  # ranges for each factor e of rarity
 
+Tokens = Sequence[Sequence[str]]  # of each query, by Analyzer.tokens
 Frequencies = Callable[[Sequence[str]], Ints]  # terms -> the number of texts that have each
 
 
@@ -71,16 +72,14 @@ class TermFeatures:
     n_texts: int
 
     @classmethod
-    def learn(
-        cls, texts: Sequence[str], analyzer: Analyzer, frequencies: Frequencies, n_texts: int, min_count: int
-    ) -> Self:
+    def learn(cls, tokens: Tokens, analyzer: Analyzer, frequencies: Frequencies, n_texts: int, min_count: int) -> Self:
         """Return the features that occur at least ``min_count`` times in queries."""
-        counts = Counter(chain.from_iterable(map(analyzer.tokens, texts)))
+        counts = Counter(chain.from_iterable(tokens))
         by_count = sorted(counts, key=lambda word: (-counts[word], word))
         frequent = by_count[:_FREQUENT]
         # A word that occurs once says nothing about other queries.
         words = {word: number for number, word in enumerate(by_count) if number < _FREQUENT or counts[word] > 1}
-        queries = _Queries.read(texts, analyzer, words)
+        queries = _Queries.read(tokens, analyzer, words)
         names: tuple[list[str], list[str]] = list(words), list(queries.terms)
         found: list[tuple[int, str, int]] = []
         for kind, _, codes, _ in queries.coded(range(len(frequent)), queries.terms, frequencies, n_texts):
@@ -94,9 +93,9 @@ class TermFeatures:
     def __len__(self) -> int:
         return len(self.words)
 
-    def of(self, texts: Sequence[str], analyzer: Analyzer, frequencies: Frequencies) -> QueryTerms:
+    def of(self, tokens: Tokens, analyzer: Analyzer, frequencies: Frequencies) -> QueryTerms:
         """Return the terms of queries with their features."""
-        queries = _Queries.read(texts, analyzer, self._numbers[0])
+        queries = _Queries.read(tokens, analyzer, self._numbers[0])
         table = self._codes
         parts: list[tuple[Ints, Ints, Floats]] = []
         for kind, rows, codes, shares in queries.coded(self._frequent, self._numbers[1], frequencies, self.n_texts):
@@ -152,16 +151,15 @@ class _Queries:
     offsets: Ints  # (m + 1,) where the terms of each query begin
 
     @classmethod
-    def read(cls, texts: Sequence[str], analyzer: Analyzer, numbers: Mapping[str, int]) -> _Queries:
-        each = [analyzer.tokens(text) for text in texts]
-        distinct = dict.fromkeys(chain.from_iterable(each))
+    def read(cls, tokens: Tokens, analyzer: Analyzer, numbers: Mapping[str, int]) -> _Queries:
+        distinct = dict.fromkeys(chain.from_iterable(tokens))
         with_terms = [token for token in distinct if analyzer.is_word(token)]
         terms: dict[str, int] = {}
         terms_of: dict[str, list[int]] = {token: [] for token in distinct}
         terms_of.update(zip(with_terms, analyzer.numbered_words(with_terms, terms), strict=True))
-        found = [terms_of[token] for token in chain.from_iterable(each)]
+        found = [terms_of[token] for token in chain.from_iterable(tokens)]
         n_terms = np.array([len(of) for of in found], dtype=np.int64)
-        ends = indptr_from_counts([len(words) for words in each])
+        ends = indptr_from_counts([len(words) for words in tokens])
         place = np.repeat(np.arange(len(found)), n_terms)
         is_part = (np.arange(len(place)) > indptr_from_counts(n_terms)[place]).astype(np.int64)
         query = np.searchsorted(ends, place, side="right") - 1
@@ -171,8 +169,8 @@ class _Queries:
         order = np.argsort(firsts)
         ranks = np.empty_like(order)
         ranks[order] = np.arange(len(order))
-        offsets = np.searchsorted(query[firsts[order]], np.arange(len(texts) + 1))
-        words = np.array([numbers.get(word, -1) for word in chain.from_iterable(each)], dtype=np.int64)
+        offsets = np.searchsorted(query[firsts[order]], np.arange(len(tokens) + 1))
+        words = np.array([numbers.get(word, -1) for word in chain.from_iterable(tokens)], dtype=np.int64)
         term = all_terms[firsts[order]]
         return cls(words, ends, terms, place, is_part, ranks[row], term, counts[order], offsets)
 

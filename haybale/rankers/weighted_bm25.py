@@ -62,7 +62,7 @@ class WeightedBM25(OutOfFold, Ranker):
         As in :class:`~haybale.BM25`. Values for ``bm25-doc`` are set here, too.
     l2 : float, default 30
         Strength of the penalty, compared with the sum of the losses of all training queries. It was chosen on the dev
-        splits of six collections, which rank about equally with 10 to 100.
+        splits of six collections. With 10, all of them rank about as well; with 100, one ranks clearly worse.
     min_count : int, default 5
         A feature that fewer terms of the training queries have is not used.
     n_candidates : int, default 50
@@ -105,7 +105,7 @@ class WeightedBM25(OutOfFold, Ranker):
         rows = self._sampled(training)
         queries, fold_of = batch.take(rows), self.fold_of_[rows]
         with batch.timed("learn weights of terms"):
-            known = queries.texts, index.analyzer, index.text_frequencies
+            known = [index.analyzer.tokens(text) for text in queries.texts], index.analyzer, index.text_frequencies
             self.features_ = TermFeatures.learn(*known, len(index), self.min_count)
             terms = self.features_.of(*known)
             pools = self._pools(queries, [training.relevant[row] for row in rows], terms)
@@ -122,13 +122,14 @@ class WeightedBM25(OutOfFold, Ranker):
         """Return the rows of the queries that are learned from, rising: judged ones, at random up to ``_WORDS``."""
         rows = np.flatnonzero(list(map(bool, training.relevant)))
         order = np.random.default_rng(self.random_state).permutation(len(rows))
-        n_words = np.array([text.count(" ") + 1 for text in training.batch.take(rows[order]).texts], dtype=np.int64)
+        texts = training.batch.texts
+        n_words = np.array([texts[row].count(" ") + 1 for row in rows[order].tolist()], dtype=np.int64)
         return np.sort(rows[order[np.cumsum(n_words) - n_words < _WORDS]])
 
     def _pools(self, batch: QueryBatch, relevant: Sequence[Sequence[str]], terms: QueryTerms) -> TermPools:
         """Return the first candidates of BM25 for each query and its relevant documents."""
         index, collection = self._index(batch.engine), batch.engine.collection
-        counts = self._counts(terms.counts)
+        counts = index.factors(terms.counts)
         weighted = index.weighted(terms.terms, _by_query(counts, terms))
         hits = index.search(weighted, min(self.n_candidates, len(index)), exclude=batch.own)
         tables: list[Floats] = []
@@ -139,7 +140,7 @@ class WeightedBM25(OutOfFold, Ranker):
             starts, ends = index.doc_offsets[numbers], index.doc_offsets[numbers + 1]
             has_text = (starts < ends) & (numbers != batch.own[row])
             found = np.union1d(hits.passages[row][hits.passages[row] != NO_PASSAGE], starts[has_text])
-            tables.append(index.term_weights(terms.terms[row], found))
+            tables.append(index.share_table(terms.terms[row], found))
             columns.append(np.searchsorted(found, starts[has_text]))
             documents.append(numbers[has_text])
         return TermPools.of(terms.features, counts, terms.offsets, tables, columns, documents)
@@ -147,16 +148,12 @@ class WeightedBM25(OutOfFold, Ranker):
     def _index(self, engine: Engine) -> BM25Index:
         return engine.bm25("document", self.k1, self.b, self.k3)
 
-    def _counts(self, counts: Ints) -> Floats:
-        """Return how often terms count that occur a number of times, (n,) float32."""
-        counted = counts if self.k3 is None else (self.k3 + 1) * counts / (self.k3 + counts)
-        return counted.astype(np.float32)
-
     def _weighted(self, batch: QueryBatch, folds: Ints) -> tuple[list[list[str]], list[Floats]]:
         """Return the terms of each query with their weights; ``folds`` (m,) are those left out, -1 for none."""
         index = self._index(batch.engine)
-        terms = self.features_.of(batch.texts, index.analyzer, index.text_frequencies)
-        counts, fold = self._counts(terms.counts), np.repeat(folds, np.diff(terms.offsets))
+        tokens = [index.analyzer.tokens(text) for text in batch.texts]
+        terms = self.features_.of(tokens, index.analyzer, index.text_frequencies)
+        counts, fold = index.factors(terms.counts), np.repeat(folds, np.diff(terms.offsets))
         weights = np.empty(len(counts), dtype=np.float32)
         for number in np.unique(fold).tolist():
             rows, theta = fold == number, self.theta_ if number < 0 else self.fold_thetas_[number]
@@ -180,15 +177,14 @@ class WeightedBM25(OutOfFold, Ranker):
     def explain_document(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:
         index = self._index(batch.engine)
 
-        def weighted() -> list[tuple[str, np.float32]]:
+        def weighted() -> dict[str, np.float32]:
             (terms,), (weights,) = self._weighted(batch, np.array([-1]))
-            return list(zip(terms, weights, strict=True))
+            is_known = index.text_frequencies(terms) > 0
+            return {term: weight for term, weight, known in zip(terms, weights, is_known, strict=True) if known}
 
-        counted = batch.once(("weighted terms", id(self)), weighted)
-        times = dict(counted)
-        known = [(term, weight) for term, weight in counted if term in index.vocabulary]
-        found = index.shares_of_terms(known, int(index.doc_offsets[document])).items()
-        shares = [Share(f"term {term} (weight {times[term]:.2f})", share, term=term) for term, share in found]
+        weights = batch.once(("weighted terms", id(self)), weighted)
+        found = index.shares_of_terms(list(weights.items()), int(index.doc_offsets[document])).items()
+        shares = [Share(f"term {term} (weight {weights[term]:.2f})", share, term=term) for term, share in found]
         return replace(base, shares=by_size(shares), matcher=index.analyzer)
 
     @property

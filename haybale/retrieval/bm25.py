@@ -344,7 +344,7 @@ class BM25Index(PassageTable):
         array([[2, 1, 0]])
         """
         known = self._numbered(terms)
-        numbers = [np.array([known.get(term, -1) for term in each], dtype=np.int64) for each in terms]
+        numbers = [_numbers(known, each) for each in terms]
         kept = [np.asarray(each, dtype=np.float32)[of >= 0] for each, of in zip(factors, numbers, strict=True)]
         return Terms([of[of >= 0].tolist() for of in numbers], known, kept)
 
@@ -354,22 +354,21 @@ class BM25Index(PassageTable):
 
     def text_frequencies(self, terms: Sequence[str]) -> Ints:
         """Return the number of texts (n,) that have each term."""
-        numbers = np.array([self.vocabulary.get(term, -1) for term in terms], dtype=np.int64)
+        numbers = _numbers(self.vocabulary, terms)
         return np.where(numbers < 0, 0, self._postings.frequencies[numbers])
 
-    def term_weights(self, terms: Sequence[str], passages: Ints) -> Floats:
+    def share_table(self, terms: Sequence[str], passages: Ints) -> Floats:
         """Return what each distinct term adds to the score of each passage at factor 1, (n_terms, n_passages) float32.
 
         Examples
         --------
         >>> index = BM25Index(["a lead for dogs", "taxes are due", "the dog tax"], language="english")
-        >>> index.term_weights(["dog", "lead", "cat"], np.array([0, 2])).round(2)
+        >>> index.share_table(["dog", "lead", "cat"], np.array([0, 2])).round(2)
         array([[0.21, 0.21],
                [0.45, 0.  ],
                [0.  , 0.  ]], dtype=float32)
         """
-        numbers = np.array([self.vocabulary.get(term, -1) for term in terms], dtype=np.int64)
-        return self._postings.values_at(numbers, passages, self._weights)
+        return self._postings.values_at(_numbers(self.vocabulary, terms), passages, self._weights)
 
     def search(self, queries: Sequence[str] | Terms, k: int, *, exclude: Exclude | None = None) -> Hits:
         """Return the k best passages of each query; a passage must share a term with the query.
@@ -443,8 +442,12 @@ class BM25Index(PassageTable):
         if self.k3 is None:
             return terms, np.ones(len(terms), dtype=np.float32)
         counts = Counter(terms)
-        times = np.array(list(counts.values()), dtype=np.float64)
-        return list(counts), ((self.k3 + 1) * times / (self.k3 + times)).astype(np.float32)
+        return list(counts), self.factors(np.array(list(counts.values())))
+
+    def factors(self, counts: Ints) -> Floats:
+        """Return how much terms count, (n,) float32, that occur so often in a query, (n,); k3 decides."""
+        counted = counts if self.k3 is None else (self.k3 + 1) * counts / (self.k3 + counts)
+        return counted.astype(np.float32)
 
     def similarities(self, queries: Sequence[str] | Terms, document: int) -> Floats:
         """Return the scores of a document's passages, (m, n_passages); 0 without a common term."""
@@ -453,7 +456,7 @@ class BM25Index(PassageTable):
         out = np.zeros((len(excluded), end - start), dtype=np.float32)
         for row in range(len(out)):
             numbers, factors = query_of(row)
-            for (first, last), times in zip(self._postings.pairs(numbers.tolist(), start, end), factors, strict=True):
+            for (first, last), times in zip(self._postings.pairs(numbers, start, end), factors, strict=True):
                 if first < last:
                     out[row, self._postings.texts[first:last] - start] += times * self._weights[first:last]
         return out
@@ -527,6 +530,11 @@ class BM25Index(PassageTable):
                 shares[name] = shares.get(name, 0.0) + (float(score + weight) - float(score))
                 score += weight
         return shares
+
+
+def _numbers(vocabulary: Mapping[str, int], terms: Sequence[str]) -> Ints:
+    """Return the number (n,) of each term, -1 for an unknown one."""
+    return np.array([vocabulary.get(term, -1) for term in terms], dtype=np.int64)
 
 
 def check_queries(queries: Sequence[str]) -> None:

@@ -105,12 +105,12 @@ class BM25InParts(BM25Index):
         known = self._statistics(), self._later
         return np.array([sum(each.frequencies.get(term, 0) for each in known) for term in terms], dtype=np.int64)
 
-    def term_weights(self, terms: Sequence[str], passages: Ints) -> Floats:
+    def share_table(self, terms: Sequence[str], passages: Ints) -> Floats:
         out = np.zeros((len(terms), len(passages)), dtype=np.float32)
         of = np.searchsorted(self.parts.passages, passages, side="right") - 1
         for part in np.unique(of).tolist():
             local = passages[of == part] - self.parts.passages[part]
-            out[:, of == part] = self.parts.opened(part).term_weights(terms, local)
+            out[:, of == part] = self.parts.opened(part).share_table(terms, local)
         return out
 
     def search(self, queries: Sequence[str] | Terms, k: int, *, exclude: Exclude | None = None) -> Hits:

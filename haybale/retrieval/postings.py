@@ -67,7 +67,7 @@ class Postings:
         in_threads(weigh, range(0, len(out), _PAIRS))
         return out
 
-    def pairs(self, terms: Sequence[int], start: int, end: int) -> list[tuple[int, int]]:
+    def pairs(self, terms: Sequence[int] | Ints, start: int, end: int) -> list[tuple[int, int]]:
         """Return, for each term, where its pairs with the texts ``start:end`` begin and end."""
         numbers = np.array(terms, dtype=np.int64)
         firsts, ends = np.empty_like(numbers), np.empty_like(numbers)

@@ -81,7 +81,8 @@ def test_features_are_those_of_the_oracle(texts: list[str], min_count: int) -> N
     def frequencies(terms: Any) -> Any:
         return np.array([df.get(term, 0) for term in terms], dtype=np.int64)
 
-    features = TermFeatures.learn(texts, GERMAN, frequencies, 50, min_count)
+    tokens = [GERMAN.tokens(text) for text in texts]
+    features = TermFeatures.learn(tokens, GERMAN, frequencies, 50, min_count)
     frequent = list({token for text in texts for token in GERMAN.tokens(text)})
     oracle = [features_of(text, GERMAN, frequent, df, 50) for text in texts]
     occurrences: Counter[tuple[str, str, int]] = Counter()
@@ -99,7 +100,7 @@ def test_features_are_those_of_the_oracle(texts: list[str], min_count: int) -> N
     rare = {name for name in occurrences if name[1] and name[0] != "term" and occurrences[name] < 2}
     expected = {name for name, times in occurrences.items() if times >= min_count}
     assert set(names) - rare == expected - rare
-    terms = features.of(texts, GERMAN, frequencies)
+    terms = features.of(tokens, GERMAN, frequencies)
     assert terms.terms == [list(found) for found in oracle]
     rows = terms.features.toarray()
     for row, values in zip(rows, (found[term] for found in oracle for term in found), strict=True):

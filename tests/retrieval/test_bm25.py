@@ -75,7 +75,7 @@ def test_weighted_queries_add_factors_times_the_weights_of_terms(pydocs: Collect
             found = hits.passages[0] >= 0
             alone[term][hits.passages[0][found]] = hits.scores[0][found]
         assert index.text_frequencies([term]).tolist() == [int((alone[term] > 0).sum())]
-        assert index.term_weights([term], np.arange(300))[0] == pytest.approx(alone[term])
+        assert index.share_table([term], np.arange(300))[0] == pytest.approx(alone[term])
     hits = index.search(queries, 300)
     for row, (each, of) in enumerate(zip(terms, factors, strict=True)):
         scores = sum((factor * alone[term] for term, factor in zip(each, of, strict=True)), np.zeros(300))
