@@ -54,7 +54,7 @@ TOLD = (
     "unseen share",
     "new training queries",
     "new training queries, nDCG@10",
-    "best ranker without training, nDCG@10",
+    "best ranker that learns no documents, nDCG@10",
 )
 
 

@@ -76,8 +76,8 @@ class Learned(OutOfFold, Fusion):
         Share of the loss for unseen queries, see :class:`~haybale.LearnedFusion`. "auto" chooses among 0, 0.2, … 1 the
         share with the smallest worst-case loss of nDCG@10 (minimax regret), estimated by cross-validation. The loss is
         the larger of two: over all training queries, relative to the best share; and over unseen queries, relative to
-        the best untrained ranker. With fewer than 10 unseen training queries, or without an untrained ranker, "auto"
-        is 0.
+        the best of the rankers that do not learn documents. With fewer than 10 unseen training queries, or if all
+        rankers learn documents, "auto" is 0.
     l2, max_iter : optional
         See :class:`~haybale.LearnedFusion`.
     spaces : sequence of str, default ()
@@ -165,12 +165,12 @@ class Learned(OutOfFold, Fusion):
         self.new_queries_: NewQueries | None = None
         with batch.timed("learn fusion"):
             judged = JudgedPools.of(runs, qrels, self.depth, trained=trained, unseen=unseen)
-            untrained = sorted(str(ranker) for ranker in self.rankers_ if not ranker.needs_training)
-            if self.unseen_share == "auto" and untrained and judged.unseen.sum() >= _MIN_UNSEEN:
+            others = sorted(set(judged.runs) - set(trained))
+            if self.unseen_share == "auto" and others and judged.unseen.sum() >= _MIN_UNSEEN:
                 if trained and not judged.unseen.all():
                     self.new_queries_ = NewQueries.fit(runs, judged.pool.query_ids, judged.unseen, trained)
                 self.candidates_ = self.cross_validated(judged, qrels)
-                unseen_ndcg = {name: float(judged.ndcg[name][judged.unseen].mean()) for name in untrained}
+                unseen_ndcg = {name: float(judged.ndcg[name][judged.unseen].mean()) for name in others}
                 self._select(unseen_ndcg, judged.unseen)
             else:
                 share = 0.0 if isinstance(self.unseen_share, str) else self.unseen_share
@@ -197,7 +197,7 @@ class Learned(OutOfFold, Fusion):
     def _select(self, unseen_ndcg: dict[str, float], is_unseen: NDArray[np.bool_]) -> None:
         """Use the candidate with the smallest worst-case loss of nDCG@10.
 
-        ``unseen_ndcg`` is the nDCG@10 over unseen training queries of each untrained ranker.
+        ``unseen_ndcg`` is the nDCG@10 over unseen training queries of each ranker that does not learn documents.
         """
         best = max(sorted(unseen_ndcg), key=lambda name: unseen_ndcg[name])
         share = float(is_unseen.mean())
@@ -210,8 +210,8 @@ class Learned(OutOfFold, Fusion):
             "best unseen share, nDCG@10 by cross-validation": highest,
             "new training queries": int(is_unseen.sum()),
             "new training queries, nDCG@10": chosen.new,
-            "best ranker without training, nDCG@10": unseen_ndcg[best],
-            "best ranker without training": best,
+            "best ranker that learns no documents, nDCG@10": unseen_ndcg[best],
+            "best ranker that learns no documents": best,
         }
 
     def adapted(
@@ -239,7 +239,7 @@ class Learned(OutOfFold, Fusion):
         ------
         InputError
             For fewer queries, and for a ranker that was fitted with a given ``unseen_share``, without a ranker that
-            learns documents, without an untrained ranker, with fewer than 10 unseen training queries, or with only
+            learns documents or without one that does not, with fewer than 10 unseen training queries, or with only
             unseen ones.
         """
         return self.adapted_to(list(self.batches(queries, within=within, where=where)), self.depth)

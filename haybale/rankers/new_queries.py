@@ -24,16 +24,16 @@ Array = NDArray[np.float64]
 class NewQueries:
     """Estimate the share of queries whose relevant documents were relevant to no training query.
 
-    A logistic regression predicts whether a query is unseen from the score that each trained run gives to its first
-    document and to the first document of every other run, and from 1 / the rank of its first document in each untrained
-    run. Its probabilities presume the share of unseen queries in training. Expectation maximisation corrects them, and
-    estimates the share with the largest likelihood (Saerens, Latinne & Decaestecker, "Adjusting the Outputs of a
-    Classifier to New a Priori Probabilities", Neural Computation 2002).
+    A logistic regression predicts whether a query is unseen from the score that each run that learned documents gives
+    to its first document and to the first document of every other run, and from 1 / the rank of its first document in
+    each run that did not. Its probabilities presume the share of unseen queries in training. Expectation maximisation
+    corrects them, and estimates the share with the largest likelihood (Saerens, Latinne & Decaestecker, "Adjusting the
+    Outputs of a Classifier to New a Priori Probabilities", Neural Computation 2002).
 
     Attributes
     ----------
     trained, plain : list of str
-        Names of the runs that were learned from judged queries, and of the untrained runs.
+        Names of the runs that learned which documents were relevant to training queries, and of the others.
     share : float
         Share of unseen queries in training.
     weights, intercept : list of float, float

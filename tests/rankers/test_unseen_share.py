@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 from haybale import BM25, KNN, Engine, Learned, LearnedFusion, SimilarQueries, evaluate, load
 from haybale.collections import Collection, CollectionBuilder
 from haybale.errors import InputError
-from haybale.rankers import QueryBatch
+from haybale.rankers import QueryBatch, WeightedBM25
 from haybale.rankers.judged_pools import ndcg
 from haybale.rankers.new_queries import NewQueries, unseen_queries
 from haybale.retrieval import Run
@@ -67,11 +67,11 @@ def test_the_share_with_the_smallest_worst_case_loss(misled: Any) -> None:
     assert 0 < chosen < 0.8, "the collection does not test the choice"
     assert misled.fusion_.unseen_share == misled.fit_report_["unseen share"] == chosen
     report = misled.fit_report_
-    assert (report["new training queries"], report["best ranker without training"]) == (60, "bm25")
+    assert (report["new training queries"], report["best ranker that learns no documents"]) == (60, "bm25")
     assert report["training queries, nDCG@10 by cross-validation"] == pytest.approx(means[chosen][0])
     assert report["new training queries, nDCG@10"] == pytest.approx(means[chosen][1])
     assert report["best unseen share, nDCG@10 by cross-validation"] == pytest.approx(highest)
-    assert report["best ranker without training, nDCG@10"] == pytest.approx(bm25)
+    assert report["best ranker that learns no documents, nDCG@10"] == pytest.approx(bm25)
 
 
 def test_shares_that_are_not_chosen_by_cross_validation(misled: Any) -> None:
@@ -81,6 +81,19 @@ def test_shares_that_are_not_chosen_by_cross_validation(misled: Any) -> None:
     assert (learned.fusion_.unseen_share, learned.selection_report_) == (0, {})
     given: Any = Learned(BM25(), SimilarQueries(), depth=30, unseen_share=0.35).fit(misled.engine_)
     assert (given.fusion_.unseen_share, given.selection_report_) == (0.35, {})
+
+
+def test_a_trained_ranker_that_learns_no_documents_is_a_baseline(misled: Any) -> None:
+    weighted = WeightedBM25(min_count=2, l2=1e-4)
+    ranker: Any = Learned(KNN("document"), weighted, SimilarQueries(), depth=30).fit(misled.engine_)
+    qrels = misled.engine_.collection.qrels_frame("train")
+    batch = QueryBatch(misled.engine_, misled.engine_.collection.queries, "train")
+    is_unseen = unseen_queries(misled.engine_.collection.relevant_ids("train"))
+    runs = [inner.run_out_of_fold(batch, 30) for inner in ranker.rankers_[:2]]
+    knn, expected = (evaluate(run, qrels, ["nDCG@10"])["nDCG@10"].loc[batch.ids][is_unseen].mean() for run in runs)
+    assert expected > knn, "the collection does not test the choice"
+    assert ranker.fit_report_["best ranker that learns no documents"] == str(weighted)
+    assert ranker.fit_report_["best ranker that learns no documents, nDCG@10"] == pytest.approx(expected)
 
 
 def test_the_choice_is_saved_and_explained(misled: Any, tmp_path: Any) -> None:
