@@ -19,7 +19,7 @@ from typing import Any
 
 import best_pages
 import numpy as np
-from best_pages import BM25S, KNNS, LEARNED, MEASURES, RRF
+from best_pages import BM25S, KNNS, LEARNED, MEASURES, RRF, WEIGHTED
 from effectiveness import (
     BEST,
     SHARES,
@@ -47,7 +47,7 @@ from haybale import (
 )
 from haybale.rankers import QueryBatch, Training, set_all, set_values
 
-PARTS = (*BM25S, *KNNS, "parm-rrf", "parm-vrrf", "bm25-weighted", "knn-queries", "svr")
+PARTS = (*BM25S, *KNNS, "parm-rrf", "parm-vrrf", WEIGHTED, "knn-queries", "svr")
 COUNTS = (10, 30, 100, 300, 1000)
 FEW = 20  # test queries of a kind, for a figure of it
 TOLD = (

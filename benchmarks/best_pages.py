@@ -19,6 +19,7 @@ from haybale.evaluation import paired_tests
 BM25S, KNNS = ("bm25", "bm25-doc"), ("knn", "knn-doc")
 MEASURES = ("MRR@10", "nDCG@10", "Recall@10", "Recall@100", "Recall@1000")
 RRF = "rrf(bm25-doc,knn-doc,parm-vrrf)"
+WEIGHTED = "bm25-weighted"
 LEARNED = "learned"  # the title of the default fusion
 FIGURE, SPAN = "curves.svg", 0.24  # of nDCG@10: every panel has the same scale
 
@@ -64,8 +65,7 @@ def page(records: list[dict[str, Any]]) -> list[str]:
         family = 1 + sum(bool(m.any()) for m in counts.values()) + 2
         ours, theirs = (np.array(of[r][measure], dtype=float) for r in ("policy", base))
         others = [
-            mean(of[each][measure]) if each in of else ""
-            for each in (*KNNS, "bm25-weighted", "svr", "neural svr", LEARNED)
+            mean(of[each][measure]) if each in of else "" for each in (*KNNS, WEIGHTED, "svr", "neural svr", LEARNED)
         ]
         title = titled(record)
         gain = f"{mean(ours) / mean(theirs) - 1:+.1%}"
@@ -75,7 +75,7 @@ def page(records: list[dict[str, Any]]) -> list[str]:
             if members.any():
                 best, level = strongest(of, members)
                 a, b = (at10(of, each)[members] for each in ("policy", best))
-                parts = [mean(at10(of, each)[members]) for each in ("svr", LEARNED)]
+                parts = [value(of, each, members) for each in (WEIGHTED, "svr", LEARNED)]
                 grouped.append([title, group, int(members.sum()), f"{level:.4f} (`{best}`)", *parts, mean(a)])
                 grouped[-1].append(p_of(a, b, family))
         row: list[Any] = [title]
@@ -94,7 +94,12 @@ def page(records: list[dict[str, Any]]) -> list[str]:
         "",
         "nDCG@10 of groups of test queries: all, some or none of whose relevant documents were relevant to a training",
         "query. The strongest baseline is the best of BM25 and kNN, over passages or documents, in that group.",
-        *table("collection|relevant documents|queries|strongest baseline|`svr`|`learned`|best|p", grouped, 2, cell4),
+        *table(
+            "collection|relevant documents|queries|strongest baseline|`bm25-weighted`|`svr`|`learned`|best|p",
+            grouped,
+            2,
+            cell4,
+        ),
         "",
         "Recall of the best configuration, and of its part with the highest recall:",
         *table("collection|part, @100|best|p|part, @1000|best|p", recalls, 1, cell4),
@@ -143,7 +148,8 @@ def of_new(records: list[dict[str, Any]]) -> list[str]:
         cells = [f"{pairs[s][0]:.3f} / {pairs[s][1]:.3f}" for s in pairs]
         cells = [f"**{text}**" if share == chosen else text for share, text in zip(pairs, cells, strict=True)]
         ceiling = mean(np.where(new, values[unknown], values[known]))
-        curves.append([name, f"{int(new.sum())} of {len(new)}", *cells, better, mean(values[chosen]), ceiling])
+        levels = better, value(of, WEIGHTED, new)
+        curves.append([name, f"{int(new.sum())} of {len(new)}", *cells, *levels, mean(values[chosen]), ceiling])
         for group, found in record["adapted"].items():
             test, at = record["values"]["test"], found["rows"]
             ours, plain = np.array(found["nDCG@10"], dtype=float), at10(test, "policy")[at]
@@ -161,9 +167,14 @@ def of_new(records: list[dict[str, Any]]) -> list[str]:
         "A query is unseen if none of its relevant documents was relevant to a training query. `unseen_share` sets how",
         "much of the loss such queries have when weights are learned. nDCG@10 on dev, seen / unseen queries, for each",
         "share; bold is the share that cross-validation on the training queries selects. Beside it: the strongest",
-        "baseline on unseen queries, all queries, and the ceiling: all queries if it were known which are unseen and",
-        "each kind had its best share.",
-        *table("|".join(["collection|unseen", *shares, "baseline, unseen|all|ceiling"]), curves, 2, cell4),
+        "baseline and `bm25-weighted` on unseen queries, all queries, and the ceiling: all queries if it were known",
+        "which are unseen and each kind had its best share.",
+        *table(
+            "|".join(["collection|unseen", *shares, "baseline, unseen|`bm25-weighted`, unseen|all|ceiling"]),
+            curves,
+            2,
+            cell4,
+        ),
         "",
         "`Learned.adapted` estimates the share of unseen queries from the test queries without their judgements, and",
         "takes the weights for that share. Groups of test queries alone, nDCG@10; p compares adapted with best, and",
@@ -194,6 +205,11 @@ def strongest(values: dict[str, Any], rows: Any) -> tuple[str, float]:
     level = {each: mean(at10(values, each)[rows]) for each in (*BM25S, *KNNS)}
     best = max(level, key=lambda each: level[each])
     return best, level[best]
+
+
+def value(values: dict[str, Any], ranker: str, rows: Any) -> float | str:
+    """Return a ranker's nDCG@10 over some queries, "" if it was not measured."""
+    return mean(at10(values, ranker)[rows]) if ranker in values else ""
 
 
 def at10(values: dict[str, Any], ranker: str) -> Any:
