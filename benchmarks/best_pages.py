@@ -78,7 +78,7 @@ def page(records: list[dict[str, Any]]) -> list[str]:
             if members.any():
                 best, level = strongest(of, members)
                 a, b = (at10(of, each)[members] for each in ("policy", best))
-                parts = [value(of, each, members) for each in (WEIGHTED, "svr", LEARNED)]
+                parts = [mean(at10(of, each)[members]) for each in (WEIGHTED, "svr", LEARNED)]
                 grouped.append([title, group, int(members.sum()), f"{level:.4f} (`{best}`)", *parts, mean(a)])
                 grouped[-1].append(p_of(a, b, family))
         row: list[Any] = [title]
@@ -151,7 +151,7 @@ def of_new(records: list[dict[str, Any]]) -> list[str]:
         cells = [f"{pairs[s][0]:.3f} / {pairs[s][1]:.3f}" for s in pairs]
         cells = [f"**{text}**" if share == chosen else text for share, text in zip(pairs, cells, strict=True)]
         ceiling = mean(np.where(new, values[unknown], values[known]))
-        levels = better, value(of, WEIGHTED, new)
+        levels = better, mean(at10(of, WEIGHTED)[new])
         curves.append([name, f"{int(new.sum())} of {len(new)}", *cells, *levels, mean(values[chosen]), ceiling])
         for group, found in record["adapted"].items():
             test, at = record["values"]["test"], found["rows"]
@@ -208,11 +208,6 @@ def strongest(values: dict[str, Any], rows: Any) -> tuple[str, float]:
     level = {each: mean(at10(values, each)[rows]) for each in (*BM25S, *KNNS)}
     best = max(level, key=lambda each: level[each])
     return best, level[best]
-
-
-def value(values: dict[str, Any], ranker: str, rows: Any) -> float | str:
-    """Return a ranker's nDCG@10 over some queries, "" if it was not measured."""
-    return mean(at10(values, ranker)[rows]) if ranker in values else ""
 
 
 def at10(values: dict[str, Any], ranker: str) -> Any:

@@ -76,8 +76,8 @@ class Learned(OutOfFold, Fusion):
         Share of the loss for unseen queries, see :class:`~haybale.LearnedFusion`. "auto" chooses among 0, 0.2, … 1 the
         share with the smallest worst-case loss of nDCG@10 (minimax regret), estimated by cross-validation. The loss is
         the larger of two: over all training queries, relative to the best share; and over unseen queries, relative to
-        the best of the rankers that do not learn documents. With fewer than 10 unseen training queries, or if all
-        rankers learn documents, "auto" is 0.
+        the best ranker that does not learn which documents are relevant. With fewer than 10 unseen training queries,
+        or without such a ranker, "auto" is 0.
     l2, max_iter : optional
         See :class:`~haybale.LearnedFusion`.
     spaces : sequence of str, default ()
@@ -165,7 +165,7 @@ class Learned(OutOfFold, Fusion):
         self.new_queries_: NewQueries | None = None
         with batch.timed("learn fusion"):
             judged = JudgedPools.of(runs, qrels, self.depth, trained=trained, unseen=unseen)
-            others = sorted(set(judged.runs) - set(trained))
+            others = [name for name in judged.runs if name not in trained]
             if self.unseen_share == "auto" and others and judged.unseen.sum() >= _MIN_UNSEEN:
                 if trained and not judged.unseen.all():
                     self.new_queries_ = NewQueries.fit(runs, judged.pool.query_ids, judged.unseen, trained)
@@ -197,9 +197,10 @@ class Learned(OutOfFold, Fusion):
     def _select(self, unseen_ndcg: dict[str, float], is_unseen: NDArray[np.bool_]) -> None:
         """Use the candidate with the smallest worst-case loss of nDCG@10.
 
-        ``unseen_ndcg`` is the nDCG@10 over unseen training queries of each ranker that does not learn documents.
+        ``unseen_ndcg`` is the nDCG@10 over unseen training queries of each ranker that does not learn which documents
+        are relevant, sorted by name.
         """
-        best = max(sorted(unseen_ndcg), key=lambda name: unseen_ndcg[name])
+        best = max(unseen_ndcg, key=lambda name: unseen_ndcg[name])
         share = float(is_unseen.mean())
         highest = max(each.expected(share) for each in self.candidates_)
         loss = [max(highest - each.expected(share), unseen_ndcg[best] - each.new) for each in self.candidates_]
