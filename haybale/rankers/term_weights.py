@@ -40,7 +40,7 @@ Array = NDArray[np.float64]
 class TermPools:
     """The terms of training queries, and what each adds to the score of the query's candidates."""
 
-    features: list[sparse.csr_matrix]  # (n, f) float64 of the terms, of one block of queries each
+    features: sparse.csr_matrix  # (n, f) float32 of the terms of all queries
     counts: Floats  # (n,) float32, how often a term counts in BM25
     blocks: list[int]  # where the blocks of queries begin, and their end
     terms: Ints  # (m + 1,) where the terms of each query begin
@@ -69,12 +69,10 @@ class TermPools:
         documents, cells = (np.append(0, np.cumsum(each)) for each in (n_documents, [table.size for table in tables]))
         shares = np.concatenate([np.empty(0, dtype=np.float32), *(table.ravel() for table in tables)])
         blocks = [*np.flatnonzero(np.diff(offsets[:-1] // _BLOCK, prepend=-1)).tolist(), len(tables)]
-        # In float64, because SciPy converts the matrix whenever it is multiplied by a vector of another type.
-        parts = [features[offsets[first] : offsets[end]].astype(np.float64) for first, end in pairwise(blocks)]
         query = np.repeat(np.arange(len(tables)), [len(each) for each in relevant])
         none = np.empty(0, dtype=np.int64)
         rows, numbers = np.concatenate([none, *relevant]) + documents[query], np.concatenate([none, *document])
-        return cls(parts, counts, blocks, offsets, documents, cells, shares, rows, query, numbers)
+        return cls(features, counts, blocks, offsets, documents, cells, shares, rows, query, numbers)
 
     def target(self, queries: NDArray[np.bool_]) -> Array:
         """Return y of the candidates of all queries, (n_documents,); 0 for those of queries that are not chosen."""
@@ -86,19 +84,15 @@ class TermPools:
 
     def loss(self, theta: Array, queries: NDArray[np.bool_]) -> tuple[float, Array]:
         """Return the loss of some queries, given as (m,) bool, without penalty; and its gradient (1 + f,)."""
-        arrays = self.terms, self.documents, self.cells, self.shares, self.target(queries)
+        candidates = self.documents, self.cells, self.shares, self.target(queries)
+        terms = self.terms, self.counts, self.features.indptr, self.features.indices, self.features.data
 
-        def of_block(number: int) -> tuple[float, Array]:
-            first, end = self.blocks[number : number + 2]
-            features, rows = self.features[number], slice(self.terms[first], self.terms[end])
-            if not queries[first:end].any():
-                return 0.0, np.zeros_like(theta)
-            weights, slope = term_weights(features, self.counts[rows], theta), np.zeros(features.shape[0])
-            loss = _add_loss(first, end, *arrays, weights, slope)
-            return float(loss), np.append(slope.sum(), features.T @ slope)
+        def of_block(block: tuple[int, int]) -> tuple[float, Array]:
+            gradient = np.zeros_like(theta)
+            return _add_loss(*block, *candidates, *terms, theta, gradient), gradient
 
         total, gradient = 0.0, np.zeros_like(theta)
-        for loss, part in in_threads(of_block, range(len(self.features))):
+        for loss, part in in_threads(of_block, pairwise(self.blocks)):
             total, gradient = total + loss, gradient + part
         return total, gradient
 
@@ -132,38 +126,50 @@ def term_weights(features: sparse.csr_matrix, counts: Floats, theta: Array) -> F
 def _add_loss(
     first: int,
     end: int,
-    terms: Any,
     documents: Any,
     cells: Any,
     shares: Any,
     target: Any,
-    weights: Any,
-    slope: Any,
+    terms: Any,
+    counts: Any,
+    indptr: Any,
+    columns: Any,
+    values: Any,
+    theta: Any,
+    gradient: Any,
 ) -> float:  # pragma: no cover - compiled
-    """Return the loss of the queries from ``first`` to ``end``; write its derivative by x·θ of each term.
+    """Return the loss of the queries from ``first`` to ``end``, and add its derivatives to the gradient.
 
-    ``weights`` and ``slope`` are those of the terms of these queries only.
+    The features of a query's terms are read twice in a row, while the processor has them in its cache.
     """
     loss = 0.0
     for query in range(first, end):
-        start, n = terms[query], documents[query + 1] - documents[query]
+        start, stop, n = terms[query], terms[query + 1], documents[query + 1] - documents[query]
         relevant = target[documents[query] : documents[query + 1]]
         if n == 0 or relevant.sum() == 0:
             continue
-        score = np.zeros(n, dtype=np.float32)
-        for term in range(start, terms[query + 1]):
-            row, weight = cells[query] + (term - start) * n, weights[term - terms[first]]
+        table = shares[cells[query] : cells[query + 1]].reshape(stop - start, n)
+        weights, score = np.empty(stop - start, dtype=np.float32), np.zeros(n, dtype=np.float32)
+        for term in range(start, stop):
+            exponent = theta[0]
+            for place in range(indptr[term], indptr[term + 1]):
+                exponent += values[place] * theta[1 + columns[place]]
+            weight = np.float32(counts[term] * np.exp(min(max(exponent, -_LARGEST), _LARGEST)))
+            weights[term - start] = weight
             for document in range(n):
-                score[document] += weight * shares[row + document]
+                score[document] += weight * table[term - start, document]
         highest, share = score.max(), relevant.sum()
         error = np.exp((score - highest).astype(np.float64))
         total = error.sum()
         for document in range(n):
             loss -= relevant[document] * (score[document] - highest - np.log(total))
             error[document] = error[document] / total * share - relevant[document]
-        for term in range(start, terms[query + 1]):
-            row, derivative = cells[query] + (term - start) * n, 0.0
+        for term in range(start, stop):
+            slope = 0.0
             for document in range(n):
-                derivative += shares[row + document] * error[document]
-            slope[term - terms[first]] = derivative * weights[term - terms[first]]
+                slope += table[term - start, document] * error[document]
+            slope *= weights[term - start]
+            gradient[0] += slope
+            for place in range(indptr[term], indptr[term + 1]):
+                gradient[1 + columns[place]] += values[place] * slope
     return loss

@@ -125,12 +125,7 @@ def test_loss_is_that_of_the_formula(seed: int, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("haybale.rankers.term_weights._BLOCK", 4)
     pools, rng = pools_of(seed), np.random.default_rng(seed)
     theta, chosen = rng.normal(size=7), rng.random(7) < 0.7
-    weights = np.concatenate(
-        [
-            term_weights(part, pools.counts[pools.terms[first] : pools.terms[end]], theta)
-            for part, first, end in zip(pools.features, pools.blocks[:-1], pools.blocks[1:], strict=True)
-        ]
-    )
+    weights = term_weights(pools.features, pools.counts, theta)
 
     def loss(weights: Any) -> float:
         total = 0.0
