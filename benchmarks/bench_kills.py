@@ -81,7 +81,7 @@ class Cluster:
 
 def command(*arguments: str, **how: Any) -> subprocess.Popen[bytes]:
     """Start the command haybale."""
-    run = [sys.executable, "-c", "from haybale.cli import main; main()", *arguments, "--quiet"]
+    run = [sys.executable, "-m", "haybale", *arguments, "--quiet"]
     return subprocess.Popen(run, stdout=subprocess.DEVNULL, **how)
 
 

@@ -29,7 +29,7 @@ def main() -> NoReturn:
         from haybale.cli.application import COMMANDS, app
 
         list(COMMANDS)  # imports the modules of all commands, which register themselves
-        raise SystemExit(app(standalone_mode=False))
+        raise SystemExit(app(standalone_mode=False, prog_name="haybale"))
     except KeyboardInterrupt:  # while the command is imported; typer handles it while the command runs
         raise SystemExit(130) from None
     except HaybaleError as error:
@@ -57,7 +57,7 @@ def _too_little_memory(error: Exception) -> str:
 def _usage(error: Any) -> str:
     """Return the message of a usage error of typer or click, and the command that shows the correct usage."""
     context = getattr(error, "ctx", None)
-    command = "haybale" if context is None else " ".join(["haybale", *context.command_path.split()[1:]])
+    command = "haybale" if context is None else context.command_path
     return f"{error.format_message()} (see {command} --help)"
 
 

@@ -13,19 +13,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from haybale import Engine
+from haybale import Engine, __version__
 from haybale.cli import main
 from haybale.errors import InputError, StoreError
 from haybale.extras import hub_options
 
-CODE = "import sys; from haybale.cli import main; sys.argv[0] = 'haybale'; main()"
-
 
 def shell(arguments: str, before: str = "", after: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the command in a shell, with commands before it and redirections after it."""
-    command = f"{before} {shlex.join([sys.executable, '-c', CODE])} {arguments} {after}"
+    command = f"{before} {shlex.join([sys.executable, '-m', 'haybale'])} {arguments} {after}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, env=os.environ | environment)
     return subprocess.CompletedProcess(command, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def test_the_package_runs_as_the_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "haybale", "--version"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"haybale {__version__}\n", "")
 
 
 def test_closed_streams(built: Path) -> None:

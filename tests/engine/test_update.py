@@ -16,8 +16,6 @@ from haybale import BM25, Engine, InputError
 from haybale.collections.readers.files import read_files
 from haybale.engine.update import FILES, record_files, signatures, update
 
-CODE = "import sys; from haybale.cli import main; sys.argv[0] = 'haybale'; main()"
-
 
 def built(source: Path, folder: Path) -> Engine:
     collection, skipped = read_files(source)
@@ -179,7 +177,7 @@ def test_a_killed_update_leaves_the_old_or_the_new_engine(delay: float, source: 
     new = sorted(read_files(source)[0].document_texts())
     before = (out / FILES).stat().st_mtime_ns
     process = subprocess.Popen(
-        [sys.executable, "-c", CODE, "index", str(source), "--out", str(out)], stderr=subprocess.DEVNULL
+        [sys.executable, "-m", "haybale", "index", str(source), "--out", str(out)], stderr=subprocess.DEVNULL
     )
     while process.poll() is None and not (out / "1").exists() and (out / FILES).stat().st_mtime_ns == before:
         time.sleep(0.005)

@@ -14,8 +14,7 @@ N_DOCUMENTS, N_TRAIN, N_DEV = 30, 24, 8
 
 def haybale(*arguments: str, stdin: bytes | None = None) -> subprocess.CompletedProcess[str]:
     """Run the command in a new process."""
-    code = "import sys; from haybale.cli import main; sys.argv[0] = 'haybale'; main()"
-    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, input=stdin)
+    done = subprocess.run([sys.executable, "-m", "haybale", *arguments], capture_output=True, input=stdin)
     return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 

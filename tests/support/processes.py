@@ -103,7 +103,7 @@ def start_forked(arguments: Sequence[str], prepare: Callable[[], Any], streams: 
 def started(arguments: Sequence[str], changes: Mapping[str, str | None]) -> Ended:
     """Run a command in a new Python whose environment has some changes; None removes a variable."""
     kept = {name: value for name, value in {**os.environ, **changes}.items() if value is not None}
-    call = [sys.executable, "-c", "from haybale.cli import main; main()", *arguments]
+    call = [sys.executable, "-m", "haybale", *arguments]
     done = subprocess.run(call, env=kept, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     texts = [data.decode("utf-8", "backslashreplace") for data in (done.stdout, done.stderr)]
     return Ended(done.returncode, *texts)

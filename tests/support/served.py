@@ -23,8 +23,8 @@ class Served:
     def __init__(self, engine: Path, *options: str, processes: int | None = 0) -> None:
         command = [
             sys.executable,
-            "-c",
-            "from haybale.cli import main; main()",
+            "-m",
+            "haybale",
             "serve",
             str(engine),
             "--port",
