@@ -117,9 +117,21 @@ class TermPools:
 
 def term_weights(features: sparse.csr_matrix, counts: Floats, theta: Array) -> Floats:
     """Return the weights of terms, (n,) float32: their counts times exp(θ₀ + x·θ)."""
-    exponent = np.clip(theta[0] + features @ theta[1:], -_LARGEST, _LARGEST)
-    weights: Floats = (counts * np.exp(exponent)).astype(np.float32)
+    weights = np.empty(len(counts), dtype=np.float32)
+    _fill_weights(0, counts, features.indptr, features.indices, features.data, theta, weights)
     return weights
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _fill_weights(
+    first: int, counts: Any, indptr: Any, columns: Any, values: Any, theta: Any, weights: Any
+) -> None:  # pragma: no cover - compiled
+    """Write the weights of the terms from ``first`` on, as many as ``weights`` has."""
+    for number in range(len(weights)):
+        term, exponent = first + number, theta[0]
+        for place in range(indptr[term], indptr[term + 1]):
+            exponent += values[place] * theta[1 + columns[place]]
+        weights[number] = counts[term] * np.exp(min(max(exponent, -_LARGEST), _LARGEST))
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -150,14 +162,10 @@ def _add_loss(
             continue
         table = shares[cells[query] : cells[query + 1]].reshape(stop - start, n)
         weights, score = np.empty(stop - start, dtype=np.float32), np.zeros(n, dtype=np.float32)
-        for term in range(start, stop):
-            exponent = theta[0]
-            for place in range(indptr[term], indptr[term + 1]):
-                exponent += values[place] * theta[1 + columns[place]]
-            weight = np.float32(counts[term] * np.exp(min(max(exponent, -_LARGEST), _LARGEST)))
-            weights[term - start] = weight
+        _fill_weights(start, counts, indptr, columns, values, theta, weights)
+        for number in range(stop - start):
             for document in range(n):
-                score[document] += weight * table[term - start, document]
+                score[document] += weights[number] * table[number, document]
         highest, share = score.max(), relevant.sum()
         error = np.exp((score - highest).astype(np.float64))
         total = error.sum()
