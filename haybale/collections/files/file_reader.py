@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from haybale.collections.files.record_keys import with_record_keys
 from haybale.errors import MissingExtraError
 from haybale.extras import import_optional
 from haybale.registry import Registry, undefined_methods
@@ -37,9 +38,13 @@ class Part:
 class FileDocument:
     """A document that was read from a file.
 
-    ``key`` distinguishes several documents of one file, such as the rows of a table; None if the file is one document.
-    ``own_id`` is the id that a record has itself, in place of the file's path and the key. ``problem`` says why this
-    document of the file could not be read; it is listed and left out.
+    ``key`` distinguishes several documents of one file, such as attachments; None if the file is one document.
+    ``record_keys`` are the keys by which a record of a table can be recognised in other versions of its file, the best
+    first (:func:`~haybale.collections.files.record_keys.keys_of_row`); None if it is no record. :func:`read_documents`
+    makes the ``key`` of a record from them. ``table`` is the sheet of a record, if its file has several.
+    ``own_id`` is the id that a record has itself, in place of the file's path and the key. ``place`` says in messages
+    where it stands in the file. ``problem`` says why this document of the file could not be read; it is listed and left
+    out.
     """
 
     parts: list[Part]
@@ -48,6 +53,9 @@ class FileDocument:
     key: str | None = None
     own_id: str | None = None
     problem: str | None = None
+    record_keys: tuple[str, ...] | None = None
+    table: str = ""
+    place: str | None = None
 
 
 class FileReader(ABC):
@@ -109,18 +117,27 @@ def read_documents(
     documents: list[FileDocument] = []
     if not data.strip(b"\x00\t\n\r "):
         return documents, "empty"
+    problem = _read_into(documents, reader, data, columns)
+    with_record_keys(documents)
+    return documents, problem
+
+
+def _read_into(
+    documents: list[FileDocument], reader: FileReader, data: bytes, columns: Mapping[str, str]
+) -> str | None:
+    """Append the documents of a file that can be read, and return why the others, or all, cannot be."""
     try:
         for document in reader.read(data, columns):
             if document.parts or document.problem:
                 documents.append(document)
     except Unreadable as error:
-        return documents, str(error)
+        return str(error)
     except MissingExtraError as error:  # of a page in a mail, which was not known before
-        return documents, str(error)
+        return str(error)
     except Exception as error:
         about = " ".join(str(error).split())
-        return documents, f"damaged, or not a file of the format {reader.name} ({type(error).__name__}: {about:.200})"
-    return documents, None if documents else "no text"
+        return f"damaged, or not a file of the format {reader.name} ({type(error).__name__}: {about:.200})"
+    return None if documents else "no text"
 
 
 def reader_of(name: str) -> FileReader | None:

@@ -1,9 +1,13 @@
-"""Read mail: the text of a message, its headers as metadata, and its attachments as further documents."""
+"""Read mail: the text of a message, its headers as metadata, and its attachments as further documents.
+
+Attachments with one name and different contents have a digest of their content in their keys.
+"""
 
 from __future__ import annotations
 
 import email
 import email.policy
+import hashlib
 from collections.abc import Iterator, Mapping
 
 from haybale.collections.files.file_reader import (
@@ -36,19 +40,30 @@ class Mail(FileReader):
         date = getattr(message["date"], "datetime", None)
         title = str(message["subject"] or "")
         yield FileDocument(parts or [Part(title)], title, metadata | ({"date": date} if date else {}))
-        for attachment in message.iter_attachments():
-            name, payload = attachment.get_filename() or "", attachment.get_payload(decode=True)
+        attachments = [
+            (part.get_filename() or "", part.get_payload(decode=True)) for part in message.iter_attachments()
+        ]
+        payloads: dict[str, list[bytes]] = {}  # by name; the same content twice is one document
+        for name, payload in attachments:
+            if isinstance(payload, bytes) and payload not in payloads.setdefault(name, []):
+                payloads[name].append(payload)
+        for name, contents in payloads.items():
             reader = reader_of(name)
-            if reader is not None and isinstance(payload, bytes):
-                yield from _attached(reader, name, payload, columns)
+            for payload in contents if reader is not None else ():
+                key = name if len(contents) == 1 else f"{name}~{hashlib.sha256(payload).hexdigest()[:8]}"
+                yield from _attached(reader, name, key, payload, columns)
 
 
-def _attached(reader: FileReader, name: str, payload: bytes, columns: Mapping[str, str]) -> Iterator[FileDocument]:
-    """Yield the documents of an attachment, whose keys begin with its name."""
+def _attached(
+    reader: FileReader | None, name: str, key: str, payload: bytes, columns: Mapping[str, str]
+) -> Iterator[FileDocument]:
+    """Yield the documents of an attachment, whose keys begin with the attachment's key."""
+    assert reader is not None
     documents, problem = read_documents(reader, payload, columns)
     for document in documents:
-        document.key = "/".join(filter(None, [name, document.key]))
+        document.key = "/".join(filter(None, [key, document.key]))
+        document.place = "/".join(filter(None, [key, document.place]))
         document.title = document.title or name
         yield document
     if problem is not None:
-        yield FileDocument([], key=name, problem=problem)
+        yield FileDocument([], key=key, problem=problem)

@@ -29,7 +29,8 @@ class Spreadsheet(FileReader):
             names = [str(name) if name is not None else "" for name in header]
             named = ({name: value for name, value in zip(names, row, strict=False) if name} for row in rows)
             for document in documents_of_rows(named, columns):
-                document.key = document.key if len(sheets) == 1 else f"{title}/{document.key}"
+                if len(sheets) > 1:
+                    document.table, document.place = title, f"{title}/{document.place}"
                 yield document
         if empty:
             raise Unreadable("expected a sheet with a header, found none")

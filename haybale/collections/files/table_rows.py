@@ -7,6 +7,7 @@ from datetime import date, datetime
 from typing import Any
 
 from haybale.collections.files.file_reader import FileDocument, Part, Unreadable, paragraphs_of
+from haybale.collections.files.record_keys import keys_of_row
 
 NAMES = {  # of columns, in lower case; the first that a table has is taken
     "text": (
@@ -56,7 +57,8 @@ def documents_of_rows(rows: Iterable[Row], given: Mapping[str, str]) -> Iterator
         own_id = _text(row.get(chosen["id"] or "")) or None
         parts = [Part(each) for each in paragraphs_of(text or title)]
         if parts:
-            yield FileDocument(parts, title, metadata, key=str(number), own_id=own_id)
+            keys = keys_of_row(row)
+            yield FileDocument(parts, title, metadata, own_id=own_id, record_keys=keys, place=str(number))
     if not chosen:
         raise Unreadable("expected a header and at least one row, found none")
 

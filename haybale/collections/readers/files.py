@@ -49,9 +49,12 @@ class _Item(NamedTuple):
 class Files(Reader):
     """Reader of folders of files, and of single files and zip files, if no other layout is recognised.
 
-    The id of a document is the path of its file, relative to the folder; the rows of a table are numbered, or have the
-    ids of a column. A document has its own title, or its first heading, or the name of its file. Headings and pages
-    become sections. ``metadata.csv``, whose first column is the path of a file, adds metadata.
+    The id of a document is the path of its file, relative to the folder. A record, such as a row of a table or a RIS
+    record, has the id in its id column; without one, the path of the file and a key of the record, such as
+    ``pubmed.ris:10.1000/xyz``: its DOI, PubMed id, accession number or another key that no other record of the file
+    has, or else a digest of its title and text (:mod:`haybale.collections.files.record_keys`). These ids do not depend
+    on the order of the records. A document has its own title, or its first heading, or the name of its file. Headings
+    and pages become sections. ``metadata.csv``, whose first column is the path of a file, adds metadata.
     """
 
     name = "files"
@@ -198,7 +201,8 @@ def _read_items(
                     raise Unreadable(document.problem)
                 number = _add(builder, name, item.id, document, taken)
             except (Unreadable, InputError) as error:
-                skipped.append(Skipped(name, str(error)))
+                at = name if document.place is None else f"{item.id}:{document.place}"
+                skipped.append(Skipped(at, str(error)))
             else:
                 files.setdefault(item.id, []).append(number)
         if problem is not None:
