@@ -2,5 +2,6 @@
 
 from haybale.engine.added_judgements import Judged
 from haybale.engine.engine import Engine
+from haybale.engine.reattaching import Unattached
 
-__all__ = ["Engine", "Judged"]
+__all__ = ["Engine", "Judged", "Unattached"]

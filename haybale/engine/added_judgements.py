@@ -1,7 +1,9 @@
 """Judgements that were added to an engine, with the queries that they need; its documents are not touched.
 
-They refer to queries and documents by id. A judgement of a document that is removed has no effect until a document with
-this id is added again. Only a judgement with a grade above 0 makes a document relevant.
+They refer to queries and documents by id, and have a digest of the text that was judged. When documents change, a
+judgement follows its text to another id (:mod:`haybale.engine.reattaching`). A judgement of a document that is removed
+has no effect until its text, or a document with its id, is added again. Only a judgement with a grade above 0 makes a
+document relevant.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from haybale.collections.collection import Ints, Queries, Split, joined_offsets,
 from haybale.collections.ids import as_ids
 from haybale.collections.qrels import judgements, read_qrels
 from haybale.collections.queries import QueriesLike, queries_from
+from haybale.engine.reattaching import TextDigests, Unattached, moves_of, unattached
 from haybale.errors import FileFormatError, InputError, told_apart
 from haybale.frames import Frame
 from haybale.manifest import check_kinds
@@ -31,7 +34,9 @@ Pair = tuple[str, str]  # the ids of a query and of a document
 _GRADES = range(-(2**31), 2**31)
 _KINDS = {
     "queries": [{"id": str, "paragraphs": [str], "own": (str, None)}],
-    "splits": [{"split": str, "queries": [str], "documents": [str], "grades": [_GRADES]}],
+    "splits": [
+        {"split": str, "queries": [str], "documents": [str], "grades": [_GRADES], "texts": ([(str, None)], None)}
+    ],
 }
 
 
@@ -71,10 +76,14 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True)
 class AddedJudgements:
-    """Queries by id, each with its paragraphs and the id of its own document; grades by split and pair of ids."""
+    """Queries by id, each with its paragraphs and the id of its own document; grades by split and pair of ids.
+
+    ``digests`` has, by split and pair, a digest of the text that was judged; pairs of earlier versions lack one.
+    """
 
     queries: Mapping[str, tuple[list[str], str | None]] = field(default_factory=dict)
     splits: Mapping[str, Mapping[Pair, int]] = field(default_factory=dict)
+    digests: Mapping[str, Mapping[Pair, str]] = field(default_factory=dict)
 
     def with_given(
         self, collection: Collection, qrels: Qrels, queries: QueriesLike | None, split: str
@@ -101,7 +110,60 @@ class AddedJudgements:
         before = _grades(collection, split)
         replaced = sum(before.get(pair, grade) != grade for pair, grade in given.items())
         splits = {**self.splits, split: {**self.splits.get(split, {}), **given}}
-        return AddedJudgements({**self.queries, **new}, splits), Judged(len(ids), len(new), len(given), replaced)
+        digests = {**self.digests, split: {**self.digests.get(split, {}), **_digests_of(given, collection)}}
+        added = AddedJudgements({**self.queries, **new}, splits, digests)
+        return added, Judged(len(ids), len(new), len(given), replaced)
+
+    def followed(self, old_texts: TextDigests, texts: TextDigests) -> AddedJudgements:
+        """Return these at the documents that have the judged texts after a change; self if nothing moves.
+
+        Judgements without a digest get that of the text before the change.
+        """
+        owns = sorted({own for _, own in self.queries.values() if own is not None})
+        pairs = [(split, pair) for split, grades in self.splits.items() for pair in grades]
+        doc_ids = sorted({document for _, (_, document) in pairs} | {*owns})
+        if not doc_ids:
+            return self
+        old = old_texts.of(doc_ids)
+        digests = {split: dict(known) for split, known in self.digests.items()}
+        for split, pair in pairs:
+            digest = old[pair[1]]
+            if digest is not None:
+                digests.setdefault(split, {}).setdefault(pair, digest)
+
+        def judged(split: str, pair: Pair) -> tuple[str, str | None]:
+            return pair[1], digests.get(split, {}).get(pair)
+
+        moves = moves_of([judged(split, pair) for split, pair in pairs], texts)
+        splits: dict[str, dict[Pair, int]] = {}
+        moved_digests: dict[str, dict[Pair, str]] = {}
+        for split, grades in self.splits.items():
+            targets = {pair: (pair[0], moves.get(judged(split, pair), pair[1])) for pair in grades}
+            stays = {pair for pair, target in targets.items() if pair == target}
+            splits[split], moved_digests[split] = {}, {}
+            for pair, grade in grades.items():
+                target = targets[pair]
+                if target != pair and (target in stays or target in splits[split]):
+                    target = pair  # another document with the same text was judged for this query, too
+                splits[split][target] = grade
+                if (digest := judged(split, pair)[1]) is not None:
+                    moved_digests[split][target] = digest
+        own_moves = moves_of([(own, old[own]) for own in owns], texts)
+        queries = {
+            query: (paragraphs, own if own is None else own_moves.get((own, old[own]), own))
+            for query, (paragraphs, own) in self.queries.items()
+        }
+        followed = AddedJudgements(queries, splits, moved_digests)
+        return self if followed == self else followed
+
+    def unattached(self, texts: TextDigests) -> Unattached:
+        """Return which documents do not have the text that was judged."""
+        judged = [
+            (document, self.digests.get(split, {}).get((query, document)))
+            for split, grades in self.splits.items()
+            for query, document in grades
+        ]
+        return unattached(judged, texts)
 
     def onto(self, collection: Collection) -> Collection:
         """Return a collection with these queries and judgements, too."""
@@ -133,6 +195,7 @@ class AddedJudgements:
                 "queries": [query for query, _ in grades],
                 "documents": [document for _, document in grades],
                 "grades": list(grades.values()),
+                "texts": [self.digests.get(name, {}).get(pair) for pair in grades],
             }
             for name, grades in self.splits.items()
         ]
@@ -143,13 +206,23 @@ class AddedJudgements:
         """Return what :meth:`to_dict` returned; ``path`` is for errors."""
         check_kinds(path, values, _KINDS)
         queries = {each["id"]: (each["paragraphs"], each["own"]) for each in values["queries"]}
-        splits = {}
+        splits, digests = {}, {}
         for each in values["splits"]:
-            columns = each["queries"], each["documents"], each["grades"]
+            texts = each.get("texts") or [None] * len(each["grades"])
+            columns = each["queries"], each["documents"], each["grades"], texts
             if len(set(map(len, columns))) != 1:
                 raise FileFormatError(path, None, "expected as many 'grades' as 'queries', found others; restore it")
-            splits[each["split"]] = {(query, document): grade for query, document, grade in zip(*columns, strict=True)}
-        return cls(queries, splits)
+            rows = list(zip(*columns, strict=True))
+            splits[each["split"]] = {(query, document): grade for query, document, grade, _ in rows}
+            digests[each["split"]] = {(query, document): digest for query, document, _, digest in rows if digest}
+        return cls(queries, splits, digests)
+
+
+def _digests_of(pairs: Iterable[Pair], collection: Collection) -> dict[Pair, str]:
+    """Return the digest of the text of each judged document that has one."""
+    pairs = list(pairs)
+    digests = TextDigests(collection).of([document for _, document in pairs])
+    return {pair: digest for pair in pairs if (digest := digests[pair[1]]) is not None}
 
 
 def _lines(qrels: Qrels) -> Iterator[Line]:

@@ -41,8 +41,9 @@ from haybale.engine import parts
 from haybale.engine.added_judgements import Judged, Qrels
 from haybale.engine.changed_metadata import Metadata
 from haybale.engine.encoder_source import describe_encoder
+from haybale.engine.reattaching import TextDigests, Unattached, record_renamed, renamed_documents
 from haybale.engine.segment import Segment
-from haybale.engine.snapshot import Snapshot
+from haybale.engine.snapshot import Documents, Snapshot
 from haybale.engine.storage import Storage
 from haybale.errors import DeviceError, InputError, MissingExtraError, StoreError
 from haybale.retrieval.object_storage import copied_engine, is_address
@@ -63,6 +64,7 @@ class LiveDocuments:
 
     def __init__(self, snapshot: Snapshot, manifest: Manifest | None = None, stamp: Stamp | None = None) -> None:
         self.snapshot, self.manifest, self._stamp = snapshot, manifest, stamp
+        self._digests: tuple[Snapshot, TextDigests] | None = None
         self.first = snapshot.segments[0]
         self.storage = self.first.texts.storage
 
@@ -167,7 +169,8 @@ class LiveDocuments:
     ) -> int:
         """Add documents, remove some, and set metadata, in one step; return the number of replaced documents.
 
-        An added document may have an id that the engine has or had only with ``replace``.
+        An added document may have an id that the engine has or had only with ``replace``. Judgements follow the texts
+        that were judged.
         """
         with self._writing():
             snapshot, n_replaced, segments = self.snapshot, 0, []
@@ -177,8 +180,40 @@ class LiveDocuments:
                 n_replaced = len(snapshot.check_new(added, replace=replace))
                 segments = [self._write_segment(added)]
                 removed.difference_update(added.doc_ids.to_pylist())
-            self._replace_by(snapshot.changed(segments, removed).with_metadata(metadata or {}))
+            changed = snapshot.changed(segments, removed).with_metadata(metadata or {})
+            record_renamed(self.storage.folder, renamed_documents(snapshot.whole, remove, added))
+            if snapshot.judgements.splits:
+                old_texts = self._text_digests(snapshot)
+                ids = [*remove, *(() if added is None else added.doc_ids.to_pylist())]
+                texts = old_texts.after_change(changed.whole, ids, added)
+                changed = changed.judged(snapshot.judgements.followed(old_texts, texts))
+                self._digests = changed, texts
+            self._replace_by(changed)
         return n_replaced
+
+    def _text_digests(self, snapshot: Snapshot) -> TextDigests:
+        """Return the digests of the texts of a snapshot, with those that are known from the last change."""
+        if (
+            self._digests is None
+            or self._digests[0].segments != snapshot.segments
+            or (self._digests[0].removed != snapshot.removed)
+        ):
+            self._digests = snapshot, TextDigests(snapshot.whole)
+        return self._digests[1]
+
+    def unattached(self) -> Unattached:
+        """Return the documents whose text is not the one that the engine's own judgements are about."""
+        snapshot = self.snapshot
+        return snapshot.judgements.unattached(self._text_digests(snapshot))
+
+    def has_latest(self, documents: Documents) -> bool:
+        """Return whether documents are those that the engine, or another process that changed its folder, has now."""
+        snapshot, folder = self.snapshot, self.storage.folder
+        is_same = isinstance(documents, Snapshot) and (documents.segments, documents.removed) == (
+            snapshot.segments,
+            snapshot.removed,
+        )
+        return is_same and (folder is None or self.storage.stamp() in (None, self._stamp))
 
     def set_metadata(self, values: Metadata) -> None:
         """Set metadata of documents; indexes stay as they are."""

@@ -22,12 +22,13 @@ from haybale.collections.queries import QueriesLike
 from haybale.device import find_device
 from haybale.embeddings import Chunking
 from haybale.embeddings.encoder import encoder_text, is_registered
-from haybale.engine.added_judgements import Judged, Qrels
+from haybale.engine.added_judgements import AddedJudgements, Judged, Qrels
 from haybale.engine.changed_metadata import Metadata
 from haybale.engine.changes import LiveDocuments
 from haybale.engine.encoder_source import describe_encoder
 from haybale.engine.learning import learn_here, learn_in_parts
 from haybale.engine.parts import UNITS
+from haybale.engine.reattaching import Unattached
 from haybale.engine.segment import Segment
 from haybale.engine.snapshot import Documents, Snapshot, View
 from haybale.engine.storage import Storage
@@ -430,9 +431,10 @@ class Engine:
     ) -> int:
         """Add documents as :meth:`add` does, and replace those whose ids the engine has, or had before a removal.
 
-        All are replaced at once: no search finds an old document beside a new one. Judgements, links and queries that
-        refer to an id then refer to the new document. Texts of the old documents stay in the folder, and count in the
-        statistics of BM25, until the engine is built again.
+        All are replaced at once: no search finds an old document beside a new one. A judgement that :meth:`judge` added
+        follows its text if another document has that now; other judgements, links and queries that refer to an id then
+        refer to the new document (:meth:`unattached_judgements`). Texts of the old documents stay in the folder, and
+        count in the statistics of BM25, until the engine is built again.
 
         Parameters
         ----------
@@ -506,7 +508,8 @@ class Engine:
         Rankers that are fitted afterwards learn from them; trained rankers and earlier snapshots stay as they are. All
         judgements of a call are added, or none. A grade above 0 means relevant. Other splits are not changed: a query
         that is in another split is refused, so that no ranker is measured with a query that it learned from.
-        If a document is replaced, its judgements are those of the new one; while it is removed, they have no effect.
+        If documents change, a judgement follows the text that was judged to the document that has it. If none has it,
+        the judgement stays at its id (:meth:`unattached_judgements`); while that is removed, it has no effect.
 
         Parameters
         ----------
@@ -545,6 +548,20 @@ class Engine:
         """
         self._refuse_fixed("judge()")
         return self._live.judge(qrels, queries, split)
+
+    @property
+    def added_judgements(self) -> AddedJudgements:
+        """The judgements that :meth:`judge` added."""
+        return self._live.snapshot.judgements
+
+    def unattached_judgements(self) -> Unattached:
+        """Return the documents that no longer have the text that :meth:`judge` was about, by what became of them."""
+        return self._live.unattached()
+
+    @property
+    def has_latest_documents(self) -> bool:
+        """Whether these are all documents that the engine has now, and not those of a view or of before a change."""
+        return self._live.has_latest(self._documents)
 
     def refresh(self) -> bool:
         """Take over what others have added, replaced and removed in the folder; return whether anything has changed.

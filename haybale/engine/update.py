@@ -23,28 +23,45 @@ from haybale.collections.readers.files import (
     unknown_paths,
 )
 from haybale.engine.engine import Engine
+from haybale.engine.reattaching import Unattached
 from haybale.folders import replace_json
 from haybale.text_files import read_json
 
 FILES = "files.json"
+IDS = 2  # the version of the ids of records; before version 2, they were positions
 
 Signature = list[Any]  # size, time in nanoseconds, SHA-256; of metadata.csv, its values, too
 
 
 class Update(NamedTuple):
-    """What an update did: the numbers of documents, and the files that cannot be read."""
+    """What an update did: the numbers of documents, the files that cannot be read, and the engine's own judgements.
+
+    Attributes
+    ----------
+    n_added, n_replaced, n_removed : int
+        Documents with new ids, with ids that the engine had, and with ids that it no longer has.
+    n_described : int
+        Documents that stay, with values of ``metadata.csv`` that changed.
+    skipped : list of Skipped
+    n_moved : int
+        Judgements in the engine that followed their text to another id.
+    unattached : Unattached
+        Documents of the engine's judgements that do not have the text that was judged.
+    """
 
     n_added: int
     n_replaced: int
     n_removed: int
-    n_described: int  # documents that stay, with values of ``metadata.csv`` that changed
+    n_described: int
     skipped: list[Skipped]
+    n_moved: int
+    unattached: Unattached
 
 
 def record_files(engine: Engine, files: Mapping[str, Signature], skipped: Iterable[Skipped]) -> None:
     """Record the files that an engine was built from; their signatures are those from before they were read."""
     assert engine.folder is not None
-    replace_json(engine.folder / FILES, {"files": files, "skipped": [*skipped]})
+    replace_json(engine.folder / FILES, {"ids": IDS, "files": files, "skipped": [*skipped]})
 
 
 def update(engine: Engine, source: Path, columns: Mapping[str, str] | None = None, *, strict: bool = False) -> Update:
@@ -75,8 +92,11 @@ def update(engine: Engine, source: Path, columns: Mapping[str, str] | None = Non
         lost = (file for file, row in old_rows[0].items() if not row.keys() <= rows.get(file, {}).keys())
         changed |= {_path_of(file, names) for file in lost}
         rows = {file: row for file, row in rows.items() if row != old_rows[0].get(file)}
+    has_old_ids = record.get("ids") != IDS
+    files = _files(engine.whole) if changed or has_old_ids else {}
+    if has_old_ids:
+        changed |= _files_of_records(files, names)
     skipped = [Skipped(*each) for each in record["skipped"] if _path_of(each[0], names) not in changed]
-    files = _files(engine.whole) if changed else {}
     old = {doc_id for doc_id, file in files.items() if file is not None and _path_of(file, before.keys()) in changed}
     read, failed = read_some_files(source, columns, changed & now.keys() - {METADATA}, files.keys() - old)
     new_files = {} if read is None else _files(read)
@@ -86,10 +106,13 @@ def update(engine: Engine, source: Path, columns: Mapping[str, str] | None = Non
         refuse_skipped(source, skipped)
     gone = sorted(old - new_files.keys())
     values = {doc_id: rows[file] for doc_id, file in stays.items() if file in rows}
+    judged_before = _judged(engine)
     if read is not None or gone or values:
         engine.replace(read, remove=gone, metadata=values)
+    n_moved = len(judged_before - _judged(engine))
     record_files(engine, now, skipped)
-    return Update(len(new_files.keys() - old), len(new_files.keys() & old), len(gone), len(values), skipped)
+    counts = len(new_files.keys() - old), len(new_files.keys() & old), len(gone), len(values)
+    return Update(*counts, skipped, n_moved, engine.unattached_judgements())
 
 
 def signatures(source: Path, known: Mapping[str, Signature] | None = None) -> dict[str, Signature]:
@@ -115,6 +138,18 @@ def _files(documents: Collection) -> dict[str, str | None]:
     if documents.metadata is not None and "file" in documents.metadata.column_names:
         files = documents.metadata["file"].to_pylist()
     return dict(zip(documents.doc_ids.to_pylist(), files, strict=True))
+
+
+def _files_of_records(files: Mapping[str, str | None], names: Set[str]) -> set[str]:
+    """Return the files, on disk, of documents with ids that may be positions: a file's path, a colon, and more."""
+    paths = {file for doc_id, file in files.items() if file is not None and doc_id.startswith(f"{file}:")}
+    return {_path_of(file, names) for file in paths} & names
+
+
+def _judged(engine: Engine) -> set[tuple[str, str, str]]:
+    """Return the split, the query and the document of each judgement that was added to the engine."""
+    splits = engine.added_judgements.splits
+    return {(split, query, document) for split, grades in splits.items() for query, document in grades}
 
 
 def _digest(signature: Signature | None) -> Any:

@@ -63,6 +63,28 @@ _MIGRATIONS = (
     CREATE TRIGGER no_update BEFORE UPDATE ON judgements BEGIN SELECT RAISE(ABORT, 'judgements never change'); END;
     CREATE TRIGGER no_delete BEFORE DELETE ON judgements BEGIN SELECT RAISE(ABORT, 'judgements never change'); END;
     """,
+    """
+    CREATE TABLE moves (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        judgement INTEGER NOT NULL REFERENCES judgements (id),
+        doc_id TEXT NOT NULL,
+        time TEXT NOT NULL
+    );
+    CREATE INDEX moves_of_judgement ON moves (judgement, id);
+    CREATE TABLE attachments (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        documents TEXT NOT NULL,
+        last INTEGER NOT NULL,
+        time TEXT NOT NULL
+    );
+    CREATE TRIGGER no_move_update BEFORE UPDATE ON moves BEGIN SELECT RAISE(ABORT, 'moves never change'); END;
+    CREATE TRIGGER no_move_delete BEFORE DELETE ON moves BEGIN SELECT RAISE(ABORT, 'moves never change'); END;
+    """,
+)
+# The document at which a row is now: of a row that takes another one back, that of the other row.
+_DOC_ID = (
+    "coalesce((SELECT doc_id FROM moves WHERE judgement = coalesce(judgements.undoes, judgements.id) "
+    "ORDER BY id DESC LIMIT 1), judgements.doc_id)"
 )
 
 
@@ -302,7 +324,7 @@ class JudgementStore:
         return numbers
 
     def judgements(self, topic: Topic, after: int = 0) -> list[Judgement]:
-        """Return the rows of a topic in the order in which they were added.
+        """Return the rows of a topic in the order in which they were added, each at the document where it is now.
 
         Parameters
         ----------
@@ -310,7 +332,8 @@ class JudgementStore:
         after : int, default 0
             Only rows with higher numbers.
         """
-        select = f"SELECT {', '.join(_COLUMNS)}, id FROM judgements WHERE topic = ? AND id > ? ORDER BY id"
+        columns = ", ".join(_DOC_ID if name == "doc_id" else name for name in _COLUMNS)
+        select = f"SELECT {columns}, id FROM judgements WHERE topic = ? AND id > ? ORDER BY id"
         with self._errors():
             rows = self._connection.execute(select, [topic.number, after]).fetchall()
         return [Judgement(**dict(zip((*_COLUMNS, "number"), row, strict=True))) for row in rows]
@@ -319,6 +342,56 @@ class JudgementStore:
         """Return the number of rows of all topics."""
         with self._errors():
             return int(self._connection.execute("SELECT count(*) FROM judgements").fetchone()[0])
+
+    def move(self, rows: Mapping[int, str], documents: str | None = None, last: int = 0) -> None:
+        """Move rows, given by their numbers, to other documents, because the text that was judged is there now.
+
+        The rows themselves stay as they are; :meth:`judgements` returns them at their new documents.
+
+        Parameters
+        ----------
+        rows : mapping of int to str
+            The new document of each row.
+        documents, last : str and int, optional
+            The digest of the documents for which all rows up to the number ``last`` are at the right ones now, which
+            :meth:`attached` returns. Default: not noted.
+        """
+        as_ids(rows.values(), "document ids")
+        now = _now()
+        if not rows and (documents is None or self.attached() == (documents, last)):
+            return
+        with self._errors(), self._writing():
+            insert = "INSERT INTO moves (judgement, doc_id, time) VALUES (?, ?, ?)"
+            self._connection.executemany(insert, [(number, doc_id, now) for number, doc_id in rows.items()])
+            if documents is not None:
+                insert = "INSERT INTO attachments (documents, last, time) VALUES (?, ?, ?)"
+                self._connection.execute(insert, [documents, last, now])
+
+    def moves(self, topic: Topic) -> list[tuple[str, str]]:
+        """Return, for the rows of a topic that were moved, the document that was judged and the one where it is now."""
+        select = (
+            f"SELECT doc_id, {_DOC_ID} FROM judgements WHERE topic = ? AND grade IS NOT NULL "
+            "AND id IN (SELECT judgement FROM moves) ORDER BY id"
+        )
+        with self._errors():
+            return [(old, new) for old, new in self._connection.execute(select, [topic.number])]
+
+    def last_move(self) -> int:
+        """Return the number of the last move; 0 if no row was moved."""
+        with self._errors():
+            return int(self._connection.execute("SELECT coalesce(max(id), 0) FROM moves").fetchone()[0])
+
+    def attached(self) -> tuple[str, int] | None:
+        """Return the digest of documents and the number of a row that :meth:`move` noted last."""
+        select = "SELECT documents, last FROM attachments ORDER BY id DESC LIMIT 1"
+        with self._errors():
+            row = self._connection.execute(select).fetchone()
+        return None if row is None else (row[0], row[1])
+
+    def last_row(self) -> int:
+        """Return the number of the last row of all topics; 0 if there is none."""
+        with self._errors():
+            return int(self._connection.execute("SELECT coalesce(max(id), 0) FROM judgements").fetchone()[0])
 
     def backup(self, path: str | Path) -> None:
         """Write a copy of one moment to a new file, while others read and write the store.

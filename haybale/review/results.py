@@ -94,10 +94,15 @@ class Progress:
     contradictory : list of str
         Ids of documents that one judge found relevant and another irrelevant.
     removed : list of str
-        Ids of judged documents that the engine no longer has. Their judgements are kept and exported; the learner does
-        not use them.
+        Orphaned judgements: ids of judged documents that the engine no longer has, and whose text no other document
+        has. They are kept and exported; the learner does not use them.
     replaced : list of str
         Ids of documents whose text is not the one that was judged. Their judgements count until they are judged again.
+    undecided : list of str
+        Ids of documents of which it is not known which text was judged, as in files of earlier versions.
+    moved : dict of str to str
+        Present ids of judged documents, by the ids under which they were judged, if these differ: the judgements
+        followed the text.
     advice : dict of str to Advice
         What each stopping rule says, by its text: whether to stop, why, and the estimated recall with its bounds.
     """
@@ -113,6 +118,8 @@ class Progress:
     contradictory: list[str]
     removed: list[str]
     replaced: list[str]
+    undecided: list[str]
+    moved: dict[str, str]
     advice: dict[str, Advice]
 
     def to_dict(self) -> dict[str, Any]:
@@ -121,6 +128,6 @@ class Progress:
 
     def _repr_html_(self) -> str:
         """Return a table for notebooks."""
-        counts = {name: value for name, value in self.to_dict().items() if name != "advice" and value != []}
+        counts = {name: value for name, value in self.to_dict().items() if name != "advice" and value not in ([], {})}
         rules = {name: f"{'stop' if each.stop else 'go on'}: {each.reason}" for name, each in self.advice.items()}
         return html_table("Progress", ("what", "value"), (counts | rules).items())

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from haybale.collections import Collection
 from haybale.collections.ids import as_id
 from haybale.engine import Engine
+from haybale.engine.reattaching import TextDigests
 from haybale.errors import InputError, UnknownNameError
 from haybale.frames import Frame
 from haybale.parameters import COUNT, COUNT_OR_NONE, RANDOM_STATE, SHARE, TEXT_OR_NONE, check_parameters, one_of
@@ -23,8 +24,9 @@ from haybale.review.judgement_store import Judgement, JudgementStore, check_grad
 from haybale.review.known_judgements import grades_of, old_judgements
 from haybale.review.marked_terms import marked_terms
 from haybale.review.proposals import MakesLearner, topic_learner
+from haybale.review.reattachment import ensure_attached, known_by_new_ids
 from haybale.review.results import Progress, ReviewDocument
-from haybale.review.topic_ranking import SAMPLE, Proposal, TopicRanking, text_digest
+from haybale.review.topic_ranking import SAMPLE, Proposal, TopicRanking, with_digest
 from haybale.review.topic_state import TopicState
 from haybale.search.searching import metadata_of, title_of
 from haybale.search.snippets import snippet_of
@@ -55,7 +57,8 @@ class Review:
     Before the first judgement, documents are ranked by the topic's text; each judgement changes the ranking. Judgements
     are kept in a store, and a review that is opened again goes on with the same document. Several reviews, in this or
     in other processes, may work on one topic: each learns what the others have judged. If documents of the engine are
-    added, removed or replaced, the review goes on with those that the engine has now; judgements refer to ids.
+    added, removed or replaced, the review goes on with those that the engine has now. A judgement stays at the text
+    that was judged: it follows the text to another id, and :meth:`progress` lists it if no document has the text.
 
     Several threads may use a review at once.
 
@@ -122,8 +125,9 @@ class Review:
     ) -> None:
         check_parameters("Review", locals(), _PARAMETERS)
         text = (text or "").strip()
-        grades = grades_of(known)
-        engine.snapshot().collection.document_numbers(grades)  # raises for unknown ids
+        collection = engine.snapshot().collection
+        grades = known_by_new_ids(collection, engine, grades_of(known))
+        collection.document_numbers(grades)  # raises for unknown ids
         self.engine, self._make_learner = engine, learner or topic_learner
         self._owns_store = not isinstance(judgements, JudgementStore)
         self.store = judgements if isinstance(judgements, JudgementStore) else JudgementStore(judgements)
@@ -134,6 +138,7 @@ class Review:
             self._lock = threading.RLock()
             self._shown: dict[str, Judgement] = {}  # what was proposed with each document
             self._ranking: TopicRanking | None = None
+            self._last_move = 0  # the last move of judgements that the ranking has seen
             self._sync()
         except BaseException:
             self.close()
@@ -150,6 +155,7 @@ class Review:
             raise InputError("a topic without a text needs a name; give topic=")
         self.topic = self.store.add_topic(name, text, _DEFAULTS | given)
         self.settings: dict[str, Any] = _DEFAULTS | self.topic.settings | given
+        ensure_attached(self.store, self.engine)
         state = TopicState(rows=self.store.judgements(self.topic))
         self._add_known({doc_id: grade for doc_id, grade in grades.items() if not state.grades(doc_id)})
 
@@ -174,14 +180,29 @@ class Review:
 
     def _sync(self) -> TopicRanking:
         """Return the ranking with the rows that were added since, of the documents that the engine has now."""
-        snapshot = self.engine.snapshot()
-        if self._ranking is None or self._ranking.collection.passages is not snapshot.collection.passages:
-            learner = self._make_learner(snapshot, self.text or None, self.settings["random_state"])
-            self._ranking = TopicRanking(snapshot, TopicState(self.settings["combine"]), learner)
-            self._groups: dict[str, list[str]] | None = None
-        for row in self.store.judgements(self.topic, self._ranking.state.last):
+        snapshot, last_move = self.engine.snapshot(), self.store.last_move()
+        is_other = self._ranking is None or self._ranking.collection.passages is not snapshot.collection.passages
+        if is_other:
+            ensure_attached(self.store, snapshot)
+        if is_other or (last_move != self._last_move and snapshot.has_latest_documents):
+            self._rank_anew(snapshot)
+        assert self._ranking is not None
+        new_rows = self.store.judgements(self.topic, self._ranking.state.last)
+        if self._ranking.state.last and any(map(self._ranking.is_of_other_text, new_rows)):
+            # Another process judged a document that has changed since.
+            ensure_attached(self.store, snapshot)
+            self._rank_anew(snapshot)
+            new_rows = self.store.judgements(self.topic)
+        for row in new_rows:
             self._ranking.apply(row)
         return self._ranking
+
+    def _rank_anew(self, snapshot: Engine) -> None:
+        """Begin a ranking without rows, because documents or the places of judgements have changed."""
+        self._last_move = self.store.last_move()
+        learner = self._make_learner(snapshot, self.text or None, self.settings["random_state"])
+        self._ranking = TopicRanking(snapshot, TopicState(self.settings["combine"]), learner)
+        self._groups: dict[str, list[str]] | None = None
 
     def remember(self, other: Review) -> None:
         """Take over what another review of the topic has proposed, so that judgements are noted with what was shown."""
@@ -220,7 +241,7 @@ class Review:
             if not ranking.is_held_out(first.number):
                 return [each for each in proposals if not ranking.is_held_out(each.number)]
             row = Judgement(ranking.doc_id(first.number), "reached", rank=first.rank, model=first.model)
-            self.store.add(self.topic, row)
+            self.store.add(self.topic, with_digest(row, ranking.snapshot))
             ranking = self._sync()
         return []
 
@@ -230,9 +251,8 @@ class Review:
         collection, doc_id = ranking.collection, ranking.doc_id(number)
         best = snippet_of(collection, ranking.learner.best_passage(number), [])
         spans = marked_terms(ranking.snapshot, self.text, best.text, ranking.relevant_terms())
-        self._shown[doc_id] = Judgement(
-            doc_id, "judged", passage_id=best.passage_id, passage=best.text, rank=rank, model=model
-        )
+        shown = Judgement(doc_id, "judged", passage_id=best.passage_id, passage=best.text, rank=rank, model=model)
+        self._shown[doc_id] = with_digest(shown, ranking.snapshot)
         similar = [each for each in self._similar(ranking, doc_id) if not ranking.state.grades(each)]
         about = title_of(collection, number), metadata_of(collection, number)
         return ReviewDocument(doc_id, *about, [replace(best, highlights=spans)], probability, rank, model, similar)
@@ -279,12 +299,37 @@ class Review:
         with self._lock:
             ranking = self._sync()
             doc_id = as_id(doc_id, "document id")
+            doc_id = self._where_shown(ranking, doc_id)
             ranking.collection.document_numbers([doc_id])  # raises for an unknown document
             shown = self._shown_with(ranking, doc_id)
             taken = None if seconds is None else float(seconds)
             row = replace(shown, grade=grade, judge=judge, note=note, seconds=taken)
-            self.store.add(self.topic, self._with_digest(row))
+            self.store.add(self.topic, with_digest(row, ranking.snapshot))
             self._sync()
+
+    def _where_shown(self, ranking: TopicRanking, doc_id: str) -> str:
+        """Return the id that the text has now that was shown as a document; the documents may have changed since.
+
+        A document that has another text than the one that was shown, which is gone, raises InputError.
+        """
+        shown = self._shown.get(doc_id)
+        if shown is None or shown.document is None:
+            return doc_id
+        texts = TextDigests(ranking.collection)
+        (present,) = texts.of([doc_id]).values()
+        if present == shown.document:
+            return doc_id
+        del self._shown[doc_id]
+        candidates = texts.ids_with(shown.document)
+        rows = (row for each in (doc_id, *candidates) for row in ranking.state.rows.get(each, ()))
+        if any(row.grade is not None and row.document == shown.document for row in rows):
+            return doc_id  # what was shown has been judged, so this is about the present text
+        if candidates:
+            self._shown[candidates[0]] = replace(shown, doc_id=candidates[0])
+            return candidates[0]
+        if present is not None:
+            raise InputError(f"document {doc_id!r} has another text than was shown; read it and judge it again")
+        return doc_id
 
     def _shown_with(self, ranking: TopicRanking, doc_id: str) -> Judgement:
         """Return what was shown with a document, by this review or by one that was closed since."""
@@ -293,9 +338,6 @@ class Review:
                 if ranking.doc_id(proposal.number) == doc_id:
                     self._show(ranking, proposal, 0.0)
         return self._shown.get(doc_id, Judgement(doc_id, "judged"))
-
-    def _with_digest(self, row: Judgement) -> Judgement:
-        return replace(row, document=text_digest(self.engine, row.doc_id))
 
     def skip(self, doc_id: str | None = None, judge: str = "") -> str:
         """Put a document off, and return its id: it is proposed again after all others.
@@ -322,7 +364,7 @@ class Review:
                 doc_id = following[0].doc_id
             doc_id = as_id(doc_id, "document id")
             ranking.collection.document_numbers([doc_id])  # raises for an unknown document
-            self.store.add(self.topic, Judgement(doc_id, "skipped", judge=judge))
+            self.store.add(self.topic, with_digest(Judgement(doc_id, "skipped", judge=judge), ranking.snapshot))
             self._sync()
         return doc_id
 
@@ -363,12 +405,14 @@ class Review:
         """
         check_parameters("draw_sample", {"n": n}, {"n": COUNT})
         with self._lock:
-            left, n_drawn = self._sync().to_draw()
+            ranking = self._sync()
+            left, n_drawn = ranking.to_draw()
             if n > len(left):
                 raise InputError(f"draw_sample needs n of at most {len(left):,}, the documents not drawn, found {n:,}")
             random = np.random.default_rng([self.settings["random_state"] or 0, n_drawn])
             drawn = [left[place] for place in random.choice(len(left), n, replace=False)]
-            self.store.add(self.topic, *(Judgement(doc_id, "drawn", model=SAMPLE) for doc_id in drawn))
+            rows = (Judgement(doc_id, "drawn", model=SAMPLE) for doc_id in drawn)
+            self.store.add(self.topic, *(with_digest(row, ranking.snapshot) for row in rows))
             self._sync()
         return drawn
 
@@ -399,7 +443,8 @@ class Review:
 
     def _add_known(self, grades: Mapping[str, int]) -> None:
         rows = (Judgement(doc_id, "known", grade) for doc_id, grade in grades.items())
-        self.store.add(self.topic, *map(self._with_digest, rows))
+        snapshot = self.engine.snapshot()
+        self.store.add(self.topic, *(with_digest(row, snapshot) for row in rows))
 
     # What came out.
 
@@ -434,6 +479,8 @@ class Review:
                 contradictory=sorted(d for d, grades in judged.items() if len({g > 0 for g in grades.values()}) > 1),
                 removed=sorted(doc_id for doc_id in judged if ranking.number(doc_id) is None),
                 replaced=sorted(filter(ranking.was_replaced, judged)),
+                undecided=sorted(filter(ranking.is_undecided, judged)),
+                moved=dict(sorted((old, new) for old, new in self.store.moves(self.topic) if old != new)),
                 advice={str(rule): rule.check(screening) for rule in parsed},
             )
 

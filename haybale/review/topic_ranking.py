@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from haybale.engine import Engine
+from haybale.engine.reattaching import digest_of
 from haybale.review.judgement_store import Judgement
 from haybale.review.proposals import Bools, Floats, Learner, id_places, top_documents
 from haybale.review.topic_state import TopicState
@@ -174,19 +175,30 @@ class TopicRanking:
         return left, sum(self.state.is_drawn(each) for each in ids)
 
     def was_replaced(self, doc_id: str) -> bool:
-        """Return whether a document has another text than the one that was judged last."""
-        if self.number(doc_id) is None:
+        """Return whether a document has another text than one that a judge judged last."""
+        latest = {row.judge: row for row in self.state.rows[doc_id] if row.grade is not None}
+        return any(map(self.is_of_other_text, latest.values()))
+
+    def is_undecided(self, doc_id: str) -> bool:
+        """Return whether it is not known which text of a document was judged."""
+        rows = [row for row in self.state.rows[doc_id] if row.grade is not None]
+        return self.number(doc_id) is not None and not any(row.document for row in rows)
+
+    def is_of_other_text(self, row: Judgement) -> bool:
+        """Return whether a row is about another text than the one that its document has now."""
+        if row.document is None or self.number(row.doc_id) is None:
             return False
-        if doc_id not in self._digests:
-            self._digests[doc_id] = text_digest(self.snapshot, doc_id)
-        judged = [row.document for row in self.state.rows[doc_id] if row.grade is not None and row.document]
-        return bool(judged) and judged[-1] != self._digests[doc_id]
+        if row.doc_id not in self._digests:
+            self._digests[row.doc_id] = text_digest(self.snapshot, row.doc_id)
+        return row.document != self._digests[row.doc_id]
 
 
 def text_digest(engine: Engine, doc_id: str) -> str:
     """Return a digest of a document's text; an unknown document raises :class:`~haybale.InputError`."""
     collection = engine.snapshot().collection
-    number = int(collection.document_numbers([doc_id])[0])
-    start, end = collection.passages.doc_offsets[number : number + 2]
-    text = "\n".join(collection.passages.texts[int(start) : int(end)].to_pylist())
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return digest_of(collection, int(collection.document_numbers([doc_id])[0]))
+
+
+def with_digest(row: Judgement, engine: Engine) -> Judgement:
+    """Return a row with a digest of the text that its document has in an engine, unless it has one already."""
+    return row if row.document is not None else replace(row, document=text_digest(engine, row.doc_id))

@@ -50,9 +50,13 @@ class TopicRows:
     def __init__(self, store: JudgementStore, topic: Topic) -> None:
         self.store, self.topic = store, topic
         self._state = TopicState(topic.settings.get("combine", "latest"))
+        self._last_move = 0  # the last move of judgements that the state has seen
         self._lock = threading.Lock()
 
     def _sync(self) -> TopicState:
+        last_move = self.store.last_move()
+        if last_move != self._last_move:  # judgements have followed texts to other documents
+            self._last_move, self._state = last_move, TopicState(self._state.rule)
         for row in self.store.judgements(self.topic, self._state.last):
             self._state.apply(row)
         return self._state
