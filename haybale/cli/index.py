@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import shlex
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import haybale
 from haybale.cli import options
@@ -16,6 +18,11 @@ from haybale.cli.resuming import explain_interrupt
 from haybale.cli.terminal import note, note_skipped, reporter, show, size_on_disk
 from haybale.errors import InputError
 
+if TYPE_CHECKING:
+    from haybale.engine.update import Update
+    from haybale.review import JudgementStore
+
+_SHOWN = 10  # ids of documents without the text that was judged
 SKIPPED = "skipped.csv"  # in the engine's folder: the files that could not be read
 
 
@@ -38,6 +45,14 @@ def index(
     strict: Annotated[
         bool, option("Refuse a folder with files that cannot be read. Default: skip them.", TEXTS)
     ] = False,
+    judgements: Annotated[
+        list[Path] | None,
+        option(
+            "A file of judgements that follow their documents when an engine is updated. Repeatable. Default: the one "
+            "that the engine uses, if there is one.",
+            RESULTS,
+        ),
+    ] = None,
     segments: Annotated[
         int | None,
         option(
@@ -54,7 +69,8 @@ def index(
     The collection may be any folder of files: texts, Markdown, PDF, Word, OpenDocument, RTF, HTML, mail, CSV, Excel,
     JSON Lines, Parquet, RIS and zip files. Files that cannot be read are listed, also in skipped.csv in the engine's
     folder. After an interruption, the same command continues the work. If files were added, changed or deleted, the
-    same command updates the engine: only these files are read.
+    same command updates the engine: only these files are read. Judgements stay at the texts that were judged: they
+    follow a text to its new id, and those whose text is gone are counted.
 
     With --segments, the indexes need not fit into the memory of one machine, and --dask indexes the segments on the
     workers of a cluster. Rankings are the same. Workers must reach the engine's folder by the same path.
@@ -85,12 +101,17 @@ def index(
         if of_files and not is_new:
             engine = haybale.Engine.open(out, device=device)
             _check_settings(engine, settings | given(segments=segments))
-            changes = update(engine, Path(collection), columns, strict=strict)
-            skipped = changes.skipped
-            note(f"{changes.n_added:,} documents added, {changes.n_replaced:,} replaced, {changes.n_removed:,} removed")
-            if changes.n_described:
-                note(f"metadata of {changes.n_described:,} documents changed")
+            with judgements_of(engine, judgements) as stores:
+                changes = update(engine, Path(collection), columns, strict=strict)
+                skipped = changes.skipped
+                counts = f"{changes.n_added:,} documents added, {changes.n_replaced:,} replaced"
+                note(f"{counts}, {changes.n_removed:,} removed")
+                if changes.n_described:
+                    note(f"metadata of {changes.n_described:,} documents changed")
+                _say_judgements(engine, changes, stores)
         else:
+            if judgements:
+                raise InputError("--judgements needs an engine of files that is updated, found a new one; omit it")
             files: dict[str, Any] = {}
             with timed("read collection"):
                 if of_files:
@@ -113,6 +134,55 @@ def index(
         note(f"{len(skipped):,} files could not be read; {out / SKIPPED} lists them with the reasons")
     show(f"{engine!r}; language: {engine.language}; {time.perf_counter() - start:.1f} s, {size_on_disk(out)} on disk")
     note(f"Next: haybale search {shlex.quote(str(out))} QUERY")
+
+
+@contextmanager
+def judgements_of(engine: haybale.Engine, files: list[Path] | None) -> Iterator[list[JudgementStore]]:
+    """Open the files of judgements of an engine before it changes; by default the one that it uses, if there is one."""
+    from haybale.review import JudgementStore, judgement_file_of
+    from haybale.review.engine_of_judgements import belongs_to, bind
+
+    with ExitStack() as block:
+        stores: list[JudgementStore] = []
+        for path in [judgement_file_of(engine)] if files is None else files:
+            if not path.is_file():
+                if files is not None:
+                    raise InputError(f"{path}: expected a file of judgements, found none; check --judgements")
+                continue
+            store = block.enter_context(JudgementStore(path))
+            if files is None and not belongs_to(store, engine):
+                note(f"{path} has judgements of another engine, and stays as it is")
+                continue
+            bind(store, engine)
+            stores.append(store)
+        yield stores
+
+
+def _say_judgements(engine: haybale.Engine, changes: Update, stores: list[JudgementStore]) -> None:
+    """Let the judgements of files follow their documents, and say what became of them and of the engine's own."""
+    from haybale.review.reattachment import reattach
+
+    if engine.added_judgements.splits:
+        own = changes.unattached
+        counts = changes.n_moved, len(own.orphaned), len(own.replaced), len(own.undecided)
+        _say_counts("judgements in the engine", *counts, [*own.orphaned, *own.replaced])
+    for store in stores:
+        done = reattach(store, engine)
+        ids = [doc_id for topic in done.topics.values() for doc_id in (*topic.orphaned, *topic.replaced)]
+        counts = done.n_moved, done.n_orphaned, done.n_replaced, done.n_undecided
+        _say_counts(f"judgements in {store.path}", *counts, ids)
+
+
+def _say_counts(what: str, n_moved: int, n_orphaned: int, n_replaced: int, n_undecided: int, ids: list[str]) -> None:
+    """Say how many judged documents moved, and which ones do not have the text that was judged."""
+    note(
+        f"{what}: {n_moved:,} moved with their text, {n_orphaned:,} lost their text, {n_replaced:,} are of a text that "
+        f"was changed, {n_undecided:,} could not be decided"
+    )
+    for doc_id in ids[:_SHOWN]:
+        note(f"  without the text that was judged: {doc_id}")
+    if len(ids) > _SHOWN:
+        note(f"  and {len(ids) - _SHOWN:,} more, which the topic's page and its export list")
 
 
 def _check_settings(engine: haybale.Engine, settings: dict[str, Any]) -> None:

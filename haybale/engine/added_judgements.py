@@ -139,15 +139,10 @@ class AddedJudgements:
         moved_digests: dict[str, dict[Pair, str]] = {}
         for split, grades in self.splits.items():
             targets = {pair: (pair[0], moves.get(judged(split, pair), pair[1])) for pair in grades}
-            stays = {pair for pair, target in targets.items() if pair == target}
-            splits[split], moved_digests[split] = {}, {}
-            for pair, grade in grades.items():
-                target = targets[pair]
-                if target != pair and (target in stays or target in splits[split]):
-                    target = pair  # another document with the same text was judged for this query, too
-                splits[split][target] = grade
-                if (digest := judged(split, pair)[1]) is not None:
-                    moved_digests[split][target] = digest
+            targets = _without_collisions(targets, {pair: judged(split, pair)[1] for pair in grades})
+            splits[split] = {targets[pair]: grade for pair, grade in grades.items()}
+            known = digests.get(split, {})
+            moved_digests[split] = {targets[pair]: known[pair] for pair in grades if pair in known}
         own_moves = moves_of([(own, old[own]) for own in owns], texts)
         queries = {
             query: (paragraphs, own if own is None else own_moves.get((own, old[own]), own))
@@ -216,6 +211,24 @@ class AddedJudgements:
             splits[each["split"]] = {(query, document): grade for query, document, grade, _ in rows}
             digests[each["split"]] = {(query, document): digest for query, document, _, digest in rows if digest}
         return cls(queries, splits, digests)
+
+
+def _without_collisions(targets: Mapping[Pair, Pair], digests: Mapping[Pair, str | None]) -> dict[Pair, Pair]:
+    """Return where pairs move, so that no two move to one place: of two documents with one text, one may be gone.
+
+    A pair whose place is taken stays, or gets the id of no document if another pair moves to where it is.
+    """
+    resolved = {pair: target for pair, target in targets.items() if pair == target}
+    taken, wanted = set(resolved), set(targets.values())
+    for pair in sorted(targets.keys() - taken):
+        target = targets[pair]
+        if target in taken:
+            target = pair
+            while target in taken or target in wanted:
+                target = (pair[0], f"{target[1]}@{(digests[pair] or '')[:8]}")
+        resolved[pair] = target
+        taken.add(target)
+    return resolved
 
 
 def _digests_of(pairs: Iterable[Pair], collection: Collection) -> dict[Pair, str]:

@@ -1,7 +1,7 @@
 """Store an engine in a folder, with a manifest and one writer at a time, or in memory.
 
-    engine.json        format, version, settings, digest of the collection, number of segments, removed documents; of
-                       several documents with one id, the last replaces the others
+    engine.json        format, version, identity, settings, digest of the collection, number of segments, removed
+                       documents; of several documents with one id, the last replaces the others
     building.json      settings and digest, while the engine is being built
     judgements/        judgements that were added, in a file named by its SHA-256, which engine.json names
     metadata/          metadata that changed after documents were added, in the same way
@@ -56,6 +56,7 @@ _SETTINGS = {
 }
 _KINDS = {
     "id": str,
+    "identity": (str, None),
     "settings": dict,
     "language": str,
     "encoder": bool,
@@ -64,6 +65,7 @@ _KINDS = {
     "judgements": (str, None),
     "metadata": (str, None),
 }
+_OPTIONAL = ("identity", "judgements", "metadata")  # that the manifests of earlier versions do not have
 # The settings of encoders in version 2, with their defaults.
 _ENCODER_SETTINGS = {"n_components": 1024, "random_state": 0, "query_prompt": "", "passage_prompt": ""}
 _TEMPORARY = re.compile(r"\..+\.(\d+|[0-9a-f]{12})")  # names of unfinished files, see folders.py
@@ -196,7 +198,7 @@ class Storage:
         del manifest["format"]
         if manifest.pop("version", None) not in (_VERSION_OF_0_2, VERSION):
             raise FileFormatError(path, None, f"expected version {VERSION}; build the engine again")
-        for name in ("judgements", "metadata"):  # which the first engines could not add or change
+        for name in _OPTIONAL:
             manifest.setdefault(name, None)
         check_kinds(path, manifest, _KINDS)
         manifest["settings"] = {"segments": None} | upgraded(manifest["settings"])
@@ -207,9 +209,7 @@ class Storage:
         """Write the manifest with its checksum."""
         assert self.folder is not None
         head = {"format": FORMAT, "version": VERSION}
-        for each in ("judgements", "metadata"):
-            if manifest[each] is None:
-                manifest = {name: value for name, value in manifest.items() if name != each}
+        manifest = {name: value for name, value in manifest.items() if name not in _OPTIONAL or value is not None}
         replace_json(self.folder / _MANIFEST, with_checksum(head | manifest))
 
     def write_judgements(self, judgements: AddedJudgements, before: str | None) -> str | None:

@@ -63,24 +63,43 @@ _MIGRATIONS = (
     CREATE TRIGGER no_update BEFORE UPDATE ON judgements BEGIN SELECT RAISE(ABORT, 'judgements never change'); END;
     CREATE TRIGGER no_delete BEFORE DELETE ON judgements BEGIN SELECT RAISE(ABORT, 'judgements never change'); END;
     """,
+    # store: a random id of this file, and how often it was written; each transaction writes its one page, so that a
+    # write-ahead log of another file is recognised. engines: the engine that the judgements belong to is the last row.
     """
-    CREATE TABLE moves (
+    CREATE TABLE store (id TEXT NOT NULL, writes INTEGER NOT NULL);
+    INSERT INTO store VALUES (lower(hex(randomblob(16))), 0);
+    CREATE TABLE engines (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        identity TEXT NOT NULL,
+        folder TEXT,
+        time TEXT NOT NULL
+    );
+    CREATE TRIGGER engines_stay BEFORE UPDATE ON engines BEGIN SELECT RAISE(ABORT, 'engines never change'); END;
+    CREATE TRIGGER engines_remain BEFORE DELETE ON engines BEGIN SELECT RAISE(ABORT, 'engines never change'); END;
+    """,
+    # moves: the document at which a row of judgements is now. attachments: the documents, by a digest, for which all
+    # rows up to a number were compared with the texts of their documents.
+    """
+    CREATE TABLE IF NOT EXISTS moves (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
         judgement INTEGER NOT NULL REFERENCES judgements (id),
         doc_id TEXT NOT NULL,
         time TEXT NOT NULL
     );
-    CREATE INDEX moves_of_judgement ON moves (judgement, id);
-    CREATE TABLE attachments (
+    CREATE INDEX IF NOT EXISTS moves_of_judgement ON moves (judgement, id);
+    CREATE TABLE IF NOT EXISTS attachments (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
         documents TEXT NOT NULL,
         last INTEGER NOT NULL,
         time TEXT NOT NULL
     );
-    CREATE TRIGGER no_move_update BEFORE UPDATE ON moves BEGIN SELECT RAISE(ABORT, 'moves never change'); END;
-    CREATE TRIGGER no_move_delete BEFORE DELETE ON moves BEGIN SELECT RAISE(ABORT, 'moves never change'); END;
+    CREATE TRIGGER IF NOT EXISTS moves_stay BEFORE UPDATE ON moves
+    BEGIN SELECT RAISE(ABORT, 'moves never change'); END;
+    CREATE TRIGGER IF NOT EXISTS moves_remain BEFORE DELETE ON moves
+    BEGIN SELECT RAISE(ABORT, 'moves never change'); END;
     """,
 )
+_FIRST_WITH_MOVES = 3  # the version of the schema
 # The document at which a row is now: of a row that takes another one back, that of the other row.
 _DOC_ID = (
     "coalesce((SELECT doc_id FROM moves WHERE judgement = coalesce(judgements.undoes, judgements.id) "
@@ -162,6 +181,25 @@ class Judgement:
     number: int = 0
 
 
+@dataclass(frozen=True)
+class Owner:
+    """The engine that the judgements of a store belong to.
+
+    Parameters
+    ----------
+    identity : str
+        Its :attr:`Engine.identity <haybale.Engine.identity>`.
+    folder : str or None
+        Its folder or address when it was bound to the store; None for an engine in memory.
+    time : str
+        When it was bound: ISO 8601, in UTC.
+    """
+
+    identity: str
+    folder: str | None
+    time: str
+
+
 _COLUMNS = tuple(name for name in Judgement.__dataclass_fields__ if name != "number")
 
 
@@ -175,6 +213,8 @@ class JudgementStore:
     ----------
     path : str or Path, optional
         The file, which is made if it does not exist. Default: in memory.
+    read_only : bool, default False
+        Whether only to read an existing file, which may be of an earlier version and is not converted.
 
     Raises
     ------
@@ -190,26 +230,28 @@ class JudgementStore:
     [('doc-7', 1, 'Ada')]
     """
 
-    def __init__(self, path: str | Path | None = None) -> None:
+    def __init__(self, path: str | Path | None = None, *, read_only: bool = False) -> None:
         self.path = None if path is None else Path(path)
         self._lock, self._is_closed = threading.RLock(), False
         with self._errors():
-            if self.path is not None:
+            if self.path is not None and not read_only:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
+            how = "?mode=ro" if read_only else ""
             self._connection = sqlite3.connect(
-                ":memory:" if self.path is None else self.path,
+                ":memory:" if self.path is None else f"{self.path.absolute().as_uri()}{how}",
+                uri=self.path is not None,
                 timeout=_SECONDS,
                 isolation_level=None,  # transactions begin where the code says so
                 check_same_thread=False,
             )
         try:
             with self._errors():
-                self._set_up()
+                self._set_up(read_only)
         except BaseException:
             self._connection.close()
             raise
 
-    def _set_up(self) -> None:
+    def _set_up(self, read_only: bool) -> None:
         run = self._connection.execute
         run("PRAGMA foreign_keys = ON")
         run("BEGIN")  # so that all three are of one moment, while other processes make the store
@@ -223,6 +265,9 @@ class JudgementStore:
                 f"{self.path}: expected version {len(_MIGRATIONS)} of the store or an earlier one, found {version}; "
                 "update haybale"
             )
+        self._has_moves = not read_only or version >= _FIRST_WITH_MOVES
+        if read_only:
+            return
         self._use_wal()
         run("PRAGMA synchronous = FULL")  # a row is on disk before the call returns
         if version < len(_MIGRATIONS):
@@ -245,6 +290,31 @@ class JudgementStore:
                 if "locked" not in str(error) or time.monotonic() > end:
                     raise
             time.sleep(0.01)
+
+    @property
+    def owner(self) -> Owner | None:
+        """The engine that the judgements belong to; None before the store is first used with an engine."""
+        with self._errors():
+            return self._owner()
+
+    def _owner(self) -> Owner | None:
+        run = self._connection.execute
+        if run("PRAGMA user_version").fetchone()[0] < 2:  # a file of an earlier version, opened to be read
+            return None
+        row = run("SELECT identity, folder, time FROM engines ORDER BY id DESC LIMIT 1").fetchone()
+        return None if row is None else Owner(*row)
+
+    def set_owner(self, identity: str, folder: str | None, before: Owner | None) -> bool:
+        """Bind the store to an engine, if its owner is still the one of before; return whether it was bound.
+
+        :func:`~haybale.review.engine_of_judgements.bind` says when a store may be bound.
+        """
+        with self._errors(), self._writing():
+            if self._owner() != before:
+                return False
+            values = (identity, folder, _now())
+            self._connection.execute("INSERT INTO engines (identity, folder, time) VALUES (?, ?, ?)", values)
+        return True
 
     def add_topic(self, name: str, text: str = "", settings: Mapping[str, Any] | None = None) -> Topic:
         """Add a topic, or return the one of that name.
@@ -332,7 +402,7 @@ class JudgementStore:
         after : int, default 0
             Only rows with higher numbers.
         """
-        columns = ", ".join(_DOC_ID if name == "doc_id" else name for name in _COLUMNS)
+        columns = ", ".join(_DOC_ID if name == "doc_id" and self._has_moves else name for name in _COLUMNS)
         select = f"SELECT {columns}, id FROM judgements WHERE topic = ? AND id > ? ORDER BY id"
         with self._errors():
             rows = self._connection.execute(select, [topic.number, after]).fetchall()
@@ -373,16 +443,22 @@ class JudgementStore:
             f"SELECT doc_id, {_DOC_ID} FROM judgements WHERE topic = ? AND grade IS NOT NULL "
             "AND id IN (SELECT judgement FROM moves) ORDER BY id"
         )
+        if not self._has_moves:
+            return []
         with self._errors():
             return [(old, new) for old, new in self._connection.execute(select, [topic.number])]
 
     def last_move(self) -> int:
         """Return the number of the last move; 0 if no row was moved."""
+        if not self._has_moves:
+            return 0
         with self._errors():
             return int(self._connection.execute("SELECT coalesce(max(id), 0) FROM moves").fetchone()[0])
 
     def attached(self) -> tuple[str, int] | None:
         """Return the digest of documents and the number of a row that :meth:`move` noted last."""
+        if not self._has_moves:
+            return None
         select = "SELECT documents, last FROM attachments ORDER BY id DESC LIMIT 1"
         with self._errors():
             row = self._connection.execute(select).fetchone()
@@ -403,8 +479,9 @@ class JudgementStore:
         """
         path = Path(path)
         check_new_file(path)
-        with self._errors(), replaced(path) as aside, closing(sqlite3.connect(aside)) as copy:
+        with self._errors(), replaced(path) as aside, closing(sqlite3.connect(aside, isolation_level=None)) as copy:
             self._connection.backup(copy)
+            copy.execute("UPDATE store SET id = lower(hex(randomblob(16)))")  # another file, with a log of its own
 
     def close(self) -> None:
         """Close the file. What is in memory only is lost."""
@@ -424,10 +501,12 @@ class JudgementStore:
     @contextmanager
     def _writing(self) -> Iterator[None]:
         """Hold a transaction in which no other process writes; it is on disk at the end, or undone after an error."""
-        run = self._connection.execute
+        run, n_changes = self._connection.execute, self._connection.total_changes
         run("BEGIN IMMEDIATE")
         try:
             yield
+            if self._connection.total_changes != n_changes:
+                run("UPDATE store SET writes = writes + 1")
             run("COMMIT")
         except BaseException:
             if self._connection.in_transaction:

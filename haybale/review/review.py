@@ -19,6 +19,7 @@ from haybale.errors import InputError, UnknownNameError
 from haybale.frames import Frame
 from haybale.parameters import COUNT, COUNT_OR_NONE, RANDOM_STATE, SHARE, TEXT_OR_NONE, check_parameters, one_of
 from haybale.review.combined_judgements import RULES, agreement
+from haybale.review.engine_of_judgements import bind
 from haybale.review.exports import FORMATS, exported, write_export
 from haybale.review.judgement_store import Judgement, JudgementStore, check_grade
 from haybale.review.known_judgements import grades_of, old_judgements
@@ -95,7 +96,8 @@ class Review:
         For a topic with neither a text nor a known relevant document, an unknown id, another text than the topic has,
         or a parameter out of range. Nothing is written then.
     StoreError
-        If the file is not a store of judgements.
+        If the file is not a store of judgements, or has those of another engine
+        (:func:`~haybale.review.engine_of_judgements.bind`).
 
     Examples
     --------
@@ -132,6 +134,8 @@ class Review:
         self._owns_store = not isinstance(judgements, JudgementStore)
         self.store = judgements if isinstance(judgements, JudgementStore) else JudgementStore(judgements)
         try:
+            if judgements is not None:
+                bind(self.store, engine)
             given = {"random_state": random_state, "explore_every": explore_every, "combine": combine}
             self._begin(text, topic, grades, {name: value for name, value in given.items() if value is not None})
             self.near_duplicates = near_duplicates

@@ -11,6 +11,7 @@ from haybale.engine import Engine
 from haybale.errors import InputError
 from haybale.rankers import Ranker
 from haybale.review.combined_judgements import find_rule
+from haybale.review.engine_of_judgements import bind
 from haybale.review.exports import query_id
 from haybale.review.judgement_store import JudgementStore
 from haybale.review.topic_state import TopicState
@@ -54,6 +55,8 @@ def judged_topics(
     ------
     UnknownNameError
         If the store does not have a topic.
+    StoreError
+        If the judgements are those of another engine.
     """
     import pandas as pd
 
@@ -64,6 +67,8 @@ def judged_topics(
         store = judgements if isinstance(judgements, JudgementStore) else JudgementStore(_existing(judgements))
         if not opened:
             block.enter_context(store)
+        if engine is not None:
+            bind(store, engine)
         chosen = store.topics() if topics is None else [store.topic(name) for name in topics]
         rows = {topic.name: store.judgements(topic) for topic in chosen}
     collection = None if engine is None else engine.snapshot().collection

@@ -138,10 +138,12 @@ class TopicRanking:
         state = self.state
         here = [doc_id for doc_id in state.rows if self.number(doc_id) is not None]
         order = [doc_id for doc_id in state.reading_order() if self.number(doc_id) is not None]
-        read = self.collection.document_numbers(order)
+        known = [doc_id for doc_id in here if state.is_known(doc_id)]
         others = self.has_passage.copy()
-        others[read] = False
-        others[self.collection.document_numbers([doc_id for doc_id in here if state.is_known(doc_id)])] = False
+        others[self.collection.document_numbers([*order, *known])] = False
+        if not order and not others.any():
+            order = known  # every document was judged without a proposal, so that all were read
+        read = self.collection.document_numbers(order)
         rows = np.concatenate([read, np.flatnonzero(others)])
         probabilities: Floats = self.learner.probabilities()
         held_out = [doc_id for doc_id in here if state.is_held_out(doc_id)]

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from haybale.engine import Engine
 from haybale.review import JudgementStore, Review, Topic, TopicFeatures
+from haybale.review.reattachment import ensure_attached
 
 
 class OpenReviews:
@@ -64,6 +65,7 @@ class OpenReviews:
                 return False
             snapshot = latest.independent()
             TopicFeatures.of(snapshot)
+            ensure_attached(self.store, snapshot)  # also for topics without an open review
             self._of, self._snapshot = latest, snapshot  # reviews that begin now begin with these
             for number, review in list(self._reviews.items()):
                 if review.engine is not snapshot:

@@ -16,6 +16,7 @@ from haybale.errors import InputError, UnknownNameError
 from haybale.parameters import COUNT, FROM_0, check_parameters
 from haybale.rankers.explanation import Explanation
 from haybale.review import JudgementStore, Progress, Review, ReviewDocument, Topic
+from haybale.review.engine_of_judgements import bind
 from haybale.review.exports import query_id as exported_id
 from haybale.review.judgement_store import Judgement, check_grade
 from haybale.review.topic_ranking import text_digest
@@ -55,7 +56,7 @@ class Workspace:
     rankers : mapping of str to Ranker
         Fitted rankers by the names under which they are chosen. The first is the default.
     judgements : JudgementStore
-        The store. The caller closes it.
+        The store. The caller closes it. StoreError is raised if it has judgements of another engine.
     models : str or Path, optional
         The folder of trainings. Default: beside the store, ``judgements-models`` for ``judgements.sqlite``. Without a
         file of judgements or a folder of the engine, nothing can be trained.
@@ -91,6 +92,7 @@ class Workspace:
             raise InputError("a workspace needs a ranker, found none; give rankers={'bm25': parse('bm25').fit(engine)}")
         for ranker in rankers.values():
             ranker.check_fitted()
+        bind(judgements, engine)
         self.engine, self.store = engine, judgements
         self._rankers, self._default = dict(rankers), next(iter(rankers))
         self._lock = threading.RLock()
