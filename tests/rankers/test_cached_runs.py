@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+from copy import copy
 from pathlib import Path
 from typing import Any
 
+import joblib
 import numpy as np
 import pandas as pd
 import pytest
@@ -14,18 +16,24 @@ from support.differing_rankers import (
     GIVEN,
     LEARNING,
     SLOW,
+    HashedModels,
     World,
     check_apart,
+    other_documents,
     other_judgements,
+    other_model,
+    other_own,
     other_space,
     other_texts,
+    saved_and_loaded,
     tiny_engine,
 )
 
 import haybale
 from haybale import BM25, KNN, RRF, Engine, Learned, SimilarQueries, compare, resumable
-from haybale.errors import InputError
+from haybale.errors import InputError, StoreError
 from haybale.rankers import QueryBatch, parse, query_batch, query_blocks
+from haybale.rankers.portable import made_from, portable
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::UserWarning"),
@@ -173,42 +181,71 @@ def test_a_fitted_ranker_is_used_again_only_for_the_same_queries(world: World, t
     assert after.rankers_[0] is not before
 
 
+class _NotKept:
+    """Stands for the context of :func:`resumable` outside of any block."""
+
+    @staticmethod
+    def get() -> None:
+        return None
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(query_batch, "BLOCK", 2)
+    monkeypatch.setattr(query_blocks, "_LARGEST", 2)
+
+
+@pytest.mark.usefixtures("small_blocks")
 def test_kept_results_of_rankers_that_differ(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Within :func:`resumable`, rankers of one text, queries of one id and the models of one path are told apart."""
-    monkeypatch.setattr(query_batch, "BLOCK", 3)
-    monkeypatch.setattr(query_blocks, "_LARGEST", 3)
-    pairs = [
-        *(
-            differ(world, "rrf(bm25,knn-queries)", random.Random(6), tmp_path)
-            for differ in ANY
-            if "documents" not in differ.__name__
-        )
-    ]
-    texts = {
-        query: [f"{text} {number}" for number, text in enumerate(world.dev.texts(range(len(world.dev))))][::step]
-        for step, query in ((1, "q"), (-1, "r"))
-    }
+    differ = [other_model, *(each for each in ANY if each is not other_documents)]
+    pairs = [each(world, "rrf(bm25,knn-queries)", random.Random(6), tmp_path) for each in differ]
+    texts = world.dev.texts(range(len(world.dev)))
+    asked = [world.dev, *({str(n): text for n, text in enumerate(each)} for each in (texts, texts[::-1]))]
     with resumable(tmp_path / "tasks"):
-        for pair in pairs:
-            found = [ranker.rank(world.dev, depth=9) for ranker in pair]
-            with monkeypatch.context() as patch:
-                patch.setattr("haybale.kept_results._kept", _none())
-                assert found == [ranker.rank(world.dev, depth=9) for ranker in pair]
-        one = pairs[0][0]
-        for named in ({str(n): text for n, text in enumerate(each)} for each in texts.values()):
-            found = one.rank(named, depth=9)
-            with monkeypatch.context() as patch:
-                patch.setattr("haybale.kept_results._kept", _none())
-                assert found == one.rank(named, depth=9)
+        for ranker in (ranker for pair in pairs for ranker in pair):
+            for queries in asked:
+                found = ranker.rank(queries, depth=9)
+                with monkeypatch.context() as patch:
+                    patch.setattr("haybale.kept_results._kept", _NotKept())
+                    assert found == ranker.rank(queries, depth=9)
+        assert len(list((tmp_path / "tasks").iterdir())) > 2 * len(pairs)
 
 
-def _none() -> Any:
-    class Nothing:
-        @staticmethod
-        def get() -> None:
-            return None
+@pytest.mark.usefixtures("small_blocks")
+def test_rankers_that_differ_in_other_processes(world: World, tmp_path: Path) -> None:
+    pairs = [differ(world, "rrf(bm25,knn-queries)", random.Random(8), tmp_path) for differ in (other_texts, other_own)]
+    pairs.append(saved_and_loaded(world, "knn-queries", random.Random(9), tmp_path))
+    expected = [[ranker.rank(world.dev, depth=9) for ranker in pair] for pair in pairs]
+    with joblib.parallel_config(backend="loky", n_jobs=2):
+        assert [[ranker.rank(world.dev, depth=9) for ranker in pair] for pair in pairs] == expected
+        outcome = compare(world.engine, {"one": pairs[0][0], "two": pairs[0][1]})
+    for name, ranker in zip(("one", "two"), pairs[0], strict=True):
+        assert outcome.runs[name] == ranker.rank(world.dev)
 
-    return Nothing()
+
+def test_a_worker_refuses_what_was_replaced_in_place(world: World, tmp_path: Path) -> None:
+    one, two = other_judgements(world, "knn-queries", random.Random(3), tmp_path)
+    one.save(tmp_path / "model")
+    address = world.engine.address
+    assert address is not None
+    with portable([one], world.engine, address) as [sent]:
+        assert made_from(sent, address).rank(world.dev) == one.rank(world.dev)
+        (tmp_path / "model").rename(tmp_path / "gone")
+        two.save(tmp_path / "model")
+        with portable([two], world.engine, address) as [other]:
+            assert made_from(other, address).rank(world.dev) == two.rank(world.dev)
+        with pytest.raises(StoreError):
+            made_from(sent._replace(outside="{}\n"), address)
+    with portable([one], world.engine, address) as [again]:
+        assert again.folder != sent.folder, "saved anew, since another ranker is there"
+    with HashedModels() as models:
+        models.write(tmp_path / "encoder", "one")
+        read = parse(f"cross-encoder(bm25,model='{tmp_path / 'encoder'}')").fit(world.engine)
+        with portable([read], world.engine, address) as [sent]:
+            models.write(tmp_path / "encoder", "two")
+            with pytest.raises(StoreError):
+                made_from(sent, address)
 
 
 def test_explanations_of_rankers_that_are_gone(world: World) -> None:
@@ -237,9 +274,7 @@ def test_a_refitted_ranker_explains_what_it_ranks(world: World) -> None:
     assert second.score == pytest.approx(sum(share.share for share in second.shares), rel=1e-5)
 
 
-def test_an_adapted_ranker_has_a_key_of_its_own() -> None:
-    from copy import copy
-
+def test_a_ranker_with_another_learned_part_has_another_key() -> None:
     learned = Learned(BM25(), KNN())
     learned.fusion_ = one = object()  # type: ignore[assignment]
     other = copy(learned)
