@@ -19,7 +19,7 @@ class Masking(Protocol):
 
     mask: str
     mask_: dict[str, list[str]] | None  # relevant documents, by the document that the training queries were taken from
-    training_digest: str | None
+    state_key: object  # stands for what the ranker has learned
 
 
 def relevant_by_own(ranker: Masking, training: Training) -> dict[str, list[str]] | None:
@@ -47,4 +47,4 @@ def hidden_links(ranker: Masking, engine: Engine) -> Mask | None:
         found = found[(found >= 0).all(axis=1)]
         return Mask(np.unique(found[:, 0] * collection.n_documents + found[:, 1]), collection.n_documents)
 
-    return engine.cached(("mask", ranker.training_digest or ranker), find)
+    return engine.cached(("mask", ranker.state_key or ranker), find)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from numbers import Real
@@ -18,7 +19,7 @@ from haybale.context.candidates import N_FOLDS, JudgedDocuments
 from haybale.context.masks import MASKS
 from haybale.engine import Engine
 from haybale.engine.opened import Address, opened_engine, task_address
-from haybale.errors import FileFormatError
+from haybale.errors import FileFormatError, StoreError
 from haybale.kept_results import Arrays, spread_resumably, task_key
 from haybale.manifest import read_tensors, write_tensors
 from haybale.parallel import at_most_threads
@@ -70,6 +71,8 @@ class NetworkRanker(Protocol):
 
     def to_dict(self) -> dict[str, Any]: ...
 
+    def outside_state(self) -> dict[str, Any]: ...
+
 
 class NetworkFolds(dict[int, Any]):
     """Networks by fold: the network of a fold was trained without its queries, network -1 on all queries.
@@ -117,18 +120,19 @@ class NetworkFolds(dict[int, Any]):
 
     def _train_all(self, judged: JudgedDocuments, address: Address | None) -> None:
         """Train the networks of all folds by tasks, in other processes if there is an address of the engine."""
-        ranker, batch, spec = self.ranker, judged.batch, self.ranker.to_dict()
+        ranker, batch, spec, outside = self.ranker, judged.batch, self.ranker.to_dict(), self.ranker.outside_state()
         given = JudgedArrays(batch.queries, np.asarray(batch.vectors), batch.label, *judged[1:])
 
         def keys() -> Iterator[str]:
-            known = batch.engine.documents_digest, spec, ranker.mask_, ranker.fold_of_, batch.texts, batch.own
+            known = batch.engine.documents_digest, spec, outside, ranker.mask_, ranker.fold_of_, batch.texts, batch.own
             for fold in _FOLDS:
                 yield task_key("context network", *known, given.vectors, *judged[1:], fold)
 
         if address is None:
             learn, n_jobs = self._arrays, 1
         else:
-            learn, n_jobs = partial(train_network, address, spec, ranker.mask_, ranker.fold_of_, given, self.dim), None
+            learned = spec, outside, ranker.mask_, ranker.fold_of_
+            learn, n_jobs = partial(train_network, address, learned, given, self.dim), None
         results = spread_resumably(learn, [(fold,) for fold in _FOLDS], keys, "learning context", n_jobs)
         self.batches = None
         for fold, arrays in zip(_FOLDS, results, strict=True):
@@ -214,12 +218,19 @@ class JudgedArrays(NamedTuple):
         return JudgedDocuments(batch, self.rows, self.documents, self.relevant)
 
 
-def train_network(
-    address: Address, spec: dict[str, Any], mask: Any, folds: Ints, given: JudgedArrays, dim: int, fold: int
-) -> Arrays:
-    """Train the network of a fold in any process; return its parameters and its loss."""
+def train_network(address: Address, learned: tuple[Any, ...], given: JudgedArrays, dim: int, fold: int) -> Arrays:
+    """Train the network of a fold in any process; return its parameters and its loss.
+
+    ``learned`` holds the ranker as plain values, its :meth:`Ranker.outside_state`, its mask and its folds.
+    """
+    spec, outside, mask, folds = learned
     ranker: Any = from_spec(spec)
     ranker.mask_, ranker.fold_of_ = mask, folds
+    if any(outside.get(name) != value for name, value in ranker.outside_state().items()):
+        raise StoreError(
+            f"{ranker}: on {socket.gethostname()}, its model is another one; use shared storage, and do not change the "
+            "model while a ranker is fitted"
+        )
     with learning, at_most_threads(own_threads()):  # torch has one random generator for all threads of a process
         batches = ranker.training_batches(given.on_engine(opened_engine(*address)))
         return arrays_of(*trained_network(ranker, dim, batches, fold))

@@ -138,7 +138,12 @@ class TokenContext(BestPassage, OutOfFold, Reranker):
         """Return the ids of the queries that the engine's encoder or the model was trained on."""
         return super().own_encoder_queries(engine) | queries_of_model(self.model)
 
+    def outside_state(self) -> dict[str, Any]:
+        """Return the digests of the model, and what nested rankers read."""
+        return super().outside_state() | self._tokens.digests()
+
     def fit_batch(self, training: Training) -> None:
+        self.__dict__.pop("_tokens", None)  # of an earlier fit, perhaps with another model
         if self._tokens.dim % self.heads:
             width = self._tokens.dim
             raise InputError(f"heads must divide the width of the token vectors, {width}, found {self.heads}")

@@ -148,6 +148,10 @@ def compare(
     check_parameters("compare", locals(), _RANGES)
     named = _named(default_rankers() if rankers is None else rankers)
     first = str(baseline)
+    if isinstance(baseline, Ranker) and first in named and named[first].key() != baseline.key():
+        raise InputError(
+            f"the baseline {first!r} and another ranker have that name; give rankers with names of their own"
+        )
     named = {first: named[first] if first in named else from_spec(baseline), **named}
     parse_measures(measures)
     files: dict[str, str] = {}
@@ -181,8 +185,13 @@ def compare(
 def _named(rankers: Rankers) -> dict[str, Ranker]:
     if isinstance(rankers, Mapping):
         return {name: from_spec(ranker) for name, ranker in rankers.items()}
-    listed = parse_all(rankers) if isinstance(rankers, str) else rankers
-    return {each if isinstance(each, str) else str(from_spec(each)): from_spec(each) for each in listed}
+    named: dict[str, Ranker] = {}
+    for listed in parse_all(rankers) if isinstance(rankers, str) else rankers:
+        ranker = from_spec(listed)
+        name = listed if isinstance(listed, str) else str(ranker)
+        if named.setdefault(name, ranker).key() != ranker.key():
+            raise InputError(f"two rankers that were fitted apart are called {name!r}; give a mapping that names them")
+    return named
 
 
 def _is_fitted_on(ranker: Ranker, engine: Engine) -> bool:
@@ -212,11 +221,14 @@ def _check_training(engine: Engine, rankers: Mapping[str, Ranker], split: str, t
 
 
 def _all_of(rankers: Mapping[str, Ranker]) -> dict[str, Ranker]:
-    """Return the rankers and their nested rankers, by name."""
-    named: dict[str, Ranker] = {}
-    for name, ranker in rankers.items():
-        named |= _all_of({str(inner): inner for inner in ranker.rankers_}) | {name: ranker}
-    return named
+    """Return the nested rankers and the rankers, by name; a nested one whose name is taken has that of its parent."""
+    named = dict(rankers)
+    for parent, ranker in rankers.items():
+        for name, inner in _all_of({str(each): each for each in ranker.rankers_}).items():
+            taken = named.setdefault(name, inner)
+            if taken is not inner and taken.key() != inner.key():
+                named[f"{name} in {parent}"] = inner
+    return {name: named[name] for name in [*(each for each in named if each not in rankers), *rankers]}
 
 
 def file_name(ranker: str) -> str:

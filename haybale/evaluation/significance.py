@@ -22,6 +22,7 @@ from haybale.parameters import COUNT, check_parameters
 
 _ROUNDS = 10_000  # of the randomisation test, so that p is at least 1 / 10,001
 _CHUNK = 500  # rounds computed at once
+_ROUNDING = 1e-12  # of the magnitude of values: smaller differences come from rounding
 
 
 @dataclass(frozen=True)
@@ -144,18 +145,23 @@ def paired_tests(values: NDArray[np.float64], baseline: NDArray[np.float64], *, 
     check_parameters("paired_tests", {"n_comparisons": n_comparisons}, {"n_comparisons": COUNT})
     if values.shape != baseline.shape or values.ndim != 1:
         raise InputError(f"expected the same queries on both sides, found shapes {values.shape} and {baseline.shape}")
-    differences = values - baseline
-    p_t, effect_size = t_test(differences)
-    p_randomization = min(1.0, n_comparisons * randomization_test(differences))
-    return Comparison(float(differences.mean()), min(1.0, n_comparisons * p_t), p_randomization, effect_size)
+    # In units of a power of two, which rounds nothing: squares of very small or large values stay in range.
+    _, exponent = np.frexp(max(np.abs(values).max(initial=0.0), np.abs(baseline).max(initial=0.0)))
+    ours, theirs = np.ldexp(values, -exponent), np.ldexp(baseline, -exponent)
+    differences, magnitude = ours - theirs, float(np.abs(ours).sum() + np.abs(theirs).sum())
+    p_t, effect_size = t_test(differences, magnitude)
+    p_randomization = min(1.0, n_comparisons * randomization_test(differences, magnitude))
+    mean = float(np.ldexp(differences.mean(), exponent))
+    return Comparison(mean, min(1.0, n_comparisons * p_t), p_randomization, effect_size)
 
 
-def t_test(differences: NDArray[np.float64]) -> tuple[float, float | None]:
+def t_test(differences: NDArray[np.float64], magnitude: float | None = None) -> tuple[float, float | None]:
     """Return the two-sided p of the paired t-test, and Cohen's d: the mean over the sample standard deviation (ddof 1).
 
     By convention, 0.2 is a small, 0.5 a medium and 0.8 a large effect. If all differences are 0, p is 1 and d is 0. If
     they all have another value, or if there is only one query, d is None. The code of the PARM paper divides by the
-    population standard deviation instead, which gives d · √(n / (n - 1)).
+    population standard deviation instead, which gives d · √(n / (n - 1)). ``magnitude`` is the sum of the absolute
+    values that were subtracted, default that of the differences; it says which differences come from rounding.
 
     >>> t_test(np.array([0.0, 0.25, 0.5]))[1]
     1.0
@@ -164,24 +170,35 @@ def t_test(differences: NDArray[np.float64]) -> tuple[float, float | None]:
         return 1.0, 0.0
     if len(differences) < 2:
         return 1.0, None
+    _, exponent = np.frexp(np.abs(differences).max())
+    differences = np.ldexp(differences, -exponent)
     mean, deviation = float(differences.mean()), float(differences.std(ddof=1))
-    if deviation <= 1e-12 * abs(mean):  # equal up to rounding
+    if deviation <= _rounding(differences, magnitude, exponent) / len(differences):  # equal up to rounding
         return 0.0, None
     return float(stats.ttest_1samp(differences, 0).pvalue), mean / deviation
 
 
-def randomization_test(differences: NDArray[np.float64]) -> float:
+def randomization_test(differences: NDArray[np.float64], magnitude: float | None = None) -> float:
     """Return the two-sided p of the sign-flip randomisation test.
 
     It is the share of sign patterns, the observed one included, whose mean is at least as far from 0 as the observed
-    mean. ``scipy.stats.permutation_test`` computes the same, but takes twenty times as long.
+    mean. ``scipy.stats.permutation_test`` computes the same, but takes twenty times as long. ``magnitude`` is that of
+    :func:`t_test`; sums that differ by less than its rounding are equal.
     """
     rng = np.random.default_rng(0)
     nonzero = differences[differences != 0]
+    _, exponent = np.frexp(np.abs(nonzero).max(initial=0.0))
+    nonzero = np.ldexp(nonzero, -exponent)
     total, n_extreme = nonzero.sum(), 1
+    least = abs(total) - _rounding(nonzero, magnitude, exponent)
     for _ in range(_ROUNDS // _CHUNK):
         positive = rng.integers(2, size=(_CHUNK, len(nonzero)), dtype=np.int8)
         sums = 2 * (positive.astype(np.float64) @ nonzero) - total
-        # The tolerance covers rounding: equal sums may be computed in another order.
-        n_extreme += int((np.abs(sums) >= abs(total) - 1e-9).sum())
+        n_extreme += int((np.abs(sums) >= least).sum())
     return n_extreme / (_ROUNDS + 1)
+
+
+def _rounding(differences: NDArray[np.float64], magnitude: float | None, exponent: int) -> float:
+    """Return how far the sum of differences may be off; ``magnitude`` was divided by 2 to the ``exponent`` since."""
+    own = float(np.abs(differences).sum())
+    return _ROUNDING * (own if magnitude is None else max(own, float(np.ldexp(magnitude, -exponent))))

@@ -84,6 +84,8 @@ def check_run(work: Path, identity: dict[str, Any]) -> None:
         return
     begun = _read(work / RUN, f"remove {work} to begin again")
     for name, value in identity.items():
+        if name == "selection" and name not in begun:  # earlier builds did not write it
+            continue
         if begun.get(name) != value:
             key = ""
             if name == "recipe" and isinstance(begun.get(name), dict):

@@ -184,6 +184,7 @@ def train_encoder(
             "weights": weights_digest(trainee.model),
             "pairs": _digest(pairs),
             "seen": lineage,
+            "selection": None if selection is None else part.digest,
             "selection_passages": selection_passages,
             "random_state": random_state,
         }

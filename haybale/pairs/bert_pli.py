@@ -42,6 +42,7 @@ Scores = NDArray[np.float64]
 FORMAT, VERSION = "haybale BERT-PLI", 1
 _WEIGHTS = "weights.safetensors"
 _BLOCKS_AT_ONCE = 256  # when scoring
+_FLAT = 1e-7  # a column whose standard deviation is below this share of its largest value is only centred
 # The authors' configuration where it differs from the defaults.
 PAPER: dict[str, Any] = {"variant": "paper", "loss": "binary", "residual": False, "hidden": 256}
 PAPER |= {"epochs": 60, "learning_rate": 1e-4, "weight_decay": 1e-6, "batch_size": 64, "held_out": 0.0}
@@ -159,7 +160,8 @@ class BERTPLI:
         if self.variant == "masked":
             values = data.values.astype(np.float32)
             self.mean_, deviation = values.mean(axis=0), values.std(axis=0)
-            self.scale_ = np.where(deviation > 1e-8, 1 / np.maximum(deviation, 1e-8), 1.0).astype(np.float32)
+            is_flat = deviation <= _FLAT * np.abs(values).max(axis=0)
+            self.scale_ = np.where(is_flat, 1.0, 1 / np.where(is_flat, 1.0, deviation)).astype(np.float32)
         groups = data.blocks.groupby("query_id", sort=False).indices.values()
         levels = data.blocks["level"].to_numpy()
         start = self._first_stage_fit(levels, labels, list(groups)) if self.residual else np.zeros(2)

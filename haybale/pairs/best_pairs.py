@@ -85,6 +85,12 @@ class BestPairs:
             loaded[model] = found
         return loaded[model]
 
+    def outside_state(self: Any) -> dict[str, Any]:
+        """Return the digests of the models that are loaded, and what nested rankers read."""
+        loaded = self.__dict__.get("_loaded", {})
+        digests = {name: getattr(each, "digests", each.describe)() for name, each in loaded.items()}
+        return Ranker.outside_state(self) | digests
+
     def save_state(self, folder: Path) -> dict[str, Any]:
         """Return the SHA-256 of each model's weights and of its tokenizer, which are not saved themselves."""
         found = {model: self._encoder(model).digests() for model in self.models}

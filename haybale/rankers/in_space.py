@@ -116,6 +116,18 @@ class InSpace(Ranker):
         inner = ranker.explained(external, int(external.engine.collection.document_numbers([base.doc_id])[0]))
         return replace(base, shares=[Share(f"{ranker} in {self.engine}", base.score or 0.0, of=inner)])
 
+    def key(self) -> tuple[Any, ...]:
+        """Return the cache key, which also tells the open engines and their rankers apart."""
+        external = getattr(self, "external_rankers_", ())
+        return *super().key(), tuple((ranker.engine_, ranker.key()) for ranker in external)
+
+    def outside_state(self) -> dict[str, Any]:
+        """Return the digests of the documents of the other engines, and what their rankers read."""
+        return {
+            str(number): [ranker.engine_.id, ranker.engine_.documents_digest, ranker.outside_state()]
+            for number, ranker in enumerate(self.external_rankers_)
+        }
+
     def save_state(self, folder: Path) -> dict[str, Any]:
         for number, ranker in enumerate(self.external_rankers_):
             ranker.save(folder / str(number))

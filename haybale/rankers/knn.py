@@ -82,7 +82,7 @@ class KNN(Ranker):
             encoder = batch.engine.encoder
             if not (index.is_sparse and isinstance(encoder, TfidfEncoder)):
                 return [Share(f"cosine of the {what}", float(within[passage - first]))]
-            terms = batch.once(("terms", id(encoder)), lambda: list(encoder.vocabulary_))
+            terms = batch.once("terms of the encoder", lambda: list(encoder.vocabulary_))
             query: Any = batch.vectors
             row: Any = to_numpy(index.vectors[passage : passage + 1])
             columns, mine, theirs = np.intersect1d(query.indices, row.indices, assume_unique=True, return_indices=True)

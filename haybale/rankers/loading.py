@@ -6,8 +6,9 @@ from pathlib import Path
 
 from haybale.engine import Engine
 from haybale.errors import FileFormatError, InputError
-from haybale.manifest import check_all_files, read_manifest
+from haybale.manifest import check_all_files, digest, read_manifest
 from haybale.rankers.grammar import from_spec
+from haybale.rankers.learned_state import state_digests
 from haybale.rankers.ranker import FORMAT, MANIFEST, VERSION, Ranker
 
 _FITTED = {"ranker": (str, dict), "within": [range(2**20)], "digest": (str, None), "facts": dict}
@@ -33,6 +34,7 @@ def load(folder: str | Path, engine: Engine) -> Ranker:
     """
     folder = Path(folder)
     head = {"format": FORMAT, "version": VERSION}
+    manifest_digest = digest(folder / MANIFEST) if (folder / MANIFEST).is_file() else ""
     manifest = read_manifest(folder, "ranker", head, _KINDS, name=MANIFEST, unsigned=False)
     check_all_files(folder, manifest, MANIFEST)
     if manifest["engine"] != engine.id:
@@ -42,15 +44,16 @@ def load(folder: str | Path, engine: Engine) -> Ranker:
         )
     loaded: list[Ranker] = []
     try:
+        states = state_digests(manifest["fitted"], manifest["files"])
         for number, entry in enumerate(manifest["fitted"]):
             ranker = from_spec(entry["ranker"])
             if entry["within"]:
                 ranker.rankers_ = [loaded[place] for place in entry["within"]]
             ranker.training_digest = entry["digest"]
             ranker.load_state(folder / "fitted" / str(number), entry["facts"], engine)
-            ranker.engine_, ranker.fitted_key = engine, ranker.key()
+            ranker.finish(engine, states[number] if ranker.saves_state else object())
             loaded.append(ranker)
-        loaded[-1].remember_folder(folder)
+        loaded[-1].remember_folder(folder, manifest_digest)
         return loaded[-1]
     except FileFormatError:
         raise

@@ -100,7 +100,7 @@ class PARM(Ranker):
 
     def explain_document(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:
         search, found = self._search(batch.engine, 1), self._hits(batch)
-        scored = batch.once(("scored", id(self)), lambda: search.score(found))
+        scored = batch.once(("scored", self.key()), lambda: search.score(found))
         texts = batch.engine.collection.passages.texts
         detail = search.explain(batch.paragraphs[0], base.doc_id, passage_texts=texts, found=found, scored=scored)
         shown = detail.passage_texts or []

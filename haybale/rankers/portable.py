@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from typing import NamedTuple
 
 from haybale.engine import Engine
 from haybale.engine.opened import Address, opened_engine
+from haybale.errors import StoreError
 from haybale.kept_results import RANKER, kept_results
 from haybale.manifest import digest
 from haybale.rankers.grammar import from_spec
@@ -31,18 +33,20 @@ class Portable(NamedTuple):
     """A fitted ranker in a form that every process can make it from.
 
     ``text`` has a ranker without training as JSON. A trained one is saved in ``folder``, whose manifest has ``digest``;
-    ``files`` are the names and contents of its files, for processes that do not reach the folder.
+    ``files`` are the names and contents of its files, for processes that do not reach the folder. ``outside`` is
+    :meth:`Ranker.outside_state` as JSON: what the models and engines that it reads by their paths must be.
     """
 
     text: str = ""
     folder: str = ""
     digest: str = ""
     files: tuple[tuple[str, bytes], ...] = ()
+    outside: str = ""
 
     @property
-    def key(self) -> str:
+    def key(self) -> list[str]:
         """What tells it from other rankers on the same engine."""
-        return self.text or self.digest
+        return [self.text, self.digest, self.outside]
 
 
 @contextmanager
@@ -55,8 +59,9 @@ def portable(rankers: Sequence[Ranker], engine: Engine, address: Address | None)
     sends_files = address is not None and is_address(address[0])
 
     def form_of(ranker: Ranker) -> Portable:
+        outside = _outside(ranker)
         if not ranker.needs_training:
-            return Portable(text=json.dumps(ranker.to_dict()))
+            return Portable(text=json.dumps(ranker.to_dict()), outside=outside)
         folder = ranker.saved_in()
         if folder is None:  # where workers reach it, or beside the results that are kept
             parent = Path(str(engine.folder)).parent if kept is None else kept.folder
@@ -65,7 +70,7 @@ def portable(rankers: Sequence[Ranker], engine: Engine, address: Address | None)
             folder = made[-1] / "ranker"
             ranker.save(folder)
         files = tuple((name, (folder / name).read_bytes()) for name in _file_names(folder)) if sends_files else ()
-        return Portable(folder=str(folder), digest=digest(folder / MANIFEST), files=files)
+        return Portable(folder=str(folder), digest=digest(folder / MANIFEST), files=files, outside=outside)
 
     try:
         yield [form_of(ranker) for ranker in rankers]
@@ -92,6 +97,20 @@ def _loaded(given: Portable, address: Address) -> Ranker:
     """Return a ranker without ``files`` on the engine at an address, once in each process."""
     engine = opened_engine(*address)
     if given.folder:
-        return load(given.folder, engine)
-    untrained = Training(QueryBatch(engine, engine.collection.queries.take([])), [])
-    return from_spec(json.loads(given.text)).fit_on(untrained)
+        if digest(Path(given.folder, MANIFEST)) != given.digest:
+            raise StoreError(f"{given.folder}: another ranker was saved there; do not change rankers while they rank")
+        ranker = load(given.folder, engine)
+    else:
+        untrained = Training(QueryBatch(engine, engine.collection.queries.take([])), [])
+        ranker = from_spec(json.loads(given.text)).fit_on(untrained)
+    if _outside(ranker) != given.outside:
+        raise StoreError(
+            f"{ranker}: on {socket.gethostname()}, a model or an engine that it reads by its path is another one; use "
+            "shared storage, and fit the ranker again if what it reads has changed"
+        )
+    return ranker
+
+
+def _outside(ranker: Ranker) -> str:
+    """Return what tells apart the models and engines that a ranker reads by their paths, as JSON."""
+    return json.dumps(ranker.outside_state(), sort_keys=True)

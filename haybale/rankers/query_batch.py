@@ -70,7 +70,7 @@ class QueryBatch:
 
     def part(self, rows: Ints) -> QueryBatch:
         """Return :meth:`take` of the rows; equal rows give the same batch, with its cache."""
-        return self.once(("rows", rows.tobytes()), lambda: self.take(rows))
+        return self.once(("rows", rows.dtype.str, rows.tobytes()), lambda: self.take(rows))
 
     def on_engine(self, engine: Engine) -> QueryBatch:
         """Return the same queries on another engine; own documents are found there by id, or are -1.

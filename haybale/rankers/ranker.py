@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
@@ -16,16 +14,17 @@ from numpy.typing import NDArray
 from haybale.collections.queries import QueriesLike, queries_from
 from haybale.embeddings.lineage import check_unseen, trained_queries
 from haybale.engine import Engine
-from haybale.errors import InputError, NotFittedError, UnknownNameError
+from haybale.errors import InputError, NotFittedError
 from haybale.folders import whole_folder, write_json
 from haybale.frames import Frame
 from haybale.manifest import digest, with_checksum
 from haybale.parameters import COUNT, check_parameters
 from haybale.rankers.empty_rankings import warn_of_empty
 from haybale.rankers.explanation import Explanation
+from haybale.rankers.learned_state import state_digests
 from haybale.rankers.query_batch import QueryBatch
+from haybale.rankers.ranker_parameters import RankerParameters, comparable
 from haybale.rankers.training import Training
-from haybale.rankers.value_texts import shown
 from haybale.registry import Registry, undefined_methods
 from haybale.retrieval import Run
 from haybale.retrieval.run import DEPTH
@@ -35,6 +34,14 @@ if TYPE_CHECKING:
 
 FORMAT, VERSION, MANIFEST = "haybale ranker", 2, "ranker.json"  # version 1 had a different SVR
 _BATCH = 16_384  # queries ranked at once: their runs and the kernel values of an ensemble fit into memory
+_NOT_LEARNED = {
+    "rankers_",
+    "engine_",
+    "training_digest",
+    "fitted_key",
+    "_saved",
+    "state_key",
+}  # attributes after fitting
 
 
 class Variant(NamedTuple):
@@ -47,7 +54,7 @@ class Variant(NamedTuple):
 RANKERS: Registry[Variant] = Registry("ranker", "haybale.rankers")
 
 
-class Ranker(ABC):
+class Ranker(RankerParameters, ABC):
     """The base class of all rankers: subclass it to add one.
 
     A ranker is a small object configured by its constructor arguments, like a scikit-learn estimator. ``__init__`` only
@@ -83,8 +90,6 @@ class Ranker(ABC):
         Ids of the judged queries that the ranker learned from.
     """
 
-    name: ClassVar[str]
-    variants: ClassVar[dict[str, dict[str, Any]]]
     removed_parameters: ClassVar[Mapping[str, Any]] = {}
     _parameter_constraints: ClassVar[Mapping[str, list[Any]]] = {}
 
@@ -93,7 +98,9 @@ class Ranker(ABC):
     query_ids_: Sequence[str] = ()
     training_digest: str | None = None  # Training.digest of the judgements that it was fitted on
     fitted_key: tuple[Any, ...] | None = None  # key() at the time of fitting; parameters may have changed since
-    _saved: tuple[Path, tuple[Any, ...] | None] | None = None  # the folder it was saved in, and fitted_key then
+    # Stands for what was learned: an object that no other fit has, or the digest of what was saved. None for nothing.
+    state_key: object = None
+    _saved: tuple[Path, str, tuple[Any, ...] | None] | None = None  # folder, digest of the manifest, fitted_key then
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Register the ranker under its name and its variants; TypeError if the class lacks a method or a name."""
@@ -153,7 +160,7 @@ class Ranker(ABC):
         """Write what was learned into an existing folder; return plain values for JSON that belong to it."""
         return {}
 
-    def load_state(self, folder: Path, state: dict[str, Any], engine: Engine) -> None:  # noqa: B027  (optional)
+    def load_state(self, folder: Path, state: dict[str, Any], engine: Engine) -> None:
         """Read what :meth:`save_state` wrote and returned; ``rankers_`` is set already."""
 
     @property
@@ -243,12 +250,24 @@ class Ranker(ABC):
         """Fit on judged queries, and share searches and fitted rankers through ``training``."""
         self.check_params()
         self.training_digest = training.digest if self.needs_training else None
+        self.state_key = state = object()
         self.fit_batch(training)
-        self.engine_, self.fitted_key = training.batch.live_engine, self.key()
+        self.finish(training.batch.live_engine, state)
         return self
 
+    def finish(self, engine: Engine, state: object) -> None:
+        """Set the engine after fitting or loading, and ``state``, which stands for what was learned if anything was."""
+        has_learned = bool(vars(self).keys() - self.parameters().keys() - _NOT_LEARNED)
+        self.engine_, self.state_key = engine, state if has_learned else None
+        self.fitted_key = self.key()
+
+    @property
+    def saves_state(self) -> bool:
+        """Whether the class saves what it learns."""
+        return type(self).save_state is not Ranker.save_state
+
     def fitted(self, training: Training) -> Self:
-        """Return a fitted copy, or the ranker itself if it was fitted on the same judgements and engine.
+        """Return a fitted copy, or the ranker itself if it was fitted on the same judged queries and documents.
 
         A :class:`~haybale.rankers.Training` fits equal rankers once.
         """
@@ -418,14 +437,14 @@ class Ranker(ABC):
         doc_id = str(batch.engine.collection.doc_ids[document].as_py())
         rank, score = self.places(batch, DEPTH).get(doc_id, (None, None))
         encoder = batch.engine.encoder if self.uses_vectors else None
-        text = batch.once(("text", id(self)), lambda: str(self))
+        text = batch.once(("text", self.key()), lambda: str(self))
         base = Explanation(text, batch.ids[0], doc_id, score, rank, matcher=encoder)
         return base if rank is None else self.explain_document(batch, document, base)
 
     def places(self, batch: QueryBatch, depth: int) -> Mapping[str, tuple[int, float]]:
         """Return the rank, from 1, and the score of each document that :meth:`run` finds for a batch of one query."""
         return batch.once(
-            ("places", id(self), depth),
+            ("places", self.key(), depth),
             lambda: {doc: (n, score) for n, (doc, score) in enumerate(self.run(batch, depth)[batch.ids[0]], 1)},
         )
 
@@ -459,17 +478,35 @@ class Ranker(ABC):
             files = {str(path.relative_to(aside)): digest(path) for path in sorted(aside.rglob("*")) if path.is_file()}
             head = {"format": FORMAT, "version": VERSION, "ranker": self.to_dict(), "engine": self.engine_.id}
             write_json(aside / MANIFEST, with_checksum(head | {"fitted": fitted, "files": files}))
-        self.remember_folder(folder)
+            manifest_digest = digest(aside / MANIFEST)
+        unchanged = [ranker for ranker in order if ranker.fitted_key == ranker.key()]
+        for ranker, state in zip(order, state_digests(fitted, files), strict=True):
+            if ranker.saves_state and ranker.state_key is not None:  # rankers that are loaded from the folder share it
+                ranker.state_key = state
+        for ranker in unchanged:
+            ranker.fitted_key = ranker.key()
+        self.remember_folder(folder, manifest_digest)
 
-    def remember_folder(self, folder: str | Path) -> None:
-        """Remember where the ranker was saved."""
-        self._saved = Path(folder).absolute(), self.fitted_key
+    def remember_folder(self, folder: str | Path, manifest_digest: str) -> None:
+        """Remember where the ranker was saved, and the SHA-256 of the manifest there."""
+        self._saved = Path(folder).absolute(), manifest_digest, self.fitted_key
 
     def saved_in(self) -> Path | None:
-        """Return the folder that :meth:`save` wrote or :func:`haybale.load` read, if the ranker is still the same."""
-        if self._saved is None or self._saved[1] != self.key() or not (self._saved[0] / MANIFEST).is_file():
+        """Return the folder that :meth:`save` wrote or :func:`haybale.load` read, if both are still the same."""
+        if self._saved is None:
             return None
-        return self._saved[0]
+        folder, manifest_digest, key = self._saved
+        is_same = key == self.key() and (folder / MANIFEST).is_file() and digest(folder / MANIFEST) == manifest_digest
+        return folder if is_same else None
+
+    def outside_state(self) -> dict[str, Any]:
+        """Return what tells apart the models and engines that the ranker reads outside its engine, for JSON.
+
+        A ranker that reads models by their paths returns their digests, because a path may get another model. The
+        default is that of the nested rankers.
+        """
+        parts = [ranker.outside_state() for ranker in self.rankers_]
+        return {str(number): part for number, part in enumerate(parts) if part}
 
     @property
     def encoder_queries(self) -> frozenset[str]:
@@ -494,106 +531,21 @@ class Ranker(ABC):
         if not hasattr(self, "engine_"):
             raise NotFittedError(f"{self} is not fitted: call fit(engine) first")
 
-    # Parameters.
-
-    @classmethod
-    @cache
-    def parameters(cls) -> dict[str, inspect.Parameter]:
-        """Return the parameters of the constructor, by name."""
-        return {name: found for name, found in inspect.signature(cls.__init__).parameters.items() if name != "self"}
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters by name; with ``deep`` also those of nested rankers, as ``ranker__parameter``."""
-        own = {name: getattr(self, name) for name in self.parameters()}
-        nested = {name: value for name, value in own.items() if deep and isinstance(value, Ranker)}
-        return own | {
-            f"{name}__{key}": value for name, ranker in nested.items() for key, value in ranker.get_params(deep).items()
-        }
-
-    def set_params(self, **params: Any) -> Self:
-        """Set parameters by name, those of nested rankers as ``ranker__parameter``; InputError for unknown names."""
-        for name, value in params.items():
-            outer, _, inner = name.partition("__")
-            if outer not in self.parameters():
-                raise UnknownNameError(f"parameter of {type(self).__name__}", outer, self.parameters())
-            getattr(self, outer).set_params(**{inner: value}) if inner else setattr(self, outer, value)
-        return self
-
-    def nested(self) -> list[Ranker]:
-        """Return the rankers among the parameters."""
-        values = self.get_params(deep=False).values()
-        listed = (each for value in values for each in (value if isinstance(value, list | tuple) else [value]))
-        return [each for each in listed if isinstance(each, Ranker)]
-
-    def clone(self) -> Self:
-        """Return an unfitted copy, with unfitted copies of the nested rankers."""
-        params = {name: _cloned(value) for name, value in self.get_params(deep=False).items()}
-        return type(self)(*params.pop("rankers", ()), **params)
-
-    __sklearn_clone__ = clone
-
     def key(self) -> tuple[Any, ...]:
-        """Return the cache key of its rankings: the parameters and the digest of the training judgements."""
-        return _comparable(self), self.training_digest
+        """Return the cache key of its rankings: class, parameters, and what it and nested rankers have learned.
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON: the name as ``ranker``, and every parameter; a nested ranker as ``rankers``."""
-        values = {name: _plain(value) for name, value in self.get_params(deep=False).items()}
-        nested = {"rankers": [values.pop("ranker")]} if "ranker" in values else {}
-        return {"ranker": self.name} | nested | values
+        Rankers of two fits have different keys, unless nothing is learned, or what was learned is saved and equal.
+        """
+        return comparable(self), self.state_key, tuple(ranker.key() for ranker in self.rankers_)
 
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and _comparable(self) == _comparable(other)
-
-    __hash__ = object.__hash__
-
-    def __repr__(self) -> str:
-        args: list[str] = []
-        for name, value in self.get_params(deep=False).items():
-            default = self.parameters()[name].default
-            if name == "rankers":
-                args += map(repr, value)
-            elif value is not default and value != default:
-                args.append(f"{name}={value!r}")
-        return f"{type(self).__name__}({', '.join(args)})"
-
-    def __str__(self) -> str:
-        """Return the ranker text, with the variant that needs the fewest further parameters."""
-        texts = []
-        for name, fixed in self.variants.items():
-            expected = {key: parameter.default for key, parameter in self.parameters().items()} | fixed
-            parts: list[str] = []
-            for key, value in self.get_params(deep=False).items():
-                if key == "rankers":
-                    parts += map(str, value)
-                elif value is not expected[key] and shown(value) != shown(expected[key]):
-                    parts.append(str(value) if key == "ranker" else f"{key}={shown(value)}")
-            texts.append((len(parts), name + (f"({','.join(parts)})" if parts else "")))
-        return min(texts, key=lambda each: each[0])[1]
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute; a ranker with another learned attribute gets another key."""
+        if name.endswith("_") and not name.startswith("_") and name not in _NOT_LEARNED:
+            object.__setattr__(self, "state_key", object())
+        object.__setattr__(self, name, value)
 
 
 def _innermost_first(ranker: Ranker) -> list[Ranker]:
     """Return the fitted nested rankers, each once, followed by the ranker."""
     nested = (each for inner in ranker.rankers_ for each in _innermost_first(inner))
     return [*{id(each): each for each in nested}.values(), ranker]
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Ranker):
-        return value.to_dict()
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def _comparable(value: Any) -> Any:
-    """Return a hashable form that equal values share: rankers by class and parameters, lists as tuples."""
-    if isinstance(value, Ranker):
-        return type(value).__name__, *map(_comparable, value.get_params(deep=False).values())
-    return tuple(map(_comparable, value)) if isinstance(value, list | tuple) else value
-
-
-def _cloned(value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        return type(value)(map(_cloned, value))
-    return value.clone() if isinstance(value, Ranker) else value

@@ -294,7 +294,7 @@ class SVR(OutOfFold, Ranker):
         if len(batch) > 1:
             return self._scored(batch, depth)
         own = depth if self.candidates is None else None  # other candidates do not depend on the depth
-        return batch.once(("scored", id(self), own), lambda: self._scored(batch, depth))
+        return batch.once(("scored", self.key(), own), lambda: self._scored(batch, depth))
 
     def rank_batch(self, batch: QueryBatch, depth: int) -> Run:
         return rank_documents(self._index(batch.engine), self._scored_once(batch, depth)[0], batch.ids, k=depth)
@@ -320,7 +320,7 @@ class SVR(OutOfFold, Ranker):
         shares = []
         evidence: dict[str, float] = {}
         if values is not None:
-            names = batch.once(("feature names", id(self)), self._feature_names)
+            names = batch.once(("feature names", self.key()), self._feature_names)
             for (name, _), share in zip(names, found.features.tolist(), strict=True):
                 evidence[name] = evidence.get(name, 0.0) + share
         for ranker in self.rankers_[: len(evidence)]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Hashable
 from copy import copy
 from typing import Any, TypeVar
@@ -17,6 +18,8 @@ from haybale.engine import Engine
 from haybale.errors import InputError, told_apart
 from haybale.frames import Frame
 from haybale.rankers.query_batch import QueryBatch
+
+_TEXTS_AT_ONCE = 10_000  # of a digest
 
 T = TypeVar("T")
 
@@ -94,10 +97,12 @@ class Training:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the query ids and their relevant documents."""
-        sha256 = hashlib.sha256()
-        for query, documents in zip(self.batch.ids, self.relevant, strict=True):
-            sha256.update("\0".join([query, *documents, "\n"]).encode())
+        """SHA-256 of the queries (ids, texts, own documents, groups), their relevant documents, and all documents."""
+        batch = self.batch
+        sha256 = hashlib.sha256(_documents_digest(batch.engine).encode())
+        columns = batch.ids, batch.paragraphs, batch.own.tolist(), batch.groups_by_id().tolist(), self.relevant
+        for query, paragraphs, own, group, relevant in zip(*columns, strict=True):
+            sha256.update(json.dumps([query, paragraphs, own, group, relevant]).encode())
         return sha256.hexdigest()
 
     def cached_fit(self, key: Hashable, make: Callable[[], T]) -> T:
@@ -106,3 +111,19 @@ class Training:
             self._fitted[key] = make()
         found: T = self._fitted[key]
         return found
+
+
+def _documents_digest(engine: Engine) -> str:
+    """Return a digest of the documents of a snapshot: of their texts if the engine is in memory."""
+
+    def of_texts() -> str:
+        documents = engine.collection
+        sha256 = hashlib.sha256(np.ascontiguousarray(documents.passages.doc_offsets).data)
+        for texts in (documents.doc_ids, documents.passages.texts):
+            for start in range(0, len(texts), _TEXTS_AT_ONCE):
+                sha256.update(
+                    "".join(f"{text}\0" for text in texts[start : start + _TEXTS_AT_ONCE].to_pylist()).encode()
+                )
+        return sha256.hexdigest()
+
+    return engine.documents_digest or engine.cached("digest of the documents", of_texts)

@@ -182,7 +182,7 @@ class WeightedBM25(OutOfFold, Ranker):
             is_known = index.text_frequencies(terms) > 0
             return {term: weight for term, weight, known in zip(terms, weights, is_known, strict=True) if known}
 
-        weights = batch.once(("weighted terms", id(self)), weighted)
+        weights = batch.once(("weighted terms", self.key()), weighted)
         found = index.shares_of_terms(list(weights.items()), int(index.doc_offsets[document])).items()
         shares = [Share(f"term {term} (weight {weights[term]:.2f})", share, term=term) for term, share in found]
         return replace(base, shares=by_size(shares), matcher=index.analyzer)

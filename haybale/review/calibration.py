@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 Values = NDArray[np.float64]
 _STEPS = 50
+_LEAST_SPAN = 1e-290  # of scores that are not equal; a smaller one would need a slope beyond the range of numbers
 _LAST = 50  # the judgements whose share of relevant documents bounds that of the unread documents
 _REST_SHARE = 1 / 8  # of this share, that is assumed of the unread documents
 _REST_WEIGHT = 10.0  # of all unread documents together, for a weight of 1 of all judged ones
@@ -60,15 +61,41 @@ def calibration_targets(
 def fit_sigmoid(scores: Values, targets: Values, weights: Values) -> tuple[float, float]:
     """Return slope and offset of the sigmoid with the least weighted log loss, by Newton's method.
 
-    The slope is never negative. See Lin, Lin & Weng, "A note on Platt's probabilistic outputs for support vector
-    machines", Machine Learning 68 (2007).
+    The slope is never negative. Shift and scale of the scores, and the scale of the weights, change no probability. See
+    Lin, Lin & Weng, "A note on Platt's probabilistic outputs for support vector machines", Machine Learning 68 (2007).
 
     >>> slope, offset = fit_sigmoid(np.array([-1.0, 1.0]), np.array([0.2, 0.8]), np.ones(2))
     >>> [round(float(each), 3) for each in 1 / (1 + np.exp(-(slope * np.array([-1, 0, 1]) + offset)))]
     [0.2, 0.5, 0.8]
     """
-    mean = float(np.clip(weights @ targets / weights.sum(), 1e-6, 1 - 1e-6))
-    slope, offset = 0.0, float(np.log(mean / (1 - mean)))
+    total = float(weights.sum())
+    mean = float(np.clip(weights @ targets / total, 1e-6, 1 - 1e-6)) if total > 0 else 0.5
+    constant = 0.0, float(np.log(mean / (1 - mean)))
+    lowest = float(scores.min()) if total > 0 else 0.0
+    span = float(scores.max()) - lowest if total > 0 else 0.0
+    if not _LEAST_SPAN < span < np.inf:
+        return constant
+    standardised = (scores - lowest) / span
+    centre = float(weights @ standardised / total)
+    deviation = float(np.sqrt(weights @ (standardised - centre) ** 2 / total))
+    if deviation == 0:
+        return constant
+    shares = weights * (len(weights) / total)
+    slope, offset = _newton((standardised - centre) / deviation, targets, shares, constant[1])
+    if slope <= 0:
+        return constant
+    slope, offset = slope / deviation, offset - slope * centre / deviation
+    return slope / span, offset - slope * (lowest / span)
+
+
+def _newton(scores: Values, targets: Values, weights: Values, offset: float) -> tuple[float, float]:
+    """Return slope and offset of :func:`fit_sigmoid` for scores of mean 0 and deviation 1, from a slope of 0."""
+
+    def loss(slope: float, offset: float) -> float:
+        values = slope * scores + offset
+        return float(weights @ (np.logaddexp(0, values) - targets * values))
+
+    slope, before = 0.0, loss(0.0, offset)
     for _ in range(_STEPS):
         p = sigmoid(slope * scores + offset)
         weight = np.maximum(weights * p * (1 - p), 1e-12)
@@ -78,10 +105,12 @@ def fit_sigmoid(scores: Values, targets: Values, weights: Values) -> tuple[float
         hessian = np.array([[weight @ scores**2 + 1e-6, cross], [cross, weight.sum() + 1e-6]])
         step = np.linalg.solve(hessian, gradient)
         step *= min(1.0, 2 / max(float(np.abs(step).max()), 1e-12))
-        slope, offset = slope - float(step[0]), offset - float(step[1])
+        while (after := loss(slope - step[0], offset - step[1])) > before and np.abs(step).max() > 1e-6:
+            step /= 2
+        slope, offset, before = slope - float(step[0]), offset - float(step[1]), after
         if np.abs(step).max() < 1e-6:
             break
-    return (slope, offset) if slope > 0 else (0.0, float(np.log(mean / (1 - mean))))
+    return slope, offset
 
 
 def sigmoid(values: Values) -> Values:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+
 import numpy as np
 
 from haybale.engine import Engine
@@ -10,17 +13,31 @@ from haybale.parameters import SHARE, check_parameters
 from haybale.progress import track
 
 EXTRA = "review"
-_SHINGLE = 3  # words in a row
+_SHINGLE = 3  # tokens in a row
+# Scripts that are written without spaces. A character of the first ones has the information of a syllable or a word;
+# those of the others are letters, which say little alone: Thai, Lao, Tibetan, Burmese, Tai, Khmer, Balinese, Javanese,
+# kana and Bopomofo.
+_SYLLABLES = "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3400-\u9fff\ua000-\ua4cf\uf900-\ufaff\U00020000-\U0003ffff"
+_LETTERS = "\u0e00-\u109f\u1780-\u17ff\u1950-\u19df\u1a20-\u1aaf\u1b00-\u1b7f\ua980-\ua9ff\uaa60-\uaa7f"
+_LETTERS += "\u3040-\u312f\u31a0-\u31bf\u31f0-\u31ff\uff66-\uff9f"
+_HANGUL = "\u1100-\u11ff\u3130-\u318f\uac00-\ud7a3"
+_UNSPACED = re.compile(f"[{_SYLLABLES}{_LETTERS}]")
+_RUN = re.compile(f"[{_SYLLABLES}]|[{_LETTERS}]+|[{_HANGUL}]+|[^{_SYLLABLES}{_LETTERS}{_HANGUL}]+")
+_LONG_KOREAN = re.compile(f"[{_HANGUL}]{{13,}}")  # Korean has spaces; a run of more characters was written without
+_LONGEST = 64  # characters of a word in other scripts; a longer run of letters was written without spaces
+_PIECE = 10  # characters of such a run that are a token, so that those of small alphabets are distinct
 _PERMUTATIONS = 128
+_BELOW = 0.15  # how far the similarity of candidates may be below the threshold
 
 
 def near_duplicates(engine: Engine, threshold: float = 0.9) -> list[list[str]]:
     """Return groups of documents with nearly the same text.
 
     Two documents are similar if the Jaccard index of their shingles, all sequences of three words in lower case, is at
-    least the threshold. Candidates come from MinHash with 128 permutations (Broder, "On the resemblance and containment
-    of documents", 1997) and are then compared exactly, so no group has documents that are less similar; few similar
-    pairs may be missed. A group also holds documents that are linked by others.
+    least the threshold. In scripts without spaces, such as Chinese, Japanese and Thai, characters, or pairs of letters,
+    take the place of words. Candidates come from MinHash with 128 permutations (Broder, "On the resemblance and
+    containment of documents", 1997) and are then compared exactly, so no group has documents that are less similar;
+    few similar pairs may be missed. A group also holds documents that are linked by others.
 
     Parameters
     ----------
@@ -50,7 +67,8 @@ def near_duplicates(engine: Engine, threshold: float = 0.9) -> list[list[str]]:
     collection = engine.snapshot().whole
     ids: list[str] = collection.doc_ids.to_pylist()
     shingles = [_shingles(text) for text in track(collection.document_texts(), "read documents")]
-    bound = min(max(threshold, 0.05), 0.95)  # of the candidates; datasketch has no bands for higher thresholds
+    # Of the candidates. With the threshold itself as bound, a third of the pairs just above it would be missed.
+    bound = max(threshold - _BELOW, 0.05)
     index = datasketch.MinHashLSH(threshold=bound, num_perm=_PERMUTATIONS, weights=(0.2, 0.8))
     group = np.arange(len(ids))  # of each document: the number of a document in its group
     for number, own in enumerate(track(shingles, "compare documents")):
@@ -69,11 +87,33 @@ def near_duplicates(engine: Engine, threshold: float = 0.9) -> list[list[str]]:
 
 
 def _shingles(text: str) -> frozenset[tuple[str, ...]]:
-    """Return the sequences of words of a text; a shorter text is one sequence, and an empty one has none."""
-    words = ["".join(filter(str.isalnum, word)) for word in text.lower().split()]
-    words = [word for word in words if word]
-    n = min(_SHINGLE, len(words))
-    return frozenset(tuple(words[at : at + n]) for at in range(len(words) - n + 1)) if words else frozenset()
+    """Return the sequences of tokens of a text; a shorter text is one sequence, and an empty one has none.
+
+    >>> sorted(_shingles("The tenant pays rent."))
+    [('tenant', 'pays', 'rent'), ('the', 'tenant', 'pays')]
+    >>> sorted("".join(shingle) for shingle in _shingles("租约终止，2 May"))
+    ['止2may', '租约终', '约终止', '终止2']
+    """
+    tokens = [token for word in text.lower().split() for token in _tokens("".join(filter(str.isalnum, word)))]
+    n = min(_SHINGLE, len(tokens))
+    return frozenset(tuple(tokens[at : at + n]) for at in range(len(tokens) - n + 1)) if tokens else frozenset()
+
+
+def _tokens(word: str) -> Iterator[str]:
+    """Yield the tokens of what stands between two spaces: the word, or its parts if it was written without spaces."""
+    has_spaces = word.isascii() or not (_UNSPACED.search(word) or _LONG_KOREAN.search(word))
+    if has_spaces and len(word) <= _LONGEST:
+        if word:
+            yield word
+        return
+    for run in _RUN.findall(word):
+        if re.match(f"[{_LETTERS}]", run):
+            size = min(2, len(run))
+        elif _LONG_KOREAN.fullmatch(run):
+            size = 1
+        else:
+            size = len(run) if len(run) <= _LONGEST else _PIECE
+        yield from (run[at : at + size] for at in range(len(run) - size + 1))
 
 
 def _similarity(one: frozenset[tuple[str, ...]], other: frozenset[tuple[str, ...]]) -> float:

@@ -16,6 +16,7 @@ from haybale.embeddings.encoder import Encodes
 from haybale.search.phrases import phrase_spans
 from haybale.search.snippets import Span
 
+_UNSPACED_SENTENCE = re.compile(r"(?=\S)(?:[^。！？｡]*[。！？｡]+[」』”’）]*|[^。！？｡]+)")
 MAX_TERMS = 20  # different terms that are highlighted in a passage, those with the largest weights
 
 
@@ -60,10 +61,14 @@ def sentence_spans(text: str) -> list[Span]:
 
     >>> sentence_spans("It holds.  See p. 3.")
     [(0, 9), (11, 20)]
+    >>> sentence_spans("租约终止。租客搬走！")
+    [(0, 5), (5, 10)]
     """
     words = [found.span() for found in re.finditer(r"\S+", text)]
     ends = [0, *accumulate(len(sentence) for sentence in sentences(text))]
-    return [(words[start][0], words[end - 1][1]) for start, end in pairwise(ends)]
+    spans = [(words[start][0], words[end - 1][1]) for start, end in pairwise(ends)]
+    # Where no space follows a sentence, as in Chinese and Japanese, its full stop has a character of its own.
+    return [found.span() for start, end in spans for found in _UNSPACED_SENTENCE.finditer(text, start, end)]
 
 
 def nearest_sentences(encoder: Encodes, paragraphs: Sequence[str], texts: Sequence[str]) -> list[Span | None]:

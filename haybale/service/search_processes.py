@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from haybale.errors import HaybaleError
+from haybale.manifest import digest
+from haybale.rankers.ranker import MANIFEST
 from haybale.search import SearchResults
 
 if TYPE_CHECKING:
@@ -50,7 +52,11 @@ class SearchSetup(NamedTuple):
 
 
 class SearchTask(NamedTuple):
-    """A search for a process: the folder of a ranker, and the parameters of :func:`haybale.search.searching.search`."""
+    """A search for a process: the folder of a ranker, and the parameters of :func:`haybale.search.searching.search`.
+
+    ``digest`` is the SHA-256 of the manifest in the folder; with another one, the process does not search. It is empty
+    if any ranker in the folder will do.
+    """
 
     ranker: Path
     text: str | list[str]
@@ -58,6 +64,7 @@ class SearchTask(NamedTuple):
     where: str | None
     offset: int
     is_current: bool  # whether the process has the documents that the service has
+    digest: str = ""
 
 
 class RefreshTask(NamedTuple):
@@ -88,7 +95,7 @@ class SearchProcesses:
     def __init__(self, engine: Engine, rankers: Mapping[str, Ranker], n: int) -> None:
         self.engine, self.n = engine, n
         self._rankers = dict(rankers)
-        self._folders: dict[str, Path] = {}  # of rankers, by name
+        self._folders: dict[str, tuple[Path, str]] = {}  # of rankers by name, and the SHA-256 of their manifests
         self._changed = threading.Condition()  # guards what follows
         self._started: dict[int, _SearchProcess] = {}  # by their places
         self._ready: list[_SearchProcess] = []
@@ -128,7 +135,7 @@ class SearchProcesses:
     def add(self, name: str, folder: Path) -> None:
         """Add a ranker that was saved to a folder."""
         with self._changed:
-            self._folders[name] = folder.absolute()
+            self._folders[name] = folder.absolute(), digest(folder / MANIFEST)
 
     @property
     def n_ready(self) -> int:
@@ -149,12 +156,12 @@ class SearchProcesses:
 
         Errors of the search are raised as :func:`haybale.search.searching.search` raises them.
         """
-        folder, snapshot = self._folders.get(ranker), self.engine.snapshot()
-        process = None if folder is None else self._take()
-        if folder is None or process is None:
+        saved, snapshot = self._folders.get(ranker), self.engine.snapshot()
+        process = None if saved is None else self._take()
+        if saved is None or process is None:
             return None
         is_current = process.snapshot is not None and process.snapshot() is snapshot
-        found = self._ask(process, SearchTask(folder, text, k, where, offset, is_current), snapshot)
+        found = self._ask(process, SearchTask(saved[0], text, k, where, offset, is_current, saved[1]), snapshot)
         if isinstance(found, Exception):
             raise found
         if isinstance(found, str):
@@ -279,7 +286,7 @@ class SearchProcesses:
     def _setup(self) -> SearchSetup:
         assert self._temporary is not None
         with self._changed:
-            rankers = list(self._folders.values())
+            rankers = [folder for folder, _ in self._folders.values()]
         folder = Path(self.engine.folder or "").absolute()
         return SearchSetup(folder, self.engine.id, self.engine.device, rankers, Path(self._temporary.name))
 

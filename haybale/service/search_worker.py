@@ -19,8 +19,10 @@ from pathlib import Path
 
 from haybale.engine import Engine
 from haybale.errors import HaybaleError
+from haybale.manifest import digest
 from haybale.parallel import limit_threads
 from haybale.rankers import Ranker, load
+from haybale.rankers.ranker import MANIFEST
 from haybale.search import SearchResults
 from haybale.search.searching import search
 from haybale.service.search_processes import RefreshTask, SearchSetup, SearchTask
@@ -41,7 +43,7 @@ class SearchWorker:
         self.engine = Engine.open(setup.engine, device=setup.device).prepare()
         if self.engine.id != setup.engine_id:
             raise HaybaleError(f"{setup.engine}: expected the engine of the service, found another; start it again")
-        self._rankers: dict[Path, Ranker] = {}
+        self._rankers: dict[Path, tuple[str, Ranker]] = {}  # with the SHA-256 of the manifest, by their folders
         for folder in setup.rankers:
             with suppress(HaybaleError):  # reported by a search that needs it
                 self._ranker(folder)
@@ -50,14 +52,19 @@ class SearchWorker:
     def _warm_up(self) -> None:
         """Search once with each ranker, so that what searches need is open."""
         text = self.engine.collection.passages.texts[0].as_py()[:_FEW]
-        for ranker in self._rankers.values():
+        for _, ranker in self._rankers.values():
             with suppress(Exception):  # such as of a passage without words; a search by somebody reports its own
                 search(ranker, text, 10)
 
-    def _ranker(self, folder: Path) -> Ranker:
-        if folder not in self._rankers:
-            self._rankers[folder] = load(folder, self.engine)
-        return self._rankers[folder]
+    def _ranker(self, folder: Path, expected: str = "") -> Ranker:
+        """Return the ranker in a folder; raise HaybaleError if its manifest has another digest than expected."""
+        known = self._rankers.get(folder)
+        if known is None or expected not in ("", known[0]):
+            ranker = load(folder, self.engine)
+            known = self._rankers[folder] = digest(folder / MANIFEST), ranker
+        if expected not in ("", known[0]):
+            raise HaybaleError(f"{folder}: expected the ranker of the service, found another; restart the service")
+        return known[1]
 
     def answer(self, task: SearchTask | RefreshTask) -> SearchResults | Exception | str | None:
         """Do a task, and return what the service gets."""
@@ -75,7 +82,7 @@ class SearchWorker:
         try:
             if not task.is_current:
                 self.engine.refresh()
-            ranker = self._ranker(task.ranker)
+            ranker = self._ranker(task.ranker, task.digest)
         except HaybaleError as error:
             return str(error)
         try:

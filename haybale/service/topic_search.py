@@ -52,7 +52,7 @@ class TopicSearch:
     def run(self, batch: QueryBatch, depth: int) -> Run:
         """Return the first ``depth`` documents of the only query of a batch."""
         runs = [self.ranker.run(batch, DEPTH), self._reviewed(batch)]
-        return batch.once(("topic", id(self), depth), lambda: reciprocal_rank_fusion(runs, rrf_k=_K, k=depth))
+        return batch.once(("topic", self, depth), lambda: reciprocal_rank_fusion(runs, rrf_k=_K, k=depth))
 
     def _reviewed(self, batch: QueryBatch) -> Run:
         """Return the documents of a batch in the order of the review."""
@@ -64,7 +64,7 @@ class TopicSearch:
             rows = np.zeros(len(known), dtype=np.int64)
             return Run.from_numbers(batch.ids, documents.doc_ids, rows, known, self.scores[places[known]], DEPTH)
 
-        return batch.once(("reviewed", id(self)), made)
+        return batch.once(("reviewed", self), made)
 
     def explained(self, batch: QueryBatch, document: int) -> Explanation:
         """Explain the score of a document: what the search adds, and what the judgements of the topic add."""

@@ -1,53 +1,97 @@
-"""Groups of near-duplicates are those that comparing all pairs finds."""
+"""Near-duplicates in every script: one other character makes no other text, and different texts are no duplicates."""
 
 from __future__ import annotations
 
-import numpy as np
+import random
+
 import pytest
 
-from haybale import Engine, InputError
-from haybale.review import near_duplicates
+from haybale import Engine
+from haybale.review.minhash import _shingles, near_duplicates
+
+pytest.importorskip("datasketch")
+pytestmark = pytest.mark.filterwarnings("ignore::haybale.analysis.LanguageWarning")
+
+# The first and the last character of each alphabet, the number of characters of a text, and whether it has spaces.
+SCRIPTS = {
+    "chinese": (0x4E00, 0x9FA5, 90, False),
+    "chinese, rare": (0x20000, 0x2A6D0, 90, False),
+    "hiragana": (0x3041, 0x3090, 120, False),
+    "katakana": (0x30A1, 0x30F0, 120, False),
+    "thai": (0x0E01, 0x0E2E, 120, False),
+    "lao": (0x0E81, 0x0EB0, 160, False),
+    "khmer": (0x1780, 0x17A2, 120, False),
+    "burmese": (0x1000, 0x1020, 120, False),
+    "tibetan": (0x0F40, 0x0F6C, 160, False),
+    "korean without spaces": (0xAC00, 0xD7A3, 90, False),
+    "latin without spaces": (0x61, 0x7A, 400, False),
+    "korean": (0xAC00, 0xD7A3, 400, True),
+    "latin": (0x61, 0x7A, 500, True),
+    "greek": (0x3B1, 0x3C9, 500, True),
+    "devanagari": (0x905, 0x939, 500, True),
+    "arabic": (0x627, 0x64A, 500, True),
+}
 
 
-def shingles(text: str) -> set[str]:
-    words = text.lower().replace(".", "").replace(",", "").split()
-    return {" ".join(words[i : i + min(3, len(words))]) for i in range(max(1, len(words) - 2))}
+def text_of(script: str, rng: random.Random) -> str:
+    first, last, n, has_spaces = SCRIPTS[script]
+    letters = [chr(code) for code in range(first, last + 1) if chr(code).isalnum()]
+    text = "".join(rng.choice(letters) for _ in range(n))
+    if has_spaces:
+        text = " ".join(text[at : at + 5] for at in range(0, n, 5))
+    return text
 
 
-@pytest.mark.parametrize("threshold", [0.5, 0.8, 1.0])
-def test_groups_are_those_of_all_pairs(threshold: float) -> None:
-    rng = np.random.default_rng(0)
-    texts = {}
-    for base in range(12):
-        words = [f"w{base}x{i}" for i in range(60)]
-        for version in range(4):
-            changed = [word if rng.random() > 0.02 * version else f"new{version}x{i}" for i, word in enumerate(words)]
-            texts[f"{base:02d}-{version}"] = " ".join(changed) + "." * version
-    texts |= {"short": "Two words.", "short copy": "two, words", "other": "Three other words"}
-    ids = sorted(texts)
-    parent = {doc_id: doc_id for doc_id in ids}
-
-    def root(doc_id: str) -> str:
-        return doc_id if parent[doc_id] == doc_id else root(parent[doc_id])
-
-    for one in ids:
-        for other in ids:
-            a, b = shingles(texts[one]), shingles(texts[other])
-            if len(a & b) / len(a | b) >= threshold:
-                parent[root(other)] = root(one)
-    groups: dict[str, list[str]] = {}
-    for doc_id in ids:
-        groups.setdefault(root(doc_id), []).append(doc_id)
-    expected = sorted(group for group in groups.values() if len(group) > 1)
-    found = near_duplicates(Engine(texts, language="english"), threshold)
-    assert found == expected
-    assert ["short", "short copy"] in found
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_one_other_character_makes_a_near_duplicate(script: str) -> None:
+    rng = random.Random(script)
+    documents = {}
+    for number in range(6):
+        text = text_of(script, rng)
+        places = [place for place, character in enumerate(text) if character.isalnum()]
+        place = rng.choice(places)
+        other = rng.choice([text[at] for at in places if text[at] != text[place]])
+        documents[f"{number} a"], documents[f"{number} b"] = text, text[:place] + other + text[place + 1 :]
+    engine = Engine(documents, language="none", encoder="tfidf(min_df=1)")
+    assert near_duplicates(engine) == [[f"{number} a", f"{number} b"] for number in range(6)]
 
 
-def test_documents_without_words_are_no_duplicates_of_each_other() -> None:
-    engine = Engine(
-        {"a": "...", "b": "...", "c": "One word", "d": "one word"}, language="none", encoder="tfidf(min_df=1)"
+def test_texts_of_two_scripts_and_line_breaks() -> None:
+    rng = random.Random(7)
+    documents = {}
+    for number in range(4):
+        parts = [text_of(script, rng) for script in ("chinese", "latin", "thai", "korean")]
+        documents[f"{number} a"] = " ".join(parts)
+        documents[f"{number} b"] = "\n".join([parts[0][:40] + "\n" + parts[0][40:], *parts[1:]]) + "。"
+    engine = Engine(documents, language="none", encoder="tfidf(min_df=1)")
+    assert near_duplicates(engine) == [[f"{number} a", f"{number} b"] for number in range(4)]
+
+
+def test_chinese_sentences() -> None:
+    contract = (
+        "承租人应当按照约定的期限支付租金。对支付租金的期限没有约定或者约定不明确，依据本法的规定仍不能确定，租赁期限不满一年的，"
+        "应当在租赁期限届满时支付；租赁期限一年以上的，应当在每届满一年时支付，剩余期限不满一年的，应当在租赁期限届满时支付。"
     )
-    assert near_duplicates(engine) == [["c", "d"]]
-    with pytest.raises(InputError, match="threshold"):
-        near_duplicates(engine, 2)
+    other = (
+        "出卖人应当按照约定的质量要求交付标的物。出卖人提供有关标的物质量说明的，交付的标的物应当符合该说明的质量要求。"
+        "当事人对标的物的质量要求没有约定或者约定不明确的，适用本法的规定。"
+    )
+    engine = Engine(
+        {"a": contract, "b": contract.replace("租金。", "租金！", 1).replace("一年以上", "二年以上"), "c": other}
+    )
+    assert near_duplicates(engine) == [["a", "b"]]
+
+
+def test_short_texts() -> None:
+    engine = Engine(
+        {"a": "租约", "b": "租约", "c": "租期", "d": "租", "e": "rent", "f": "Rent!"},
+        language="none",
+        encoder="tfidf(min_df=1)",
+    )
+    assert near_duplicates(engine) == [["a", "b"], ["e", "f"]]
+    assert _shingles("") == _shingles("。") == frozenset()
+
+
+def test_words_of_scripts_with_spaces_stay_words() -> None:
+    assert _shingles("Die Über-Miete, 2024 fällig") == {("die", "übermiete", "2024"), ("übermiete", "2024", "fällig")}
+    assert _shingles("임대차 계약은 2024년 끝난다") == {("임대차", "계약은", "2024년"), ("계약은", "2024년", "끝난다")}
