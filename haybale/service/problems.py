@@ -10,7 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
-from haybale.errors import HaybaleError, InputError, StoreError
+from haybale.errors import HaybaleError, InputError, StoppedError, StoreError
 from haybale.service.request_errors import NotAllowedError, NotFoundError
 
 
@@ -30,14 +30,14 @@ def status_of(error: Exception) -> int:
         return 404
     if isinstance(error, NotAllowedError):
         return 403
-    if isinstance(error, StoreError):
+    if isinstance(error, StoreError | StoppedError):
         return 503
     return 422 if isinstance(error, InputError) else 500
 
 
 def answer(request: Request, status: int, detail: str, **more: Any) -> Response:
     """Return a problem; for a browser that asks for a page, as a page."""
-    if request.url.path.startswith("/api") or "text/html" not in request.headers.get("accept", ""):
+    if request.scope["path"].startswith("/api") or "text/html" not in request.headers.get("accept", ""):
         return problem(status, detail, **more)
     from haybale.service.pages import error_page
 

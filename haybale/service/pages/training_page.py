@@ -11,6 +11,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from haybale.errors import HaybaleError
 from haybale.service.model_training import RECIPES
 from haybale.service.pages.rendering import Renderer
+from haybale.service.roles import ADMIN, JUDGE, needs
 from haybale.service.workspace import Workspace
 
 _QUESTIONS = {
@@ -61,17 +62,21 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         return RedirectResponse(request.scope.get("root_path", "") + "/train", 303)
 
     @router.get("/train")
+    @needs(JUDGE)
     def trainings(request: Request) -> HTMLResponse:
         return shown(request)
 
     @router.post("/train")
+    @needs(ADMIN)
     def start(request: Request, recipe: Annotated[str, Form(max_length=100)] = "") -> Response:
         return done(request, lambda: workspace.start_training(recipe or None))
 
     @router.post("/train/revert")
+    @needs(ADMIN)
     def revert(request: Request) -> Response:
         return done(request, workspace.revert)
 
     @router.post("/train/{number}/accept")
+    @needs(ADMIN)
     def accept(request: Request, number: int) -> Response:
         return done(request, lambda: workspace.accept(number))
