@@ -11,6 +11,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from haybale.errors import HaybaleError
 from haybale.service.model_training import RECIPES
 from haybale.service.pages.rendering import Renderer
+from haybale.service.problems import status_of
 from haybale.service.roles import ADMIN, JUDGE, needs
 from haybale.service.workspace import Workspace
 
@@ -58,7 +59,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         try:
             action()
         except HaybaleError as error:
-            return shown(request, 422, str(error))
+            return shown(request, status_of(error), str(error))
         return RedirectResponse(request.scope.get("root_path", "") + "/train", 303)
 
     @router.get("/train")
