@@ -127,6 +127,10 @@ class StoreError(HaybaleError, OSError):
     """
 
 
+class StoppedError(HaybaleError):
+    """Work that was stopped before its end, because nobody waits for it any more or its time was over."""
+
+
 class TruncationWarning(UserWarning):
     """Texts were truncated to the limit of the model; the message counts them."""
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import stat
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
 from haybale.errors import InputError, OutputExistsError
 
+LOCK = ".haybale.lock"  # the file that is locked where folders cannot be
 _SAMPLE = bytes(2**16)  # a disk without room for so many bytes counts as full
 
 
@@ -63,7 +65,7 @@ def _check_writable(path: Path) -> None:
 def _temporary_path(path: Path) -> Path:
     """Return a unique path in the folder of the file or folder that ``path``, perhaps a link, leads to."""
     path = Path(os.path.realpath(path))
-    return path.parent / f".{path.name}.{uuid.uuid4().hex[:12]}"
+    return path.parent / f".{path.name[:50]}.{uuid.uuid4().hex[:12]}"
 
 
 def write_or_rescue(write: Callable[[Path], object], path: Path) -> None:
@@ -105,16 +107,68 @@ def whole_folder(folder: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def replaced(path: Path) -> Iterator[Path]:
-    """Yield a temporary path to write to; at the end, rename it to ``path``, replacing an existing file."""
+def replaced(path: Path, mode: int | None = None) -> Iterator[Path]:
+    """Yield a temporary path to write to; at the end, rename it to ``path``, replacing an existing file.
+
+    The new file has the mode and, where this user may set them, the owner and group of the file that it replaces.
+
+    Parameters
+    ----------
+    path : Path
+        If it is a link, the file that it leads to is replaced.
+    mode : int, optional
+        The mode of the file if none exists yet, such as ``0o600`` for secrets. Default: what the umask leaves.
+    """
     aside = _temporary_path(path)
     path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
+    existing = path.stat() if path.is_file() else None
+    mode = mode if existing is None else stat.S_IMODE(existing.st_mode)
     try:
+        if mode is not None:  # before the first byte, so that nobody reads what will be a secret
+            os.close(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode & 0o700 | stat.S_IWUSR))
         yield aside
+        if existing is not None:
+            _set_owner(aside, existing)
+        if mode is not None:
+            os.chmod(aside, mode)
         os.replace(aside, path)
     finally:
         aside.unlink(missing_ok=True)
+
+
+def _set_owner(path: Path, existing: os.stat_result) -> None:
+    """Give a file the owner and group of another one; only the group, or nothing, where this user may not."""
+    now = path.stat()
+    if (now.st_uid, now.st_gid) == (existing.st_uid, existing.st_gid):
+        return
+    try:
+        os.chown(path, existing.st_uid, existing.st_gid)
+    except PermissionError:
+        with suppress(PermissionError):
+            os.chown(path, -1, existing.st_gid)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Wait until no other process or thread is in such a block for a folder; a process that is killed leaves no lock.
+
+    Whoever reads a file, changes it and writes it again needs this, so that no change of another is lost.
+    """
+    import fcntl  # POSIX only
+
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        except OSError:  # a file system, such as NFS, that locks no folders
+            os.close(handle)
+            handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 @contextmanager
@@ -129,9 +183,9 @@ def write_json(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def replace_json(path: Path, value: Any) -> None:
-    """Write a value as JSON, atomically; an existing file is replaced."""
-    with replaced(path) as aside:
+def replace_json(path: Path, value: Any, mode: int | None = None) -> None:
+    """Write a value as JSON, atomically; an existing file is replaced, and ``mode`` is that of a new one."""
+    with replaced(path, mode) as aside:
         write_json(aside, value)
 
 

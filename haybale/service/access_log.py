@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
 from datetime import UTC, datetime
@@ -12,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from haybale.service.metrics import Metrics
 
+_LOGGER = logging.getLogger("haybale.service")
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
@@ -32,6 +34,7 @@ class AccessLog:
     def __init__(self, application: ASGIApp, metrics: Metrics, out: TextIO | None = None) -> None:
         self.application, self.metrics, self.out = application, metrics, out
         self._lock = threading.Lock()
+        self._is_written = True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Hand a request on, and note how it was answered."""
@@ -70,4 +73,10 @@ class AccessLog:
             "seconds": round(seconds, 4),
         }
         with self._lock:
-            print(json.dumps(line), file=self.out, flush=True)
+            try:
+                print(json.dumps(line), file=self.out, flush=True)
+                self._is_written = True
+            except (OSError, ValueError) as error:  # a full disk, or a file that was closed: requests are answered
+                if self._is_written:
+                    _LOGGER.warning("the access log cannot be written: %s", error)
+                self._is_written = False

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
 from starlette.responses import PlainTextResponse, Response
 
+from haybale.service.roles import ADMIN, JUDGE, GuardedRoute, needs
 from haybale.service.security import judge_of
 from haybale.service.workspace import MAX_RESULTS, MAX_TEXT, Workspace
 
@@ -85,9 +86,10 @@ class NewTraining(BaseModel):
 
 def api(workspace: Workspace) -> APIRouter:
     """Return the routes of the REST interface."""
-    router = APIRouter(prefix="/api", tags=["api"])
+    router = APIRouter(prefix="/api", tags=["api"], route_class=GuardedRoute)
 
     @router.get("/search")
+    @needs(JUDGE)
     def search(
         q: Text,
         k: Annotated[int, Query(ge=1, le=MAX_RESULTS)] = 10,
@@ -99,11 +101,13 @@ def api(workspace: Workspace) -> APIRouter:
         return _found(workspace.search(q, k, where, ranker, offset))
 
     @router.post("/search")
+    @needs(JUDGE)
     def search_long(given: Search) -> Response:
         """Search for a long text, such as a whole document."""
         return _found(workspace.search(given.q, given.k, given.where, given.ranker, given.offset))
 
     @router.get("/explain")
+    @needs(JUDGE)
     def explain(
         q: Text,
         doc_id: Annotated[str, Query(max_length=MAX_NAME)],
@@ -114,11 +118,13 @@ def api(workspace: Workspace) -> APIRouter:
         return _explained(*workspace.explain(q, doc_id, where, ranker))
 
     @router.post("/explain")
+    @needs(JUDGE)
     def explain_long(given: Explained) -> dict[str, Any]:
         """Explain the score that a document has in the search for a long text."""
         return _explained(*workspace.explain(given.q, given.doc_id, given.where, given.ranker))
 
     @router.get("/documents/{doc_id:path}")
+    @needs(JUDGE)
     def document(
         doc_id: str,
         q: Annotated[str, Query(max_length=MAX_TEXT)] = "",
@@ -131,16 +137,19 @@ def api(workspace: Workspace) -> APIRouter:
         return workspace.document(doc_id, q, where, ranker, offset, limit).to_dict()
 
     @router.get("/facets")
+    @needs(JUDGE)
     def facets() -> dict[str, Any]:
         """Return the columns of the metadata with their values and counts, or their ranges."""
         return {"facets": [each.to_dict() for each in workspace.facets()]}
 
     @router.get("/rankers")
+    @needs(JUDGE)
     def rankers() -> dict[str, Any]:
         """Return the rankers by name, the default first."""
         return {"rankers": [{"name": name, "ranker": str(workspace.ranker(name))} for name in workspace.rankers]}
 
     @router.get("/topics")
+    @needs(JUDGE)
     def topics(
         offset: Annotated[int, Query(ge=0)] = 0, limit: Annotated[int, Query(ge=1, le=1000)] = 100
     ) -> dict[str, Any]:
@@ -149,16 +158,19 @@ def api(workspace: Workspace) -> APIRouter:
         return {"topics": [each.to_dict() for each in found[offset : offset + limit]], "n_topics": len(found)}
 
     @router.post("/topics", status_code=201)
+    @needs(JUDGE)
     def create_topic(given: NewTopic) -> dict[str, Any]:
         """Add a topic, or return the one of that name."""
         return workspace.create_topic(given.text, given.name, given.known).to_dict()
 
     @router.get("/topics/{topic}")
+    @needs(JUDGE)
     def topic(topic: int) -> dict[str, Any]:
         """Return a topic with what was judged."""
         return workspace.topic(topic).to_dict()
 
     @router.get("/topics/{topic}/next")
+    @needs(JUDGE)
     def following(
         request: Request,
         topic: int,
@@ -172,6 +184,7 @@ def api(workspace: Workspace) -> APIRouter:
         }
 
     @router.get("/topics/{topic}/judgements")
+    @needs(JUDGE)
     def judgements(
         topic: int, offset: Annotated[int, Query(ge=0)] = 0, limit: Annotated[int, Query(ge=1, le=10_000)] = 1000
     ) -> dict[str, Any]:
@@ -180,6 +193,7 @@ def api(workspace: Workspace) -> APIRouter:
         return {"judgements": _rows(found.iloc[offset : offset + limit]), "n_judgements": len(found)}
 
     @router.post("/topics/{topic}/judgements", status_code=201)
+    @needs(JUDGE)
     def judge(request: Request, topic: int, given: NewJudgement) -> dict[str, Any]:
         """Judge a document. The judgement is on disk before the answer. A repeated one adds nothing."""
         name = judge_of(request, given.judge)
@@ -187,32 +201,38 @@ def api(workspace: Workspace) -> APIRouter:
         return given.model_dump() | {"judge": name}
 
     @router.post("/topics/{topic}/undo")
+    @needs(JUDGE)
     def undo(request: Request, topic: int, given: Judge) -> dict[str, Any]:
         """Take the last judgement or skip of a judge back."""
         return {"doc_id": workspace.undo(topic, judge_of(request, given.judge))}
 
     @router.post("/topics/{topic}/skip")
+    @needs(JUDGE)
     def skip(request: Request, topic: int, given: Choice) -> dict[str, Any]:
         """Put a document off: it is proposed again after all others."""
         workspace.skip(topic, given.doc_id, judge_of(request, given.judge))
         return {"doc_id": given.doc_id}
 
     @router.get("/topics/{topic}/progress")
+    @needs(JUDGE)
     def progress(topic: int, rule: Annotated[list[str] | None, Query(max_length=10)] = None) -> dict[str, Any]:
         """Return how much was read and found, and what stopping rules say."""
         return workspace.progress(topic, rule).to_dict()
 
     @router.get("/topics/{topic}/agreement")
+    @needs(JUDGE)
     def agreement(topic: int) -> dict[str, Any]:
         """Return how far each pair of judges agrees, with Cohen's kappa."""
         return {"pairs": _rows(workspace.agreement(topic))}
 
     @router.post("/topics/{topic}/import")
+    @needs(ADMIN)
     def import_judgements(topic: int, given: dict[str, int]) -> dict[str, Any]:
         """Add old judgements, as grades by document, of documents that were not judged."""
         return {"n_added": workspace.import_judgements(topic, given)}
 
     @router.get("/topics/{topic}/export")
+    @needs(JUDGE)
     def export(topic: int, format: Literal["qrels", "csv", "beir", "ris"] = "qrels") -> Response:
         """Return the judgements of a topic, combined over judges, as a file."""
         text = workspace.export(topic, format)
@@ -221,26 +241,31 @@ def api(workspace: Workspace) -> APIRouter:
         return PlainTextResponse(text, headers=headers, media_type=_TYPES.get(format, "text/plain"))
 
     @router.get("/train")
+    @needs(JUDGE)
     def trainings() -> dict[str, Any]:
         """Return the trainings, the last one first."""
         return {"trainings": [each.to_dict() for each in workspace.trainings()]}
 
     @router.post("/train", status_code=202)
+    @needs(ADMIN)
     def start_training(given: NewTraining) -> dict[str, Any]:
         """Begin to train a ranker on the judgements of all topics, in a process of its own."""
         return workspace.start_training(given.recipe, given.random_state).to_dict()
 
     @router.get("/train/{number}")
+    @needs(JUDGE)
     def training(number: int) -> dict[str, Any]:
         """Return a training with its progress or its result."""
         return workspace.training(number).to_dict()
 
     @router.post("/train/{number}/accept")
+    @needs(ADMIN)
     def accept(number: int) -> dict[str, Any]:
         """Make the ranker of a training the default ranker."""
         return {"ranker": workspace.accept(number)}
 
     @router.post("/train/revert")
+    @needs(ADMIN)
     def revert() -> dict[str, Any]:
         """Take the last acceptance back: the ranker of before is the default again."""
         return {"ranker": workspace.revert()}

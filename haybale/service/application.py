@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from haybale.extras import import_optional
 from haybale.service.workspace import Workspace
@@ -40,6 +40,8 @@ def create_app(workspace: Workspace, access: Access | None = None, log: TextIO |
     'haybale'
     """
     fastapi = import_optional("fastapi", "serve")
+    from fastapi import APIRouter
+
     from haybale import __version__
     from haybale.service.access_log import AccessLog
     from haybale.service.api import api
@@ -49,6 +51,7 @@ def create_app(workspace: Workspace, access: Access | None = None, log: TextIO |
     from haybale.service.pages import pages
     from haybale.service.problems import add_handlers
     from haybale.service.refreshing import Refreshing
+    from haybale.service.roles import JUDGE, GuardedRoute, needs, not_matched
     from haybale.service.security import Access, Guard
 
     @asynccontextmanager
@@ -68,7 +71,8 @@ def create_app(workspace: Workspace, access: Access | None = None, log: TextIO |
         version=__version__,
         docs_url=None,
         redoc_url=None,
-        openapi_url="/openapi.json",
+        openapi_url=None,
+        redirect_slashes=False,
         lifespan=refreshing,
     )
     application.state.workspace = workspace
@@ -76,8 +80,16 @@ def create_app(workspace: Workspace, access: Access | None = None, log: TextIO |
     application.add_middleware(Guard, access=access or Access())
     application.add_middleware(AccessLog, metrics=metrics, out=log)
     add_handlers(application)
-    application.include_router(health_routes(workspace, metrics))
-    application.include_router(login_routes(workspace))
-    application.include_router(api(workspace))
-    application.include_router(pages(workspace))
+
+    description = APIRouter(include_in_schema=False, route_class=GuardedRoute)
+
+    @description.get("/openapi.json")
+    @needs(JUDGE)
+    def described() -> dict[str, Any]:
+        return application.openapi()
+
+    application.router.route_class = GuardedRoute
+    application.router.default = not_matched(application.router)
+    routers = health_routes(workspace, metrics), login_routes(workspace), api(workspace), pages(workspace), description
+    application.router.routes.extend(route for router in routers for route in router.routes)
     return application

@@ -9,14 +9,16 @@ from starlette.responses import PlainTextResponse
 
 from haybale import __version__
 from haybale.service.metrics import Metrics
+from haybale.service.roles import JUDGE, OPEN, GuardedRoute, needs
 from haybale.service.workspace import Workspace
 
 
 def health_routes(workspace: Workspace, metrics: Metrics) -> APIRouter:
     """Return the routes ``/health`` and ``/metrics``."""
-    router = APIRouter(tags=["operation"])
+    router = APIRouter(tags=["operation"], route_class=GuardedRoute)
 
     @router.get("/health")
+    @needs(OPEN)
     def health() -> dict[str, Any]:
         """Return whether the service answers and its judgements can be read; an error otherwise."""
         workspace.store.topics()
@@ -28,6 +30,7 @@ def health_routes(workspace: Workspace, metrics: Metrics) -> APIRouter:
         return found
 
     @router.get("/metrics", response_class=PlainTextResponse)
+    @needs(JUDGE)
     def metrics_text() -> PlainTextResponse:
         """Return counts and seconds of requests, and the size of the engine, in the text format of Prometheus."""
         return PlainTextResponse(metrics.text(workspace), media_type="text/plain; version=0.0.4")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import OrderedDict
+from contextlib import suppress
 from pathlib import Path
 
 from haybale.collections.files.file_reader import read_documents, reader_of
@@ -53,7 +54,8 @@ class LongQueries:
         """Return the text of an id; an unknown one raises UnknownNameError."""
         path = None if self.folder is None or not _ID.fullmatch(id) else self.folder / f"{id}.txt"
         if path is not None and path.is_file():
-            return path.read_text(encoding="utf-8")
+            with suppress(UnicodeDecodeError):
+                return path.read_text(encoding="utf-8")
         if id in self._texts:
             return self._texts[id]
         raise InputError(f"the long query {id!r:.80} is not kept; paste its text, or give the file again")

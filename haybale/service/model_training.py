@@ -18,6 +18,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -176,7 +177,8 @@ def run(folder: Path) -> None:
 
     def report(step: str, stage: str = "") -> None:
         progress = {"step": step, "stage": stage, "done": _STEPS.index(step), "steps": len(_STEPS)}
-        replace_json(folder / "progress.json", progress)
+        with suppress(OSError):  # what is shown is no reason to end the work
+            replace_json(folder / "progress.json", progress)
 
     now = [_STEPS[0]]
 
@@ -205,11 +207,20 @@ def main() -> None:
     try:
         run(folder)
     except HaybaleError as error:
-        replace_json(folder / "error.json", {"detail": str(error)})
+        _note(folder, str(error))
         raise SystemExit(1) from None
-    except BaseException:
-        replace_json(folder / "error.json", {"detail": "the training has failed; training.log says why"})
+    except OSError as error:
+        _note(folder, f"a file cannot be read or written: {error.strerror or error}; make room, and start it again")
         raise
+    except BaseException:
+        _note(folder, "the training has failed; training.log says why")
+        raise
+
+
+def _note(folder: Path, detail: str) -> None:
+    """Write why a training has failed, if the disk has room for it."""
+    with suppress(OSError):
+        replace_json(folder / "error.json", {"detail": detail})
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import logging
 from http import HTTPStatus
 from typing import Any
 
@@ -10,8 +12,11 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
-from haybale.errors import HaybaleError, InputError, StoreError
+from haybale.errors import HaybaleError, InputError, StoppedError, StoreError
 from haybale.service.request_errors import NotAllowedError, NotFoundError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # of the system, where files cannot grow
+_LOGGER = logging.getLogger("haybale.service")
 
 
 def problem(status: int, detail: str, **more: Any) -> JSONResponse:
@@ -30,14 +35,14 @@ def status_of(error: Exception) -> int:
         return 404
     if isinstance(error, NotAllowedError):
         return 403
-    if isinstance(error, StoreError):
+    if isinstance(error, StoreError | StoppedError):
         return 503
     return 422 if isinstance(error, InputError) else 500
 
 
 def answer(request: Request, status: int, detail: str, **more: Any) -> Response:
     """Return a problem; for a browser that asks for a page, as a page."""
-    if request.url.path.startswith("/api") or "text/html" not in request.headers.get("accept", ""):
+    if request.scope["path"].startswith("/api") or "text/html" not in request.headers.get("accept", ""):
         return problem(status, detail, **more)
     from haybale.service.pages import error_page
 
@@ -50,6 +55,13 @@ def add_handlers(application: FastAPI) -> None:
     @application.exception_handler(HaybaleError)
     async def known(request: Request, error: HaybaleError) -> Response:
         return answer(request, status_of(error), str(error))
+
+    @application.exception_handler(OSError)
+    async def of_disk(request: Request, error: OSError) -> Response:
+        _LOGGER.error("%s %s", request.method, request.scope["path"], exc_info=error)
+        if error.errno in _FULL:
+            return answer(request, 507, "the disk of the service is full; nothing was kept; make room and try it again")
+        return answer(request, 503, "a file of the service cannot be read or written; its log says which")
 
     @application.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:

@@ -14,6 +14,10 @@ class NotAllowedError(InputError):
     """A request that its user may not make."""
 
 
+class TooManyGuessesError(InputError):
+    """A wrong token while many others are being answered."""
+
+
 def check_document(engine: Engine, doc_id: str) -> None:
     """Raise NotFoundError if an engine does not have a document."""
     if engine.snapshot().collection.find_documents([doc_id])[0] < 0:

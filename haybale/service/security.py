@@ -1,4 +1,4 @@
-"""What stands before every request: host, size and time limits, who is asking, and protection from other sites.
+"""What stands before every request: its host, the size of its head, and who is asking.
 
 Pages need no check of their own. They read ``request.state.user`` (:class:`~haybale.service.users.User`), and put
 ``request.state.form_token`` into each form that changes something, as the field ``csrf_token``; scripts send it as the
@@ -19,33 +19,26 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from http.cookies import CookieError, SimpleCookie
 from typing import Any
-from urllib.parse import parse_qs, quote
 
 from fastapi import Request
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocketClose
 
+from haybale.service.cookies import SESSION, SESSION_SECONDS, VISITOR, cookie, cookie_values
 from haybale.service.problems import answer as as_asked
 from haybale.service.problems import problem
-from haybale.service.request_errors import NotAllowedError
+from haybale.service.request_errors import NotAllowedError, TooManyGuessesError
+from haybale.service.request_work import MAX_BODY, LargeRequests
+from haybale.service.roles import unguarded
 from haybale.service.users import ANYBODY, User, Users
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-MAX_BODY = 5_000_000  # bytes of a request
 MAX_PATH = 8_000  # bytes of a path
-BODY_SECONDS = 30.0  # for a request to arrive
-ANSWER_SECONDS = 60.0  # for an answer
-SESSION, VISITOR = "haybale_session", "haybale_visitor"  # cookies
-_SESSION_SECONDS = 30 * 24 * 3600
 _MAX_SESSIONS = 10_000
-_WRONG, _WINDOW, _PAUSE = 20, 60.0, 0.5  # wrong tokens of an address in so many seconds; seconds that each one costs
-_OPEN = ("/health", "/login", "/static/")  # without a token
-_ADMIN = re.compile(r"/(api/)?train(/.*)?|/(api/)?topics/[^/]*/import")
-_SAFE = ("GET", "HEAD", "OPTIONS")
-_FORM_TOKEN = re.compile(rb'name="csrf_token"\r\n\r\n([\w-]{1,100})\r\n')
+_PAUSE, _MAX_GUESSES = 0.5, 100  # seconds until a wrong token is answered, and how many are answered at once
 _LOGGER = logging.getLogger("haybale.service")
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+)(?::\d{1,5})?")
 HEADERS = {
@@ -80,7 +73,8 @@ class Access:
     any_address: bool = False
     _secret: bytes = field(default_factory=lambda: secrets.token_bytes(32))
     _sessions: OrderedDict[str, tuple[User, float]] = field(default_factory=OrderedDict)
-    _wrong: dict[str, list[float]] = field(default_factory=dict)
+    _n_guesses: int = 0  # wrong tokens that are being answered
+    large_requests: LargeRequests = field(default_factory=LargeRequests)
 
     def knows_host(self, given: str) -> bool:
         """Return whether a ``Host`` header names this service."""
@@ -99,24 +93,34 @@ class Access:
         """Return the token that forms of a visitor have."""
         return hmac.new(self._secret, visitor.encode(), hashlib.sha256).hexdigest()
 
-    async def login(self, token: str, address: str) -> User | None:
-        """Return the user with a token. A wrong token costs time, and after twenty a minute the address waits."""
+    async def login(self, token: str) -> User | None:
+        """Return the user with a token, at once; a wrong token is answered after half a second.
+
+        A right token is never refused because others have given wrong ones: behind a proxy, all users share one
+        address. Guessing a token of 256 bits is hopeless at any rate; the pause makes it slow for weaker tokens, too.
+
+        Raises
+        ------
+        TooManyGuessesError
+            For a wrong token while 100 others are being answered.
+        """
         if self.users is None:
             return ANYBODY
-        now = time.monotonic()
-        wrong = [at for at in self._wrong.get(address, []) if now - at < _WINDOW]
-        found = self.users.find(token) if len(wrong) < _WRONG else None
-        if found is None:
-            if len(self._wrong) > _MAX_SESSIONS:
-                self._wrong.clear()
-            self._wrong[address] = [*wrong[-_WRONG:], now]
-            await asyncio.sleep(_PAUSE)
-        return found
+        user = self.users.find(token)
+        if user is None:
+            if self._n_guesses >= _MAX_GUESSES:
+                raise TooManyGuessesError("too many wrong tokens are being answered; try it again in two seconds")
+            self._n_guesses += 1
+            try:
+                await asyncio.sleep(_PAUSE)
+            finally:
+                self._n_guesses -= 1
+        return user
 
     def open_session(self, user: User) -> str:
         """Return the cookie of a new session."""
         session = secrets.token_urlsafe(32)
-        self._sessions[session] = user, time.time() + _SESSION_SECONDS
+        self._sessions[session] = user, time.time() + SESSION_SECONDS
         while len(self._sessions) > _MAX_SESSIONS:
             self._sessions.popitem(last=False)
         return session
@@ -132,181 +136,95 @@ class Access:
 
 
 class Guard:
-    """The ASGI middleware that lets a request through, or answers it with a problem."""
+    """The ASGI middleware that finds out who is asking, refuses requests to other hosts, and answers failures.
+
+    Whether the user may do what is asked is checked at the route (:class:`~haybale.service.roles.GuardedRoute`).
+    """
 
     def __init__(self, application: ASGIApp, access: Access) -> None:
         self.application, self.access = application, access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Check a request, and hand it on with its whole body."""
+        """Check the head of a request, and hand it on."""
+        if scope["type"] == "websocket":
+            await WebSocketClose()(scope, receive, send)
+            return
         if scope["type"] != "http":
             await self.application(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        answer: Response | None
-        body = b""
-        cookies = _cookies(headers)
-        visitor = cookies.get(VISITOR, "")
-        is_new = not re.fullmatch(r"[\w-]{20,100}", visitor)
-        if is_new:
-            visitor = secrets.token_urlsafe(24)
+        visitors = [value for value in cookie_values(headers, VISITOR) if re.fullmatch(r"[\w-]{20,100}", value)]
+        is_new = not visitors
+        visitors = visitors or [secrets.token_urlsafe(24)]
+        tokens = [self.access.form_token(visitor) for visitor in visitors]
         state: dict[str, Any] = scope.setdefault("state", {})
-        state["form_token"] = self.access.form_token(visitor)
-        state["access"] = self.access
-        state["user"] = None
+        state |= {"form_token": tokens[0], "form_tokens": tokens, "access": self.access}
+        state |= {"user": None, "has_token": False}
         answer = self._refuse_head(scope, headers)
         if answer is None:
-            has_token, answer = await self._find_user(scope, headers, cookies)
-        if answer is None:
-            try:
-                body = await asyncio.wait_for(_whole_body(headers, receive), BODY_SECONDS)
-            except TimeoutError:
-                answer = problem(408, f"expected the whole request within {BODY_SECONDS:.0f} seconds; send it at once")
-            except _TooLargeError:
-                answer = as_asked(
-                    Request(scope), 413, f"expected at most {MAX_BODY:,} bytes, found more; shorten the request"
-                )
-            except _GoneError:
-                return
-        if answer is None and scope["method"] not in _SAFE and not has_token:
-            answer = self._refuse_other_sites(scope, headers, body, state["form_token"])
-
-        is_sent, has_begun, is_over = False, False, False
-
-        async def replay() -> Message:
-            nonlocal is_sent
-            if not is_sent:
-                is_sent = True
-                return {"type": "http.request", "body": body, "more_body": False}
-            return await receive()
+            answer = await self._find_user(scope, headers)
+        has_begun = False
 
         async def with_headers(message: Message) -> None:
             nonlocal has_begun
-            if is_over:
-                return
             if message["type"] == "http.response.start":
                 has_begun = True
-                found = MutableHeaders(scope=message)
+                answered = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
-                    found.setdefault(name, value)
-                is_page = found.get("content-type", "").startswith("text/html")
+                    answered.setdefault(name, value)
+                is_page = answered.get("content-type", "").startswith("text/html")
                 if is_new and is_page:
-                    found.append("set-cookie", cookie(VISITOR, visitor, scope, "Strict"))
+                    answered.append("set-cookie", cookie(VISITOR, visitors[0], scope, "Strict"))
             await send(message)
 
-        task = asyncio.ensure_future((answer or self.application)(scope, replay, with_headers))
-        await asyncio.wait({task}, timeout=ANSWER_SECONDS)
-        if task.done():
-            error = None if task.cancelled() else task.exception()
-            if error is None:
-                return
+        try:
+            await (answer or self.application)(scope, receive, with_headers)
+        except Exception as error:
             _LOGGER.error("%s %s", scope["method"], scope["path"], exc_info=error)
-            answer = as_asked(Request(scope), 500, "the service has failed; its log says why")
-        else:
-            task.add_done_callback(lambda late: late.cancelled() or late.exception())  # nobody waits for it
-            answer = as_asked(
-                Request(scope), 503, f"the answer took longer than {ANSWER_SECONDS:.0f} seconds; ask for less"
-            )
-        if not has_begun:
-            await answer(scope, replay, with_headers)
-        is_over = True
+            if not has_begun:
+                failed = as_asked(Request(scope), 500, "the service has failed; its log says why")
+                await failed(scope, receive, with_headers)
 
     def _refuse_head(self, scope: Scope, headers: Headers) -> Response | None:
         """Return the problem of a request that does not name this service, or is too long; None if there is none."""
         if len(headers.getlist("host")) != 1 or not self.access.knows_host(headers["host"]):
             return problem(421, "the Host header names another service; use the address that haybale serve printed")
-        if len(scope["raw_path"] or b"") > MAX_PATH:
+        if len(scope.get("raw_path") or b"") > MAX_PATH:
             return problem(414, f"expected a path of at most {MAX_PATH:,} bytes, found a longer one")
-        if headers.get("content-length", "0").isdecimal() and int(headers.get("content-length", "0")) > MAX_BODY:
+        length = headers.get("content-length", "0")
+        if not re.fullmatch(r"[0-9]{1,4000}", length):
+            return problem(400, "the header Content-Length must be a number")
+        if int(length) > MAX_BODY:
             return problem(413, f"expected at most {MAX_BODY:,} bytes, found more; shorten the request")
+        others = unguarded(scope["app"].router.routes) if "app" in scope else []
+        if others:
+            _LOGGER.error("routes without a role: %s; nothing is answered", others)
+            return problem(500, "the service has a route without a role; its log says which")
         return None
 
-    async def _find_user(self, scope: Scope, headers: Headers, cookies: dict[str, str]) -> tuple[bool, Response | None]:
-        """Find the user of a request; return whether it has a token, and the problem of one who may not ask."""
-        address = (scope.get("client") or ("", 0))[0]
+    async def _find_user(self, scope: Scope, headers: Headers) -> Response | None:
+        """Find the user of a request; return a problem if too many wrong tokens are being answered."""
+        state = scope["state"]
         scheme, _, token = headers.get("authorization", "").partition(" ")
-        user, has_token = None, False
         if self.access.users is None:
-            user = ANYBODY
+            state["user"] = ANYBODY
         elif scheme.lower() == "bearer":
-            user, has_token = await self.access.login(token.strip(), address), True
+            state["has_token"] = True
+            try:
+                state["user"] = await self.access.login(token.strip())
+            except TooManyGuessesError as error:
+                return too_many_guesses(Request(scope), error)
         else:
-            user = self.access.user_of_session(cookies.get(SESSION, ""))
-        scope["state"]["user"] = user
-        path = scope["path"]
-        if user is None and not path.startswith(_OPEN):
-            if "text/html" in headers.get("accept", "") and scope["method"] in _SAFE:
-                query = scope["query_string"].decode("latin-1")
-                following = quote(path + (f"?{query}" if query else ""), safe="")
-                return False, RedirectResponse(f"/login?back={following}", 303)
-            answer = problem(401, "the request needs a token; send the header Authorization: Bearer TOKEN")
-            answer.headers["www-authenticate"] = "Bearer"
-            return False, answer
-        if user is not None and user.role != "admin" and scope["method"] not in _SAFE and _ADMIN.fullmatch(path):
-            return has_token, problem(
-                403, f"this needs the role admin, and {user.name!r} is a {user.role}; ask an admin"
-            )
-        return has_token, None
-
-    def _refuse_other_sites(self, scope: Scope, headers: Headers, body: bytes, token: str) -> Response | None:
-        """Return the problem of a change that another site may have caused; None if there is none.
-
-        Browsers send JSON to other sites only after these have agreed, which this service never does.
-        """
-        origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
-        is_same = origin is None or origin.partition("://")[2].lower() == headers["host"].lower()
-        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        given = headers.get("x-csrf-token", "")
-        if kind == "application/x-www-form-urlencoded":
-            given = given or next(iter(parse_qs(body.decode("latin-1"), max_num_fields=1000).get("csrf_token", [])), "")
-        elif kind == "multipart/form-data" and (found := _FORM_TOKEN.search(body)):
-            given = given or found[1].decode()
-        has_token = hmac.compare_digest(given.encode(), token.encode())
-        is_json = kind == "application/json" and scope["path"].startswith("/api/")
-        if is_same and site in ("same-origin", "none") and (has_token or is_json):
-            return None
-        detail = "this change did not come from a page of this service; open the page anew, or send JSON"
-        return as_asked(Request(scope), 403, detail)
+            sessions = map(self.access.user_of_session, cookie_values(headers, SESSION))
+            state["user"] = next((user for user in sessions if user is not None), None)
+        return None
 
 
-def cookie(name: str, value: str, scope: Scope, same_site: str) -> str:
-    """Return a ``Set-Cookie`` header that scripts cannot read; an empty value removes the cookie."""
-    secure = "; Secure" if scope.get("scheme") == "https" else ""
-    age = _SESSION_SECONDS if value else 0
-    return f"{name}={value}; Path=/; HttpOnly; SameSite={same_site}; Max-Age={age}{secure}"
-
-
-def _cookies(headers: Headers) -> dict[str, str]:
-    try:
-        return {name: each.value for name, each in SimpleCookie(headers.get("cookie", "")).items()}
-    except CookieError:
-        return {}
-
-
-class _TooLargeError(Exception):
-    pass
-
-
-class _GoneError(Exception):
-    pass
-
-
-async def _whole_body(headers: Headers, receive: Receive) -> bytes:
-    """Return the body of a request."""
-    if "content-length" not in headers and "transfer-encoding" not in headers:
-        return b""
-    parts, size = [], 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise _GoneError
-        part = message.get("body", b"")
-        size += len(part)
-        if size > MAX_BODY:
-            raise _TooLargeError
-        parts.append(part)
-        if not message.get("more_body", False):
-            return b"".join(parts)
+def too_many_guesses(request: Request, error: TooManyGuessesError) -> Response:
+    """Return the answer to a wrong token while too many others are being answered."""
+    answer = as_asked(request, 429, str(error))
+    answer.headers["retry-after"] = "2"
+    return answer
 
 
 def judge_of(request: Request, given: str) -> str:

@@ -4,25 +4,32 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
+import re
+import shutil
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from haybale.engine import Engine
-from haybale.errors import InputError, UnknownNameError
-from haybale.folders import replace_json, write_json
+from haybale.errors import HaybaleError, InputError, StoreError, UnknownNameError
+from haybale.folders import locked, replace_json, whole_folder, write_json
 from haybale.rankers import Ranker, load
 from haybale.service.model_training import RECIPES
 from haybale.service.request_errors import NotFoundError
 
 _FILES = ("request", "progress", "result", "error")
+_NUMBER = re.compile(r"[1-9][0-9]{0,8}")  # the name of the folder of a training
+_LAST = 10**9 - 1
+_INTERRUPTED = "the training was interrupted; start it again"
 
 
 @dataclass(frozen=True)
@@ -63,7 +70,8 @@ class Trainings:
 
     Each training has a folder named by its number. ``accepted.json`` lists the numbers of the accepted ones; the last
     is the default ranker, and :meth:`revert` removes it. A training whose process has ended without a result, because
-    it or the machine was stopped, has failed.
+    it or the machine was stopped, has failed, and so has a folder without the files of a training. Entries with other
+    names are ignored.
 
     Parameters
     ----------
@@ -81,29 +89,69 @@ class Trainings:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, before: Ranker, recipe: str | None = None, random_state: int = 0) -> ModelTraining:
-        """Begin a training in a process of its own. InputError is raised while another one is running."""
+        """Begin a training in a process of its own.
+
+        Raises
+        ------
+        InputError
+            While another training is running.
+        StoreError
+            If the disk is full, or the folder cannot be written to; nothing is left behind then.
+        """
         if recipe is not None and recipe not in RECIPES:
             raise UnknownNameError("recipe of a training", recipe, RECIPES)
-        with self._lock:
-            for each in self._all():
-                if each.status == "running":
-                    raise InputError(f"expected no running training, found number {each.id}; wait until it is done")
-            number = max(self._numbers(), default=0) + 1
-            place = self.folder / str(number)
-            place.mkdir(parents=True)
-            before.save(place / "before")
-            paths = {
-                "engine": str(Path(self.engine.folder or "").absolute()),
-                "judgements": str(self.judgements.absolute()),
-            }
-            how = {
-                "recipe": recipe,
-                "random_state": random_state,
-                "time": datetime.now(UTC).isoformat(timespec="seconds"),
-            }
-            write_json(place / "request.json", paths | how)
-            self._process = _started(place)
+        with self._lock, self._reporting():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with locked(self.folder):
+                running = next((training for training in self._all() if training.status == "running"), None)
+                if running is not None:
+                    raise InputError(f"expected no running training, found number {running.id}; wait until it is done")
+                self._sweep()
+                number = self._free_number()
+                with whole_folder(self.folder / str(number)) as aside:
+                    self._write_request(aside, before, recipe, random_state)
+                try:
+                    self._process = _started(self.folder / str(number))
+                except BaseException:
+                    shutil.rmtree(self.folder / str(number), ignore_errors=True)
+                    raise
             return self._training(number)
+
+    def _write_request(self, folder: Path, before: Ranker, recipe: str | None, random_state: int) -> None:
+        """Write to a folder what the process of a training reads."""
+        before.save(folder / "before")
+        request = {
+            "engine": str(Path(self.engine.folder or "").absolute()),
+            "judgements": str(self.judgements.absolute()),
+            "recipe": recipe,
+            "random_state": random_state,
+            "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
+        write_json(folder / "request.json", request)
+
+    @contextmanager
+    def _reporting(self) -> Iterator[None]:
+        """Raise errors of the disk as StoreError; nothing is left of a training that could not begin."""
+        try:
+            yield
+        except OSError as error:
+            if isinstance(error, HaybaleError):
+                raise
+            why = error.strerror or str(error)
+            raise StoreError(
+                f"{self.folder}: the training cannot be kept: {why}; make room, or give --models a folder to write to"
+            ) from None
+
+    def _sweep(self) -> None:
+        """Remove what a start that was killed has left."""
+        for path in self.folder.glob(".[0-9]*.*"):
+            shutil.rmtree(path, ignore_errors=True)
+
+    def _free_number(self) -> int:
+        """Return the number of a new training, one more than the last one."""
+        most = max(self._numbers(), default=0)
+        numbers = chain(range(most + 1, _LAST + 1), range(1, most))
+        return next(number for number in numbers if not os.path.lexists(self.folder / str(number)))
 
     def stop(self) -> None:
         """End the running training, if any; it has failed then."""
@@ -124,10 +172,9 @@ class Trainings:
 
     def accepted(self) -> list[int]:
         """Return the numbers of the accepted trainings; the last one is the default ranker."""
-        with suppress(FileNotFoundError):
-            found = json.loads((self.folder / "accepted.json").read_text(encoding="utf-8"))
-            return [number for number in found["accepted"] if (self.folder / str(number) / "model").is_dir()]
-        return []
+        listed = (_read(self.folder / "accepted.json") or {}).get("accepted")
+        numbers = [number for number in listed if type(number) is int] if isinstance(listed, list) else []
+        return [number for number in dict.fromkeys(numbers) if (self.model_folder(number)).is_dir()]
 
     def model(self, number: int) -> Ranker:
         """Load the ranker of a training; InputError is raised if it is not done."""
@@ -142,50 +189,59 @@ class Trainings:
 
     def accept(self, number: int) -> None:
         """Note that the ranker of a training is the default ranker from now on."""
-        with self._lock:
-            self._write_accepted([*(each for each in self.accepted() if each != number), number])
+        with self._changing() as accepted:
+            self._write_accepted([*(other for other in accepted if other != number), number])
 
     def revert(self) -> None:
         """Take the last acceptance back; InputError is raised if there is none."""
-        with self._lock:
-            found = self.accepted()
-            if not found:
+        with self._changing() as accepted:
+            if not accepted:
                 raise InputError("revert() needs an accepted training, found none; call accept() first")
-            self._write_accepted(found[:-1])
+            self._write_accepted(accepted[:-1])
+
+    @contextmanager
+    def _changing(self) -> Iterator[list[int]]:
+        """Yield the accepted numbers, which no other service changes meanwhile."""
+        with self._lock, self._reporting(), locked(self.folder):
+            yield self.accepted()
 
     def _write_accepted(self, numbers: list[int]) -> None:
         replace_json(self.folder / "accepted.json", {"accepted": numbers})
 
     def _numbers(self) -> list[int]:
-        if not self.folder.is_dir():
+        """Return the numbers of the trainings, the last one first; other files and folders are none."""
+        try:
+            names = [entry.name for entry in os.scandir(self.folder) if entry.is_dir()]
+        except OSError:  # there is no folder yet
             return []
-        return sorted((int(path.name) for path in self.folder.iterdir() if path.name.isdecimal()), reverse=True)
+        return sorted((int(name) for name in names if _NUMBER.fullmatch(name)), reverse=True)
 
     def _all(self) -> Iterator[ModelTraining]:
         for number in self._numbers():
             yield self._training(number)
 
     def _training(self, number: int) -> ModelTraining:
-        place = self.folder / str(number)
-        if not (place / "request.json").is_file():
-            raise NotFoundError(f"expected the number of a training, found {number}; see the list of trainings")
+        folder = self.folder / str(number)
+        if not _NUMBER.fullmatch(str(number)[:20]) or not folder.is_dir():
+            raise NotFoundError(
+                f"expected the number of a training, found {str(number)[:20]}; see the list of trainings"
+            )
         if self._process is not None:
             self._process.poll()  # takes note of its end
-        is_running = _is_running(place)  # before the files are read, so that a result is not overlooked
-        found = {name: _read(place / f"{name}.json") for name in _FILES}
-        status = "done" if found["result"] else "running" if is_running and not found["error"] else "failed"
-        detail = ""
-        if status == "failed":
-            detail = (found["error"] or {}).get("detail", "the training was interrupted; start it again")
-        accepted = self.accepted()
+        is_running = _is_running(folder)  # before the files are read, so that a result is not overlooked
+        contents = {name: _read(folder / f"{name}.json") or {} for name in _FILES}
+        result, error = contents["result"], contents["error"]
+        is_done = is_result(result)
+        status = "done" if is_done else "running" if is_running and not error else "failed"
+        detail = str(error.get("detail") or _INTERRUPTED) if status == "failed" else ""
         return ModelTraining(
             number,
             status,
-            (found["request"] or {}).get("time", ""),
-            found["progress"] or {},
-            found["result"],
+            str(contents["request"].get("time", "")),
+            _checked_progress(contents["progress"]),
+            result if is_done else None,
             detail,
-            is_accepted=accepted[-1:] == [number],
+            is_accepted=self.accepted()[-1:] == [number],
         )
 
 
@@ -207,21 +263,64 @@ def _started(place: Path) -> subprocess.Popen[bytes]:
         os.close(lock)  # the process has its own copy, and the lock with it
 
 
-def _is_running(place: Path) -> bool:
+def _is_running(folder: Path) -> bool:
     """Return whether the process of a training lives, of this service or of one before."""
     try:
-        with open(place / "running", "rb") as file:
+        with open(folder / "running", "rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except FileNotFoundError:
+    except OSError:  # there is no such file, as of a training that could not begin
         return False
     return False
 
 
 def _read(path: Path) -> dict[str, Any] | None:
+    """Return the object in a JSON file, with None for numbers that are not finite; None if it is damaged or not there.
+
+    JSON that the service sends cannot have such numbers.
+    """
     try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
+        value = json.loads(path.read_bytes(), parse_float=_finite, parse_constant=lambda name: None)
+    except (OSError, ValueError, RecursionError):
         return None
-    return found
+    return value if isinstance(value, dict) else None
+
+
+def _finite(digits: str) -> float | None:
+    return value if math.isfinite(value := float(digits)) else None
+
+
+def _checked_progress(progress: dict[str, Any]) -> dict[str, Any]:
+    """Return the progress of a training without damaged values."""
+    kinds = {"step": str, "stage": str, "done": int, "steps": int}
+    return {name: progress[name] for name, kind in kinds.items() if type(progress.get(name)) is kind}
+
+
+def is_result(result: dict[str, Any]) -> bool:
+    """Return whether a value is what :func:`~haybale.service.model_training.train` returns, so that pages can show it.
+
+    >>> is_result({"recipe": "svr"})
+    False
+    """
+    texts = all(isinstance(result.get(name), str) for name in ("recipe", "ranker", "before"))
+    counts = all(type(result.get(name)) is int for name in ("n_topics", "n_judgements"))
+    questions = result.get("questions")
+    return texts and counts and isinstance(questions, dict) and all(map(_is_answer, questions.values()))
+
+
+def _is_answer(answer: Any) -> bool:
+    """Return whether a value is what is known about a question: the measures of both rankers."""
+    if not isinstance(answer, dict) or type(answer.get("n_topics")) is not int:
+        return False
+    measures = answer.get("measures")
+    return isinstance(measures, dict) and all(
+        isinstance(measure, dict)
+        and all(_is_number(measure.get(name)) for name in ("before", "after", "difference"))
+        and (measure.get("p") is None or _is_number(measure["p"]))
+        for measure in measures.values()
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) < 1e9

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import os
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from haybale.errors import FileFormatError, InputError, UnknownNameError
-from haybale.folders import replace_json
+from haybale.errors import FileFormatError, HaybaleError, InputError, UnknownNameError
+from haybale.folders import locked, replace_json
 from haybale.text_files import read_json
 
 ROLES = ("judge", "admin")
@@ -99,12 +100,24 @@ def read_users(path: Path) -> Users:
 
 
 def add_user(path: Path, name: str, role: str) -> str:
-    """Add a user to a file, or give one a new token and role; return the token, which is kept nowhere."""
+    """Add a user to a file, or give one a new token and role; return the token, which is kept nowhere.
+
+    Several processes may do so at once. A new file is readable by its owner only; an existing one keeps its mode and
+    owner.
+    """
     if role not in ROLES:
         raise UnknownNameError("role", role, ROLES)
     if not name.strip() or not name.isprintable() or len(name) > 100:
         raise InputError(f"name must be 1 to 100 printable characters, found {name!r:.120}; choose another")
-    users = read_json(path) if path.exists() else {}
     token = secrets.token_urlsafe(32)
-    replace_json(path, {**users, name: {"role": role, "token": digest_of(token)}})
+    target = Path(os.path.realpath(path))
+    try:
+        with locked(target.parent):
+            users = read_json(target) if target.exists() else {}
+            replace_json(target, {**users, name: {"role": role, "token": digest_of(token)}}, mode=0o600)
+    except OSError as error:
+        if isinstance(error, HaybaleError):
+            raise
+        why = error.strerror or str(error)
+        raise InputError(f"{path}: the user cannot be written: {why}; nothing was changed") from None
     return token

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from haybale.engine import Engine
-from haybale.errors import InputError, UnknownNameError
+from haybale.errors import HaybaleError, InputError, UnknownNameError
 from haybale.parameters import COUNT, FROM_0, check_parameters
 from haybale.rankers.explanation import Explanation
 from haybale.review import JudgementStore, Progress, Review, ReviewDocument, Topic
@@ -457,7 +457,7 @@ class Workspace:
                 if name not in self._rankers:
                     self._keep_trained(number, trainings.model(number))
                 self._default = name
-            except InputError as error:  # the engine was built again, or files are damaged
+            except (HaybaleError, OSError) as error:  # the engine was built again, or files are damaged
                 _LOGGER.warning("training %d cannot be used: %s", number, error)
         return self._default
 

@@ -8,6 +8,7 @@ from starlette.responses import HTMLResponse
 from haybale.search import Snippet
 from haybale.service.pages.rendering import Renderer, address, document_address
 from haybale.service.pages.search_page import SearchState
+from haybale.service.roles import JUDGE, needs
 from haybale.service.workspace import Workspace
 
 _SIZE = 200  # passages of a page
@@ -18,10 +19,12 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
     """Add the route of documents."""
 
     @router.get("/documents")
+    @needs(JUDGE)
     def by_parameter(request: Request, id: str) -> HTMLResponse:
         return shown(request, id)
 
     @router.get("/documents/{doc_id:path}")
+    @needs(JUDGE)
     def shown(request: Request, doc_id: str) -> HTMLResponse:
         state, root = SearchState.of(request, workspace), request.scope.get("root_path", "")
         topic = workspace.topic(int(state.topic)) if state.topic.isdecimal() else None

@@ -19,7 +19,7 @@ from haybale.search.snippets import Snippet
 from haybale.service.workspace import Workspace
 
 FOLDER = files("haybale.service.pages")
-JUDGE = "haybale-judge"  # the cookie with the judge's name, where there are no users
+JUDGE_COOKIE = "haybale-judge"  # the cookie with the judge's name, where there are no users
 
 
 def in_words(value: Any) -> str:
@@ -150,7 +150,7 @@ class Renderer:
 
 def judge_of(request: Request) -> str:
     """Return who judges: the user who is logged in, else the name that was given on a page."""
-    return user_of(request) or unquote(request.cookies.get(JUDGE, ""))
+    return user_of(request) or unquote(request.cookies.get(JUDGE_COOKIE, ""))
 
 
 def user_of(request: Request) -> str:

@@ -10,7 +10,9 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from haybale.errors import HaybaleError, InputError
 from haybale.review import Progress, ReviewDocument
 from haybale.review.stopping import parse_rule
+from haybale.service.own_addresses import own_path
 from haybale.service.pages.rendering import Renderer, address, document_address, judge_of
+from haybale.service.roles import JUDGE, needs
 from haybale.service.workspace import Workspace
 
 _AHEAD = 4  # documents that a page holds, so that the next one is there at once
@@ -33,6 +35,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         }
 
     @router.get("/topics/{topic}/review")
+    @needs(JUDGE)
     def review(request: Request, topic: int, doc: str | None = None) -> HTMLResponse:
         root = request.scope.get("root_path", "")
         here = f"{root}/topics/{topic}/review"
@@ -49,14 +52,17 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         )
 
     @router.get("/topics/{topic}/cards")
+    @needs(JUDGE)
     def following(request: Request, topic: int, n: int = _AHEAD, doc: str | None = None) -> HTMLResponse:
         return renderer.page(request, "card.html", **cards(request, topic, min(max(n, 1), 10), doc))
 
     @router.get("/topics/{topic}/progress")
+    @needs(JUDGE)
     def progress(request: Request, topic: int) -> HTMLResponse:
         return renderer.page(request, "progress.html", **progress_values(workspace, topic))
 
     @router.post("/topics/{topic}/judge")
+    @needs(JUDGE)
     def judge(
         request: Request,
         topic: int,
@@ -92,16 +98,6 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
             return JSONResponse({"doc_id": doc_id})
         home = address(f"{request.scope.get('root_path', '')}/topics/{topic}/review", doc=again)
         return RedirectResponse(home if again else own_path(back) or home, 303)
-
-
-def own_path(back: str) -> str:
-    """Return a path of this service to go back to; an empty text for an address elsewhere.
-
-    >>> own_path("/topics?x=1"), own_path("//evil.example/"), own_path("https://evil.example/"), own_path("/\\\\evil")
-    ('/topics?x=1', '', '', '')
-    """
-    is_path = back.startswith("/") and not back.startswith(("//", "/\\")) and back.isprintable()
-    return back if is_path else ""
 
 
 def _seconds(given: str) -> float | None:

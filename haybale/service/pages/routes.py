@@ -19,6 +19,7 @@ from haybale.service.pages import (
     training_page,
 )
 from haybale.service.pages.rendering import FOLDER, Renderer
+from haybale.service.roles import OPEN, GuardedRoute, needs
 from haybale.service.workspace import Workspace
 
 _TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
@@ -26,7 +27,7 @@ _TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
 def pages(workspace: Workspace) -> APIRouter:
     """Return the routes of the pages."""
-    router = APIRouter(include_in_schema=False)
+    router = APIRouter(include_in_schema=False, route_class=GuardedRoute)
     renderer = Renderer(workspace)
     for each in (
         search_page, long_query_page, document_page, topic_pages, review_page, training_page, help_page,
@@ -36,6 +37,7 @@ def pages(workspace: Workspace) -> APIRouter:
     served |= {name: (files("haybale") / name).read_bytes() for name in ("palette.css", "theme.js")}
 
     @router.get("/static/{name}")
+    @needs(OPEN)
     def static(name: str) -> Response:
         if name not in served:
             raise HTTPException(404)

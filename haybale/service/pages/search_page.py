@@ -22,6 +22,7 @@ from haybale.service.long_queries import query_suffixes
 from haybale.service.pages.paragraph_map import ParagraphMap, paragraph_map
 from haybale.service.pages.rendering import FOLDER, Renderer, address, document_address
 from haybale.service.pages.share_tree import ShareBar, paragraph_explanation, share_bars
+from haybale.service.roles import JUDGE, needs
 from haybale.service.workspace import MAX_TEXT, Workspace, paragraphs
 
 _SIZE, _MOST = 10, 100  # hits of a page: by default, and at most
@@ -141,6 +142,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
     """Add the routes of searches."""
 
     @router.get("/")
+    @needs(JUDGE)
     def search(request: Request) -> HTMLResponse:
         state, error, results = None, "", None
         try:
@@ -154,6 +156,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         return renderer.page(request, "search.html", 422 if error else 200, **values)
 
     @router.get("/why")
+    @needs(JUDGE)
     def explained(request: Request, id: str) -> HTMLResponse:
         state = SearchState.of(request, workspace)
         found, root = why(workspace, state, id), request.scope.get("root_path", "")
@@ -170,6 +173,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         )
 
     @router.get("/sent")
+    @needs(JUDGE)
     def sent(request: Request) -> Response:
         state = SearchState.of(request, workspace)
         results = state.search(workspace, _SENT)

@@ -11,8 +11,10 @@ from fastapi import APIRouter, Form, Request, UploadFile
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 
 from haybale.errors import HaybaleError, InputError, MissingExtraError
-from haybale.service.pages.rendering import JUDGE, Renderer, address, document_address
-from haybale.service.pages.review_page import own_path, progress_values
+from haybale.service.own_addresses import own_path
+from haybale.service.pages.rendering import JUDGE_COOKIE, Renderer, address, document_address
+from haybale.service.pages.review_page import progress_values
+from haybale.service.roles import ADMIN, JUDGE, needs
 from haybale.service.workspace import MAX_TEXT, Workspace
 
 _SIZE = 50  # judgements of a page
@@ -59,10 +61,12 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         )
 
     @router.get("/topics")
+    @needs(JUDGE)
     def topics(request: Request) -> HTMLResponse:
         return listed(request)
 
     @router.post("/topics")
+    @needs(JUDGE)
     def create(
         request: Request,
         text: Annotated[str, Form(max_length=MAX_TEXT)] = "",
@@ -79,10 +83,12 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         return RedirectResponse(f"{request.scope.get('root_path', '')}/topics/{made.id}/review", 303)
 
     @router.get("/topics/{topic}")
+    @needs(JUDGE)
     def shown(request: Request, topic: int, offset: int = 0) -> HTMLResponse:
         return one(request, topic, max(0, offset))
 
     @router.post("/topics/{topic}/import")
+    @needs(ADMIN)
     def add_judgements(request: Request, topic: int, file: UploadFile) -> HTMLResponse:
         workspace.topic(topic)  # raises for an unknown one
         try:
@@ -93,6 +99,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         return one(request, topic, message=said)
 
     @router.get("/topics/{topic}/export")
+    @needs(JUDGE)
     def export(topic: int, format: str = "csv") -> Response:
         text = workspace.export(topic, format)
         suffix, kind = _FILES[format]
@@ -102,12 +109,15 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         return PlainTextResponse(text, media_type=kind, headers={"Content-Disposition": both})
 
     @router.post("/judge")
+    @needs(JUDGE)
     def judge(
         request: Request, name: Annotated[str, Form(max_length=100)] = "", back: Annotated[str, Form()] = ""
     ) -> Response:
         answer = RedirectResponse(own_path(back) or request.scope.get("root_path", "") + "/topics", 303)
         secure = request.url.scheme == "https"
-        answer.set_cookie(JUDGE, quote(name.strip()), max_age=10**8, httponly=True, samesite="strict", secure=secure)
+        answer.set_cookie(
+            JUDGE_COOKIE, quote(name.strip()), max_age=10**8, httponly=True, samesite="strict", secure=secure
+        )
         return answer
 
 

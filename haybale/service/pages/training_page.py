@@ -11,6 +11,8 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from haybale.errors import HaybaleError
 from haybale.service.model_training import RECIPES
 from haybale.service.pages.rendering import Renderer
+from haybale.service.problems import status_of
+from haybale.service.roles import ADMIN, JUDGE, needs
 from haybale.service.workspace import Workspace
 
 _QUESTIONS = {
@@ -57,21 +59,25 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         try:
             action()
         except HaybaleError as error:
-            return shown(request, 422, str(error))
+            return shown(request, status_of(error), str(error))
         return RedirectResponse(request.scope.get("root_path", "") + "/train", 303)
 
     @router.get("/train")
+    @needs(JUDGE)
     def trainings(request: Request) -> HTMLResponse:
         return shown(request)
 
     @router.post("/train")
+    @needs(ADMIN)
     def start(request: Request, recipe: Annotated[str, Form(max_length=100)] = "") -> Response:
         return done(request, lambda: workspace.start_training(recipe or None))
 
     @router.post("/train/revert")
+    @needs(ADMIN)
     def revert(request: Request) -> Response:
         return done(request, workspace.revert)
 
     @router.post("/train/{number}/accept")
+    @needs(ADMIN)
     def accept(request: Request, number: int) -> Response:
         return done(request, lambda: workspace.accept(number))

@@ -1,0 +1,36 @@
+"""Read and write cookies. Cookies of other applications on the same host, of whatever bytes, do not matter.
+
+``http.cookies.SimpleCookie`` ends at the first cookie that it does not understand, and then the ones after it are lost.
+"""
+
+from __future__ import annotations
+
+from starlette.datastructures import Headers
+from starlette.types import Scope
+
+SESSION, VISITOR = "haybale_session", "haybale_visitor"
+SESSION_SECONDS = 30 * 24 * 3600
+_MAX_VALUES = 20  # values of one name that are returned
+
+
+def cookie_values(headers: Headers, name: str) -> list[str]:
+    """Return the values of all cookies of a name, which are several if they were set for several paths or domains.
+
+    >>> headers = Headers({"cookie": 'theme={"dark":true}; a=1;;=; "; a="2"'})
+    >>> cookie_values(headers, "a"), cookie_values(headers, "b")
+    (['1', '2'], [])
+    """
+    values: dict[str, None] = {}
+    for header in headers.getlist("cookie"):
+        for part in header.split(";"):
+            given_name, _, value = part.partition("=")
+            if given_name.strip() == name:
+                values[value.strip().strip('"')] = None
+    return list(values)[:_MAX_VALUES]
+
+
+def cookie(name: str, value: str, scope: Scope, same_site: str) -> str:
+    """Return a ``Set-Cookie`` header that scripts cannot read; an empty value removes the cookie."""
+    secure = "; Secure" if scope.get("scheme") == "https" else ""
+    age = SESSION_SECONDS if value else 0
+    return f"{name}={value}; Path=/; HttpOnly; SameSite={same_site}; Max-Age={age}{secure}"

@@ -1,0 +1,111 @@
+"""The role that each route needs, declared at its function and checked at the route that the router has matched.
+
+There is one matching, that of the router: no pattern beside it decides what a request may do. A route without a role
+cannot be made, and the service answers nothing if its application has a route of another class (:func:`unguarded`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from fastapi import Request
+from fastapi.routing import APIRoute
+from starlette.datastructures import URL
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import BaseRoute, Match, Router
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from haybale.service.problems import answer as as_asked
+from haybale.service.problems import problem
+from haybale.service.request_work import answered
+
+OPEN, JUDGE, ADMIN = "open", "judge", "admin"
+RANKS = {OPEN: 0, JUDGE: 1, ADMIN: 2}  # a user may do what needs at most the rank of the user's role
+READING = ("GET", "HEAD", "OPTIONS")  # methods that change nothing
+
+Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
+
+
+def needs(role: str) -> Callable[[Endpoint], Endpoint]:
+    """Return a decorator that declares the role which the route of a function needs.
+
+    Parameters
+    ----------
+    role : {"open", "judge", "admin"}
+        ``"open"`` needs no user at all.
+    """
+    if role not in RANKS:
+        raise ValueError(f"expected a role of {', '.join(RANKS)}, found {role!r}")
+
+    def declared(endpoint: Endpoint) -> Endpoint:
+        endpoint.role = role  # type: ignore[attr-defined]
+        return endpoint
+
+    return declared
+
+
+class GuardedRoute(APIRoute):
+    """A route that checks the role of a user before anything else. TypeError is raised if its function declares none.
+
+    The pattern of its path matches a whole path: one with a line feed at the end is another path.
+    """
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        super().__init__(path, endpoint, **options)
+        role = getattr(endpoint, "role", None)
+        if role not in RANKS:
+            raise TypeError(f"the route {path} declares no role; decorate its function with needs()")
+        self.role: str = role
+        self.path_regex = re.compile(rf"(?:{self.path_regex.pattern.removesuffix('$')})\Z", re.DOTALL)
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request whose user has the role, and that no other site has caused."""
+        refusal = refused(scope, self.role)
+        if refusal is not None:
+            await refusal(scope, receive, send)
+        else:
+            await answered(super().handle, scope, receive, send, is_change=scope["method"] not in READING)
+
+
+def refused(scope: Scope, role: str = JUDGE) -> Response | None:
+    """Return the answer to a request whose user does not have a role; None if the user has it."""
+    user = scope["state"]["user"]
+    if RANKS[OPEN if user is None else user.role] >= RANKS[role]:
+        return None
+    if user is not None:
+        return problem(403, f"this needs the role {role}, and {user.name!r} is a {user.role}; ask an admin")
+    request = Request(scope)
+    if "text/html" in request.headers.get("accept", "") and scope["method"] in READING:
+        query = scope["query_string"].decode("latin-1")
+        back = quote(scope["path"] + (f"?{query}" if query else ""), safe="", errors="replace")
+        return RedirectResponse(f"/login?back={back}", 303)
+    answer = problem(401, "the request needs a token; send the header Authorization: Bearer TOKEN")
+    answer.headers["www-authenticate"] = "Bearer"
+    return answer
+
+
+def not_matched(router: Router) -> ASGIApp:
+    """Return what answers paths without a route: 401 without a user, as for all other paths, else 404.
+
+    A path of a page with slashes at its end leads to the page.
+    """
+
+    async def respond(scope: Scope, receive: Receive, send: Send) -> None:
+        answer = refused(scope)
+        path = scope["path"].rstrip("/")
+        shorter = {**scope, "path": path}
+        is_longer = answer is None and scope["method"] == "GET" and path != scope["path"]
+        if is_longer and any(route.matches(shorter)[0] is Match.FULL for route in router.routes):
+            answer = RedirectResponse(str(URL(scope=scope).replace(path=path)), 307)
+        answer = answer or as_asked(Request(scope), 404, "there is nothing at this address; begin at /")
+        await answer(scope, receive, send)
+
+    return respond
+
+
+def unguarded(routes: Iterable[BaseRoute]) -> list[BaseRoute]:
+    """Return the routes that do not check a role."""
+    return [route for route in routes if not isinstance(route, GuardedRoute)]

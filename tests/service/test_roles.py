@@ -1,0 +1,128 @@
+"""What a role may do is said at each route, and holds for every spelling of the route's address."""
+
+import asyncio
+import random
+
+import pytest
+from fastapi import APIRouter
+from starlette.testclient import TestClient
+from support.spellings import (
+    METHODS,
+    OF_ADMINS,
+    READS,
+    all_paths,
+    credentials,
+    random_requests,
+    request_of,
+    spellings,
+    spied,
+    status_of,
+)
+
+from haybale.review import JudgementStore
+from haybale.service import create_app
+from haybale.service.security import Access
+
+FORBIDDEN = {"": {*READS, *OF_ADMINS}, "judge": {*OF_ADMINS}, "admin": set[str]()}
+SEEN = {"": {"/health", "/login"}}  # of nobody
+
+
+@pytest.fixture(scope="module")
+def spied_service(library):
+    calls = []
+    with JudgementStore() as store:
+        store.add_topic("dogs", "dogs")
+        yield *spied(library, store, calls), calls
+
+
+def check(calls, role, name, status):
+    assert not FORBIDDEN[role] & set(calls), (name, calls)
+    assert 200 <= status < 500, (name, status)
+    calls.clear()
+
+
+def test_every_spelling_of_what_admins_do(spied_service):
+    """A judge, and nobody, has no effect by any spelling or method; an admin has, by the plain one."""
+    application, access, calls = spied_service
+    rng, people, done = random.Random(0), credentials(access), set()
+
+    async def ask_all():
+        for method, path in all_paths(application):
+            if not path.startswith(("/api/train", "/train", "/api/topics/1/import", "/topics/1/import")):
+                continue
+            for who, (role, headers) in people.items():
+                for number, target in enumerate(spellings(path)):
+                    for verb in METHODS if number == 0 else (method,):
+                        scope, body = request_of(headers, verb, path, target, rng)
+                        status, _ = await status_of(application, scope, body)
+                        if role == "admin" and number == 0 and verb == method:
+                            done.update(calls)
+                        check(calls, role, f"{who}: {verb} {target}", status)
+
+    asyncio.run(ask_all())
+    assert {*OF_ADMINS} <= done
+
+
+def test_random_spellings_of_all_routes(spied_service):
+    application, access, calls = spied_service
+    requests = random_requests(application, access, random.Random(1))
+
+    async def ask_some():
+        for _ in range(1200):
+            role, name, scope, body = next(requests)
+            status, _ = await status_of(application, scope, body)
+            check(calls, role, name, status)
+
+    asyncio.run(ask_some())
+
+
+def test_nobody_sees_which_paths_there_are(spied_service):
+    """Without a user, every path but the open ones has the same answer, whether there is a route or not."""
+    application, _, _ = spied_service
+
+    async def ask_all():
+        answers = {}
+        for method, path in [
+            *all_paths(application),
+            ("GET", "/nothing"),
+            ("POST", "/api/nothing"),
+            ("GET", "/train/"),
+        ]:
+            answers[path] = await status_of(application, *request_of([], method, path, path, random.Random(2)))
+        return answers
+
+    answers = asyncio.run(ask_all())
+    closed = {path: answer for path, answer in answers.items() if not path.startswith(("/health", "/login", "/static"))}
+    assert len(set(closed.values())) == 1
+    assert closed["/nothing"][0] == 401
+
+
+@pytest.mark.parametrize("end", ["%0A", "%0D", "%00", "%20", "/", ";", "%2F"])
+def test_a_path_with_an_end_is_no_training(workspace, end):
+    with TestClient(create_app(workspace), base_url="http://127.0.0.1:8000") as client:
+        answer = client.post(f"/api/train{end}", json={}, follow_redirects=False)
+    assert answer.status_code in (404, 405)
+
+
+def test_slashes_at_the_end_lead_to_the_page_of_this_service(workspace):
+    with TestClient(create_app(workspace), base_url="http://127.0.0.1:8000") as client:
+        assert client.get("/topics/", follow_redirects=False).headers["location"] == "http://127.0.0.1:8000/topics"
+        assert client.get("/nothing/", follow_redirects=False).status_code == 404
+
+
+def test_every_route_declares_its_role(workspace):
+    application = create_app(workspace)
+    assert all(route.role in ("open", "judge", "admin") for route in application.routes)
+    with pytest.raises(TypeError, match="role"):
+        application.get("/more")(lambda: "anything")
+
+
+def test_a_route_beside_the_guarded_ones_stops_the_service(workspace):
+    """A route that was added in another way has no check, so nothing is answered."""
+    application = create_app(workspace, Access())
+    router = APIRouter()
+    router.get("/more")(lambda: "anything")
+    application.include_router(router)
+    client = TestClient(application, base_url="http://127.0.0.1:8000", raise_server_exceptions=False)
+    assert client.get("/more").status_code == 500
+    assert client.get("/health").status_code == 500
