@@ -10,7 +10,8 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from importlib.metadata import version
+from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from haybale.parallel import cpus
 from haybale.text_files import parsed_json, read_bytes, reading
 
 MANIFEST = "manifest.json"
+version = cache(metadata.version)  # which takes milliseconds
 Tensors = dict[str, NDArray[Any]]
 
 _TYPES = {
