@@ -23,6 +23,7 @@ from haybale.collections.readers.files import (
     unknown_paths,
 )
 from haybale.engine.engine import Engine
+from haybale.engine.indexed_source import about_source, check_source, recorded_columns
 from haybale.folders import replace_json
 from haybale.text_files import read_json
 
@@ -41,13 +42,30 @@ class Update(NamedTuple):
     skipped: list[Skipped]
 
 
-def record_files(engine: Engine, files: Mapping[str, Signature], skipped: Iterable[Skipped]) -> None:
-    """Record the files that an engine was built from; their signatures are those from before they were read."""
+def record_files(
+    engine: Engine,
+    files: Mapping[str, Signature],
+    skipped: Iterable[Skipped],
+    source: Path | None = None,
+    columns: Mapping[str, str] | None = None,
+) -> None:
+    """Record the files that an engine was built from; their signatures are those from before they were read.
+
+    ``source`` and ``columns`` are those of :func:`update`.
+    """
     assert engine.folder is not None
-    replace_json(engine.folder / FILES, {"files": files, "skipped": [*skipped]})
+    about = {} if source is None else about_source(source, columns or {})
+    replace_json(engine.folder / FILES, {"files": files, "skipped": [*skipped]} | about)
 
 
-def update(engine: Engine, source: Path, columns: Mapping[str, str] | None = None, *, strict: bool = False) -> Update:
+def update(
+    engine: Engine,
+    source: Path,
+    columns: Mapping[str, str] | None = None,
+    *,
+    strict: bool = False,
+    is_moved: bool = False,
+) -> Update:
     """Update an engine after the files of its folder have changed; searches go on meanwhile.
 
     Parameters
@@ -57,15 +75,28 @@ def update(engine: Engine, source: Path, columns: Mapping[str, str] | None = Non
     source : Path
         The folder of files, the zip file or the single file that it was built from.
     columns : mapping, optional
-        The names of the columns ``text``, ``id`` and ``title`` of tables, as when it was built.
+        The names of the columns ``text``, ``id`` and ``title`` of tables, as when it was built; by default those.
     strict : bool, default False
         Whether to raise :class:`~haybale.InputError`, and to change nothing, if a file cannot be read.
+    is_moved : bool, default False
+        Whether to accept a source that has less than half of the files that the engine was built from.
+
+    Raises
+    ------
+    InputError
+        If the source is another one, or other columns are given than those that the engine was built with. Nothing is
+        changed then.
     """
     assert engine.folder is not None
     record = read_json(engine.folder / FILES)
+    columns = recorded_columns(engine.folder, record, columns or {})
     before, now = record["files"], signatures(source, record["files"])
+    if not is_moved:
+        check_source(engine.folder, record, source, before, now)
     names = before.keys() | now.keys()
     changed = {name for name in names if _digest(before.get(name)) != _digest(now.get(name))}
+    if columns and "columns" not in record:  # recorded by a version that did not keep them
+        changed |= names
     rows, problems = read_metadata(source / METADATA) if METADATA in changed else ({}, [])
     old_rows = before[METADATA][3:] if METADATA in before else [{}]
     if METADATA in changed and not old_rows:  # recorded by a version that did not keep them
@@ -88,7 +119,7 @@ def update(engine: Engine, source: Path, columns: Mapping[str, str] | None = Non
     values = {doc_id: rows[file] for doc_id, file in stays.items() if file in rows}
     if read is not None or gone or values:
         engine.replace(read, remove=gone, metadata=values)
-    record_files(engine, now, skipped)
+    record_files(engine, now, skipped, source, columns)
     return Update(len(new_files.keys() - old), len(new_files.keys() & old), len(gone), len(values), skipped)
 
 
