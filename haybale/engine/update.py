@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from haybale.collections import Collection
+from haybale.collections.folder_listing import list_files
 from haybale.collections.readers.files import (
     METADATA,
     Skipped,
-    paths_of,
     read_metadata,
     read_some_files,
     refuse_skipped,
@@ -106,7 +106,8 @@ def update(
         lost = (file for file, row in old_rows[0].items() if not row.keys() <= rows.get(file, {}).keys())
         changed |= {_path_of(file, names) for file in lost}
         rows = {file: row for file, row in rows.items() if row != old_rows[0].get(file)}
-    skipped = [Skipped(*each) for each in record["skipped"] if _path_of(each[0], names) not in changed]
+    skipped = [Skipped(*each) for each in record["skipped"] if _path_of(each[0], names) in names - changed]
+    skipped += (each for each in list_files(source).skipped if each.file != METADATA)
     files = _files(engine.whole) if changed else {}
     old = {doc_id for doc_id, file in files.items() if file is not None and _path_of(file, before.keys()) in changed}
     read, failed = read_some_files(source, columns, changed & now.keys() - {METADATA}, files.keys() - old)
@@ -126,18 +127,32 @@ def update(
 def signatures(source: Path, known: Mapping[str, Signature] | None = None) -> dict[str, Signature]:
     """Return size, time and SHA-256 of each file; a file with a known size and time is not read again."""
     known = known or {}
-    found: dict[str, Signature] = {}
-    for name, path in paths_of(source).items():
-        about = path.stat()
+    listing = list_files(source)
+    # Files of a folder that cannot be listed now are not deleted.
+    closed = tuple(f"{folder}/" for folder in listing.closed)
+    found: dict[str, Signature] = {name: about for name, about in known.items() if closed and name.startswith(closed)}
+    for name, path in listing.paths.items():
+        try:
+            about = path.stat()
+        except OSError:  # it was deleted meanwhile
+            continue
         size, time = about.st_size, about.st_mtime_ns
         before = known.get(name)
-        if before is not None and before[:2] == [size, time]:
+        if before is not None and before[:2] == [size, time] and before[2]:
             found[name] = before
         else:
             rows = [read_metadata(path)[0]] if name == METADATA else []  # before the digest: a change is seen later
-            with path.open("rb") as file:
-                found[name] = [size, time, hashlib.file_digest(file, "sha256").hexdigest(), *rows]
+            found[name] = [size, time, _sha256(path), *rows]
     return found
+
+
+def _sha256(path: Path) -> str:
+    """Return the SHA-256 of a file; an empty text if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return ""
 
 
 def _files(documents: Collection) -> dict[str, str | None]:
