@@ -31,6 +31,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from haybale.analysis import Analyzer
 from haybale.cached import cached_property
@@ -79,6 +80,11 @@ class LiveDocuments:
         known = json.dumps([self.input_digest, as_json(describe_encoder(self.first.source.encoder))], sort_keys=True)
         return hashlib.sha256(known.encode()).hexdigest()
 
+    @property
+    def identity(self) -> str:
+        """A random id that the engine got when it was built; :attr:`id` in memory, and of engines without one."""
+        return self.id if self.manifest is None else str(self.manifest["identity"] or self.id)
+
     # build and open ---------------------------------------------------------------------------------------------
 
     def build(self, folder: Path, settings: Mapping[str, Any], language: str) -> None:
@@ -105,7 +111,8 @@ class LiveDocuments:
                         source.encoder.save(folder / "encoder")
                     if in_parts:
                         parts.index_all(self.first.texts, source)
-                    self.manifest = {"id": self.id, **request, "language": language, "encoder": saves_encoder}
+                    about = {"id": self.id, "identity": uuid4().hex, "language": language, "encoder": saves_encoder}
+                    self.manifest = about | request
                     self._replace_by(self.snapshot)
                 except (InputError, MissingExtraError, DeviceError):
                     storage.finish_build(failed=True)

@@ -252,6 +252,14 @@ class Engine:
         return self._live.id
 
     @property
+    def identity(self) -> str:
+        """A random id that :meth:`build` gave the engine, and that no change, move or copy changes.
+
+        Two builds of one collection differ in it. For engines in memory and of earlier versions, it is :attr:`id`.
+        """
+        return self._live.identity
+
+    @property
     def documents_digest(self) -> str | None:
         """A digest of what rankers search now: the documents and the settings that they were indexed with.
 

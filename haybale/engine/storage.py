@@ -1,7 +1,7 @@
 """Store an engine in a folder, with a manifest and one writer at a time, or in memory.
 
-    engine.json        format, version, settings, digest of the collection, number of segments, removed documents; of
-                       several documents with one id, the last replaces the others
+    engine.json        format, version, identity, settings, digest of the collection, number of segments, removed
+                       documents; of several documents with one id, the last replaces the others
     building.json      settings and digest, while the engine is being built
     judgements/        judgements that were added, in a file named by its SHA-256, which engine.json names
     metadata/          metadata that changed after documents were added, in the same way
@@ -44,7 +44,8 @@ from haybale.text_files import MAX_TEXT, json_object, read_bytes, read_json, rea
 from haybale.timing import timed
 
 FORMAT, VERSION = "haybale engine", 3
-FIXED = ("id", "settings", "input", "language", "encoder")  # what no change of an engine changes in its manifest
+# What no change of an engine changes in its manifest.
+FIXED = ("id", "identity", "settings", "input", "language", "encoder")
 _VERSION_OF_0_2 = 2  # haybale 0.2 stored the settings of encoders beside the encoder's name
 _MANIFEST, _BUILDING = "engine.json", "building.json"
 _SETTINGS = {
@@ -58,6 +59,7 @@ _SETTINGS = {
 }
 _KINDS = {
     "id": str,
+    "identity": (str, None),
     "settings": dict,
     "language": str,
     "encoder": bool,
@@ -66,6 +68,7 @@ _KINDS = {
     "judgements": (str, None),
     "metadata": (str, None),
 }
+_OPTIONAL = ("identity", "judgements", "metadata")  # that the manifests of earlier versions do not have
 # The settings of encoders in version 2, with their defaults.
 _ENCODER_SETTINGS = {"n_components": 1024, "random_state": 0, "query_prompt": "", "passage_prompt": ""}
 _TEMPORARY = re.compile(r"\..+\.(\d+|[0-9a-f]{12})")  # names of unfinished files, see folders.py
@@ -200,8 +203,8 @@ class Storage:
     def check_same_build(self, number: int = 0) -> None:
         """Raise StoreError if the folder has another engine than the one that was opened, or none.
 
-        An engine that was built anew from the same documents in the same order is the same. ``number`` is the segment
-        that will be read, besides the first.
+        An engine that was moved or copied is the same; one that was built anew is not, even from the same documents.
+        ``number`` is the segment that will be read, besides the first.
         """
         if self.folder is None or self._fixed is None:
             return
@@ -249,7 +252,7 @@ class Storage:
         del manifest["format"]
         if manifest.pop("version", None) not in (_VERSION_OF_0_2, VERSION):
             raise FileFormatError(path, None, f"expected version {VERSION}; build the engine again")
-        for name in ("judgements", "metadata"):  # which the first engines could not add or change
+        for name in _OPTIONAL:
             manifest.setdefault(name, None)
         check_kinds(path, manifest, _KINDS)
         manifest["settings"] = {"segments": None} | upgraded(manifest["settings"])
@@ -260,9 +263,7 @@ class Storage:
         """Write the manifest with its checksum."""
         assert self.folder is not None
         head = {"format": FORMAT, "version": VERSION}
-        for each in ("judgements", "metadata"):
-            if manifest[each] is None:
-                manifest = {name: value for name, value in manifest.items() if name != each}
+        manifest = {name: value for name, value in manifest.items() if name not in _OPTIONAL or value is not None}
         replace_json(self.folder / _MANIFEST, with_checksum(head | manifest))
 
     def write_judgements(self, judgements: AddedJudgements, before: str | None) -> str | None:

@@ -3,8 +3,12 @@
 from .combined_judgements import agreement as agreement
 from .combined_judgements import cohen_kappa as cohen_kappa
 from .combined_judgements import combined_grade as combined_grade
+from .engine_of_judgements import Fit as Fit
+from .engine_of_judgements import attach as attach
+from .judgement_file import judgement_file_of as judgement_file_of
 from .judgement_store import Judgement as Judgement
 from .judgement_store import JudgementStore as JudgementStore
+from .judgement_store import Owner as Owner
 from .judgement_store import Topic as Topic
 from .learner import TopicLearner as TopicLearner
 from .minhash import near_duplicates as near_duplicates

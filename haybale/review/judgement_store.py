@@ -63,6 +63,23 @@ _MIGRATIONS = (
     CREATE TRIGGER no_update BEFORE UPDATE ON judgements BEGIN SELECT RAISE(ABORT, 'judgements never change'); END;
     CREATE TRIGGER no_delete BEFORE DELETE ON judgements BEGIN SELECT RAISE(ABORT, 'judgements never change'); END;
     """,
+    # store: a random id of this file, and how often it was written; each transaction writes its one page, so that a
+    # write-ahead log of another file is recognised. engines: the engine that the judgements belong to is the last row.
+    # Topics that count the last judgement, as all did by default, get the default rule.
+    """
+    CREATE TABLE store (id TEXT NOT NULL, writes INTEGER NOT NULL);
+    INSERT INTO store VALUES (lower(hex(randomblob(16))), 0);
+    CREATE TABLE engines (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        identity TEXT NOT NULL,
+        folder TEXT,
+        time TEXT NOT NULL
+    );
+    UPDATE topics SET settings = json_remove(settings, '$.combine')
+        WHERE json_extract(settings, '$.combine') = 'latest';
+    CREATE TRIGGER engines_stay BEFORE UPDATE ON engines BEGIN SELECT RAISE(ABORT, 'engines never change'); END;
+    CREATE TRIGGER engines_remain BEFORE DELETE ON engines BEGIN SELECT RAISE(ABORT, 'engines never change'); END;
+    """,
 )
 
 
@@ -140,6 +157,25 @@ class Judgement:
     number: int = 0
 
 
+@dataclass(frozen=True)
+class Owner:
+    """The engine that the judgements of a store belong to.
+
+    Parameters
+    ----------
+    identity : str
+        Its :attr:`Engine.identity <haybale.Engine.identity>`.
+    folder : str or None
+        Its folder or address when it was bound to the store; None for an engine in memory.
+    time : str
+        When it was bound: ISO 8601, in UTC.
+    """
+
+    identity: str
+    folder: str | None
+    time: str
+
+
 _COLUMNS = tuple(name for name in Judgement.__dataclass_fields__ if name != "number")
 
 
@@ -153,6 +189,8 @@ class JudgementStore:
     ----------
     path : str or Path, optional
         The file, which is made if it does not exist. Default: in memory.
+    read_only : bool, default False
+        Whether only to read an existing file, which may be of an earlier version and is not converted.
 
     Raises
     ------
@@ -168,26 +206,28 @@ class JudgementStore:
     [('doc-7', 1, 'Ada')]
     """
 
-    def __init__(self, path: str | Path | None = None) -> None:
+    def __init__(self, path: str | Path | None = None, *, read_only: bool = False) -> None:
         self.path = None if path is None else Path(path)
         self._lock, self._is_closed = threading.RLock(), False
         with self._errors():
-            if self.path is not None:
+            if self.path is not None and not read_only:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
+            how = "?mode=ro" if read_only else ""
             self._connection = sqlite3.connect(
-                ":memory:" if self.path is None else self.path,
+                ":memory:" if self.path is None else f"{self.path.absolute().as_uri()}{how}",
+                uri=self.path is not None,
                 timeout=_SECONDS,
                 isolation_level=None,  # transactions begin where the code says so
                 check_same_thread=False,
             )
         try:
             with self._errors():
-                self._set_up()
+                self._set_up(read_only)
         except BaseException:
             self._connection.close()
             raise
 
-    def _set_up(self) -> None:
+    def _set_up(self, read_only: bool) -> None:
         run = self._connection.execute
         run("PRAGMA foreign_keys = ON")
         run("BEGIN")  # so that all three are of one moment, while other processes make the store
@@ -201,6 +241,8 @@ class JudgementStore:
                 f"{self.path}: expected version {len(_MIGRATIONS)} of the store or an earlier one, found {version}; "
                 "update haybale"
             )
+        if read_only:
+            return
         self._use_wal()
         run("PRAGMA synchronous = FULL")  # a row is on disk before the call returns
         if version < len(_MIGRATIONS):
@@ -223,6 +265,31 @@ class JudgementStore:
                 if "locked" not in str(error) or time.monotonic() > end:
                     raise
             time.sleep(0.01)
+
+    @property
+    def owner(self) -> Owner | None:
+        """The engine that the judgements belong to; None before the store is first used with an engine."""
+        with self._errors():
+            return self._owner()
+
+    def _owner(self) -> Owner | None:
+        run = self._connection.execute
+        if run("PRAGMA user_version").fetchone()[0] < 2:  # a file of an earlier version, opened to be read
+            return None
+        row = run("SELECT identity, folder, time FROM engines ORDER BY id DESC LIMIT 1").fetchone()
+        return None if row is None else Owner(*row)
+
+    def set_owner(self, identity: str, folder: str | None, before: Owner | None) -> bool:
+        """Bind the store to an engine, if its owner is still the one of before; return whether it was bound.
+
+        :func:`~haybale.review.engine_of_judgements.bind` says when a store may be bound.
+        """
+        with self._errors(), self._writing():
+            if self._owner() != before:
+                return False
+            values = (identity, folder, _now())
+            self._connection.execute("INSERT INTO engines (identity, folder, time) VALUES (?, ?, ?)", values)
+        return True
 
     def add_topic(self, name: str, text: str = "", settings: Mapping[str, Any] | None = None) -> Topic:
         """Add a topic, or return the one of that name.
@@ -330,8 +397,9 @@ class JudgementStore:
         """
         path = Path(path)
         check_new_file(path)
-        with self._errors(), replaced(path) as aside, closing(sqlite3.connect(aside)) as copy:
+        with self._errors(), replaced(path) as aside, closing(sqlite3.connect(aside, isolation_level=None)) as copy:
             self._connection.backup(copy)
+            copy.execute("UPDATE store SET id = lower(hex(randomblob(16)))")  # another file, with a log of its own
 
     def close(self) -> None:
         """Close the file. What is in memory only is lost."""
@@ -351,10 +419,12 @@ class JudgementStore:
     @contextmanager
     def _writing(self) -> Iterator[None]:
         """Hold a transaction in which no other process writes; it is on disk at the end, or undone after an error."""
-        run = self._connection.execute
+        run, n_changes = self._connection.execute, self._connection.total_changes
         run("BEGIN IMMEDIATE")
         try:
             yield
+            if self._connection.total_changes != n_changes:
+                run("UPDATE store SET writes = writes + 1")
             run("COMMIT")
         except BaseException:
             if self._connection.in_transaction:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from haybale.collections import Collection
 from haybale.engine import Engine
 from haybale.review.judgement_store import Judgement
 from haybale.review.proposals import Bools, Floats, Learner, id_places, top_documents
@@ -186,7 +187,11 @@ class TopicRanking:
 def text_digest(engine: Engine, doc_id: str) -> str:
     """Return a digest of a document's text; an unknown document raises :class:`~haybale.InputError`."""
     collection = engine.snapshot().collection
-    number = int(collection.document_numbers([doc_id])[0])
+    return digest_of_document(collection, int(collection.document_numbers([doc_id])[0]))
+
+
+def digest_of_document(collection: Collection, number: int) -> str:
+    """Return the :func:`text_digest` of a document that is given by its number."""
     start, end = collection.passages.doc_offsets[number : number + 2]
     text = "\n".join(collection.passages.texts[int(start) : int(end)].to_pylist())
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -14,7 +14,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from support.engines import UNTRAINED, CountingEncoder, assert_filtered, assert_same, assert_same_runs, runs_of, tree
+from support.engines import (
+    UNTRAINED,
+    CountingEncoder,
+    assert_filtered,
+    assert_same,
+    assert_same_runs,
+    runs_of,
+    tree,
+    tree_of_build,
+)
 from support.topics import NEW, SVR, TWINS, topic_collection, word
 
 from haybale import KNN, Engine
@@ -114,7 +123,7 @@ def test_files_do_not_depend_on_the_order_and_hold_no_code(
 ) -> None:
     for name in reversed(INDEXES):
         Engine.build(topics, tmp_path / "engine", **VARIANTS[variant])._documents.index(name)
-    assert tree(tmp_path / "engine") == tree(built(variant))
+    assert tree_of_build(tmp_path / "engine") == tree_of_build(built(variant))
     for name, content in tree(built(variant)).items():
         plain = {".json", ".parquet", ".safetensors", "vectors.zarr", "digests"}
         assert plain & {Path(name).suffix, *Path(name).parts}, name

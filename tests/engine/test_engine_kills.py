@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from support.engines import UNTRAINED, assert_same, runs_of, tree
+from support.engines import UNTRAINED, assert_same, runs_of, tree, tree_of_build
 from support.nursery import Nursery
 from support.topics import topic_collection
 
@@ -102,7 +102,7 @@ def kill_repeatedly(nursery: Nursery, job: str, encoder: str, start: Callable[[P
     status, touches, seconds = run_job(nursery, job, encoder, whole)
     assert status == 0
     assert touches > 20
-    expected, rng = tree(whole), random.Random(f"{job} {encoder}")
+    expected, rng = tree_of_build(whole), random.Random(f"{job} {encoder}")
     here, kills, finished = folder / "here", 0, 0
     start(here)
     most = KILLS if encoder != "segments" else KILLS // 2
@@ -118,7 +118,7 @@ def kill_repeatedly(nursery: Nursery, job: str, encoder: str, start: Callable[[P
             assert_opens_or_is_unfinished(here)
         else:
             finished += 1
-            assert {name: content for name, content in tree(here).items() if name != ".lock"} == expected
+            assert {name: content for name, content in tree_of_build(here).items() if name != ".lock"} == expected
             rmtree(here)
             start(here)
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from support.commands import haybale as command
-from support.engines import assert_same_runs, tree
+from support.engines import assert_same_runs, tree, without_identity
 from support.topics import NEW, topic_collection
 
 import haybale
@@ -147,7 +147,7 @@ def test_an_engine_that_was_built_again_is_copied_again(
     manifest = (tmp_path / "engine/engine.json").read_bytes()
     monkeypatch.setattr("haybale.manifest.version", lambda package: "9.9")
     built = stored(tmp_path / "by another version", 2)
-    assert (tmp_path / "by another version/engine.json").read_bytes() == manifest
+    assert without_identity((tmp_path / "by another version/engine.json").read_bytes()) == without_identity(manifest)
     assert_same_runs(Engine.open(ADDRESS), built, ("bm25", "knn"))
 
 

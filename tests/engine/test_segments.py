@@ -15,7 +15,7 @@ from hostile.segments import TRAINED as LEARNING
 from hostile.segments import segmented
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.engines import UNTRAINED, CountingEncoder, assert_same_runs, tree
+from support.engines import UNTRAINED, CountingEncoder, assert_same_runs, tree_of_build
 from support.topics import NEW, topic_collection
 
 import haybale
@@ -154,7 +154,8 @@ def test_a_full_disk_is_named_and_finished_segments_are_kept(
     monkeypatch.undo()
     Engine.build(topics, tmp_path / "whole", segments=4)
     files, whole = (
-        {name: data for name, data in tree(path).items() if name != ".lock"} for path in (folder, tmp_path / "whole")
+        {name: data for name, data in tree_of_build(path).items() if name != ".lock"}
+        for path in (folder, tmp_path / "whole")
     )
     assert files == whole
 

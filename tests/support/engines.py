@@ -57,6 +57,17 @@ def tree(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+def without_identity(manifest: bytes) -> dict[str, Any]:
+    """Return what ``engine.json`` holds except the identity, in which two builds differ, and the checksum."""
+    return {name: value for name, value in json.loads(manifest).items() if name not in ("identity", "sha256")}
+
+
+def tree_of_build(folder: Path) -> dict[str, Any]:
+    """Return the content of every file of an engine, which is equal for two builds of one collection."""
+    files: dict[str, Any] = tree(folder)
+    return files | {"engine.json": without_identity(files["engine.json"])}
+
+
 def change_manifest(folder: Path, **changes: Any) -> None:
     """Change entries of ``manifest.json`` so that its checksum agrees with the change."""
     path = folder / "manifest.json"

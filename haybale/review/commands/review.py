@@ -29,7 +29,7 @@ def review(
     topic: Annotated[str | None, option("The name of the topic in the store. Default: its text.", JUDGING)] = None,
     judgements: Annotated[
         Path | None,
-        option("The file that keeps the judgements. Default: judgements.sqlite beside the engine's folder.", RESULTS),
+        option("The file that keeps the judgements. Default: ENGINE-judgements.sqlite beside the engine.", RESULTS),
     ] = None,
     known: Annotated[
         list[str] | None, option("The id of a document known to be relevant. Repeatable. Default: none.", TEXTS)
@@ -45,10 +45,10 @@ def review(
 
     Judgements are on disk at once, and the same command goes on with the next document.
     """
-    from haybale.review import Review
+    from haybale.review import Review, judgement_file_of
 
     opened = haybale.Engine.open(engine)
-    path = judgements or engine.absolute().parent / "judgements.sqlite"
+    path = judgements or judgement_file_of(opened)
     with Review(opened, text, known=known or [], judgements=path, topic=topic) as found:
         if export is not None:
             if export == "beir":
@@ -110,5 +110,7 @@ def _lines(document: ReviewDocument) -> object:
 def _show_progress(progress: Progress) -> None:
     found = f"{progress.n_relevant:,} relevant of {progress.n_judged:,} judged; {progress.n_documents:,} documents"
     show(f"{found}; {progress.n_since_relevant:,} since the last relevant one")
+    if progress.contradictory:
+        show(f"{len(progress.contradictory):,} documents are judged differently by different judges")
     for rule, advice in progress.advice.items():
         show(f"{rule}: {'stop' if advice.stop else 'go on'}: {advice.reason}")

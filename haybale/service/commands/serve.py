@@ -44,11 +44,11 @@ def serve(
     ] = None,
     judgements: Annotated[
         Path | None,
-        option("The file that keeps the judgements. Default: judgements.sqlite beside the engine's folder.", RESULTS),
+        option("The file that keeps the judgements. Default: ENGINE-judgements.sqlite beside the engine.", RESULTS),
     ] = None,
     models: Annotated[
         Path | None,
-        option("The folder of rankers that the page trains. Default: judgements-models beside --judgements.", RESULTS),
+        option("The folder of rankers that the page trains. Default: beside --judgements, named after it.", RESULTS),
     ] = None,
     processes: Annotated[
         int | None,
@@ -86,7 +86,7 @@ def serve(
     import_optional("fastapi", "serve")
     import_optional("uvicorn", "serve")
     from haybale.parallel import cpus
-    from haybale.review import JudgementStore
+    from haybale.review import JudgementStore, judgement_file_of
     from haybale.service import Workspace, create_app
     from haybale.service.security import LOOPBACK
     from haybale.service.serving import run
@@ -99,7 +99,7 @@ def serve(
     access = _access(users, token, host, allow_host or [])
     opened = haybale.Engine.open(engine).prepare()
     rankers = _rankers(opened, model or [], ranker or [])
-    path = judgements or engine.absolute().parent / "judgements.sqlite"
+    path = judgements or judgement_file_of(opened)
     with ExitStack() as block:
         log = sys.stderr if access_log is not None and str(access_log) == "-" else None
         if access_log is not None and log is None:

@@ -1,0 +1,43 @@
+"""``haybale attach``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import haybale
+from haybale.cli import options
+from haybale.cli.application import MORE, command
+from haybale.cli.options import argument
+from haybale.cli.terminal import note, show
+
+_SHOWN = 10  # ids of documents
+
+
+@command(MORE)
+def attach(
+    engine: options.EngineFolder,
+    judgements: Annotated[
+        Path | None, argument("The file that keeps the judgements. Default: the one that the engine uses.")
+    ] = None,
+) -> None:
+    """Bind a file of judgements to an engine, whichever engine it belonged to, and say which judgements fit it.
+
+    Use it after an engine was built again from documents that have changed. Whoever uses the engine sees all judgements
+    of the file. Nothing is deleted: judgements of documents that the engine does not have are kept and exported.
+    """
+    from haybale.review import attach as attached
+    from haybale.review import judgement_file_of
+
+    opened = haybale.Engine.open(engine)
+    path = judgements or judgement_file_of(opened)
+    fit = attached(path, opened)
+    show(f"{path} belongs to the engine in {engine} now: {fit.n_judged:,} judged documents")
+    show(f"with the text that was judged: {len(fit.same):,}")
+    for what, ids in (("with another text", fit.changed), ("not in the engine", fit.missing)):
+        show(f"{what}: {len(ids):,}")
+        for doc_id in ids[:_SHOWN]:
+            elsewhere = fit.moved.get(doc_id, [])
+            note(f"  {doc_id}" + (f", whose text is now {', '.join(elsewhere[:3])}" if elsewhere else ""))
+        if len(ids) > _SHOWN:
+            note(f"  and {len(ids) - _SHOWN:,} more")
