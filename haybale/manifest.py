@@ -10,7 +10,8 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from importlib.metadata import version
+from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,13 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file
 
-from haybale.errors import FileFormatError
+from haybale.errors import FileFormatError, StoreError
 from haybale.folders import write_json
 from haybale.parallel import cpus
-from haybale.text_files import parsed_json, read_bytes, reading
+from haybale.text_files import parsed_json, read_bytes, reading, refuse_too_many_open_files
 
 MANIFEST = "manifest.json"
+version = cache(metadata.version)  # which takes milliseconds
 Tensors = dict[str, NDArray[Any]]
 
 _TYPES = {
@@ -36,6 +38,7 @@ _TYPES = {
 _NAMES = {kind: name for name, kind in _TYPES.items()}
 MANY = range(1, 2**40)  # valid counts
 _ALIGNMENT = 64  # bytes; offset of the first tensor; each other tensor is aligned to the size of its items
+_MAX_READ = 2**18  # bytes of a file that is read as a whole; larger ones are mapped to memory
 _ROWS = 2**17  # rows of a table that are compressed and written together
 _CHANGED = "its content is not what was saved: the SHA-256 differs; restore the file or save it again"
 
@@ -163,6 +166,7 @@ def verify_checksum(path: Path, values: dict[str, Any]) -> dict[str, Any]:
 
 def read_tensors(path: Path) -> Tensors:
     """Return the tensors of a safetensors file."""
+    _check_can_be_opened(path)
     try:
         return dict(load_file(path))
     except SafetensorError as error:
@@ -197,19 +201,44 @@ def mapped_tensors(path: Path) -> Tensors:
     the tensors are not checked.
     """
     try:
+        _check_can_be_opened(path)
         with safe_open(path, framework="numpy"):  # checks the header against the size of the file
             pass
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
             header = json.loads(file.read(length))
         header.pop("__metadata__", None)
-        content = np.asarray(np.memmap(path, dtype=np.uint8, mode="r"))[8 + length :]
+        whole = np.memmap(path, dtype=np.uint8, mode="r") if _is_mapped(path) else _read_only(path)
+        content = np.asarray(whole)[8 + length :]
         return {
             name: content[slice(*entry["data_offsets"])].view(_TYPES[entry["dtype"]]).reshape(entry["shape"])
             for name, entry in header.items()
         }
+    except StoreError:
+        raise
     except (SafetensorError, OSError, ValueError, KeyError) as error:
+        refuse_too_many_open_files(path, error)
         raise FileFormatError(path, None, f"expected safetensors, found a damaged file ({error})") from None
+
+
+def _check_can_be_opened(path: Path) -> None:
+    """Raise StoreError if too many files are open; safetensors would say that there is no such file."""
+    try:
+        with path.open("rb"):
+            pass
+    except OSError as error:
+        refuse_too_many_open_files(path, error)
+
+
+def _is_mapped(path: Path) -> bool:
+    """Return whether a file is mapped to memory; small ones are read, since each mapped one stays open."""
+    return path.stat().st_size > _MAX_READ
+
+
+def _read_only(path: Path) -> NDArray[np.uint8]:
+    content = np.fromfile(path, dtype=np.uint8)
+    content.flags.writeable = False
+    return content
 
 
 def write_table(path: Path, table: pa.Table) -> None:
@@ -222,33 +251,36 @@ def write_table(path: Path, table: pa.Table) -> None:
 def read_any_table(path: Path) -> pa.Table:
     """Read a Parquet table with any columns."""
     try:
-        with pq.ParquetFile(path, memory_map=True) as file:  # pq.read_table would import pandas
+        with pq.ParquetFile(path, memory_map=_is_mapped(path)) as file:  # pq.read_table would import pandas
             return file.read(use_threads=False)
     except (pa.ArrowException, OSError) as error:
+        refuse_too_many_open_files(path, error)
         raise FileFormatError(path, None, f"expected Parquet, found a damaged file ({error})") from None
 
 
 def read_rows(path: Path, first: int, end: int, columns: Sequence[str]) -> pa.Table:
     """Read the rows ``first:end`` of some columns of a Parquet table; only the row groups that have them are read."""
     try:
-        with pq.ParquetFile(path, memory_map=True) as file:
+        with pq.ParquetFile(path, memory_map=_is_mapped(path)) as file:
             counts = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
             starts = np.concatenate([[0], np.cumsum(counts)])
             groups = [n for n in range(len(counts)) if starts[n] < end and starts[n + 1] > first]
             table = file.read_row_groups(groups, columns, use_threads=False)
             return table.slice(first - int(starts[groups[0]]) if groups else 0, end - first)
     except (pa.ArrowException, OSError) as error:
+        refuse_too_many_open_files(path, error)
         raise FileFormatError(path, None, f"expected Parquet, found a damaged file ({error})") from None
 
 
 def read_table(path: Path, schema: pa.Schema, columns: Sequence[str] | None = None) -> pa.Table:
     """Read a Parquet table, or some of its columns; the file must have the given schema and no missing values."""
     try:
-        with pq.ParquetFile(path, memory_map=True) as file:
+        with pq.ParquetFile(path, memory_map=_is_mapped(path)) as file:
             found = file.schema_arrow
             # Threads do not help, because one column makes up most of a file.
             table = file.read(columns, use_threads=False)
     except (pa.ArrowException, OSError) as error:
+        refuse_too_many_open_files(path, error)
         raise FileFormatError(path, None, f"expected Parquet, found a damaged file ({error})") from None
     if not found.equals(schema):
         expected, given = (", ".join(f"{field.name} ({field.type})" for field in each) for each in (schema, found))

@@ -7,6 +7,7 @@ one JSON value, must fit into memory; larger ones are refused while they are rea
 from __future__ import annotations
 
 import csv
+import errno
 import gzip
 import io
 import json
@@ -18,7 +19,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from haybale.errors import FileFormatError, HaybaleError, InputError
+from haybale.errors import FileFormatError, HaybaleError, InputError, StoreError
 
 STDIN = Path("-")
 
@@ -40,6 +41,19 @@ def need_file(folder: Path, name: str) -> Path:
     return path
 
 
+def refuse_too_many_open_files(path: Path | str, error: BaseException) -> None:
+    """Raise :class:`StoreError` if a file could not be opened because too many files are open; it is not damaged."""
+    number = getattr(error, "errno", None)
+    text = str(error)
+    if number in (errno.EMFILE, errno.ENFILE) or "(os error 24)" in text or "Too many open files" in text:
+        raised = StoreError(
+            f"{path}: cannot be opened, since this process has too many open files; close engines that it does not "
+            "need, or raise the limit (ulimit -n)"
+        )
+        raised.errno = errno.EMFILE
+        raise raised from error
+
+
 @contextmanager
 def reading(path: Path | str) -> Iterator[None]:
     """Convert errors of the file system to a :class:`FileFormatError` that names the file."""
@@ -50,6 +64,7 @@ def reading(path: Path | str) -> Iterator[None]:
     except FileNotFoundError as error:
         raise FileFormatError(path, None, f"no such file; check the name {Path(path).name!r}") from error
     except OSError as error:
+        refuse_too_many_open_files(path, error)
         raise FileFormatError(path, None, f"cannot be read: {error.strerror or error}; give a readable file") from error
 
 

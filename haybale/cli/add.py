@@ -80,12 +80,14 @@ def _read_documents(
         if not path.exists():
             raise InputError(f"{path}: no such file or folder; check the path")
         if path.is_dir() and not isinstance(find_reader(path), Files):
+            for column in columns:
+                raise InputError(f"--{column} needs tables, but {path} is a collection of another layout; omit it")
             parts.append(haybale.open_collection(path))
         elif path.is_dir():
             read, problems = read_files(path, columns)
             parts.append(read)
             skipped += problems
-        elif name.endswith(".jsonl") and not of_files:
+        elif name.endswith(".jsonl") and not of_files and not columns:
             add_beir_file(builder, path)
             texts += 1
         elif path.suffix == ".txt" and not of_files:

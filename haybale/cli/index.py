@@ -24,6 +24,14 @@ if TYPE_CHECKING:
 
 _SHOWN = 10  # ids of documents without the text that was judged
 SKIPPED = "skipped.csv"  # in the engine's folder: the files that could not be read
+# What each option means for a folder of files whose engine exists: "applied" to this update, or "compared" with what
+# the engine was built with; other values are refused. "refused": it is for other collections.
+FOR_AN_EXISTING_ENGINE = {
+    **dict.fromkeys(("collection", "out", "layout", "strict", "moved", "judgements", "dask", "device"), "applied"),
+    **dict.fromkeys(("encoder", "store", "language", "compounds", "paragraphs", "pieces", "stride"), "compared"),
+    **dict.fromkeys(("text", "id", "title", "segments"), "compared"),
+    "missing_judgements": "refused",
+}
 
 
 @command(ENGINES)
@@ -42,6 +50,10 @@ def index(
     text: options.TextColumn = None,
     id: options.IdColumn = None,
     title: options.TitleColumn = None,
+    moved: Annotated[
+        bool,
+        option("Update an engine although the folder is not the one that it was built from. Default: refuse.", TEXTS),
+    ] = False,
     strict: Annotated[
         bool, option("Refuse a folder with files that cannot be read. Default: skip them.", TEXTS)
     ] = False,
@@ -94,15 +106,20 @@ def index(
         reader = find_reader(collection, layout)
         of_files, is_new = isinstance(reader, Files), not (out / FILES).exists()
         columns = given(text=text, id=id, title=title)
-        for name in () if of_files else (*columns, *(["strict"] if strict else [])):
+        for name in () if of_files else (*columns, *(["strict"] if strict else []), *(["moved"] if moved else [])):
             raise InputError(
                 f"--{name} needs a folder of files, but {collection} has the layout {reader.name}; omit it"
+            )
+        if of_files and missing_judgements is not None:
+            raise InputError(
+                f"--missing-judgements needs a collection with judgements, but {collection} has files only; omit it"
             )
         if of_files and not is_new:
             engine = haybale.Engine.open(out, device=device)
             _check_settings(engine, settings | given(segments=segments))
             with judgements_of(engine, judgements) as stores:
-                changes = update(engine, Path(collection), columns, strict=strict)
+                with options.on_cluster_of(dask):
+                    changes = update(engine, Path(collection), columns, strict=strict, is_moved=moved)
                 skipped = changes.skipped
                 counts = f"{changes.n_added:,} documents added, {changes.n_replaced:,} replaced"
                 note(f"{counts}, {changes.n_removed:,} removed")
@@ -125,7 +142,7 @@ def index(
                 engine = haybale.Engine.build(read, out, **given(segments=segments), **settings)
             del read  # its texts, which the engine reads from its folder
             if of_files:
-                record_files(engine, files, skipped)
+                record_files(engine, files, skipped, Path(collection), columns)
         engine.write_indexes()
     if skipped:
         note_skipped(skipped)
@@ -190,7 +207,9 @@ def _check_settings(engine: haybale.Engine, settings: dict[str, Any]) -> None:
     from haybale.embeddings.encoder import encoder_text
 
     known: dict[str, Any] = {"segments": engine.settings["segments"] or 1}
-    known |= {"language": engine.language} | {name: engine.settings[name] for name in ("encoder", "paragraphs")}
+    known |= {"language": engine.language} | {
+        name: engine.settings[name] for name in ("encoder", "paragraphs", "store")
+    }
     known["compounds"] = engine.analyzer.compounds is not None
     known["chunking"] = None if engine.chunking is None else engine.chunking.describe()
     for name, value in settings.items():

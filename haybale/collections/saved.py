@@ -7,7 +7,8 @@ none. Equal collections give equal bytes, and loading a folder executes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -134,8 +135,10 @@ def save_collection(collection: Collection, folder: Path | str) -> None:
         write_manifest(aside, manifest)
 
 
-def load_collection(folder: Path | str) -> Collection:
-    """Load a saved collection; the texts of passages are read on first use.
+def load_collection(
+    folder: Path | str, opening: Callable[[], AbstractContextManager[None]] = nullcontext
+) -> Collection:
+    """Load a saved collection; the texts of passages are read on first use, within ``opening()``.
 
     A folder without a saved collection of this version, or with changed files, raises :class:`FileFormatError`.
     """
@@ -151,8 +154,9 @@ def load_collection(folder: Path | str) -> Collection:
     _check_numbers(path, manifest, tables)
 
     def read_texts() -> Strings:
-        check_file(path / "texts.parquet", manifest["files"]["texts.parquet"])
-        return read_table(path / "texts.parquet", schemas["texts"], ["text"])["text"]
+        with opening():
+            check_file(path / "texts.parquet", manifest["files"]["texts.parquet"])
+            return read_table(path / "texts.parquet", schemas["texts"], ["text"])["text"]
 
     def numbers(part: str, name: str) -> Ints:
         found: Ints = numbers_of(tables[part][name])

@@ -23,10 +23,12 @@ the last one is the document.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -45,16 +47,13 @@ from haybale.engine.encoder_source import describe_encoder
 from haybale.engine.reattaching import TextDigests, Unattached, record_renamed, renamed_documents
 from haybale.engine.segment import Segment
 from haybale.engine.snapshot import Documents, Snapshot
-from haybale.engine.storage import Storage
-from haybale.errors import DeviceError, InputError, MissingExtraError, StoreError
+from haybale.engine.storage import FIXED, Storage
+from haybale.errors import DeviceError, FileFormatError, InputError, MissingExtraError, StoreError
 from haybale.retrieval.object_storage import copied_engine, is_address
 from haybale.timing import timed
 
 Manifest = dict[str, Any]
 Stamp = tuple[int, int, int]
-
-# What no change of an engine changes in its manifest.
-_FIXED = ("id", "identity", "settings", "input", "language", "encoder")
 
 
 class LiveDocuments:
@@ -149,8 +148,10 @@ class LiveDocuments:
         saved = settings["encoder"]
         if encoder is not None and as_json(describe_encoder(encoder)) != saved:
             raise StoreError(f"{folder}: expected the encoder of this engine, {saved!r}, found {encoder!r}")
+        numbers = range(manifest["segments"])
         with timed("read collection"):
-            wholes = [load_collection(_collection_folder(folder, number)) for number in range(manifest["segments"])]
+            storage.remember(manifest, {number: _mark(storage, number) for number in numbers})
+            wholes = [_loaded(storage, number) for number in numbers]
         first = Segment.first(
             wholes[0],
             settings,
@@ -252,13 +253,15 @@ class LiveDocuments:
         if folder is not None:
             self.storage.clear_segment(number)
             save_collection(added, _collection_folder(folder, number))
+            assert self.manifest is not None
+            self.storage.remember(self.manifest, {number: _mark(self.storage, number)})
         return self.first.later(added, number)
 
     def _replace_by(self, snapshot: Snapshot) -> None:
         """Replace the snapshot in the folder and then in memory, or in neither if an error occurs."""
         if self.manifest is not None:
             before, storage = self.manifest, self.storage
-            manifest = {name: before[name] for name in _FIXED} | {
+            manifest = {name: before[name] for name in FIXED} | {
                 "segments": len(snapshot.segments),
                 "removed": snapshot.removed,
                 "judgements": storage.write_judgements(snapshot.judgements, before.get("judgements")),
@@ -278,6 +281,7 @@ class LiveDocuments:
         stamp = storage.stamp()
         if stamp is not None and stamp == self._stamp:
             return False
+        assert self.manifest is not None
         with storage.lock:
             stamp, manifest, judgements, metadata = storage.read_all()
             if self._is_current(manifest):
@@ -285,7 +289,8 @@ class LiveDocuments:
                 return False
             snapshot, n_segments = self.snapshot, manifest["segments"]
             n_known = len(snapshot.segments)
-            if manifest["id"] != self.id or n_segments < n_known or not self._has_segments():
+            is_same = all(manifest[name] == value for name, value in self.manifest.items() if name in FIXED)
+            if not is_same or n_segments < n_known or not self._has_segments():
                 raise StoreError(
                     f"{folder}: expected the engine that was opened, found one that was built since; open it again"
                 )
@@ -299,20 +304,37 @@ class LiveDocuments:
 
     def _read_segment(self, number: int) -> Segment:
         """Return a segment that another process or engine has added to the folder."""
-        assert self.storage.folder is not None
-        return self.first.later(load_collection(_collection_folder(self.storage.folder, number)), number)
+        assert self.manifest is not None
+        self.storage.remember(self.manifest, {number: _mark(self.storage, number)})
+        return self.first.later(_loaded(self.storage, number), number)
 
     def _is_current(self, manifest: Manifest) -> bool:
         """Return whether a manifest is the known one; two additions may have equal manifests."""
         return manifest == self.manifest and self._has_segments()
 
     def _has_segments(self) -> bool:
-        """Return whether the folder still has the known segments; the id of the engine vouches for the first."""
+        """Return whether the folder still has the known segments."""
         added = (segment.texts for segment in self.snapshot.segments[1:])
         try:
+            self.storage.check_same_build()
             return all(self.storage.mark(texts.number) == texts.mark for texts in added)
-        except OSError:
+        except (FileFormatError, StoreError) as error:
+            if getattr(error, "errno", None) == errno.EMFILE:
+                raise
             return False
+
+
+def _mark(storage: Storage, number: int) -> bytes:
+    mark = storage.mark(number)
+    assert mark is not None
+    return mark
+
+
+def _loaded(storage: Storage, number: int) -> Collection:
+    """Return the documents of a segment; StoreError if the folder has another engine by now, also for their texts."""
+    assert storage.folder is not None
+    with storage.unchanged(number):
+        return load_collection(_collection_folder(storage.folder, number), partial(storage.unchanged, number))
 
 
 def _collection_folder(folder: Path, number: int) -> Path:

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from haybale.cached import cached_property
 from haybale.collections.collection import Ints
-from haybale.collections.metadata import unique_name
+from haybale.collections.metadata import filter_table, unique_name
 from haybale.errors import InputError, UnknownNameError
 from haybale.extras import import_optional
 from haybale.parallel import cpus
@@ -55,7 +55,8 @@ class DocumentFilter:
     Parameters
     ----------
     table : pyarrow.Table
-        A row for each document.
+        A row for each document. A column to which documents brought values of another type later is filtered as the
+        type that it had first; those values count as none.
 
     Examples
     --------
@@ -65,7 +66,7 @@ class DocumentFilter:
     """
 
     def __init__(self, table: pa.Table) -> None:
-        self._table = table
+        self._table = table = filter_table(table)
         self._number = unique_name("number of the document", table.column_names)
         self._names = {name.lower() for name in table.column_names}
 

@@ -50,7 +50,8 @@ class EncoderSource:
         saved = None if self.storage.folder is None else self.storage.folder / "encoder"
         with timed("load encoder"):
             if saved is not None and (self.is_saved or saved.exists()):
-                return load_fitted(saved)
+                with self.storage.unchanged():
+                    return load_fitted(saved)
             encoder = self._load()
         return encoder if is_fitted(encoder) else self._fit(encoder)
 

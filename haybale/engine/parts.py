@@ -377,7 +377,12 @@ def open_parts(name: str, texts: Texts) -> BM25InParts | PassagesInParts:
     if not name.startswith("bm25"):
         return PassagesInParts(parts, columns)
     unit = name.removeprefix("bm25-")
-    return BM25InParts(parts, columns, texts.analyzer, lambda: read_statistics(texts)[unit])
+
+    def statistics() -> TermStatistics:
+        with texts.storage.unchanged():
+            return read_statistics(texts)[unit]
+
+    return BM25InParts(parts, columns, texts.analyzer, statistics)
 
 
 def columns_of(name: str, documents: Collection) -> Columns:

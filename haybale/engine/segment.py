@@ -26,7 +26,7 @@ from haybale.engine.encoder_source import EncoderSource
 from haybale.engine.parts import INDEXES, open_parts, range_edges
 from haybale.engine.storage import Storage
 from haybale.engine.texts import Texts
-from haybale.errors import InputError
+from haybale.errors import InputError, StoreError
 from haybale.retrieval import BM25Index, PassageIndex
 from haybale.retrieval.index import FILES
 from haybale.timing import timed
@@ -84,7 +84,8 @@ class Segment:
         """Return one of the :data:`INDEXES`; open or make it if necessary."""
         if name not in self._indexes:
             make: Any = self._bm25 if name.startswith("bm25") else self._vectors
-            made = open_parts(name, self.texts) if self.texts.n_parts > 1 else make(name)
+            with self.texts.storage.unchanged(self.texts.number):
+                made = open_parts(name, self.texts) if self.texts.n_parts > 1 else make(name)
             self._indexes[name] = made
             if len(self._indexes) == len(INDEXES):
                 self.texts.forget_counts()
@@ -143,7 +144,7 @@ class Segment:
         vectors: Matrix
         if name == "passages" and self.store is not None:
             with timed("read vectors"):
-                vectors = self.store.vectors_of(part)
+                vectors = _vectors_of(self.store, part)
         elif self.texts.has_counts_for(encoder := self.source.encoder):
             counts = self.texts.counts(name.removesuffix("s"))
             with timed(f"encode {name}"):
@@ -184,6 +185,14 @@ class Segment:
                 (folder / LOCK).unlink(missing_ok=True)
         with timed("read vectors"):
             return EmbeddingStore(folder).vectors_of(source)
+
+
+def _vectors_of(store: EmbeddingStore, part: Collection) -> Matrix:
+    """Return the vectors of a store that the engine opened earlier; StoreError if another is there by now."""
+    vectors = store.vectors_of(part)
+    if EmbeddingStore(store.path).manifest != store.manifest:
+        raise StoreError(f"{store.path}: expected the store that was opened, found another one; open the engine again")
+    return vectors
 
 
 def _is_finished(folder: Path) -> bool:

@@ -20,6 +20,7 @@ change writes.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import re
@@ -36,13 +37,15 @@ from haybale.embeddings.store import CHUNKING
 from haybale.embeddings.store_files import StoreFiles, writer_lock
 from haybale.engine.added_judgements import AddedJudgements
 from haybale.engine.changed_metadata import ChangedMetadata
-from haybale.errors import FileFormatError, InputError, OutputExistsError, StoreError
+from haybale.errors import FileFormatError, HaybaleError, InputError, OutputExistsError, StoreError
 from haybale.folders import replace_json, replaced
 from haybale.manifest import MANIFEST, MANY, check_kinds, read_manifest, with_checksum
 from haybale.text_files import MAX_TEXT, json_object, read_bytes, read_json, reading
 from haybale.timing import timed
 
 FORMAT, VERSION = "haybale engine", 3
+# What no change of an engine changes in its manifest.
+FIXED = ("id", "identity", "settings", "input", "language", "encoder")
 _VERSION_OF_0_2 = 2  # haybale 0.2 stored the settings of encoders beside the encoder's name
 _MANIFEST, _BUILDING = "engine.json", "building.json"
 _SETTINGS = {
@@ -81,6 +84,8 @@ class Storage:
     def __init__(self, folder: Path | None = None, address: str | None = None) -> None:
         self.folder, self.address = folder, address
         self.lock = threading.RLock()
+        self._fixed: dict[str, Any] | None = None  # of the manifest of the engine that was opened
+        self._marks: dict[int, bytes] = {}  # of its segments
         self._writes = False  # whether the thread that holds the lock is the folder's writer
 
     def check_folder(self) -> dict[str, Any] | None:
@@ -121,7 +126,10 @@ class Storage:
             if self.folder is None or self._writes:
                 yield
                 return
+            if self._fixed is not None and not self.folder.is_dir():
+                self.check_same_build()  # before the lock, which would make the folder
             with writer_lock(StoreFiles(self.folder), work):
+                self.check_same_build()
                 for place in [self.folder, *self.folder.glob("*/"), *self.folder.glob("*/parts/*/")]:
                     remove_unfinished(place)
                 self._writes = True
@@ -185,7 +193,53 @@ class Storage:
 
     def mark(self, number: int) -> bytes | None:
         """Return the manifest of a segment's collection, which differs if its documents differ; None in memory."""
-        return None if self.folder is None else (self.folder / str(number) / "collection" / MANIFEST).read_bytes()
+        return None if self.folder is None else read_bytes(self.folder / str(number) / "collection" / MANIFEST)
+
+    def remember(self, manifest: dict[str, Any], marks: dict[int, bytes]) -> None:
+        """Remember what was opened, so that :meth:`unchanged` notices another engine; ``marks`` is by segment."""
+        self._fixed = {name: manifest[name] for name in FIXED}
+        self._marks |= marks
+
+    def check_same_build(self, number: int = 0) -> None:
+        """Raise StoreError if the folder has another engine than the one that was opened, or none.
+
+        An engine that was moved or copied is the same; one that was built anew is not, even from the same documents.
+        ``number`` is the segment that will be read, besides the first.
+        """
+        if self.folder is None or self._fixed is None:
+            return
+        try:
+            manifest = self.read()
+            is_same = all(manifest[name] == value for name, value in self._fixed.items())
+            marks = {each: self._marks[each] for each in (0, number) if each in self._marks}
+            is_same = is_same and all(self.mark(each) == mark for each, mark in marks.items())
+        except StoreError as error:
+            if error.errno == errno.EMFILE:
+                raise
+            is_same = False  # it is not finished
+        except FileFormatError as error:
+            if isinstance(error.__cause__, PermissionError):
+                raise
+            is_same = False
+        if not is_same:
+            raise StoreError(
+                f"{self.folder}: expected the engine that was opened, found none or one that was built since; open it "
+                "again"
+            )
+
+    @contextmanager
+    def unchanged(self, number: int = 0) -> Iterator[None]:
+        """Read files of a segment in the block; raise StoreError if the folder has another engine by now.
+
+        It is checked before and after the block, so that what was read belongs to the engine that was opened.
+        """
+        self.check_same_build(number)
+        try:
+            yield
+        except (HaybaleError, OSError):
+            self.check_same_build(number)
+            raise
+        self.check_same_build(number)
 
     def read(self) -> dict[str, Any]:
         """Read and verify the manifest; convert one of version 2 to the current form."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,9 @@ class Texts:
             return self.whole
         folder = self.folder("pieces")
         if folder is not None and folder.exists():
-            return load_collection(folder)
+            unchanged = partial(self.storage.unchanged, self.number)
+            with unchanged():
+                return load_collection(folder, unchanged)
         with timed("cut passages"):
             found = cut(self.whole, self.chunking)
         self.storage.save_if_writable(folder, lambda path: save_collection(found, path))

@@ -13,16 +13,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from haybale.collections import Collection
+from haybale.collections.folder_listing import list_files
 from haybale.collections.readers.files import (
     METADATA,
     Skipped,
-    paths_of,
     read_metadata,
     read_some_files,
     refuse_skipped,
     unknown_paths,
 )
 from haybale.engine.engine import Engine
+from haybale.engine.indexed_source import about_source, check_source, recorded_columns
 from haybale.engine.reattaching import Unattached
 from haybale.folders import replace_json
 from haybale.text_files import read_json
@@ -58,13 +59,30 @@ class Update(NamedTuple):
     unattached: Unattached
 
 
-def record_files(engine: Engine, files: Mapping[str, Signature], skipped: Iterable[Skipped]) -> None:
-    """Record the files that an engine was built from; their signatures are those from before they were read."""
+def record_files(
+    engine: Engine,
+    files: Mapping[str, Signature],
+    skipped: Iterable[Skipped],
+    source: Path | None = None,
+    columns: Mapping[str, str] | None = None,
+) -> None:
+    """Record the files that an engine was built from; their signatures are those from before they were read.
+
+    ``source`` and ``columns`` are those of :func:`update`.
+    """
     assert engine.folder is not None
-    replace_json(engine.folder / FILES, {"ids": IDS, "files": files, "skipped": [*skipped]})
+    about = {} if source is None else about_source(source, columns or {})
+    replace_json(engine.folder / FILES, {"ids": IDS, "files": files, "skipped": [*skipped]} | about)
 
 
-def update(engine: Engine, source: Path, columns: Mapping[str, str] | None = None, *, strict: bool = False) -> Update:
+def update(
+    engine: Engine,
+    source: Path,
+    columns: Mapping[str, str] | None = None,
+    *,
+    strict: bool = False,
+    is_moved: bool = False,
+) -> Update:
     """Update an engine after the files of its folder have changed; searches go on meanwhile.
 
     Parameters
@@ -74,15 +92,28 @@ def update(engine: Engine, source: Path, columns: Mapping[str, str] | None = Non
     source : Path
         The folder of files, the zip file or the single file that it was built from.
     columns : mapping, optional
-        The names of the columns ``text``, ``id`` and ``title`` of tables, as when it was built.
+        The names of the columns ``text``, ``id`` and ``title`` of tables, as when it was built; by default those.
     strict : bool, default False
         Whether to raise :class:`~haybale.InputError`, and to change nothing, if a file cannot be read.
+    is_moved : bool, default False
+        Whether to accept a source that has less than half of the files that the engine was built from.
+
+    Raises
+    ------
+    InputError
+        If the source is another one, or other columns are given than those that the engine was built with. Nothing is
+        changed then.
     """
     assert engine.folder is not None
     record = read_json(engine.folder / FILES)
+    columns = recorded_columns(engine.folder, record, columns or {})
     before, now = record["files"], signatures(source, record["files"])
+    if not is_moved:
+        check_source(engine.folder, record, source, before, now)
     names = before.keys() | now.keys()
     changed = {name for name in names if _digest(before.get(name)) != _digest(now.get(name))}
+    if columns and "columns" not in record:  # recorded by a version that did not keep them
+        changed |= names
     rows, problems = read_metadata(source / METADATA) if METADATA in changed else ({}, [])
     old_rows = before[METADATA][3:] if METADATA in before else [{}]
     if METADATA in changed and not old_rows:  # recorded by a version that did not keep them
@@ -96,7 +127,8 @@ def update(engine: Engine, source: Path, columns: Mapping[str, str] | None = Non
     files = _files(engine.whole) if changed or has_old_ids else {}
     if has_old_ids:
         changed |= _files_of_records(files, names)
-    skipped = [Skipped(*each) for each in record["skipped"] if _path_of(each[0], names) not in changed]
+    skipped = [Skipped(*each) for each in record["skipped"] if _path_of(each[0], names) in names - changed]
+    skipped += (each for each in list_files(source).skipped if each.file != METADATA)
     old = {doc_id for doc_id, file in files.items() if file is not None and _path_of(file, before.keys()) in changed}
     read, failed = read_some_files(source, columns, changed & now.keys() - {METADATA}, files.keys() - old)
     new_files = {} if read is None else _files(read)
@@ -110,7 +142,7 @@ def update(engine: Engine, source: Path, columns: Mapping[str, str] | None = Non
     if read is not None or gone or values:
         engine.replace(read, remove=gone, metadata=values)
     n_moved = len(judged_before - _judged(engine))
-    record_files(engine, now, skipped)
+    record_files(engine, now, skipped, source, columns)
     counts = len(new_files.keys() - old), len(new_files.keys() & old), len(gone), len(values)
     return Update(*counts, skipped, n_moved, engine.unattached_judgements())
 
@@ -118,18 +150,32 @@ def update(engine: Engine, source: Path, columns: Mapping[str, str] | None = Non
 def signatures(source: Path, known: Mapping[str, Signature] | None = None) -> dict[str, Signature]:
     """Return size, time and SHA-256 of each file; a file with a known size and time is not read again."""
     known = known or {}
-    found: dict[str, Signature] = {}
-    for name, path in paths_of(source).items():
-        about = path.stat()
+    listing = list_files(source)
+    # Files of a folder that cannot be listed now are not deleted.
+    closed = tuple(f"{folder}/" for folder in listing.closed)
+    found: dict[str, Signature] = {name: about for name, about in known.items() if closed and name.startswith(closed)}
+    for name, path in listing.paths.items():
+        try:
+            about = path.stat()
+        except OSError:  # it was deleted meanwhile
+            continue
         size, time = about.st_size, about.st_mtime_ns
         before = known.get(name)
-        if before is not None and before[:2] == [size, time]:
+        if before is not None and before[:2] == [size, time] and before[2]:
             found[name] = before
         else:
             rows = [read_metadata(path)[0]] if name == METADATA else []  # before the digest: a change is seen later
-            with path.open("rb") as file:
-                found[name] = [size, time, hashlib.file_digest(file, "sha256").hexdigest(), *rows]
+            found[name] = [size, time, _sha256(path), *rows]
     return found
+
+
+def _sha256(path: Path) -> str:
+    """Return the SHA-256 of a file; an empty text if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return ""
 
 
 def _files(documents: Collection) -> dict[str, str | None]:

@@ -432,7 +432,7 @@ class BM25Index(PassageTable):
 
     def _term_numbers(self, queries: Sequence[str] | Terms) -> list[list[int]]:
         ids = (queries if isinstance(queries, Terms) else self.analysed(queries)).ids
-        largest, n = max((max(each, default=0) for each in ids), default=0), len(self.vocabulary)
+        largest, n = max((max(each, default=-1) for each in ids), default=-1), len(self.vocabulary)
         if largest >= n:
             raise InputError(f"queries: expected terms below {n}, found {largest}; call analysed() of this index")
         return ids

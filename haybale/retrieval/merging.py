@@ -47,8 +47,8 @@ def merge_documents(parts: Sequence[FoundDocuments], k: int) -> FoundDocuments:
         # The sort is a merge: NumPy's stable sort finds the parts, which are sorted already.
         order = np.argsort(rows.astype(np.int64) * (int(documents.max(initial=0)) + 1) + documents, kind="stable")
         rows, documents, scores = rows[order], documents[order], scores[order]
-    starts = np.flatnonzero(np.append(True, np.diff(rows) != 0)) if len(rows) else np.empty(0, dtype=np.int64)
-    ends = np.append(starts[1:], len(rows))
+    edges = np.flatnonzero(np.diff(rows, prepend=-1, append=-1))  # where each query begins; none if nothing matches
+    starts, ends = edges[:-1], edges[1:]
     kept = np.ones(len(rows), dtype=bool)
     for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
         if end - start > k:

@@ -27,7 +27,7 @@ from haybale.analysis import Terms
 from haybale.cached import cached_property
 from haybale.cluster import memory_per_task, shares_memory, spread
 from haybale.collections.collection import indptr_from_counts
-from haybale.errors import FileFormatError
+from haybale.errors import FileFormatError, StoreError
 from haybale.manifest import MANIFEST
 from haybale.parallel import half_of_memory
 from haybale.retrieval.bm25 import BM25Index
@@ -121,7 +121,12 @@ class Part:
             assert self.folder is not None
             folder = self.folder if self.address is None else copied_index(self.address, self.name)
             is_bm25 = self.parameters is not None
-            index = BM25Index.open(folder) if is_bm25 else PassageIndex.open(folder, device="cpu")
+            try:
+                index = BM25Index.open(folder) if is_bm25 else PassageIndex.open(folder, device="cpu")
+            except (FileFormatError, FileNotFoundError):
+                self._check_same(folder)
+                raise
+            self._check_same(folder)
         if isinstance(index, BM25Index):
             if index.analyzer == _analyzer[0]:  # all parts share one, since its compounds may take much memory
                 index.analyzer = _analyzer[0]
@@ -131,6 +136,18 @@ class Part:
             if self.parameters is not None:
                 index = index.with_parameters(*self.parameters)
         return index
+
+    def _check_same(self, folder: Path) -> None:
+        """Raise StoreError if a folder has another index than when the engine was opened, or none."""
+        try:
+            is_same = (folder / MANIFEST).read_text(encoding="utf-8") == self.name
+        except (FileNotFoundError, NotADirectoryError):
+            is_same = False
+        if not is_same:
+            raise StoreError(
+                f"{folder}: expected the index of the engine that was opened, found none or one that was built since; "
+                "open the engine again"
+            )
 
 
 class _OpenParts:

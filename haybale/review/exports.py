@@ -19,7 +19,7 @@ from haybale.search.searching import title_of
 FORMATS = ("qrels", "csv", "beir", "ris")
 CSV_COLUMNS = (
     "doc_id", "title", "grade", "label_included", "judges", "time", "seconds", "notes",
-    "passage_id", "passage", "rank", "model",
+    "passage_id", "passage", "rank", "model", "contradictory",
 )  # fmt: skip
 
 
@@ -51,21 +51,29 @@ def exported(format: str, topic: Topic, rows: Sequence[Judgement], state: TopicS
         return "".join(["query-id\tcorpus-id\tscore\n", *lines])
     texts = {doc_id: _title_and_text(engine, doc_id) for doc_id in grades}
     if format == "ris":
-        return "".join(_ris(doc_id, *texts[doc_id], grade, by_document[doc_id]) for doc_id, grade in grades.items())
+        return "".join(
+            _ris(doc_id, *texts[doc_id], grade, by_document[doc_id], state.is_contradictory(doc_id))
+            for doc_id, grade in grades.items()
+        )
     out = io.StringIO(newline="")
     table = csv.writer(out, lineterminator="\n")
     table.writerow(CSV_COLUMNS)
     for doc_id, each in by_document.items():
         last, seconds = each[-1], [row.seconds for row in each if row.seconds is not None]
-        judges = "; ".join(f"{row.judge}: {row.grade}" if row.judge else str(row.grade) for row in each)
         notes = "; ".join(row.note for row in each if row.note)
         table.writerow(
             [
-                doc_id, texts[doc_id][0], grades[doc_id], int(grades[doc_id] > 0), judges, last.time,
+                doc_id, texts[doc_id][0], grades[doc_id], int(grades[doc_id] > 0), _judges(each), last.time,
                 sum(seconds) if seconds else "", notes, last.passage_id, last.passage, last.rank, last.model,
+                int(state.is_contradictory(doc_id)),
             ]
         )  # fmt: skip
     return out.getvalue()
+
+
+def _judges(rows: Sequence[Judgement]) -> str:
+    """Return the latest grade of each judge, such as ``"Ada: 1; Bob: 0"``."""
+    return "; ".join(f"{row.judge}: {row.grade}" if row.judge else str(row.grade) for row in rows)
 
 
 def write_export(format: str, topic: Topic, text: str, path: Path) -> None:
@@ -101,9 +109,11 @@ def _title_and_text(engine: Engine | None, doc_id: str) -> tuple[str, str]:
     return title_of(collection, number), "\n".join(collection.passages.texts[int(start) : int(end)].to_pylist())
 
 
-def _ris(doc_id: str, title: str, text: str, grade: int, rows: Sequence[Judgement]) -> str:
-    """Return a record with ASReview's note about its relevance."""
+def _ris(doc_id: str, title: str, text: str, grade: int, rows: Sequence[Judgement], is_contradictory: bool) -> str:
+    """Return a record with ASReview's note about its relevance, and one that says if judges contradict each other."""
     note = "ASReview_relevant" if grade > 0 else "ASReview_irrelevant"
     fields = [("TY", "GEN"), ("ID", doc_id), ("TI", title), ("AB", text), ("N1", note)]
+    if is_contradictory:
+        fields.append(("N1", f"contradictory judgements: {_judges(rows)}"))
     fields += [("N1", row.note) for row in rows if row.note] + [("ER", "")]
     return "".join(f"{name}  - {' '.join(value.split())}\n" for name, value in fields) + "\n"

@@ -65,6 +65,7 @@ _MIGRATIONS = (
     """,
     # store: a random id of this file, and how often it was written; each transaction writes its one page, so that a
     # write-ahead log of another file is recognised. engines: the engine that the judgements belong to is the last row.
+    # Topics that count the last judgement, as all did by default, get the default rule.
     """
     CREATE TABLE store (id TEXT NOT NULL, writes INTEGER NOT NULL);
     INSERT INTO store VALUES (lower(hex(randomblob(16))), 0);
@@ -74,6 +75,8 @@ _MIGRATIONS = (
         folder TEXT,
         time TEXT NOT NULL
     );
+    UPDATE topics SET settings = json_remove(settings, '$.combine')
+        WHERE json_extract(settings, '$.combine') = 'latest';
     CREATE TRIGGER engines_stay BEFORE UPDATE ON engines BEGIN SELECT RAISE(ABORT, 'engines never change'); END;
     CREATE TRIGGER engines_remain BEFORE DELETE ON engines BEGIN SELECT RAISE(ABORT, 'engines never change'); END;
     """,

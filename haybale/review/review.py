@@ -18,7 +18,7 @@ from haybale.engine.reattaching import TextDigests
 from haybale.errors import InputError, UnknownNameError
 from haybale.frames import Frame
 from haybale.parameters import COUNT, COUNT_OR_NONE, RANDOM_STATE, SHARE, TEXT_OR_NONE, check_parameters, one_of
-from haybale.review.combined_judgements import RULES, agreement
+from haybale.review.combined_judgements import DEFAULT_RULE, RULES, agreement
 from haybale.review.engine_of_judgements import bind
 from haybale.review.exports import FORMATS, exported, write_export
 from haybale.review.judgement_store import Judgement, JudgementStore, check_grade
@@ -48,7 +48,7 @@ _PARAMETERS = {
     "explore_every": COUNT_OR_NONE,
     "near_duplicates": [*SHARE, None],
 }
-_DEFAULTS: dict[str, Any] = {"random_state": 0, "explore_every": None, "combine": "latest"}
+_DEFAULTS: dict[str, Any] = {"random_state": 0, "explore_every": None, "combine": DEFAULT_RULE}
 DEFAULT_RULES = ("consecutive", "cmh", "quant")  # of progress
 
 
@@ -75,10 +75,10 @@ class Review:
         The store, or its file. Default: in memory.
     topic : str, optional
         The name of the topic in the store. Default: its text.
-    combine : {"latest", "majority", "maximum"}, optional
+    combine : {"any", "latest", "majority", "maximum"}, optional
         How judgements of several judges about one document are combined, as
         :func:`~haybale.review.combined_judgements.combined_grade` describes. Default: that of the topic in the store,
-        else ``"latest"``.
+        else ``"any"``: a document that one judge found relevant stays relevant, and contradictions are counted.
     random_state : int, optional
         The seed of random choices. Default: that of the topic in the store, else 0.
     explore_every : int, optional
@@ -480,7 +480,7 @@ class Review:
                 n_since_relevant=screening.n_read - (int(found[-1]) + 1 if len(found) else 0),
                 n_drawn=len(drawn),
                 n_drawn_judged=sum(doc_id in judged for doc_id in drawn),
-                contradictory=sorted(d for d, grades in judged.items() if len({g > 0 for g in grades.values()}) > 1),
+                contradictory=sorted(filter(state.is_contradictory, judged)),
                 removed=sorted(doc_id for doc_id in judged if ranking.number(doc_id) is None),
                 replaced=sorted(filter(ranking.was_replaced, judged)),
                 undecided=sorted(filter(ranking.is_undecided, judged)),

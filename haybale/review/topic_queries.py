@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from haybale.engine import Engine
 from haybale.errors import InputError
 from haybale.rankers import Ranker
-from haybale.review.combined_judgements import find_rule
+from haybale.review.combined_judgements import DEFAULT_RULE, find_rule
 from haybale.review.engine_of_judgements import bind
 from haybale.review.exports import query_id
 from haybale.review.judgement_store import JudgementStore
@@ -41,7 +41,7 @@ def judged_topics(
         Leave out judgements of documents that this engine does not have. Default: return all.
     topics : sequence of str, optional
         The names of the topics. Default: all topics of the store.
-    combine : {"latest", "majority", "maximum"}, optional
+    combine : {"any", "latest", "majority", "maximum"}, optional
         As in :class:`~haybale.Review`. Default: the rule of each topic.
 
     Returns
@@ -75,7 +75,7 @@ def judged_topics(
     queries: dict[str, str] = {}
     judged: list[tuple[str, str, int]] = []
     for topic in chosen:
-        state = TopicState(combine or topic.settings.get("combine", "latest"), rows[topic.name])
+        state = TopicState(combine or topic.settings.get("combine", DEFAULT_RULE), rows[topic.name])
         grades = {doc_id: grade for doc_id in state.rows if (grade := state.grade(doc_id)) is not None}
         if collection is not None:
             there = collection.find_documents(grades) >= 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from haybale.review.combined_judgements import combined_grade
+from haybale.review.combined_judgements import DEFAULT_RULE, are_contradictory, combined_grade
 from haybale.review.judgement_store import GRADED, Judgement
 
 
@@ -20,7 +20,7 @@ class TopicState:
         The first rows.
     """
 
-    def __init__(self, rule: str = "latest", rows: Iterable[Judgement] = ()) -> None:
+    def __init__(self, rule: str = DEFAULT_RULE, rows: Iterable[Judgement] = ()) -> None:
         self.rule = rule
         self.rows: dict[str, list[Judgement]] = {}  # those that count, by document
         self.last = 0  # the number of the last row
@@ -52,6 +52,10 @@ class TopicState:
         """Return the combined grade of a document; None if it was not judged."""
         grades = self.grades(doc_id)
         return combined_grade(grades, self.rule) if grades else None
+
+    def is_contradictory(self, doc_id: str) -> bool:
+        """Return whether one judge found the document relevant and another irrelevant."""
+        return are_contradictory(self.grades(doc_id))
 
     def is_known(self, doc_id: str) -> bool:
         """Return whether the document was judged without being proposed or drawn: from the start, or by choice."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -25,8 +26,19 @@ class SourceShare(NamedTuple):
 
 
 def plain_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metadata of a document for JSON: dates become ISO strings."""
-    return {name: value.isoformat() if isinstance(value, date) else value for name, value in metadata.items()}
+    """Return the metadata of a document for JSON: dates become ISO strings, and infinity, which JSON lacks, a word."""
+    return {name: _plain(value) for name, value in metadata.items()}
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON has it.
+
+    >>> _plain(date(2015, 1, 31)), _plain(float("-inf")), _plain(0.5)
+    ('2015-01-31', '-Infinity', 0.5)
+    """
+    if isinstance(value, float) and math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    return value.isoformat() if isinstance(value, date) else value
 
 
 @dataclass(frozen=True)

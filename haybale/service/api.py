@@ -195,10 +195,14 @@ def api(workspace: Workspace) -> APIRouter:
     @router.post("/topics/{topic}/judgements", status_code=201)
     @needs(JUDGE)
     def judge(request: Request, topic: int, given: NewJudgement) -> dict[str, Any]:
-        """Judge a document. The judgement is on disk before the answer. A repeated one adds nothing."""
+        """Judge a document. The judgement is on disk before the answer. One that repeats the last one adds nothing.
+
+        ``contradicts`` has the grades of other judges who said the opposite; their judgements are kept.
+        """
         name = judge_of(request, given.judge)
         workspace.judge(topic, given.doc_id, given.grade, name, given.note, given.seconds)
-        return given.model_dump() | {"judge": name}
+        contradicted = workspace.contradicted(topic, given.doc_id, name)
+        return given.model_dump() | {"judge": name, "contradicts": contradicted}
 
     @router.post("/topics/{topic}/undo")
     @needs(JUDGE)

@@ -10,6 +10,7 @@ import numpy as np
 from haybale.collections import Collection
 from haybale.collections.collection import Ints, Links, take_strings
 from haybale.engine import Engine
+from haybale.review.combined_judgements import are_contradictory
 from haybale.search.highlights import term_highlights
 from haybale.search.phrases import parse_phrases
 from haybale.search.results import plain_metadata
@@ -50,6 +51,11 @@ class OpenedDocument:
     cited_by: list[tuple[str, str]]
     judged: dict[str, dict[str, int]]
 
+    @property
+    def contradictory(self) -> list[str]:
+        """The topics for which one judge found the document relevant and another not."""
+        return [topic for topic, grades in self.judged.items() if are_contradictory(grades)]
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON; dates become ISO strings."""
         return {
@@ -63,6 +69,7 @@ class OpenedDocument:
             "cites": [{"doc_id": doc_id, "title": title} for doc_id, title in self.cites],
             "cited_by": [{"doc_id": doc_id, "title": title} for doc_id, title in self.cited_by],
             "judged": self.judged,
+            "contradictory": self.contradictory,
         }
 
 

@@ -7,7 +7,8 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from haybale.review.judgement_store import Judgement, JudgementStore, Topic
+from haybale.review.combined_judgements import DEFAULT_RULE
+from haybale.review.judgement_store import GRADED, JudgementStore, Topic
 from haybale.review.topic_state import TopicState
 
 
@@ -22,8 +23,11 @@ class TopicSummary:
     name, text : str
     time : str
         When it was added: ISO 8601, in UTC.
-    n_judged, n_relevant : int
-        Judged documents, and those of them that are relevant.
+    n_judged, n_relevant, n_contradictory : int
+        Judged documents, those of them that are relevant, and those that one judge found relevant and another not.
+    combine : {"any", "latest", "majority", "maximum"}
+        What a document counts as that several judges have judged
+        (:func:`~haybale.review.combined_judgements.combined_grade`).
     judges : dict of str to int
         The number of documents that each judge has judged, by name.
     last : str or None
@@ -36,6 +40,8 @@ class TopicSummary:
     time: str
     n_judged: int
     n_relevant: int
+    n_contradictory: int
+    combine: str
     judges: dict[str, int]
     last: str | None
 
@@ -49,7 +55,7 @@ class TopicRows:
 
     def __init__(self, store: JudgementStore, topic: Topic) -> None:
         self.store, self.topic = store, topic
-        self._state = TopicState(topic.settings.get("combine", "latest"))
+        self._state = TopicState(topic.settings.get("combine", DEFAULT_RULE))
         self._last_move = 0  # the last move of judgements that the state has seen
         self._lock = threading.Lock()
 
@@ -67,18 +73,33 @@ class TopicRows:
             state = self._sync()
             graded = {doc_id: grades for doc_id in state.rows if (grades := state.grades(doc_id))}
             judges = Counter(judge for grades in graded.values() for judge in grades if judge)
-            times = [row.time for rows in state.rows.values() for row in rows if row.grade is not None]
-            n_relevant = sum((state.grade(doc_id) or 0) > 0 for doc_id in graded)
-            about = self.topic.number, self.topic.name, self.topic.text, self.topic.time
-            return TopicSummary(*about, len(graded), n_relevant, dict(sorted(judges.items())), max(times, default=None))
+            last = state.last_of(None, GRADED)
+            return TopicSummary(
+                self.topic.number,
+                self.topic.name,
+                self.topic.text,
+                self.topic.time,
+                n_judged=len(graded),
+                n_relevant=sum((state.grade(doc_id) or 0) > 0 for doc_id in graded),
+                n_contradictory=sum(map(state.is_contradictory, graded)),
+                combine=state.rule,
+                judges=dict(sorted(judges.items())),
+                last=None if last is None else last.time,
+            )
 
     def grades(self, doc_id: str) -> dict[str, int]:
         """Return the latest grade of each judge of a document."""
         with self._lock:
             return self._sync().grades(doc_id)
 
-    def last_of(self, doc_id: str, judge: str) -> Judgement | None:
-        """Return the last judgement of a judge about a document."""
+    def is_repeated(self, doc_id: str, judge: str, grade: int, note: str | None) -> bool:
+        """Return whether a judgement would repeat the last thing that anybody has said about a document.
+
+        It does not if another judge has judged since, or if this one has put the document off since: the judgement that
+        was written last counts.
+        """
         with self._lock:
-            rows = self._sync().rows.get(doc_id, ())
-            return next((row for row in reversed(rows) if row.judge == judge and row.grade is not None), None)
+            rows = [row for row in self._sync().rows.get(doc_id, ()) if row.grade is not None or row.judge == judge]
+            last = rows[-1] if rows else None
+            is_equal = last is not None and (last.judge, last.grade) == (judge, grade)
+            return is_equal and last is not None and note in (None, last.note)

@@ -310,7 +310,10 @@ class Workspace:
         note: str | None = None,
         seconds: float | None = None,
     ) -> None:
-        """Judge a document. The judgement is on disk when this returns. A repeated one adds nothing.
+        """Judge a document. The judgement is on disk when this returns.
+
+        One that repeats the last judgement of the document adds nothing. The judgements of other judges are kept beside
+        it: :meth:`topic` and :meth:`progress` count contradictions.
 
         Parameters
         ----------
@@ -325,8 +328,7 @@ class Workspace:
         """
         check_document(self.engine, doc_id)
         _check_length(note or "")
-        last = self._topic_rows(topic).last_of(doc_id, judge)
-        if last is None or last.grade != grade or (note is not None and last.note != note):
+        if not self._topic_rows(topic).is_repeated(doc_id, judge, check_grade(grade), note):
             if self._is_under_review(doc_id):
                 self._review(topic).judge(doc_id, grade, judge, note, seconds)
             else:
@@ -365,6 +367,21 @@ class Workspace:
     def export(self, topic: int, format: str = "qrels") -> str:
         """Return the judgements of a topic as ``"qrels"``, ``"csv"``, ``"beir"`` or ``"ris"``."""
         return self._review(topic).export(format)
+
+    def grades(self, topic: int, doc_id: str) -> dict[str, int]:
+        """Return the latest grade of each judge of a document; the judge who judged last is last."""
+        return self._topic_rows(topic).grades(doc_id)
+
+    def contradicted(self, topic: int, doc_id: str, judge: str) -> dict[str, int]:
+        """Return the grades of the judges who contradict a judge about a document."""
+        grades = self.grades(topic, doc_id)
+        own = grades.get(judge)
+        return {} if own is None else {name: grade for name, grade in grades.items() if (grade > 0) != (own > 0)}
+
+    def labels(self, topic: int) -> list[bool]:
+        """Return whether each proposed and judged document is relevant, in the order in which they were proposed."""
+        labels: list[bool] = self._review(topic).screening().labels.tolist()
+        return labels
 
     def _withdraw(self, topic: int, doc_id: str) -> None:
         with self._lock:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,19 @@ def test_documents_without_metadata_have_id_title_and_number_of_passages() -> No
         ([1, "", 2], [1, None, 2]),
         ([2**70, 1], [float(2**70), 1.0]),
         ([10**400, 1], [str(10**400), "1"]),
+        ([2**63 + 1, 1], [str(2**63 + 1), "1"]),  # no float is equal to it
+        ([pd.NA, 1, pd.NaT, np.datetime64("NaT"), Decimal("sNaN")], [None, 1, None, None, None]),
+        ([Decimal("1.5"), Decimal(2)], [1.5, 2.0]),
+        ([Decimal("1e400"), "x"], ["1E+400", "x"]),
+        ([float("inf"), float("-inf"), 1], [float("inf"), float("-inf"), 1.0]),
+        (["inf", "1"], ["inf", "1"]),
+        (["1e999", "1"], ["1e999", "1"]),
+        ([b"court", "x"], ["court", "x"]),
+        ([["a", None, ""], [["b"], 2], []], [["a"], ['["b"]', "2"], []]),
+        ([date(1, 1, 1), date(9999, 12, 31)], [date(1, 1, 1), date(9999, 12, 31)]),
+        ([np.datetime64("20000-01-01"), "x"], ["20000-01-01", "x"]),
+        ([True, "false"], [True, False]),
+        ([True, 2], ["true", "2"]),
     ],
 )
 def test_values_become_typed_columns(values: list[Any], expected: list[Any]) -> None:
@@ -157,3 +171,9 @@ def test_an_engine_keeps_the_metadata_of_added_documents(tmp_path: Path) -> None
             "year": [2015, 1.5],
             "court": [None, None],
         }
+
+
+@pytest.mark.parametrize("value", [b"\xff", 10**5000, [10**5000]], ids=["bytes", "digits", "list"])
+def test_values_that_no_column_can_hold_are_refused(value: Any) -> None:
+    with pytest.raises(InputError):
+        open_documents({"a": {"text": "x", "value": value}})

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from datetime import date
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from hostile.columns import changed
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from haybale import BM25, Engine, FileFormatError, InputError
 
@@ -93,3 +98,54 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(FileFormatError, match=path.name):
         Engine.open(tmp_path / "e")
+
+
+@pytest.mark.parametrize("change", ["add", "replace", "set_metadata"])
+def test_a_column_of_lists_stays_one(change: str, tmp_path: Path) -> None:
+    documents: dict[str, Any] = {
+        "a": {"text": "A text.", "topics": ["tax", "land"]},
+        "b": {"text": "Another one.", "topics": ["syntax"]},
+    }
+    for in_folder in (True, False):
+        engine = Engine.build(documents, tmp_path / "e") if in_folder else Engine(documents)
+        new = {"text": "A third text.", "topics": "land"}
+        if change == "set_metadata":
+            engine.set_metadata({"b": {"topics": "land"}})
+        else:
+            getattr(engine, change)({"c" if change == "add" else "b": new})
+        for each in (engine, Engine.open(tmp_path / "e") if in_folder else engine):
+            ids = each.whole.doc_ids.to_pylist()
+            assert [ids[n] for n in each.documents_where("'tax' in topics")] == ["a"]
+            assert [ids[n] for n in each.documents_where("'land' in topics")] == ["a", "c" if change == "add" else "b"]
+            assert values(each, "topics")["a"] == ["tax", "land"]
+
+
+def test_texts_in_a_column_of_numbers_leave_its_filters(tmp_path: Path) -> None:
+    engine = built(tmp_path / "e")
+    conditions = ("year > 2014", "year > '999'", "year = 2017", "year between 2000 and 2016")
+    before = [engine.documents_where(where).tolist() for where in conditions]
+    engine.add({"hens": {"text": "Hens cluck.", "year": "unknown"}})
+    for each in (engine, Engine.open(tmp_path / "e")):
+        assert [each.documents_where(where).tolist() for where in conditions] == before
+        assert values(each, "year")["hens"] == "unknown"
+    engine.set_metadata({"hens": {"year": 2015}})
+    assert engine.documents_table().schema.field("year").type == pa.int64()
+
+
+def test_texts_stay_as_they_are_beside_a_new_number(tmp_path: Path) -> None:
+    engine = Engine({name: {"text": "A text.", "code": code} for name, code in (("a", "1.50"), ("b", "x"))})
+    engine.set_metadata({"b": {"code": 7}})
+    assert values(engine, "code") == {"a": "1.50", "b": "7"}
+
+
+def test_infinity_is_shown_as_a_word(tmp_path: Path) -> None:
+    engine = Engine.build({"a": {"text": "A text.", "x": float("inf")}, "b": {"text": "b", "x": 1}}, tmp_path / "e")
+    assert engine.documents_where("x > 5").tolist() == [0]
+    [hit] = json.loads(BM25().fit(engine).search("text").to_json())["hits"]
+    assert hit["metadata"] == {"x": "Infinity"}
+
+
+@settings(deadline=None, max_examples=40)
+@given(seed=st.integers(0, 10**6))
+def test_filters_find_of_other_documents_what_they_found_before(seed: int, tmp_path_factory: Any) -> None:
+    changed(tmp_path_factory.mktemp("columns") / "engine", seed)

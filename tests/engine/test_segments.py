@@ -10,6 +10,9 @@ from typing import Any
 import joblib
 import numpy as np
 import pytest
+from hostile.segments import RANKERS as KINDS
+from hostile.segments import TRAINED as LEARNING
+from hostile.segments import segmented
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.engines import UNTRAINED, CountingEncoder, assert_same_runs, tree_of_build
@@ -202,3 +205,32 @@ def test_every_range_has_a_passage(sizes: list[int], n: int) -> None:
     assert len(edges) == n + 1
     assert (edges[0], edges[-1]) == (0, len(sizes))
     assert (np.diff(offsets[edges]) > 0).all()
+
+
+@pytest.mark.filterwarnings("ignore:.* finds no document")
+def test_a_query_without_a_hit_in_the_first_segment(tmp_path: Path) -> None:
+    documents = {"a": "land law", "b": "tax law", "c": "cats and dogs", "d": "a zebra in the zoo"}
+    engine, whole = Engine.build(documents, tmp_path / "engine", segments=2), Engine(documents)
+    for name in ("bm25", "bm25-doc", "knn", "knn-doc", "parm-rrf", "rrf(bm25,knn-doc)"):
+        found, expected = (haybale.parse(name).fit(each) for each in (engine, whole))
+        for query in ("zebra", "nowhere", "the", "zebra nowhere tax"):
+            assert found.rank([query]) == expected.rank([query])
+            assert [hit.doc_id for hit in found.search(query).hits] == [
+                hit.doc_id for hit in expected.search(query).hits
+            ]
+
+
+@pytest.mark.filterwarnings("ignore:.* finds no document")
+def test_a_segment_without_a_term(tmp_path: Path) -> None:
+    documents = {"a": "the", "b": "the and of", "c": "a zebra", "d": "tax law"}
+    engine, whole = Engine.build(documents, tmp_path / "engine", segments=3), Engine(documents)
+    for name in ("bm25", "bm25-doc", "bm25(k3=1)"):
+        found, expected = (haybale.parse(name).fit(each) for each in (engine, whole))
+        assert found.rank(["zebra tax", "the", "nowhere"]) == expected.rank(["zebra tax", "the", "nowhere"])
+
+
+@settings(deadline=None, max_examples=12)
+@given(seed=st.integers(0, 10**6), name=st.sampled_from(KINDS + LEARNING))
+@pytest.mark.filterwarnings("ignore")
+def test_random_engines_in_segments_answer_as_one_segment(seed: int, name: str, tmp_path_factory: Any) -> None:
+    segmented(tmp_path_factory.mktemp("law") / "engine", seed, (name,), trained=name in LEARNING)

@@ -25,6 +25,7 @@ from typing import NamedTuple
 from hostile.arrays import arrays
 from hostile.at_once import at_once
 from hostile.bombs import bombs
+from hostile.columns import columns
 from hostile.environment import environment
 from hostile.full_disk import full_disk
 from hostile.kills import kills
@@ -32,8 +33,10 @@ from hostile.laws import laws
 from hostile.options import options
 from hostile.parameters import parameters
 from hostile.readers import readers
+from hostile.rebuilt import rebuilt
 from hostile.saved import manifests, saved
 from hostile.shared_keys import shared_keys
+from hostile.segments import segments
 from hostile.stores import checkpoints, stores
 from hostile.streams import streams
 from hostile.strings import strings
@@ -46,11 +49,13 @@ from haybale.errors import HaybaleError
 ATTACKS = (options, parameters, readers, saved, manifests, strings, arrays, full_disk, environment, streams, kills)
 ATTACKS += (at_once, unicode_forms, stores, checkpoints, bombs, laws)
 ATTACKS += (shared_keys,)
+ATTACKS += (segments, rebuilt, columns)
 KINDS: dict[str, Callable[[Target, random.Random], Cases]] = {each.__name__: each for each in ATTACKS}
 # Share of all cases; the other kinds have a limited number of cases.
 SHARE = {"readers": 0.25, "saved": 0.2, "manifests": 0.12, "full_disk": 0.04, "streams": 0.08, "kills": 0.05}
 SHARE |= {"at_once": 0.06, "unicode_forms": 0.3, "stores": 0.15, "checkpoints": 0.05, "laws": 0.25}
 SHARE |= {"shared_keys": 0.05}
+SHARE |= {"segments": 0.03, "rebuilt": 0.03, "columns": 0.08}
 FAILED = "failed"
 SECONDS = 10.0  # of CPU; a case that takes longer has failed
 

@@ -96,7 +96,7 @@ def test_a_reopened_review_goes_on_where_it_was(engine: Engine, tmp_path: Path) 
         following, progress = review.next(3), review.progress()
     for text in (None, TEXT):
         with review_of(engine, text, judgements=path, topic="lease") as again:
-            assert again.settings == {"random_state": 7, "explore_every": 3, "combine": "latest"}
+            assert again.settings == {"random_state": 7, "explore_every": 3, "combine": "any"}
             assert again.next(3) == following
             assert again.progress() == progress
             assert again.judgements()["doc_id"].tolist() == read
@@ -200,7 +200,7 @@ def test_labels_that_change_are_learned_again(engine: Engine) -> None:
 
 
 def test_several_judges(engine: Engine) -> None:
-    expected = {"latest": (0, 1, 1), "majority": (1, 1, 1), "maximum": (1, 2, 1)}
+    expected = {"any": (1, 1, 1), "latest": (0, 1, 1), "majority": (1, 1, 1), "maximum": (1, 2, 1)}
     for rule, grades in expected.items():
         review = review_of(engine, combine=rule)
         review.judge("parking", 1, "Ada")
@@ -250,7 +250,7 @@ def test_the_state_is_that_of_the_rows_that_count(actions: list[tuple[int, str, 
         rows.append(row)
     undone = {row.undoes for row in rows}
     counting = [row for row in rows if row.kind != "undone" and row.number not in undone]
-    for rule in ("latest", "majority", "maximum"):
+    for rule in ("any", "latest", "majority", "maximum"):
         state = TopicState(rule, rows)
         for doc_id in {row.doc_id for row in rows}:
             own = [row for row in counting if row.doc_id == doc_id]

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import csv
-import os
+import stat
 import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
 from io import BytesIO
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import NamedTuple
 
 from haybale.collections.builder import CollectionBuilder
 from haybale.collections.collection import Collection
 from haybale.collections.files.delimited import rows_of
 from haybale.collections.files.file_reader import FileDocument, FileReader, Unreadable, read_documents, reader_of
+from haybale.collections.folder_listing import Skipped as Skipped
+from haybale.collections.folder_listing import link_that_leaves, list_files, refuse_special_file
 from haybale.collections.ids import check_characters
 from haybale.collections.reader import Reader
 from haybale.errors import InputError, MissingExtraError
@@ -29,13 +31,6 @@ _MAX_FILE = 2**31  # bytes of a file, and of a file in a zip file
 _MAX_ARCHIVE = 2**33  # bytes of all files in a zip file
 _MAX_DEPTH = 3  # of zip files in zip files
 _FEW = 32  # fewer files are read in this process
-
-
-class Skipped(NamedTuple):
-    """A file that was not read, and the reason."""
-
-    file: str
-    reason: str
 
 
 class _Item(NamedTuple):
@@ -94,16 +89,7 @@ def refuse_skipped(source: Path, skipped: Sequence[Skipped]) -> None:
 
 def paths_of(source: Path) -> dict[str, Path]:
     """Return the files on disk, by their paths relative to the folder; zip files are not opened."""
-    if source.is_file():
-        return {"" if source.suffix.lower() == ".zip" else source.name: source}
-    found = []
-    for folder, folders, names in os.walk(source):
-        folders[:] = (name for name in folders if not name.startswith("."))
-        found += [os.path.join(folder, name) for name in names if not name.startswith(".")]
-    files = [path for path in found if os.path.isfile(path)]
-    start = len(os.path.join(source, ""))
-    parts = sorted(path[start:].split(os.sep) for path in files)
-    return {"/".join(each): source.joinpath(*each) for each in parts}
+    return list_files(source).paths
 
 
 def read_files(source: Path, columns: Mapping[str, str] | None = None) -> tuple[Collection, list[Skipped]]:
@@ -212,7 +198,10 @@ def _read_items(
 
 def _items(source: Path, skipped: list[Skipped], only: Set[str] | None = None) -> Iterator[_Item]:
     """Yield the files of a folder and of the zip files in it, sorted by name; hidden files are left out."""
-    for name, path in paths_of(source).items():
+    listing = list_files(source)
+    if only is None:
+        skipped += (each for each in listing.skipped if each.file != METADATA)
+    for name, path in listing.paths.items():
         if name == METADATA or (only is not None and name not in only):
             continue
         whole = path == source and not name  # a zip file in place of a folder
@@ -227,6 +216,7 @@ def _expanded(item: _Item, skipped: list[Skipped], prefix: str | None = None) ->
     try:
         if len(item.inner) >= _MAX_DEPTH:
             raise Unreadable(f"zip files are nested more than {_MAX_DEPTH} deep; unpack it")
+        refuse_special_file(item.path)
         archive = _archive(item.path, item.path.stat().st_mtime_ns, item.inner)
         entries = sorted((each for each in archive.infolist() if not each.is_dir()), key=lambda each: each.filename)
     except (Unreadable, OSError, zipfile.BadZipFile, RuntimeError) as error:
@@ -237,12 +227,25 @@ def _expanded(item: _Item, skipped: list[Skipped], prefix: str | None = None) ->
         return
     start = f"{item.id}/" if prefix is None else prefix
     for entry in entries:
-        if not any(part.startswith((".", "__MACOSX")) for part in PurePosixPath(entry.filename).parts):
+        reason = _reason_against(entry)
+        if reason is not None:
+            skipped.append(Skipped(start + entry.filename, reason))
+        elif not any(part.startswith((".", "__MACOSX")) for part in PurePosixPath(entry.filename).parts):
             yield from _expanded(_Item(item.path, (*item.inner, entry.filename), start + entry.filename), skipped)
+
+
+def _reason_against(entry: zipfile.ZipInfo) -> str | None:
+    """Return why an entry of a zip file is not read: it is a link, or its name leaves the zip file."""
+    if stat.S_ISLNK(entry.external_attr >> 16):
+        return "a link in a zip file"
+    name = entry.filename.replace("\\", "/")
+    leaves = name.startswith("/") or ".." in name.split("/") or PureWindowsPath(entry.filename).drive
+    return "its name leaves the zip file; pack it anew" if leaves else None
 
 
 def _content(item: _Item) -> bytes:
     """Return the bytes of a file, also in nested zip files."""
+    refuse_special_file(item.path)
     about = item.path.stat()
     if not item.inner:
         if about.st_size > _MAX_FILE:
@@ -336,6 +339,9 @@ def _add_columns(builder: CollectionBuilder, path: Path, files: Mapping[str, lis
 def read_metadata(path: Path) -> tuple[dict[str, dict[str, str]], list[Skipped]]:
     """Return the values of ``metadata.csv`` by file and column, and why it cannot be read; no values without a file."""
     found: dict[str, dict[str, str]] = {}
+    reason = link_that_leaves(path)
+    if reason is not None:
+        return found, [Skipped(METADATA, reason)]
     try:
         rows = list(rows_of(path.read_bytes())) if path.is_file() else []
     except (Unreadable, csv.Error, OSError) as error:

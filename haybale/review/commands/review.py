@@ -110,5 +110,7 @@ def _lines(document: ReviewDocument) -> object:
 def _show_progress(progress: Progress) -> None:
     found = f"{progress.n_relevant:,} relevant of {progress.n_judged:,} judged; {progress.n_documents:,} documents"
     show(f"{found}; {progress.n_since_relevant:,} since the last relevant one")
+    if progress.contradictory:
+        show(f"{len(progress.contradictory):,} documents are judged differently by different judges")
     for rule, advice in progress.advice.items():
         show(f"{rule}: {'stop' if advice.stop else 'go on'}: {advice.reason}")

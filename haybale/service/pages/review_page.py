@@ -8,7 +8,7 @@ from fastapi import APIRouter, Form, Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
 from haybale.errors import HaybaleError, InputError
-from haybale.review import Progress, ReviewDocument
+from haybale.review import ReviewDocument
 from haybale.review.stopping import parse_rule
 from haybale.service.own_addresses import own_path
 from haybale.service.pages.rendering import Renderer, address, document_address, judge_of
@@ -32,6 +32,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
             "topic": workspace.topic(topic),
             "cards": found,
             "document_link": lambda doc_id: root + document_address(doc_id, {"topic": topic}),
+            "others": lambda doc_id: {name: g for name, g in workspace.grades(topic, doc_id).items() if name != judge},
         }
 
     @router.get("/topics/{topic}/review")
@@ -59,7 +60,9 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
     @router.get("/topics/{topic}/progress")
     @needs(JUDGE)
     def progress(request: Request, topic: int) -> HTMLResponse:
-        return renderer.page(request, "progress.html", **progress_values(workspace, topic))
+        return renderer.page(
+            request, "progress.html", topic=workspace.topic(topic), **progress_values(workspace, topic)
+        )
 
     @router.post("/topics/{topic}/judge")
     @needs(JUDGE)
@@ -95,7 +98,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
                 detail=f"{error}. Go back to {root}/topics/{topic}/review.",
             )
         if wants_json:
-            return JSONResponse({"doc_id": doc_id})
+            return JSONResponse({"doc_id": doc_id, "contradicts": workspace.contradicted(topic, doc_id, who)})
         home = address(f"{request.scope.get('root_path', '')}/topics/{topic}/review", doc=again)
         return RedirectResponse(home if again else own_path(back) or home, 303)
 
@@ -133,14 +136,12 @@ def progress_values(workspace: Workspace, topic: int) -> dict[str, Any]:
         "rules": rules,
         "recall": None if first is None else first["advice"],
         "recall_rule": "" if first is None else first["name"],
-        "curve": _curve(workspace, topic, progress),
+        "curve": _curve(workspace.labels(topic)),
     }
 
 
-def _curve(workspace: Workspace, topic: int, progress: Progress) -> str:
+def _curve(labels: list[bool]) -> str:
     """Return the path of an SVG: how many relevant documents were found among those that were proposed, in order."""
-    rows = workspace.judgements(topic)
-    labels = (rows["grade"] > 0)[rows["rank"].notna()].tolist()
     n, total = len(labels), sum(labels)
     if n < 2 or not total:
         return ""

@@ -18,6 +18,12 @@ from haybale.service.roles import ADMIN, JUDGE, needs
 from haybale.service.workspace import MAX_TEXT, Workspace
 
 _SIZE = 50  # judgements of a page
+_COUNTED = {  # what a document counts as about which judges contradict each other, by the rule of the topic
+    "any": "Such a document counts as relevant.",
+    "latest": "The last judgement counts.",
+    "majority": "The majority counts, and a tie counts as relevant.",
+    "maximum": "The highest grade counts.",
+}
 _FILES = {"csv": ("csv", "text/csv"), "qrels": ("txt", "text/plain"), "beir": ("tsv", "text/tab-separated-values")}
 _FILES |= {"ris": ("ris", "application/x-research-info-systems")}
 
@@ -35,9 +41,12 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         rows, root = workspace.judgements(topic), request.scope.get("root_path", "")
         shown = rows.iloc[::-1].iloc[offset : offset + _SIZE]
         titles = workspace.titles(shown["doc_id"].tolist())
+        progress = progress_values(workspace, topic)
+        differing = progress["progress"].contradictory
         records = [
             {
                 **row,
+                "is_contradictory": row["doc_id"] in differing,
                 "title": titles.get(row["doc_id"], row["doc_id"]),
                 "note": row["note"] if isinstance(row["note"], str) else "",
             }
@@ -55,9 +64,13 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
             size=_SIZE,
             part_link=lambda start: address(f"{root}/topics/{topic}", offset=start or None) + "#judgements",
             document_link=lambda doc_id: root + document_address(doc_id, {"topic": topic}),
+            contradictory=_contradictory(workspace, topic, differing[:_SIZE]),
+            n_contradictory=len(differing),
+            count_rule=_COUNTED[workspace.topic(topic).combine],
+            review_link=lambda doc_id: address(f"{root}/topics/{topic}/review", doc=doc_id),
             agreement=_agreement(workspace, topic),
             **{"error": "", "message": ""} | more,
-            **progress_values(workspace, topic),
+            **progress,
         )
 
     @router.get("/topics")
@@ -162,6 +175,12 @@ def grades_of_file(data: bytes) -> dict[str, int]:
             raise InputError(f"a grade must be a whole number from 0, found {grade!r:.60} for {doc_id!r:.100}")
         found[doc_id] = int(grade)
     return found
+
+
+def _contradictory(workspace: Workspace, topic: int, doc_ids: list[str]) -> list[tuple[str, str, dict[str, int]]]:
+    """Return id, title and the grades by judge of each document."""
+    titles = workspace.titles(doc_ids)
+    return [(doc_id, titles.get(doc_id, doc_id), workspace.grades(topic, doc_id)) for doc_id in doc_ids]
 
 
 def _agreement(workspace: Workspace, topic: int) -> list[dict[str, Any]]:

@@ -82,10 +82,12 @@
     say(`Saving … ${what}`);
     sending = sending.then(async () => {
       try {
-        await send(fields);
+        const { contradicts } = await send(fields);
+        const others = Object.keys(contradicts || {}).map((name) => name || "an earlier judgement");
+        const differs = others.length ? ` ${others.join(", ")}: the opposite; both are kept.` : "";
         waiting -= 1;
         if (grade === "skip") gone.delete(card.dataset.doc);
-        if (!waiting) say(`Saved. ${what}.${cards.length ? ` Next: ${cards[0].dataset.title}` : ""}`);
+        if (!waiting) say(`Saved. ${what}.${differs}${cards.length ? ` Next: ${cards[0].dataset.title}` : ""}`);
         await refill();
         if (!waiting) await progress();
       } catch (error) {

@@ -1,0 +1,56 @@
+"""What an engine of files remembers of its source: the folder, and the columns of tables that were asked for.
+
+``files.json`` has them as ``source`` and ``columns``; engines of earlier versions have neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from haybale.errors import InputError
+
+_LEAST_SHARE = 0.5  # of the recorded files that another folder must have to be taken for the same
+
+
+def about_source(source: Path, columns: Mapping[str, str]) -> dict[str, Any]:
+    """Return what is recorded of a source: its absolute path, and the columns that were given."""
+    return {"source": str(source.resolve()), "columns": dict(columns)}
+
+
+def recorded_columns(folder: Path, record: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, str]:
+    """Return the columns that an engine was built with; InputError if others are given."""
+    columns = record.get("columns")
+    if columns is None:
+        return dict(given)
+    for name, value in given.items():
+        if columns.get(name) != value:
+            was = "no column" if name not in columns else f"the column {columns[name]!r}"
+            raise InputError(
+                f"{folder}: expected the {name} it was built with, {was}, found {value!r}; give a new folder"
+            )
+    return dict(columns)
+
+
+def check_source(
+    folder: Path, record: Mapping[str, Any], source: Path, before: Mapping[str, Any], now: Mapping[str, Any]
+) -> None:
+    """Raise InputError if the source of an update is another one than the engine was built from.
+
+    A folder that was moved or copied is the same if it has half of the recorded files with the same contents.
+    ``before`` and ``now`` are the recorded and the present signatures of files: size, time and SHA-256.
+    """
+    known = record.get("source")
+    if not before or known == str(source.resolve()):
+        return
+    same = sum(name in now and now[name][2] == signature[2] for name, signature in before.items())
+    if known is None:  # an earlier version recorded no folder, so a file with the same name is enough
+        same = max(same, sum(name in now for name in before))
+    if same < _LEAST_SHARE * len(before):
+        where = "" if known is None else f" {known}"
+        raise InputError(
+            f"{source}: expected the source that {folder} was built from{where}, found another one: it has {same:,} of "
+            f"{len(before):,} files, and all other documents would be removed; give a new --out, or --moved if it is "
+            "the same"
+        )
