@@ -25,6 +25,7 @@ from haybale.rankers.empty_rankings import warn_of_empty
 from haybale.rankers.explanation import Explanation
 from haybale.rankers.query_batch import QueryBatch
 from haybale.rankers.training import Training
+from haybale.rankers.twins import Twins
 from haybale.rankers.value_texts import shown
 from haybale.registry import Registry, undefined_methods
 from haybale.retrieval import Run
@@ -80,7 +81,9 @@ class Ranker(ABC):
     rankers_ : sequence of Ranker
         Fitted copies of the nested rankers, in the order of the parameters.
     query_ids_ : sequence of str
-        Ids of the judged queries that the ranker learned from.
+        Ids of the judged queries that the ranker learned from; of twins, only one.
+    twins_ : Twins
+        The other ids of training queries that are the same question.
     """
 
     name: ClassVar[str]
@@ -91,6 +94,7 @@ class Ranker(ABC):
     engine_: Engine
     rankers_: Sequence[Ranker] = ()
     query_ids_: Sequence[str] = ()
+    twins_: Twins = Twins()
     training_digest: str | None = None  # Training.digest of the judgements that it was fitted on
     fitted_key: tuple[Any, ...] | None = None  # key() at the time of fitting; parameters may have changed since
     _saved: tuple[Path, tuple[Any, ...] | None] | None = None  # the folder it was saved in, and fitted_key then
@@ -182,7 +186,7 @@ class Ranker(ABC):
     @property
     def fit_report_(self) -> dict[str, Any]:
         """Results of fitting for tables and reports, such as counts and weights, by name."""
-        return {}
+        return self.twins_.report
 
     def implied(self) -> dict[str, tuple[Ranker, ...]]:
         """Return the default rankers that stand in for omitted parameters, by parameter."""
@@ -235,7 +239,7 @@ class Ranker(ABC):
                 f"choose another split ({splits}), or give queries with qrels"
             )
         training = Training.of(engine, queries, qrels)
-        if self.needs_training and not any(training.relevant):
+        if self.needs_training and not training.has_relevant:
             raise InputError(f"{self} needs queries with a relevant document, found none; give other queries or qrels")
         return self.fit_on(training)
 
@@ -244,7 +248,8 @@ class Ranker(ABC):
         self.check_params()
         self.training_digest = training.digest if self.needs_training else None
         self.fit_batch(training)
-        self.engine_, self.fitted_key = training.batch.live_engine, self.key()
+        self.twins_ = training.twins if self.needs_training else Twins()
+        self.engine_, self.fitted_key = training.live_engine, self.key()
         return self
 
     def fitted(self, training: Training) -> Self:
@@ -253,7 +258,7 @@ class Ranker(ABC):
         A :class:`~haybale.rankers.Training` fits equal rankers once.
         """
         known = self.training_digest
-        same = known is not None and known == training.digest and self.engine_ is training.batch.live_engine
+        same = known is not None and known == training.digest and self.engine_ is training.live_engine
         if same and self.fitted_key == self.key():
             return self
         copy = self.clone()
@@ -341,7 +346,7 @@ class Ranker(ABC):
         Raises :class:`~haybale.InputError` for a query that an encoder behind the ranker was trained on, since no
         ranking by this encoder is unbiased; rankers with encoders of folds use one that was not trained on it.
         """
-        check_unseen(batch.ids, self.encoder_queries, self)
+        check_unseen(batch.ids, self.twins_.with_twins(self.encoder_queries), self)
         if not self.needs_training:
             return self.run(batch, depth)
         return batch.cached_run(self.out_of_fold_key(), depth, self.out_of_fold_batch)
@@ -453,6 +458,7 @@ class Ranker(ABC):
                 place.mkdir(parents=True)
                 within = [numbers[id(inner)] for inner in each.rankers_]
                 entry = {"ranker": each.to_dict(), "within": within, "digest": each.training_digest}
+                entry |= each.twins_.to_dict()
                 fitted.append(entry | {"facts": each.save_state(place)})  # "facts": the name in version 2 of the format
                 if not any(place.iterdir()):
                     place.rmdir()
@@ -486,7 +492,7 @@ class Ranker(ABC):
 
     def learned_from(self) -> set[str]:
         """Return the ids of the queries that the ranker, a nested one, or an encoder was trained on."""
-        own = {*self.query_ids_, *self.encoder_queries}
+        own = {*self.twins_.with_twins({*self.query_ids_}), *self.encoder_queries}
         return own.union(*(ranker.learned_from() for ranker in self.rankers_))
 
     def check_fitted(self) -> None:
