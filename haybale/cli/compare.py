@@ -53,6 +53,7 @@ def compare(
     from haybale.cli.resuming import resuming
     from haybale.collections.open import source_of
     from haybale.evaluation import default_rankers
+    from haybale.evaluation.comparison import KNOWN_QUESTIONS
     from haybale.folders import check_output, write_or_rescue
     from haybale.rankers import parse_all, set_all
     from haybale.retrieval.run import check_trec
@@ -91,6 +92,11 @@ def compare(
         if out is not None:  # written before the table is printed, because printing may fail
             write_or_rescue(outcome.write, out)
     print_outcome(outcome, f"{outcome.collection.name}, {outcome.split}")
+    if known := outcome.facts.get(KNOWN_QUESTIONS):
+        note(
+            f"{known['queries']:,} of {known['of']:,} queries of {outcome.split} have the words of a training query, such "
+            f"as {known['first']} and {known['training query']}: rankers that learn know the answers to these."
+        )
     if out is not None:
         note(f"Saved runs, table.md, results.json and settings.json to {out}.")
         note(f"Next: haybale report {shlex.quote(str(out))} --out report.html")

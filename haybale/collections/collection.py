@@ -24,6 +24,7 @@ from haybale.collections.ids import Ints as Ints
 from haybale.collections.ids import Lookup, first_in_both, in_order_of_ids
 from haybale.collections.ids import Strings as Strings
 from haybale.collections.metadata import documents_table, joined_metadata
+from haybale.collections.query_groups import joined_groups, same_words
 from haybale.errors import InputError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -134,9 +135,18 @@ class Queries:
 
     @property
     def groups(self) -> Ints:
-        """Return a group number for each query, (n_queries,); queries from the same document share one."""
+        """Return a group number for each query, (n_queries,).
+
+        Queries from the same document share one, as do queries with the same words
+        (:mod:`~haybale.collections.query_groups`).
+        """
         alone = -1 - np.arange(len(self))
-        return np.unique(np.where(self.own >= 0, self.own, alone), return_inverse=True)[1]
+        return joined_groups(np.where(self.own >= 0, self.own, alone), [self.same_words])
+
+    @cached_property
+    def same_words(self) -> Ints:
+        """Return a number for each query, (n_queries,), which queries with the same words share."""
+        return same_words(self.texts(range(len(self))))
 
     def groups_by_document_id(self, doc_ids: Strings) -> Ints:
         """Return :attr:`groups`, numbered by the ids of the documents, so that their order makes no difference."""
@@ -159,7 +169,10 @@ class Queries:
         if len(distinct) != len(chosen):
             raise InputError(f"query numbers must be distinct, found {distinct[counts.argmax()]} more than once")
         rows, offsets = ragged_take(self.offsets, chosen)
-        return Queries(strings_at(self.ids, chosen), strings_at(self.paragraphs, rows), offsets, self.own[chosen])
+        part = Queries(strings_at(self.ids, chosen), strings_at(self.paragraphs, rows), offsets, self.own[chosen])
+        if "same_words" in vars(self):
+            vars(part)["same_words"] = self.same_words[chosen]
+        return part
 
 
 @dataclass(frozen=True)
@@ -276,9 +289,16 @@ class Collection:
 
     def relevant_ids(self, split: str) -> list[list[str]]:
         """Return, for each query of a split in order, the ids of its relevant documents."""
+        return self._ids_of_rows(*(part := self.split(split)).relevant_rows(), len(part.queries))
+
+    def irrelevant_ids(self, split: str) -> list[list[str]]:
+        """Return, for each query of a split in order, the ids of the documents that are judged irrelevant."""
         part = self.split(split)
-        ids: list[list[str]] = [[] for _ in part.queries]
-        rows, documents = part.relevant_rows()
+        others = replace(part, grades=(part.grades <= 0).astype(np.int64))
+        return self._ids_of_rows(*others.relevant_rows(), len(part.queries))
+
+    def _ids_of_rows(self, rows: Ints, documents: Ints, n: int) -> list[list[str]]:
+        ids: list[list[str]] = [[] for _ in range(n)]
         for row, doc_id in zip(rows, take_strings(self.doc_ids, documents), strict=True):
             ids[row].append(doc_id)
         return ids

@@ -125,7 +125,7 @@ class GraphContext(BestPassage, OutOfFold, Reranker):
 
     def fit_batch(self, training: Training) -> None:
         import_optional("torch", "neural")
-        dim = self._dim(training.batch.engine)
+        dim = self._dim(training.engine)
         if dim % self.heads:
             raise InputError(f"heads must divide the width of the vectors, {dim}, found {self.heads}")
         self.rankers_ = [self.ranker.fitted(training.for_nested())]
@@ -295,4 +295,4 @@ class GraphContext(BestPassage, OutOfFold, Reranker):
     def fit_report_(self) -> dict[str, Any]:
         unused = self.kind == "lim" and self.setting == "paths"  # no passage attends to itself
         relations = self._surroundings_type.relations[:-1] if unused else self._surroundings_type.relations
-        return {"training queries": len(self.query_ids_)} | self.networks_.report(relations)
+        return {"training queries": len(self.query_ids_)} | self.networks_.report(relations) | self.twins_.report

@@ -88,7 +88,7 @@ class LinearContext(BestPassage, OutOfFold, Reranker):
     random_state: int | None = 0
 
     def fit_batch(self, training: Training) -> None:
-        _ = graph_of(training.batch.engine)  # raises before any work if there is no graph
+        _ = graph_of(training.engine)  # raises before any work if there is no graph
         self.rankers_ = [self.ranker.fitted(training.for_nested())]
         self.mask_ = relevant_by_own(self, training)
         judged = judged_documents(self, training)
@@ -158,4 +158,4 @@ class LinearContext(BestPassage, OutOfFold, Reranker):
     @property
     def fit_report_(self) -> dict[str, Any]:
         weights = dict(zip(self.part_names, self.weights_[-1].tolist(), strict=True))
-        return {"training queries": len(self.query_ids_), "loss": self.loss_} | weights
+        return {"training queries": len(self.query_ids_), "loss": self.loss_} | weights | self.twins_.report

@@ -79,7 +79,7 @@ class LinkedDocuments(Ranker):
         return False
 
     def fit_batch(self, training: Training) -> None:
-        _ = graph_of(training.batch.engine)
+        _ = graph_of(training.engine)
         self.rankers_ = [self.ranker.fitted(training)]
         self.mask_ = relevant_by_own(self, training)
 

@@ -44,7 +44,7 @@ class SectionPropagation(BestPassage, Reranker):
     n_documents: int = 1000
 
     def fit_batch(self, training: Training) -> None:
-        _ = graph_of(training.batch.engine)  # raises before any work if there is no graph
+        _ = graph_of(training.engine)  # raises before any work if there is no graph
         self.rankers_ = [self.ranker.fitted(training)]
 
     def score_passages(self, batch: QueryBatch, candidates: QueryCandidates, fold: int) -> Scores:

@@ -147,7 +147,7 @@ class TokenContext(BestPassage, OutOfFold, Reranker):
         if self._tokens.dim % self.heads:
             width = self._tokens.dim
             raise InputError(f"heads must divide the width of the token vectors, {width}, found {self.heads}")
-        _ = graph_of(training.batch.engine)  # raises before any work if there is no graph
+        _ = graph_of(training.engine)  # raises before any work if there is no graph
         self.rankers_ = [self.ranker.fitted(training.for_nested())]
         self.mask_ = relevant_by_own(self, training)
         self.networks_ = NetworkFolds(self._tokens.dim, self, judged_documents(self, training))
@@ -280,7 +280,11 @@ class TokenContext(BestPassage, OutOfFold, Reranker):
 
     @property
     def fit_report_(self) -> dict[str, Any]:
-        return {"training queries": len(self.query_ids_)} | self.networks_.report((*RELATIONS, "itself"))
+        return (
+            {"training queries": len(self.query_ids_)}
+            | self.networks_.report((*RELATIONS, "itself"))
+            | self.twins_.report
+        )
 
 
 class TokenMatrices:

@@ -16,6 +16,7 @@ from typing import Any
 
 from haybale.collections import Collection
 from haybale.collections.collection import take_strings
+from haybale.collections.query_groups import words_key
 from haybale.engine import Engine
 from haybale.errors import InputError
 from haybale.evaluation.measures import MEASURES, evaluate, parse_measures
@@ -29,6 +30,8 @@ from haybale.rankers.query_blocks import rank_in_blocks
 from haybale.retrieval import Run
 from haybale.retrieval.run import DEPTH
 from haybale.timing import record_timings, timed
+
+KNOWN_QUESTIONS = "queries with the words of a training query"  # an entry of Outcome.facts
 
 Rankers = str | Sequence[Ranker | str] | Mapping[str, Ranker | str]
 
@@ -48,7 +51,7 @@ class Outcome:
     runs: dict[str, Run]
     results: Results
     seconds: dict[str, float]  # of each stage, without nested stages
-    facts: dict[str, Any]  # the shape of the vectors and the fit reports of the rankers
+    facts: dict[str, Any]  # the shape of the vectors, the fit reports of the rankers, and known_questions
     settings: dict[str, Any]  # of the engine
     source: str | None = None  # the path or name of the collection, if known
     layout: str | None = None
@@ -116,7 +119,7 @@ def compare(
     """Rank the queries of a split with several rankers, and compare each ranker with a baseline.
 
     Rankers share vectors, hits and runs, and equal rankers are fitted once. Rankings do not depend on the judgements of
-    the split.
+    the split. If queries of the split have the words of a training query, the facts of the result say how many.
 
     Parameters
     ----------
@@ -162,7 +165,7 @@ def compare(
         engine = engine if isinstance(engine, Engine) else Engine(engine)
         _check_training(engine, named, split, train)
         training = Training.of(engine, train) if train in engine.collection.splits else Training.of(engine)
-        snapshot = training.batch.engine  # all rankers are fitted and ranked on it
+        snapshot = training.engine  # all rankers are fitted and ranked on it
         ranked = snapshot if where is None else snapshot.within(where=where)
         collection, qrels = snapshot.collection, ranked.collection.qrels_frame(split)
         evaluate(Run.joined([]), qrels, measures)  # raises for unusable judgements before any work
@@ -177,6 +180,8 @@ def compare(
         with timed("evaluate"):
             table = results({name: evaluate(run, qrels, measures) for name, run in runs.items()}, first)
     facts: dict[str, Any] = {"vectors": list(engine.passages.vectors.shape)} if "passages" in engine.made else {}
+    if any(ranker.needs_training for ranker in fitted.values()):
+        facts |= known_questions(collection, split, train)
     facts |= {name: ranker.fit_report_ for name, ranker in _all_of(fitted).items() if ranker.fit_report_}
     settings = engine.settings if where is None else engine.settings | {"where": where}
     return Outcome(collection, split, fitted, runs, table, stages.seconds, facts, settings)
@@ -218,6 +223,37 @@ def _check_training(engine: Engine, rankers: Mapping[str, Ranker], split: str, t
                 f"{name} needs a split to learn from: {engine.collection.name} has no split {train!r}, only "
                 f"{', '.join(engine.collection.splits)}; choose one of them as train, or omit {name}"
             )
+
+
+def known_questions(collection: Collection, split: str, train: str = "train") -> dict[str, Any]:
+    """Return how many queries of a split have the words of a training query; empty if none has.
+
+    A ranker that learns remembers the answers to these, as it would for users who ask what others asked before. The
+    measures include them, so they say less about new questions than they seem to.
+
+    Parameters
+    ----------
+    collection : Collection
+    split, train : str
+        The names of the evaluated split and of the training split.
+
+    Returns
+    -------
+    dict
+        ``"queries with the words of a training query"``: the number of them (``"queries"``) among all (``"of"``), and
+        the first one with its training query (``"first"``, ``"training query"``).
+    """
+    if train not in collection.splits:
+        return {}
+    queries = collection.queries.take(collection.split(split).queries)
+    trained = collection.queries.take(collection.split(train).queries)
+    known = dict(zip(map(words_key, trained.texts(range(len(trained)))), trained.ids.to_pylist(), strict=True))
+    keys = list(map(words_key, queries.texts(range(len(queries)))))
+    rows = [row for row, key in enumerate(keys) if key in known]
+    if not rows:
+        return {}
+    first = {"first": queries.ids[rows[0]].as_py(), "training query": known[keys[rows[0]]]}
+    return {KNOWN_QUESTIONS: {"queries": len(rows), "of": len(queries)} | first}
 
 
 def _all_of(rankers: Mapping[str, Ranker]) -> dict[str, Ranker]:

@@ -121,8 +121,8 @@ def tune_bm25(
     """Choose BM25's parameters from a grid on the judged queries of a split.
 
     The chosen setting has the largest mean gain over the defaults minus the standard error of the gain. With many
-    queries this is the setting with the best mean, and with few queries one close to the defaults. Cross-validation in
-    five folds (queries of one document share a fold) estimates the gain on held-out queries. If it is not above 0, the
+    queries this is the setting with the best mean, and with few queries one close to the defaults. Queries with the
+    same words count as one. Cross-validation in five folds (queries of one document share a fold) estimates the gain on held-out queries. If it is not above 0, the
     defaults are kept; if it is not significant, a :class:`TuningWarning` is given.
 
     The search starts with every second ``k1``, every second ``b`` and every ``k3``. Then it tries the neighbours of the
@@ -176,11 +176,11 @@ def tune_bm25(
         trials.best_two([DEFAULT])
     tried = sorted(trials.values, key=lambda each: (each != DEFAULT, *_order(each)))
     trials.best_two([DEFAULT])
+    queries = collection.queries.take(judged)
     gains = np.array([trials.values[each] - trials.values[DEFAULT] for each in tried])  # (n_tried, n_judged)
+    firsts, gains = _mean_of_twins(gains, queries.same_words)
     chosen, gain, interval = tried[_largest_gain(gains)], None, None
-    held_out = _cross_validated(
-        gains, collection.queries.groups_by_document_id(collection.doc_ids)[judged], random_state
-    )
+    held_out = _cross_validated(gains, queries.groups_by_document_id(collection.doc_ids)[firsts], random_state)
     if held_out is not None:
         gain = float(held_out.mean())
         if gain <= 0 and DEFAULT in tried:
@@ -237,6 +237,19 @@ def _search_grid(trials: _Trials, xs: list[Any], ys: list[Any], zs: list[Any]) -
     while new := [each for each in leading if each not in expanded]:
         expanded.update(new)
         leading = trials.best_two([each for setting in new for each in neighbours(*setting)])
+
+
+def _mean_of_twins(gains: NDArray[np.float64], words: Ints) -> tuple[Ints, NDArray[np.float64]]:
+    """Return the mean gains (n_tried, n_distinct) of queries with the same words, and the first query of each.
+
+    Queries with the same words are one observation: copies would make differences look significant.
+    """
+    _, firsts, place, counts = np.unique(words, return_index=True, return_inverse=True, return_counts=True)
+    if len(firsts) == len(words):
+        return np.arange(len(words)), gains
+    sums = np.zeros((len(firsts), len(gains)))
+    np.add.at(sums, place, gains.T)
+    return firsts, np.ascontiguousarray((sums / counts[:, None]).T)
 
 
 def _largest_gain(gains: NDArray[np.float64]) -> int:

@@ -158,7 +158,7 @@ def train_encoder(
     trainee = Trainee(encoder, chosen, device, random_state)
     if pairs is None:
         pairs = training_pairs(engine, queries, qrels, **chosen.pair_settings, random_state=random_state)
-    ids = {training.batch.ids[row] for row in train_rows}
+    ids = training.twins.with_twins({training.batch.ids[row] for row in train_rows})
     for name in ("anchor", "positive", "query_id", "group", "documents", "forbidden"):
         if name not in pairs.column_names:
             raise InputError(f"pairs: expected the columns of training_pairs, but {name!r} is missing")
@@ -166,15 +166,16 @@ def train_encoder(
     plan = plan_batches(pairs, chosen.batch_size, chosen.epochs, random_state)
     if not plan:
         raise InputError(f"expected pairs of at least two query documents and two passages, found {len(pairs)} pairs")
+    held_out_ids = {training.batch.ids[row] for row in held_out_rows}
     selection, relevant = None, [training.relevant[row] for row in held_out_rows]
     if any(relevant):
-        part = Training(training.batch.take(held_out_rows), relevant)
+        part = Training(training.batch.take(held_out_rows), relevant, twins=training.twins)
         selection = Selection(part, selection_passages, random_state)
     n_evaluations = min(chosen.evaluations, len(plan))
     plan = plan[: len(plan) // n_evaluations * n_evaluations]  # so that the last step is evaluated
     lineage = {
         "trained_on": sorted(ids | trained_queries(trainee.encoder)),  # with those of the encoder that it begins with
-        "selected_on": sorted(training.batch.ids[row] for row in held_out_rows) if selection else [],
+        "selected_on": sorted(training.twins.with_twins(held_out_ids)) if selection else [],
     }
     identity = as_json(
         {

@@ -191,7 +191,10 @@ class Judged:
         forbidden = [of_group[group] for group in groups.tolist()]
         relevant_passages = None
         if passages is not None:
-            relevant_passages = [np.array(passages.get(query, []), dtype=np.int64) for query in training.batch.ids]
+            of_query: dict[str, dict[int, None]] = {query: {} for query in training.batch.ids}
+            for query, chosen in passages.items():
+                of_query.get(training.twins.representative(query), {}).update(dict.fromkeys(chosen))
+            relevant_passages = [np.array(list(chosen), dtype=np.int64) for chosen in of_query.values()]
         return cls(training, groups, relevant, relevant_passages, forbidden)
 
 

@@ -83,7 +83,7 @@ class CrossEncoder(BestPairs, Reranker):
     def rescore(self, batch: QueryBatch, rows: Ints, documents: Ints, scores: Any, out_of_fold: bool) -> Scores:
         models, model_of = self.models, np.zeros(len(batch), dtype=np.int64)
         if out_of_fold and self.folds:
-            model_of = first_unseen(batch.ids, [queries_of_model(model) for model in models])
+            model_of = first_unseen(batch.ids, [self.twins_.with_twins(queries_of_model(model)) for model in models])
         found = np.empty(len(rows))
         for number in np.unique(model_of[rows]).tolist():
             mine = model_of[rows] == number

@@ -136,7 +136,7 @@ class PLI(OutOfFold, Reranker):
         for name in ("_pairs", "encoder_", "fold_networks_"):  # of an earlier fit
             self.__dict__.pop(name, None)
         batch = training.batch
-        folds = min(self.n_folds, len(np.unique(batch.queries.groups)))
+        folds = min(self.n_folds, len(np.unique(batch.groups)))
         if folds < 2:
             raise InputError(f"{self} needs training queries of at least 2 documents, found {folds}")
         pairs = self.pairs(batch.engine)  # raises for a missing model before the ranker within is fitted
@@ -262,7 +262,8 @@ class PLI(OutOfFold, Reranker):
             "relevant": network.n_relevant_,
         }
         losses = np.mean(network.losses_, axis=0)
-        return found | {"loss of the first epoch": float(losses[0]), "loss of the last": float(losses[-1])}
+        found |= {"loss of the first epoch": float(losses[0]), "loss of the last": float(losses[-1])}
+        return found | self.twins_.report
 
 
 class _Known:

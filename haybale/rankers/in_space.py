@@ -83,7 +83,7 @@ class InSpace(Ranker):
             _check_same_texts(batch.engine, training.batch.engine)
             known = set(batch.engine.collection.doc_ids.to_pylist())
             relevant = [[doc_id for doc_id in ids if doc_id in known] for ids in training.relevant]
-            external = Training(batch, relevant)
+            external = Training(batch, relevant, twins=training.twins)
             external.out_of_fold = training.out_of_fold
             self.external_rankers_.append(self.ranker.fitted(external))
 
@@ -101,7 +101,7 @@ class InSpace(Ranker):
 
     def out_of_fold_batch(self, batch: QueryBatch, depth: int) -> Run:
         """Rank each query on the first engine whose encoder was not trained on it."""
-        seen = [ranker.encoder_queries for ranker in self.external_rankers_]
+        seen = [self.twins_.with_twins(ranker.encoder_queries) for ranker in self.external_rankers_]
         first = first_unseen(batch.ids, seen)
         parts = []
         for number in np.unique(first).tolist():

@@ -154,7 +154,7 @@ class Learned(OutOfFold, Fusion):
         batch = batch.take(rows) if len(rows) < len(training) else batch
         runs = self._runs(batch, out_of_fold=True)
         relevant = [training.relevant[row] for row in rows]
-        is_unseen = unseen_queries(training.relevant, training.batch.queries.groups)[rows]
+        is_unseen = unseen_queries(training.relevant, training.batch.groups)[rows]
         qrels = pd.DataFrame({"query_id": batch.ids, "doc_id": relevant, "relevance": 1}).explode("doc_id").dropna()
         unseen = set(np.array(batch.ids)[is_unseen].tolist())
         trained = [str(ranker) for ranker in self.rankers_ if ranker.learns_documents]
@@ -379,7 +379,12 @@ class Learned(OutOfFold, Fusion):
         fusion, weights = self.fusion_, self.fusion_.weights_
         counts = {"training queries": fusion.n_queries_, "unseen training queries": fusion.n_unseen_}
         named = (weights["run"] + " " + weights["feature"]).tolist()
-        counts |= {"unseen share": fusion.unseen_share} | self.selection_report_ | {"best single ranker": fusion.best_}
+        counts |= (
+            self.twins_.report
+            | {"unseen share": fusion.unseen_share}
+            | self.selection_report_
+            | {"best single ranker": fusion.best_}
+        )
         return counts | {"weights": dict(zip(named, weights["standardised"], strict=True))}
 
 

@@ -10,6 +10,7 @@ from haybale.manifest import check_all_files, digest, read_manifest
 from haybale.rankers.grammar import from_spec
 from haybale.rankers.learned_state import state_digests
 from haybale.rankers.ranker import FORMAT, MANIFEST, VERSION, Ranker
+from haybale.rankers.twins import Twins
 
 _FITTED = {"ranker": (str, dict), "within": [range(2**20)], "digest": (str, None), "facts": dict}
 _KINDS = {"engine": str, "fitted": [_FITTED]}
@@ -49,7 +50,7 @@ def load(folder: str | Path, engine: Engine) -> Ranker:
             ranker = from_spec(entry["ranker"])
             if entry["within"]:
                 ranker.rankers_ = [loaded[place] for place in entry["within"]]
-            ranker.training_digest = entry["digest"]
+            ranker.training_digest, ranker.twins_ = entry["digest"], Twins.from_dict(entry)
             ranker.load_state(folder / "fitted" / str(number), entry["facts"], engine)
             ranker.finish(engine, states[number] if ranker.saves_state else object())
             loaded.append(ranker)

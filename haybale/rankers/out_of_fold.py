@@ -17,6 +17,7 @@ from haybale.retrieval.hits import Ints
 
 if TYPE_CHECKING:
     from haybale.rankers.training import Training
+    from haybale.rankers.twins import Twins
 
 _QUERIES = "training_queries.parquet"
 learning = threading.RLock()  # held by the thread that learns the models of folds when they are first used
@@ -43,12 +44,16 @@ class OutOfFold:
 
     needs_training = True
     query_ids_: Sequence[str] = ()
+    twins_: Twins
     fold_of_: Ints  # (n,) the fold of each training query
 
     def rows_of(self, query_ids: Sequence[str]) -> Ints:
-        """Return the number (m,) of each query among the training queries, -1 for other queries."""
+        """Return the number (m,) of each query, or of the twin that stands for it, among the training queries.
+
+        It is -1 for other queries.
+        """
         rows = {query: row for row, query in enumerate(self.query_ids_)}
-        return np.array([rows.get(query, -1) for query in query_ids], dtype=np.int64)
+        return np.array([rows.get(self.twins_.representative(query), -1) for query in query_ids], dtype=np.int64)
 
     def folds_of(self, query_ids: Sequence[str]) -> Ints:
         """Return the fold (m,) of each training query, -1 for other queries."""
@@ -60,9 +65,8 @@ class OutOfFold:
 
         Scores of an encoder for the queries that it was trained on are biased, so nothing may be learned from them.
         """
-        engine = training.batch.engine
-        own: frozenset[str] = self.own_encoder_queries(engine)
-        seen = own.union(*(inner.encoder_queries for inner in self.rankers_))
+        own: frozenset[str] = training.twins.with_twins(self.own_encoder_queries(training.engine))
+        seen = own.union(*(training.twins.with_twins(inner.encoder_queries) for inner in self.rankers_))
         rows = np.flatnonzero([query not in seen for query in training.batch.ids])
         if seen and not any(training.relevant[row] for row in rows):
             judged = {query for query, ids in zip(training.batch.ids, training.relevant, strict=True) if ids}

@@ -13,6 +13,7 @@ import numpy as np
 from haybale.cached import cached_property
 from haybale.collections import Queries
 from haybale.collections.collection import take_strings
+from haybale.collections.query_groups import joined_groups, near_pairs, term_counts
 from haybale.engine import Engine
 from haybale.rankers.encoded_queries import encoded_queries
 from haybale.retrieval import BM25Index, Hits, ParagraphHits, ParagraphSearch, PassageIndex, Run
@@ -58,6 +59,7 @@ class QueryBatch:
         self._cached: dict[Hashable, Any] = {}
         self._runs: dict[Hashable, tuple[int, Run]] = {}
         self._whole: tuple[QueryBatch, Ints] | None = None  # the batch that this one is taken from, and its rows
+        self._source: tuple[QueryBatch, Ints] | None = None  # the same, or the batch on another engine, for groups
 
     def __len__(self) -> int:
         return len(self.queries)
@@ -65,7 +67,7 @@ class QueryBatch:
     def take(self, rows: Ints) -> QueryBatch:
         """Return a batch of some queries, which reuses the vectors and runs of this batch."""
         part = QueryBatch(self.engine, self.queries.take(rows), self.label, live_engine=self.live_engine)
-        part._whole = (self, rows)
+        part._whole = part._source = (self, rows)
         return part
 
     def part(self, rows: Ints) -> QueryBatch:
@@ -87,7 +89,9 @@ class QueryBatch:
             own = np.full(len(self), -1)
             ids = take_strings(self.engine.collection.doc_ids, self.own[known])
             own[known] = there.collection.find_documents(ids)
-            return QueryBatch(there, replace(self.queries, own=own), self.label, live_engine=engine)
+            batch = QueryBatch(there, replace(self.queries, own=own), self.label, live_engine=engine)
+            batch._source = (self, np.arange(len(self)))
+            return batch
 
         return self.once(("engine", engine), moved)
 
@@ -101,7 +105,7 @@ class QueryBatch:
 
     def groups_by_id(self) -> Ints:
         """Return the group (m,) of each query; groups are numbered from 0 by their smallest query id."""
-        ids, groups = np.array(self.ids), np.unique(self.queries.groups, return_inverse=True)[1]
+        ids, groups = np.array(self.ids), self.groups
         order = np.lexsort((ids, groups))
         firsts = order[np.unique(groups[order], return_index=True)[1]]  # of each group, the query with the smallest id
         return np.unique(ids[firsts][groups], return_inverse=True)[1]
@@ -132,8 +136,29 @@ class QueryBatch:
 
     @cached_property
     def groups(self) -> Ints:
-        """The group (m,) of each query, as in :class:`Queries`, numbered by the ids of the documents."""
-        return self.queries.groups_by_document_id(self.engine.collection.doc_ids)
+        """The group (m,) of each query, numbered from 0 by the ids of the documents.
+
+        Queries from the same document share one, as do queries with the same words and queries that are nearly the same
+        (:mod:`~haybale.collections.query_groups`). Those of a part of a batch are linked as in the whole.
+        """
+        if self._source is not None:
+            whole, rows = self._source
+            return np.unique(whole.groups[rows], return_inverse=True)[1]
+        by_document = self.queries.groups_by_document_id(self.engine.collection.doc_ids)
+        return joined_groups(by_document, pairs=self.near_pairs)
+
+    @cached_property
+    def near_pairs(self) -> Ints:
+        """The pairs (n, 2) of queries that are nearly the same; of queries with the same words, only the first counts.
+
+        Their vectors are compared if they are sparse. Cosines of neural encoders have no common scale: some encoders
+        give any two texts more than .8. There, and with other dense vectors, the terms of the queries are counted.
+        """
+        firsts = np.unique(self.queries.same_words, return_index=True)[1]
+        if len(firsts) < 2:
+            return np.empty((0, 2), dtype=np.int64)
+        counts = term_counts(self.engine.analyzer.numbered(self.texts, {}, grow=True))
+        return firsts[near_pairs(counts[firsts])]
 
     @property
     def single(self) -> bool:

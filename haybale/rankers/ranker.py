@@ -25,6 +25,7 @@ from haybale.rankers.learned_state import state_digests
 from haybale.rankers.query_batch import QueryBatch
 from haybale.rankers.ranker_parameters import RankerParameters, comparable
 from haybale.rankers.training import Training
+from haybale.rankers.twins import Twins
 from haybale.registry import Registry, undefined_methods
 from haybale.retrieval import Run
 from haybale.retrieval.run import DEPTH
@@ -36,6 +37,7 @@ FORMAT, VERSION, MANIFEST = "haybale ranker", 2, "ranker.json"  # version 1 had 
 _BATCH = 16_384  # queries ranked at once: their runs and the kernel values of an ensemble fit into memory
 _NOT_LEARNED = {
     "rankers_",
+    "twins_",
     "engine_",
     "training_digest",
     "fitted_key",
@@ -87,7 +89,9 @@ class Ranker(RankerParameters, ABC):
     rankers_ : sequence of Ranker
         Fitted copies of the nested rankers, in the order of the parameters.
     query_ids_ : sequence of str
-        Ids of the judged queries that the ranker learned from.
+        Ids of the judged queries that the ranker learned from; of twins, only one.
+    twins_ : Twins
+        The other ids of training queries that are the same question.
     """
 
     removed_parameters: ClassVar[Mapping[str, Any]] = {}
@@ -96,6 +100,7 @@ class Ranker(RankerParameters, ABC):
     engine_: Engine
     rankers_: Sequence[Ranker] = ()
     query_ids_: Sequence[str] = ()
+    twins_: Twins = Twins()
     training_digest: str | None = None  # Training.digest of the judgements that it was fitted on
     fitted_key: tuple[Any, ...] | None = None  # key() at the time of fitting; parameters may have changed since
     # Stands for what was learned: an object that no other fit has, or the digest of what was saved. None for nothing.
@@ -189,7 +194,7 @@ class Ranker(RankerParameters, ABC):
     @property
     def fit_report_(self) -> dict[str, Any]:
         """Results of fitting for tables and reports, such as counts and weights, by name."""
-        return {}
+        return self.twins_.report
 
     def implied(self) -> dict[str, tuple[Ranker, ...]]:
         """Return the default rankers that stand in for omitted parameters, by parameter."""
@@ -242,7 +247,7 @@ class Ranker(RankerParameters, ABC):
                 f"choose another split ({splits}), or give queries with qrels"
             )
         training = Training.of(engine, queries, qrels)
-        if self.needs_training and not any(training.relevant):
+        if self.needs_training and not training.has_relevant:
             raise InputError(f"{self} needs queries with a relevant document, found none; give other queries or qrels")
         return self.fit_on(training)
 
@@ -252,7 +257,8 @@ class Ranker(RankerParameters, ABC):
         self.training_digest = training.digest if self.needs_training else None
         self.state_key = state = object()
         self.fit_batch(training)
-        self.finish(training.batch.live_engine, state)
+        self.twins_ = training.twins if self.needs_training else Twins()
+        self.finish(training.live_engine, state)
         return self
 
     def finish(self, engine: Engine, state: object) -> None:
@@ -272,7 +278,7 @@ class Ranker(RankerParameters, ABC):
         A :class:`~haybale.rankers.Training` fits equal rankers once.
         """
         known = self.training_digest
-        same = known is not None and known == training.digest and self.engine_ is training.batch.live_engine
+        same = known is not None and known == training.digest and self.engine_ is training.live_engine
         if same and self.fitted_key == self.key():
             return self
         copy = self.clone()
@@ -360,7 +366,7 @@ class Ranker(RankerParameters, ABC):
         Raises :class:`~haybale.InputError` for a query that an encoder behind the ranker was trained on, since no
         ranking by this encoder is unbiased; rankers with encoders of folds use one that was not trained on it.
         """
-        check_unseen(batch.ids, self.encoder_queries, self)
+        check_unseen(batch.ids, self.twins_.with_twins(self.encoder_queries), self)
         if not self.needs_training:
             return self.run(batch, depth)
         return batch.cached_run(self.out_of_fold_key(), depth, self.out_of_fold_batch)
@@ -472,6 +478,7 @@ class Ranker(RankerParameters, ABC):
                 place.mkdir(parents=True)
                 within = [numbers[id(inner)] for inner in each.rankers_]
                 entry = {"ranker": each.to_dict(), "within": within, "digest": each.training_digest}
+                entry |= each.twins_.to_dict()
                 fitted.append(entry | {"facts": each.save_state(place)})  # "facts": the name in version 2 of the format
                 if not any(place.iterdir()):
                     place.rmdir()
@@ -523,7 +530,7 @@ class Ranker(RankerParameters, ABC):
 
     def learned_from(self) -> set[str]:
         """Return the ids of the queries that the ranker, a nested one, or an encoder was trained on."""
-        own = {*self.query_ids_, *self.encoder_queries}
+        own = {*self.twins_.with_twins({*self.query_ids_}), *self.encoder_queries}
         return own.union(*(ranker.learned_from() for ranker in self.rankers_))
 
     def check_fitted(self) -> None:

@@ -41,8 +41,9 @@ class SimilarQueries(OutOfFold, Ranker):
 
     The ranker does not use document texts. It finds documents that text searches miss, but only those that were
     relevant to a training query. The search is exact. A training query with a cosine of 0 or less is no neighbour; of
-    equal cosines, the query with the smaller id comes first. Out of fold, neither a training query itself nor other
-    queries that were taken from the same document are neighbours.
+    equal cosines, the query with the smaller id comes first. Twins are one neighbour (:mod:`~haybale.rankers.twins`).
+    Out of fold, neither a training query itself is a neighbour, nor are queries that were taken from the same document
+    or are nearly the same.
 
     Parameters
     ----------
@@ -65,7 +66,9 @@ class SimilarQueries(OutOfFold, Ranker):
         batch, collection = training.batch, training.batch.engine.collection
         relevant = [list(dict.fromkeys(ids)) for ids in training.relevant]
         self.query_ids_ = batch.ids
-        self.groups_: Ints = batch.queries.groups  # training queries of one document share a number
+        self.groups_: Ints = (
+            batch.groups
+        )  # queries of one document, and queries that are nearly the same, share a number
         self.index_ = PassageIndex(_unit(batch.vectors), passage_ids=batch.ids, doc_ids=batch.ids)
         self.doc_ids_: Strings = collection.doc_ids
         # Ragged array: the relevant documents of each training query as numbers in doc_ids_; (n_queries + 1,) offsets.

@@ -181,7 +181,7 @@ class SVR(OutOfFold, Ranker):
     def fit_batch(self, training: Training) -> None:
         batch = training.batch
         judged = np.flatnonzero(list(map(bool, training.relevant)))
-        units = len(np.unique(batch.queries.groups[judged])) if self.strategy == "queries" else len(training)
+        units = len(np.unique(batch.groups[judged])) if self.strategy == "queries" else len(training)
         if len(training) < 2:
             raise InputError(f"{self} needs at least 2 judged queries, found {len(training)}")
         settings = {name: getattr(self, name) for name in _SHARED}
@@ -372,6 +372,7 @@ class SVR(OutOfFold, Ranker):
             "support rows": len(ensemble.support_.coef),
             "gamma": list(ensemble.gamma_),
         }
+        report |= self.twins_.report
         if ensemble.support_.feature_weights is None:
             return report
         names = self._feature_names()

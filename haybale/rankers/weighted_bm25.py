@@ -201,7 +201,8 @@ class WeightedBM25(OutOfFold, Ranker):
 
     @property
     def fit_report_(self) -> dict[str, Any]:
-        return {"training queries": len(self.query_ids_), "features": len(self.features_)} | self.losses_
+        counts = {"training queries": len(self.query_ids_), "features": len(self.features_)}
+        return counts | self.losses_ | self.twins_.report
 
     def save_state(self, folder: Path) -> dict[str, Any]:
         """Write the features, their weights, and the folds of the training queries."""

@@ -17,13 +17,14 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from haybale.collections.query_groups import words_key
 from haybale.engine import Engine
 from haybale.errors import HaybaleError, InputError
 from haybale.folders import replace_json
@@ -92,18 +93,19 @@ def train(
         raise InputError(
             "judgements= must have a topic with a text and a relevant document, found none; judge documents first"
         )
+    question_of = {name: words_key(text) for name, text in queries.items()}
     report("learn")
     after = parse(RECIPES[recipe])
     trained = parse(RECIPES[recipe]).fit(engine, queries, qrels)
     questions = {}
     knows = bool(before.learned_from() & queries.keys())
     report("rank new topics")
-    if len(queries) > 1:
+    if len(set(question_of.values())) > 1:
         earlier = from_spec(before.to_dict()).fit(engine, queries, qrels) if knows else before
         runs = [earlier.out_of_fold(queries) if knows else before.rank(queries), trained.out_of_fold(queries)]
         questions["new topics"] = _compared([(run, qrels) for run in runs])
     report("rank held-back halves")
-    halves = _halves(qrels, random_state)
+    halves = _halves(qrels, question_of, random_state)
     if halves is not None:
         measured: list[list[tuple[pd.DataFrame, pd.DataFrame]]] = [[], []]
         for learned, held_back in (halves, halves[::-1]):
@@ -114,35 +116,44 @@ def train(
                 if place or knows:
                     ranker = from_spec(ranker.to_dict()).fit(engine, given, learned)
                 measured[place].append(
-                    (_without(ranker.rank(texts), learned), held_back[held_back.query_id.isin(names)])
+                    (_without(ranker.rank(texts), learned, question_of), held_back[held_back.query_id.isin(names)])
                 )
         questions["held-back half"] = _compared(*zip(*measured, strict=True))
     about = {"recipe": recipe, "ranker": str(trained), "before": str(before)}
     return trained, about | {"n_topics": len(queries), "n_judgements": len(qrels), "questions": questions}
 
 
-def _halves(qrels: pd.DataFrame, random_state: int) -> tuple[pd.DataFrame, pd.DataFrame] | None:
-    """Return two halves of the judgements, each with half of a topic's relevant documents; None if no topic has two."""
+def _halves(
+    qrels: pd.DataFrame, question_of: Mapping[str, str], random_state: int
+) -> tuple[pd.DataFrame, pd.DataFrame] | None:
+    """Return two halves of the judgements, each with half of a topic's relevant documents; None if no topic has two.
+
+    Topics with the same question are divided as one: what one of them holds back is not learned from another.
+    """
     random = np.random.default_rng(random_state)
     parts = np.zeros(len(qrels), dtype=int)
-    relevant = qrels["relevance"].to_numpy() > 0
+    relevant, documents = qrels["relevance"].to_numpy() > 0, qrels["doc_id"].to_numpy()
     enough = np.zeros(len(qrels), dtype=bool)
-    for name in qrels["query_id"].unique():
-        mine = (qrels["query_id"] == name).to_numpy()
+    questions = qrels["query_id"].map(question_of)
+    for question in questions.unique():
+        mine = (questions == question).to_numpy()
         for some in (mine & relevant, mine & ~relevant):
-            rows = random.permutation(np.flatnonzero(some))
-            parts[rows[1::2]] = 1
-        enough |= mine & ((mine & relevant).sum() > 1)
+            rows = np.flatnonzero(some)
+            firsts = rows[~qrels["doc_id"].iloc[rows].duplicated().to_numpy()]  # one for each document
+            held_back = documents[random.permutation(firsts)[1::2]]
+            parts[rows[np.isin(documents[rows], held_back)]] = 1
+        enough |= mine & (len(set(documents[mine & relevant])) > 1)
     if not enough.any():
         return None
     return qrels[enough & (parts == 0)], qrels[enough & (parts == 1)]
 
 
-def _without(run: Run, learned: pd.DataFrame) -> pd.DataFrame:
-    """Return a run as a frame, without the documents that were learned for its queries."""
+def _without(run: Run, learned: pd.DataFrame, question_of: Mapping[str, str]) -> pd.DataFrame:
+    """Return a run as a frame, without the documents that were learned for its queries or for the same questions."""
     frame = run.to_frame()
-    known = set(zip(learned["query_id"], learned["doc_id"], strict=True))
-    return frame[[pair not in known for pair in zip(frame["query_id"], frame["doc_id"], strict=True)]]
+    known = set(zip(learned["query_id"].map(question_of), learned["doc_id"], strict=True))
+    pairs = zip(frame["query_id"].map(question_of), frame["doc_id"], strict=True)
+    return frame[[pair not in known for pair in pairs]]
 
 
 def _compared(*folds: Any) -> dict[str, Any]:
@@ -192,7 +203,7 @@ def run(folder: Path) -> None:
         before = load(folder / "before", engine)
         with JudgementStore(request["judgements"]) as store:
             judged = judged_topics(store, engine)
-        recipe = request["recipe"] or default_recipe(len(judged[0]))
+        recipe = request["recipe"] or default_recipe(len(set(map(words_key, judged[0].values()))))
         trained, result = train(engine, judged, before, recipe, request["random_state"], begin)
         begin("save")
         trained.save(folder / "model")
