@@ -27,8 +27,8 @@ from haybale.review.marked_terms import marked_terms
 from haybale.review.proposals import MakesLearner, topic_learner
 from haybale.review.reattachment import ensure_attached, known_by_new_ids
 from haybale.review.results import Progress, ReviewDocument
-from haybale.review.topic_ranking import SAMPLE, Proposal, TopicRanking, with_digest
-from haybale.review.topic_state import TopicState
+from haybale.review.topic_ranking import Proposal, TopicRanking, with_digest
+from haybale.review.topic_state import SAMPLE_OF, TopicState
 from haybale.search.searching import metadata_of, title_of
 from haybale.search.snippets import snippet_of
 
@@ -399,8 +399,10 @@ class Review:
         """Draw documents at random, which :meth:`next` proposes before all others, and return their ids.
 
         Stopping rules with a certificate need such a sample, drawn before the reading begins. The learner does not
-        learn from its judgements until the ranking gets to these documents, so that they measure the ranking. Call it
-        again to draw more.
+        learn from its judgements until the ranking gets to these documents, so that they measure the ranking. There is
+        no certificate before all of them are judged: a skipped document is not judged. Call it again to draw more. A
+        sample says nothing about documents that were added later: if documents were added or removed, it draws a new
+        sample.
 
         Raises
         ------
@@ -415,7 +417,8 @@ class Review:
                 raise InputError(f"draw_sample needs n of at most {len(left):,}, the documents not drawn, found {n:,}")
             random = np.random.default_rng([self.settings["random_state"] or 0, n_drawn])
             drawn = [left[place] for place in random.choice(len(left), n, replace=False)]
-            rows = (Judgement(doc_id, "drawn", model=SAMPLE) for doc_id in drawn)
+            model = f"{SAMPLE_OF}{ranking.population}"
+            rows = (Judgement(doc_id, "drawn", model=model) for doc_id in drawn)
             self.store.add(self.topic, *(with_digest(row, ranking.snapshot) for row in rows))
             self._sync()
         return drawn
@@ -466,7 +469,7 @@ class Review:
         with self._lock:
             ranking, screening = self._sync(), self.screening()
             state = ranking.state
-            drawn = [doc_id for doc_id in state.rows if state.is_drawn(doc_id)]
+            drawn = ranking.sample()
             chosen = [*DEFAULT_RULES, *(["qbcb"] if drawn else [])] if rules is None else rules
             parsed = [parse_rule(rule) if isinstance(rule, str) else rule for rule in chosen]
             judged = {doc_id: state.grades(doc_id) for doc_id in state.rows if state.grades(doc_id)}

@@ -39,6 +39,9 @@ class Screening:
     held_out : (n_held_out,) bool, optional
         Whether each document of the random sample that the ranking has not proposed yet is relevant; default: there is
         no such document.
+    sample_gap : str, optional
+        What the random sample lacks, in words, such as documents that were drawn and not judged. Nothing can be
+        certified then. Default: nothing.
 
     Raises
     ------
@@ -51,6 +54,7 @@ class Screening:
     sampled: Bools = field(default_factory=_empty)
     scores: NDArray[np.float64] | None = None
     held_out: Bools = field(default_factory=_empty)
+    sample_gap: str = ""
 
     def __post_init__(self) -> None:
         labels = _bools("labels", self.labels)
@@ -88,7 +92,8 @@ class Screening:
             return self
         later = self.labels[n:][self.sampled[n:]]
         held_out = np.concatenate([self.held_out, later])
-        return Screening(self.labels[:n], self.n_documents, self.sampled[:n], self.scores, held_out)
+        sample = self.sampled[:n], self.scores, held_out, self.sample_gap
+        return Screening(self.labels[:n], self.n_documents, *sample)
 
 
 def _bools(name: str, values: Any) -> Bools:

@@ -7,17 +7,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
+from haybale.cached import cached_property
 from haybale.engine import Engine
 from haybale.engine.reattaching import digest_of
 from haybale.review.judgement_store import Judgement
 from haybale.review.proposals import Bools, Floats, Learner, id_places, top_documents
-from haybale.review.topic_state import TopicState
+from haybale.review.topic_state import SAMPLE, TopicState
 
 if TYPE_CHECKING:
     from haybale.review.screening import Screening
 
-LEARNED, EXPLORED, SAMPLE = "learner", "learner, explored", "random sample"  # what proposed a document
+LEARNED, EXPLORED = "learner", "learner, explored"  # what proposed a document
 _MAX_RELEVANT = 50  # relevant documents whose terms are marked in others
 
 
@@ -81,8 +83,8 @@ class TopicRanking:
     def drawn_to_judge(self, judge: str | None) -> list[Proposal]:
         """Return the documents of the random sample that a judge, or for None anybody, has not judged or skipped."""
         found = []
-        for doc_id in self.state.rows:
-            if self.state.is_drawn(doc_id) and not self.state.is_skipped(doc_id):
+        for doc_id in self.sample():
+            if not self.state.is_skipped(doc_id):
                 grades, number = self.state.grades(doc_id), self.number(doc_id)
                 if number is not None and (not grades if judge is None else judge not in grades):
                     found.append(Proposal(number, None, SAMPLE))
@@ -146,14 +148,50 @@ class TopicRanking:
         read = self.collection.document_numbers(order)
         rows = np.concatenate([read, np.flatnonzero(others)])
         probabilities: Floats = self.learner.probabilities()
-        held_out = [doc_id for doc_id in here if state.is_held_out(doc_id)]
+        sample = self.sample()
+        held_out = [doc_id for doc_id in sample if self.number(doc_id) is not None and state.is_held_out(doc_id)]
+        sampled = set(sample).intersection(order)
         return Screening(
             labels=np.array([(state.grade(doc_id) or 0) > 0 for doc_id in order], dtype=bool),
             n_documents=len(rows),
-            sampled=np.array([state.is_drawn(doc_id) for doc_id in order], dtype=bool),
+            sampled=np.array([doc_id in sampled for doc_id in order], dtype=bool),
             scores=probabilities[rows],
             held_out=np.array([(state.grade(doc_id) or 0) > 0 for doc_id in held_out], dtype=bool),
+            sample_gap=self._sample_gap(sample),
         )
+
+    @cached_property
+    def population(self) -> str:
+        """A digest of the ids of the documents that can be drawn for a random sample."""
+        rows = np.flatnonzero(self.has_passage)
+        ids = sorted(self.collection.doc_ids.take(pa.array(rows)).to_pylist())
+        return hashlib.sha256("\0".join(ids).encode()).hexdigest()[:16]
+
+    def sample(self) -> list[str]:
+        """Return the documents that were drawn from those that the engine has; if there are none, all drawn ones.
+
+        Documents drawn by earlier versions, which did not note from what they drew, are taken to be of the sample.
+        """
+        drawn = [doc_id for doc_id in self.state.rows if self.state.is_drawn(doc_id)]
+        return list(filter(self._is_in_sample, drawn)) or drawn
+
+    def _is_in_sample(self, doc_id: str) -> bool:
+        return any(population in ("", self.population) for population in self.state.populations(doc_id))
+
+    def _sample_gap(self, sample: Sequence[str]) -> str:
+        """Return why a random sample certifies nothing about the documents that the engine has; empty if it does.
+
+        Each document of the sample must be judged with the text that it has now, and drawn from these documents.
+        """
+        unjudged = [doc_id for doc_id in sample if not self.state.grades(doc_id)]
+        replaced = [doc_id for doc_id in sample if self.state.grades(doc_id) and self.was_replaced(doc_id)]
+        if unjudged or replaced:
+            skipped = sum(map(self.state.is_skipped, unjudged))
+            found = f"{len(unjudged) + len(replaced):,} of the {len(sample):,} documents of the random sample"
+            return f"{found} are not judged, of which {skipped:,} were skipped and {len(replaced):,} were replaced"
+        if any(self.number(doc_id) is None or not self._is_in_sample(doc_id) for doc_id in sample):
+            return "documents were added or removed after the random sample was drawn; draw another one"
+        return ""
 
     def relevant_terms(self) -> list[frozenset[str]]:
         """Return the terms of the best passages of relevant documents, of those judged last.
@@ -170,11 +208,11 @@ class TopicRanking:
         return [self._terms[doc_id] for doc_id in relevant if doc_id in self._terms]
 
     def to_draw(self) -> tuple[list[str], int]:
-        """Return the ids, sorted, that can be drawn for the random sample, and how many were drawn."""
+        """Return the ids, sorted, that can be drawn for the random sample, and how often documents were drawn."""
         rows = np.flatnonzero(self.has_passage)
         ids = [self.doc_id(number) for number in rows[np.argsort(self.places[rows])].tolist()]
-        left = [each for each in ids if not (self.state.is_drawn(each) or self.state.is_known(each))]
-        return left, sum(self.state.is_drawn(each) for each in ids)
+        left = [each for each in ids if not (self._is_in_sample(each) or self.state.is_known(each))]
+        return left, sum(len(self.state.populations(doc_id)) for doc_id in self.state.rows)
 
     def was_replaced(self, doc_id: str) -> bool:
         """Return whether a document has another text than one that a judge judged last."""

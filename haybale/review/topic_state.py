@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from haybale.review.combined_judgements import DEFAULT_RULE, are_contradictory, combined_grade
 from haybale.review.judgement_store import GRADED, Judgement
 
+SAMPLE, SAMPLE_OF = "random sample", "random sample of "  # what drew a document, and the digest of those to draw from
+
 
 class TopicState:
     """The state that the rows of a topic lead to. Rows that were undone have no effect.
@@ -66,6 +68,11 @@ class TopicState:
     def is_drawn(self, doc_id: str) -> bool:
         """Return whether the document belongs to the random sample."""
         return any(row.kind == "drawn" for row in self.rows.get(doc_id, ()))
+
+    def populations(self, doc_id: str) -> list[str]:
+        """Return the digests of the documents from which a document was drawn; empty texts for earlier versions."""
+        drawn = (row for row in self.rows.get(doc_id, ()) if row.kind == "drawn")
+        return [(row.model or "").partition(SAMPLE_OF)[2] for row in drawn]
 
     def is_held_out(self, doc_id: str) -> bool:
         """Return whether a judged document of the random sample was not reached by the ranking yet.

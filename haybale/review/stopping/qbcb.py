@@ -20,6 +20,7 @@ class QBCB(StoppingRule):
     order reaches the j-th of them, where j is the smallest number for which a Binomial(r, target) variable is below j
     with at least the asked confidence. If r is too small, there is no such j, and the rule never stops. The sample must
     be fixed before the first of its documents is reached: enlarging it until the rule stops voids the certificate.
+    There is no certificate while a document of the sample is not judged, because it was skipped or not read yet.
 
     Lewis, Yang and Frieder, "Certifying one-phase technology-assisted reviews", CIKM 2021.
 
@@ -73,6 +74,8 @@ class QBCB(StoppingRule):
     def advise(self, screening: Screening) -> Advice:
         from scipy.special import betaincinv
 
+        if screening.sample_gap:
+            return Advice(False, f"no certificate: {screening.sample_gap}")
         reached = int((screening.labels & screening.sampled).sum())
         drawn = reached + int(screening.held_out.sum())
         needed = self.required(drawn)
@@ -89,6 +92,8 @@ class QBCB(StoppingRule):
         return Advice(needed is not None and reached >= needed, reason, reached / drawn, low, high)
 
     def find_stop(self, screening: Screening) -> int | None:
+        if screening.sample_gap:
+            return None
         positions = np.flatnonzero(screening.labels & screening.sampled) + 1
         needed = self.required(len(positions) + int(screening.held_out.sum()))
         return None if needed is None or needed > len(positions) else int(positions[needed - 1])
