@@ -35,8 +35,8 @@ from hostile.parameters import parameters
 from hostile.readers import readers
 from hostile.rebuilt import rebuilt
 from hostile.saved import manifests, saved
-from hostile.shared_keys import shared_keys
 from hostile.segments import segments
+from hostile.shared_keys import shared_keys
 from hostile.stores import checkpoints, stores
 from hostile.streams import streams
 from hostile.strings import strings
