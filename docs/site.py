@@ -76,7 +76,9 @@ def on_files(files: Any, config: Any) -> Any:
     reference = packages()
     for package, names in reference.items():
         text = [f"# {package}", "", f"::: {package}", "    options: {members: false, show_root_heading: false}", ""]
-        text += [f"::: {name}\n" for name in names]
+        # The parameters of rankers are a base class of their own, which the page of Ranker includes.
+        options = {"Ranker": "    options: {inherited_members: true}\n"}
+        text += [f"::: {name}\n{options.get(name.rpartition('.')[2], '')}" for name in names]
         path = f"reference/{package.removeprefix('haybale.')}.md"
         files.append(File.generated(config, path, content="\n".join(text)))
     files.append(File.generated(config, "reference/commands.md", content=command_page()))

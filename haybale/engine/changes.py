@@ -79,8 +79,7 @@ class LiveDocuments:
         """A digest of this collection and the encoder."""
         if self.manifest is not None:
             return str(self.manifest["id"])
-        known = json.dumps([self.input_digest, as_json(describe_encoder(self.first.source.encoder))], sort_keys=True)
-        return hashlib.sha256(known.encode()).hexdigest()
+        return _id_of(self.input_digest, as_json(describe_encoder(self.first.source.encoder)))
 
     @property
     def identity(self) -> str:
@@ -162,6 +161,8 @@ class LiveDocuments:
             device=device,
             has_saved_encoder=manifest["encoder"],
         )
+        if first.store is not None:
+            _check_store(first, manifest)
         segments = [first, *(first.later(whole, number) for number, whole in enumerate(wholes[1:], start=1))]
         snapshot = Snapshot(segments, manifest["removed"], judgements=judgements, metadata=metadata)
         return cls(snapshot, manifest, stamp)
@@ -335,6 +336,24 @@ def _loaded(storage: Storage, number: int) -> Collection:
     assert storage.folder is not None
     with storage.unchanged(number):
         return load_collection(_collection_folder(storage.folder, number), partial(storage.unchanged, number))
+
+
+def _id_of(input_digest: str, described: Any) -> str:
+    """Return a digest of a collection and an encoder."""
+    return hashlib.sha256(json.dumps([input_digest, described], sort_keys=True).encode()).hexdigest()
+
+
+def _check_store(first: Segment, manifest: Manifest) -> None:
+    """Raise StoreError if the embedding store at the path of an engine has the vectors of another encoder."""
+    assert first.store is not None
+    expected, described = manifest["id"], first.store.manifest["encoder"]
+    if _id_of(manifest["input"], described) == expected:
+        return
+    if _id_of(manifest["input"], as_json(describe_encoder(first.source.encoder))) != expected:
+        raise StoreError(
+            f"{first.store.path}: expected the embedding store that the engine was built with, found one of another "
+            "encoder; restore it, or build the engine again"
+        )
 
 
 def _collection_folder(folder: Path, number: int) -> Path:

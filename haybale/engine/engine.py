@@ -22,6 +22,7 @@ from haybale.collections.queries import QueriesLike
 from haybale.device import find_device
 from haybale.embeddings import Chunking
 from haybale.embeddings.encoder import encoder_text, is_registered
+from haybale.embeddings.store import fingerprint_of
 from haybale.engine.added_judgements import AddedJudgements, Judged, Qrels
 from haybale.engine.changed_metadata import Metadata
 from haybale.engine.changes import LiveDocuments
@@ -268,7 +269,8 @@ class Engine:
         """
         if self.folder is None:
             return None
-        return self._documents.digest([self.id, self.settings, self.language])
+        of_store = [] if self.store is None else [fingerprint_of(self.store)]
+        return self._documents.digest([self.id, self.settings, self.language, *of_store])
 
     @property
     def address(self) -> tuple[str, str] | None:

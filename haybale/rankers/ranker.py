@@ -72,7 +72,7 @@ class Ranker(RankerParameters, ABC):
     - :meth:`out_of_fold_batch`, if it or a nested ranker learns from judged queries
       (:class:`~haybale.rankers.OutOfFold` is a mixin for rankers that learn);
     - :meth:`save_state` and :meth:`load_state`, if fitting computes anything that must be saved;
-    - :meth:`own_encoder_queries`, if it uses a trained model besides the engine's encoder.
+    - :meth:`own_encoder_queries` and :meth:`outside_state`, if it uses a trained model besides the engine's encoder.
 
     In another package, an entry point of the group ``haybale.rankers`` names the module of the subclass.
 

@@ -9,13 +9,13 @@ from itertools import count
 from hostile.target import CORRECT, Cases, Target
 from support.differing_rankers import ANY, GIVEN, LEARNING, SLOW, Differ, World, check_apart
 
-_SHARE_OF_SLOW = 0.1
+_SHARE_OF_SLOW = 0.05
 
 
 def _apart(world: World, differ: Differ, name: str, target: Target, seed: int) -> str:
     rng, folder = random.Random(seed), target.new()
     folder.mkdir(parents=True)
-    check_apart(world, differ(world, name, rng, folder), rng, compared=rng.random() < 0.3)
+    check_apart(world, differ(world, name, rng, folder), rng, compared=rng.random() < 0.15)
     return CORRECT
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from copy import copy
 from pathlib import Path
 from typing import Any
@@ -28,9 +29,10 @@ from support.differing_rankers import (
     saved_and_loaded,
     tiny_engine,
 )
+from support.topics import topic_collection
 
 import haybale
-from haybale import BM25, KNN, RRF, Engine, Learned, SimilarQueries, compare, resumable
+from haybale import BM25, KNN, RRF, Engine, Learned, LSAEncoder, SimilarQueries, compare, embed, resumable
 from haybale.errors import InputError, StoreError
 from haybale.rankers import QueryBatch, parse, query_batch, query_blocks
 from haybale.rankers.portable import made_from, portable
@@ -281,3 +283,19 @@ def test_a_ranker_with_another_learned_part_has_another_key() -> None:
     assert other.key() == learned.key()
     other.fusion_ = one  # type: ignore[assignment]
     assert other.key() != learned.key()
+
+
+def test_a_store_of_another_encoder_at_the_path_of_an_engine(tmp_path: Path) -> None:
+    collection = topic_collection(12, 4, 4)
+    texts = collection.passages.texts.to_pylist()
+    for n in (4, 6):
+        embed(collection, LSAEncoder(n).fit(texts), tmp_path / f"lsa{n}")
+    shutil.copytree(tmp_path / "lsa4", tmp_path / "store")
+    engine = Engine.build(collection, tmp_path / "engine", store=str(tmp_path / "store"))
+    run, digest = KNN().fit(engine).rank("dev"), engine.documents_digest
+    again = Engine.open(tmp_path / "engine")
+    assert (KNN().fit(again).rank("dev"), again.documents_digest) == (run, digest)
+    shutil.rmtree(tmp_path / "store")
+    shutil.copytree(tmp_path / "lsa6", tmp_path / "store")
+    with pytest.raises(StoreError):
+        Engine.open(tmp_path / "engine")

@@ -1,6 +1,7 @@
 """Searches in several processes give what searches in one give, whatever happens to the processes."""
 
 import os
+import shutil
 import signal
 import threading
 import time
@@ -166,6 +167,26 @@ def test_the_service_searches_itself_without_a_process_that_can(workspaces, fold
         SearchWorker(SearchSetup(folder, "of another engine", None, [], tmp_path))
     worker = SearchWorker(SearchSetup(folder, alone.engine.id, None, [tmp_path / "missing"], tmp_path))
     assert isinstance(worker.answer(SearchTask(tmp_path / "missing", "dog", 10, None, 0, True)), str)
+
+
+def test_a_process_searches_only_by_the_ranker_of_the_service(folder, tmp_path):
+    """The ranker in a folder is replaced by another one: it is searched when the service has it, too."""
+    engine, model = Engine.open(folder), tmp_path / "model"
+    worker = SearchWorker(SearchSetup(folder, engine.id, None, [], tmp_path))
+    tasks, expected = [], []
+    for text in ("bm25(k1=0.1,b=0)", "bm25(k1=8,b=1)"):
+        shutil.rmtree(model, ignore_errors=True)
+        ranker = parse(text).fit(engine)
+        ranker.save(model)
+        processes = SearchProcesses(engine, {}, 1)
+        processes.add("trained", model)
+        [(place, manifest)] = processes._folders.values()
+        tasks.append(SearchTask(place, "dog damage rent", 10, None, 0, True, manifest))
+        expected.append([(hit.doc_id, hit.score) for hit in ranker.search("dog damage rent")])
+        assert [(hit.doc_id, hit.score) for hit in worker.answer(tasks[-1])] == expected[-1]
+    assert expected[0] != expected[1]
+    assert isinstance(worker.answer(tasks[0]), str)
+    assert [(hit.doc_id, hit.score) for hit in worker.answer(tasks[1])] == expected[1]
 
 
 @pytest.mark.thorough
