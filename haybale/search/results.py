@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -25,8 +26,20 @@ class SourceShare(NamedTuple):
 
 
 def plain_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metadata of a document for JSON: dates become ISO strings."""
-    return {name: value.isoformat() if isinstance(value, date) else value for name, value in metadata.items()}
+    """Return the metadata of a document for JSON: dates become ISO strings, and numbers that are not finite None.
+
+    >>> plain_metadata({"date": date(2015, 1, 31), "weight": float("inf"), "weights": [0.5, float("nan")]})
+    {'date': '2015-01-31', 'weight': None, 'weights': [0.5, None]}
+    """
+    return {name: _plain(value) for name, value in metadata.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @dataclass(frozen=True)
