@@ -27,7 +27,8 @@ def encoded_queries(engine: Engine, texts: Sequence[str]) -> Matrix:
     if 2 * len(distinct) < len(texts) and distinct:  # such as the empty lines and numbers of a long document
         rows = {text: row for row, text in enumerate(distinct)}
         vectors = encoded_queries(engine, list(distinct))
-        return vectors[array_namespace(vectors).asarray([rows[text] for text in texts])]
+        repeated: Matrix = vectors[array_namespace(vectors).asarray([rows[text] for text in texts])]
+        return repeated
     if len(texts) <= BLOCK or getattr(engine.encoder, "is_sparse", False):
         return encode_queries(engine.encoder, texts)
     by_tasks, address = task_address(engine)

@@ -16,7 +16,7 @@ from pathlib import Path
 from haybale.collections.files.file_reader import reader_of
 from haybale.errors import InputError, MissingExtraError
 from haybale.folders import whole_file
-from haybale.service.file_worker import MAX_MEMORY, MAX_SECONDS, MAX_TEXT
+from haybale.service.file_worker import MAX_MEMORY, MAX_PARAGRAPHS, MAX_SECONDS, MAX_TEXT
 from haybale.stopping_work import Work, check_wanted, current_work
 
 START_SECONDS = 10.0  # for a process to start, in addition to its work
@@ -49,6 +49,11 @@ class LongQueries:
         """Keep a text, and return its id; a longer one than a search takes raises InputError."""
         if len(text) > MAX_TEXT:
             raise InputError(f"a text must have at most {MAX_TEXT:,} characters, found {len(text):,}; shorten it")
+        n_paragraphs = 1 + len(re.findall(r"\n\s*\n", text))
+        if n_paragraphs > MAX_PARAGRAPHS:
+            raise InputError(
+                f"a text must have at most {MAX_PARAGRAPHS:,} paragraphs, found {n_paragraphs:,}; shorten it"
+            )
         id = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
         if self.folder is None:
             self._texts[id] = text

@@ -22,7 +22,9 @@ from haybale.review.topic_ranking import text_digest
 from haybale.search import SearchResults, Snippet
 from haybale.search.searching import explain_hit, search, title_of
 from haybale.service.facets import Facet, condition, facets_of
-from haybale.service.long_queries import MAX_TEXT, LongQueries
+from haybale.service.file_worker import MAX_PARAGRAPHS
+from haybale.service.file_worker import MAX_TEXT as MAX_TEXT
+from haybale.service.long_queries import LongQueries
 from haybale.service.open_reviews import OpenReviews
 from haybale.service.opened_document import OpenedDocument, open_document
 from haybale.service.request_errors import NotFoundError, check_document
@@ -39,7 +41,6 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger("haybale.service")
 
 MAX_RESULTS = 1000  # offset + k of a search
-MAX_PARAGRAPHS = 5000  # of a query; each one searches
 _OFFERED = 600.0  # seconds for which a document that one judge sees is not proposed to others
 
 
