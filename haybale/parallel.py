@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from threadpoolctl import OpenBLASController, ThreadpoolController
 
 from haybale.errors import DeviceError
+from haybale.stopping_work import check_wanted
 
 T = TypeVar("T")
 _lock = threading.Lock()
@@ -150,6 +151,7 @@ def iter_chunks(n: int, size: float, work: Callable[[slice], T], *, least: int =
     """
     step, start = max(least, min(n, int(size))), 0
     while start < n:
+        check_wanted()
         tile = slice(start, min(start + step, n))
         try:
             yield work(tile)

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 
+from haybale.stopping_work import check_wanted
+
 _LOGGER = logging.getLogger("haybale")
 
 
@@ -87,7 +89,8 @@ def summed_timings() -> Iterator[None]:
 
 
 def timed(name: str) -> AbstractContextManager[None]:
-    """Mark a block as a stage with the given name."""
+    """Mark a block as a stage with the given name. StoppedError is raised if the work was stopped."""
+    check_wanted()
     stages = _recorder.get()
     if stages is not None:
         return stages._timed(name)

@@ -11,7 +11,7 @@ from haybale.embeddings import encode_queries
 from haybale.engine import Engine
 from haybale.engine.opened import opened_engine, task_address
 from haybale.kept_results import Arrays, spread_resumably, task_key
-from haybale.vectors import Matrix
+from haybale.vectors import Matrix, array_namespace
 
 BLOCK = 512  # texts
 
@@ -20,8 +20,15 @@ def encoded_queries(engine: Engine, texts: Sequence[str]) -> Matrix:
     """Return the vectors (n, d) of texts as queries.
 
     Many texts are encoded in blocks where tasks run in other processes, and within
-    :func:`~haybale.kept_results.resumable`. Sparse vectors take so little time that they are always made here.
+    :func:`~haybale.kept_results.resumable`. Sparse vectors take so little time that they are always made here. Of many
+    equal texts, one is encoded.
     """
+    distinct = dict.fromkeys(texts) if len(texts) > BLOCK else {}
+    if 2 * len(distinct) < len(texts) and distinct:  # such as the empty lines and numbers of a long document
+        rows = {text: row for row, text in enumerate(distinct)}
+        vectors = encoded_queries(engine, list(distinct))
+        repeated: Matrix = vectors[array_namespace(vectors).asarray([rows[text] for text in texts])]
+        return repeated
     if len(texts) <= BLOCK or getattr(engine.encoder, "is_sparse", False):
         return encode_queries(engine.encoder, texts)
     by_tasks, address = task_address(engine)

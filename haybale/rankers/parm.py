@@ -15,6 +15,8 @@ from haybale.rankers.query_batch import QueryBatch
 from haybale.rankers.ranker import Ranker
 from haybale.retrieval import AGGREGATIONS, BM25Index, ParagraphHits, ParagraphSearch, PassageIndex, Run
 
+MAX_PAIRS = 10_000  # pairs of a paragraph and a passage that an explanation lists; more are added up for each passage
+
 
 @dataclass(eq=False, repr=False)
 class PARM(Ranker):
@@ -103,12 +105,23 @@ class PARM(Ranker):
         scored = batch.once(("scored", self.key()), lambda: search.score(found))
         texts = batch.engine.collection.passages.texts
         detail = search.explain(batch.paragraphs[0], base.doc_id, passage_texts=texts, found=found, scored=scored)
-        shown = detail.passage_texts or []
-        shares = [
-            Share(f"paragraph {detail.labels[row]} → passage {passage}", share, shown[at], passage_id=passage)
-            for row, at in np.argwhere(detail.share).tolist()
-            for passage, share in [(detail.passage_ids[at], float(detail.share[row, at]))]
-        ]
+        shown, notes = detail.passage_texts or [], base.notes
+        rows, columns = np.nonzero(detail.share)
+        if len(rows) <= MAX_PAIRS:
+            pairs = zip(rows.tolist(), columns.tolist(), detail.share[rows, columns].tolist(), strict=True)
+            shares = [
+                Share(f"paragraph {detail.labels[row]} → passage {passage}", share, shown[at], passage_id=passage)
+                for row, at, share in pairs
+                for passage in [detail.passage_ids[at]]
+            ]
+        else:
+            sums, counts = detail.share.sum(axis=0), np.bincount(columns, minlength=detail.share.shape[1])
+            shares = [
+                Share(f"{counts[at]:,} paragraphs → passage {passage}", float(sums[at]), shown[at], passage_id=passage)
+                for at, passage in enumerate(detail.passage_ids)
+                if counts[at]
+            ]
+            notes = [*notes, f"{len(rows):,} pairs of paragraphs and passages, added up for each passage"]
         index = search.index
         matcher = index.analyzer if isinstance(index, BM25Index) else base.matcher
-        return replace(base, shares=by_size(shares), detail=detail, matcher=matcher)
+        return replace(base, shares=by_size(shares), detail=detail, matcher=matcher, notes=notes)

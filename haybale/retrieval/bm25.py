@@ -14,7 +14,7 @@ import pyarrow as pa
 from haybale.analysis import Analyzer, Terms, Tokenize, as_analyzer, guess_language, refuse_single_text
 from haybale.cached import cached_property
 from haybale.collections import Collection
-from haybale.collections.collection import Strings, strings_of
+from haybale.collections.collection import Strings, indptr_from_counts, strings_of
 from haybale.embeddings.counting import TermCounts, Vocabulary, strings
 from haybale.errors import FileFormatError, InputError
 from haybale.folders import whole_folder
@@ -39,6 +39,7 @@ from haybale.vectors import Floats
 T = TypeVar("T", int, str)  # a term, by number or by name
 
 _LEAST = np.uint32(ZERO + 1)  # the value of the lowest score above 0
+_ADDED = 2**22  # weights that are added at once for one query
 _HEAD = {"format": "haybale BM25 index", "version": 1}
 _TENSORS = "tensors.safetensors"
 _TENSOR_NAMES = ("texts", "counts", "offsets", "lengths", "frequencies", "doc_offsets")
@@ -454,11 +455,17 @@ class BM25Index(PassageTable):
         start, end = (int(edge) for edge in self.doc_offsets[document : document + 2])
         query_of, excluded = self._queries(queries, None)
         out = np.zeros((len(excluded), end - start), dtype=np.float32)
+        n_at_once = max(1, _ADDED // max(1, end - start))
         for row in range(len(out)):
             numbers, factors = query_of(row)
-            for (first, last), times in zip(self._postings.pairs(numbers, start, end), factors, strict=True):
-                if first < last:
-                    out[row, self._postings.texts[first:last] - start] += times * self._weights[first:last]
+            distinct, places = np.unique(numbers, return_inverse=True)  # a long query has its terms many times
+            edges = np.array(self._postings.pairs(distinct, start, end), dtype=np.int64).reshape(-1, 2)
+            for first in range(0, len(places), n_at_once):
+                begins, ends = edges[places[first : first + n_at_once]].T
+                offsets = indptr_from_counts(ends - begins)
+                pairs = np.repeat(begins - offsets[:-1], ends - begins) + np.arange(offsets[-1])
+                added = np.repeat(factors[first : first + n_at_once], ends - begins) * self._weights[pairs]
+                np.add.at(out[row], self._postings.texts[pairs] - start, added)  # term by term, as a search adds them
         return out
 
     def passages_with_all(self, terms: Iterable[str]) -> Ints:

@@ -26,19 +26,22 @@ class SourceShare(NamedTuple):
 
 
 def plain_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metadata of a document for JSON: dates become ISO strings, and infinity, which JSON lacks, a word."""
+    """Return the metadata of a document for JSON: dates become ISO strings, and infinity, which JSON lacks, a word.
+
+    >>> plain_metadata({"date": date(2015, 1, 31), "weight": float("-inf"), "weights": [0.5, float("nan")]})
+    {'date': '2015-01-31', 'weight': '-Infinity', 'weights': [0.5, None]}
+    """
     return {name: _plain(value) for name, value in metadata.items()}
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON has it.
-
-    >>> _plain(date(2015, 1, 31)), _plain(float("-inf")), _plain(0.5)
-    ('2015-01-31', '-Infinity', 0.5)
-    """
-    if isinstance(value, float) and math.isinf(value):
-        return "Infinity" if value > 0 else "-Infinity"
-    return value.isoformat() if isinstance(value, date) else value
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from haybale.search.best_passages import best_snippets
 from haybale.search.phrases import Phrases, find_phrases, parse_phrases
 from haybale.search.results import SearchHit, SearchResults, SourceShare
 from haybale.search.snippets import Snippet
+from haybale.stopping_work import check_wanted
 
 if TYPE_CHECKING:
     from haybale.engine import Engine
@@ -54,7 +55,10 @@ def search(
     ranked = ranker.run(batch, max(offset + k, DEPTH)).top(offset + k)["query"][offset:]
     collection = batch.engine.collection
     numbers = collection.document_numbers([doc_id for doc_id, _ in ranked]).tolist()
-    reasons = [ranker.explained(batch, number) for number in numbers]
+    reasons = []
+    for number in numbers:
+        check_wanted()
+        reasons.append(ranker.explained(batch, number))
     snippets = best_snippets(batch, numbers, reasons, phrases)
     hits = [
         SearchHit(

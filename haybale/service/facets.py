@@ -63,6 +63,8 @@ def _facet(name: str, column: pa.ChunkedArray) -> Facet | None:
     if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
         column = pc.list_flatten(column)
     column = column.drop_null()
+    if pa.types.is_floating(column.type):
+        column = column.filter(pc.is_finite(column))  # a range has two ends
     if not len(column):
         return None
     if not (pa.types.is_boolean(column.type) or _is_string(column.type)):
@@ -143,6 +145,6 @@ def _end(name: str, kind: pa.DataType, value: Any) -> str:
         if number != number or abs(number) > 2**63:
             raise ValueError
         return str(number)
-    except ValueError:
+    except (ValueError, OverflowError):
         what = "a date such as 2015-01-31" if pa.types.is_date(kind) else "a number"
         raise InputError(f"{name} must be {what}, found {value!r:.100}") from None

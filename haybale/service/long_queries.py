@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import os
 import re
+import subprocess
+import sys
+import threading
 from collections import OrderedDict
 from contextlib import suppress
 from pathlib import Path
 
-from haybale.collections.files.file_reader import read_documents, reader_of
+from haybale.collections.files.file_reader import reader_of
 from haybale.errors import InputError, MissingExtraError
 from haybale.folders import whole_file
+from haybale.service.file_worker import MAX_MEMORY, MAX_PARAGRAPHS, MAX_SECONDS, MAX_TEXT
+from haybale.stopping_work import Work, check_wanted, current_work
 
+START_SECONDS = 10.0  # for a process to start, in addition to its work
 _IN_MEMORY = 1000  # texts that are kept without a folder
 # Formats whose files are one document, not a table of many.
 _SUFFIXES = (".txt", ".md", ".pdf", ".docx", ".odt", ".rtf", ".html", ".eml")
@@ -38,7 +46,14 @@ class LongQueries:
         self._texts: OrderedDict[str, str] = OrderedDict()
 
     def keep(self, text: str) -> str:
-        """Keep a text, and return its id."""
+        """Keep a text, and return its id; a longer one than a search takes raises InputError."""
+        if len(text) > MAX_TEXT:
+            raise InputError(f"a text must have at most {MAX_TEXT:,} characters, found {len(text):,}; shorten it")
+        n_paragraphs = 1 + len(re.findall(r"\n\s*\n", text))
+        if n_paragraphs > MAX_PARAGRAPHS:
+            raise InputError(
+                f"a text must have at most {MAX_PARAGRAPHS:,} paragraphs, found {n_paragraphs:,}; shorten it"
+            )
         id = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
         if self.folder is None:
             self._texts[id] = text
@@ -78,18 +93,45 @@ def query_suffixes() -> list[str]:
 def query_of_file(name: str, data: bytes) -> str:
     """Return the text of a file as a query: its paragraphs, separated by blank lines.
 
+    The file is read in a process of its own, which ends after :data:`~haybale.service.file_worker.MAX_SECONDS`, or when
+    nobody waits for it any more.
+
     >>> query_of_file("letter.txt", b"The lease ended.\\n\\nThe tenant stayed.")
     'The lease ended.\\n\\nThe tenant stayed.'
 
     Raises
     ------
     InputError
-        If the file is of another format, damaged, or has no text.
+        If the file is of another format, damaged, or has no text, or takes too long or too much memory to read, or if
+        its text is longer than a search takes.
     """
     reader = reader_of(name)
     if reader is None or not name.lower().endswith(tuple(query_suffixes())):
         raise InputError(f"a query must be a file of {', '.join(query_suffixes())}, found {name!r:.100}")
-    documents, problem = read_documents(reader, data, {})
-    if not documents:
-        raise InputError(f"a query must be a file that can be read, found {name!r:.100}: {problem}")
-    return "\n\n".join(part.text for document in documents for part in document.parts)
+    check_wanted()
+    command = [sys.executable, "-m", "haybale.service.file_worker", f"query{reader.suffixes[0]}"]
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+    )
+    timer = threading.Timer(MAX_SECONDS + START_SECONDS, process.kill)
+    timer.start()
+    work = current_work() or Work()
+    try:
+        with process, work.on_stop(process.kill):
+            answer = process.communicate(data)[0]
+    finally:
+        timer.cancel()
+    check_wanted()
+    try:
+        found = json.loads(answer)
+    except ValueError:
+        limits = f"{MAX_SECONDS} seconds or {MAX_MEMORY // 2**20:,} MiB"
+        found = {"problem": f"it takes more than {limits} to read; send a smaller one, or paste its text"}
+    text = found.get("text")
+    if text is None:
+        raise InputError(f"a query must be a file that can be read, found {name!r:.100}: {found.get('problem')}")
+    return str(text)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 import weakref
 from collections.abc import Mapping
 from contextlib import suppress
@@ -19,12 +21,16 @@ from haybale.errors import HaybaleError
 from haybale.manifest import digest
 from haybale.rankers.ranker import MANIFEST
 from haybale.search import SearchResults
+from haybale.stopping_work import check_wanted, current_work
 
 if TYPE_CHECKING:
     from haybale.engine import Engine
     from haybale.rankers import Ranker
 
 _LOGGER = logging.getLogger("haybale.service")
+STOP_SIGNAL = signal.SIGUSR1  # tells a process to stop its search
+_STOP_SECONDS = 3.0  # in which it does so
+_LOOK_SECONDS = 0.1  # between two looks whether a search is still wanted
 _LONGEST_PAUSE = 60.0  # seconds until a process that could not start is started again
 
 
@@ -73,6 +79,8 @@ class RefreshTask(NamedTuple):
 
 class SearchProcesses:
     """Processes that search an engine in a folder, each one search at a time. Several threads may use them.
+
+    A search that is no longer wanted (:mod:`haybale.stopping_work`) is stopped in its process, too.
 
     Each process opens the engine and the rankers by their folders, so files are mapped into memory once for all. The
     documents that a process searches are those of the service or newer ones. A process that ends is replaced. The
@@ -161,7 +169,9 @@ class SearchProcesses:
         if saved is None or process is None:
             return None
         is_current = process.snapshot is not None and process.snapshot() is snapshot
-        found = self._ask(process, SearchTask(saved[0], text, k, where, offset, is_current, saved[1]), snapshot)
+        search_task = SearchTask(saved[0], text, k, where, offset, is_current, saved[1])
+        found = self._ask(process, search_task, snapshot)
+        check_wanted()  # otherwise the caller would search itself after the process was killed
         if isinstance(found, Exception):
             raise found
         if isinstance(found, str):
@@ -192,7 +202,8 @@ class SearchProcesses:
                 if free:
                     self._idle.remove(free[-1])
                     return free[-1]  # the last one, whose memory is still in the caches of the cores
-                self._changed.wait()
+                self._changed.wait(_LOOK_SECONDS)
+                check_wanted()
             return None
 
     def _take_for_refreshing(self, process: _SearchProcess) -> bool:
@@ -325,8 +336,18 @@ class _SearchProcess:
         return None if problem is None else str(problem)
 
     def ask(self, what: SearchSetup | SearchTask | RefreshTask) -> Any:
-        """Return what the process answers."""
+        """Return what the process answers.
+
+        If the work of the caller is stopped, the process is told to stop its search, and killed if it does not.
+        """
         self.connection.send(what)
+        work, kill_at = current_work(), None
+        while work is not None and not self.connection.poll(_LOOK_SECONDS):
+            if work.is_stopped and kill_at is None:
+                self.process.send_signal(STOP_SIGNAL)
+                kill_at = time.monotonic() + _STOP_SECONDS
+            elif kill_at is not None and time.monotonic() > kill_at:
+                self.kill()
         return self.connection.recv()
 
     def kill(self) -> None:

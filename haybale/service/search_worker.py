@@ -18,14 +18,15 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from haybale.engine import Engine
-from haybale.errors import HaybaleError
+from haybale.errors import HaybaleError, StoppedError
 from haybale.manifest import digest
 from haybale.parallel import limit_threads
 from haybale.rankers import Ranker, load
 from haybale.rankers.ranker import MANIFEST
 from haybale.search import SearchResults
 from haybale.search.searching import search
-from haybale.service.search_processes import RefreshTask, SearchSetup, SearchTask
+from haybale.service.search_processes import STOP_SIGNAL, RefreshTask, SearchSetup, SearchTask
+from haybale.stopping_work import Work, stoppable
 
 _FEW = 300  # characters of the search that each ranker does before the first one
 
@@ -43,6 +44,7 @@ class SearchWorker:
         self.engine = Engine.open(setup.engine, device=setup.device).prepare()
         if self.engine.id != setup.engine_id:
             raise HaybaleError(f"{setup.engine}: expected the engine of the service, found another; start it again")
+        self.work = Work()  # of the search that runs; a signal stops it
         self._rankers: dict[Path, tuple[str, Ranker]] = {}  # with the SHA-256 of the manifest, by their folders
         for folder in setup.rankers:
             with suppress(HaybaleError):  # reported by a search that needs it
@@ -79,10 +81,17 @@ class SearchWorker:
         return None
 
     def _search(self, task: SearchTask) -> SearchResults | Exception | str:
+        self.work = Work()
+        with stoppable(self.work):
+            return self._found(task)
+
+    def _found(self, task: SearchTask) -> SearchResults | Exception | str:
         try:
             if not task.is_current:
                 self.engine.refresh()
             ranker = self._ranker(task.ranker, task.digest)
+        except StoppedError as error:
+            return error
         except HaybaleError as error:
             return str(error)
         try:
@@ -101,6 +110,7 @@ def run(connection: Connection) -> None:
     except HaybaleError as error:
         connection.send(str(error))
         return
+    signal.signal(STOP_SIGNAL, lambda number, frame: worker.work.stop())
     connection.send(None)
     while True:
         try:
@@ -115,7 +125,7 @@ def run(connection: Connection) -> None:
 
 def main() -> None:
     """Use one thread, and answer until the service is gone."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, STOP_SIGNAL):
         signal.signal(number, signal.SIG_IGN)
     warnings.simplefilter("ignore")
     limit_threads(1)  # the other processes use the other cores

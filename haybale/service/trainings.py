@@ -231,7 +231,7 @@ class Trainings:
         is_running = _is_running(folder)  # before the files are read, so that a result is not overlooked
         contents = {name: _read(folder / f"{name}.json") or {} for name in _FILES}
         result, error = contents["result"], contents["error"]
-        is_done = is_result(result)
+        is_done = bool(result) and self.model_folder(number).is_dir()
         status = "done" if is_done else "running" if is_running and not error else "failed"
         detail = str(error.get("detail") or _INTERRUPTED) if status == "failed" else ""
         return ModelTraining(

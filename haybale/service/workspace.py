@@ -23,6 +23,8 @@ from haybale.review.topic_ranking import text_digest
 from haybale.search import SearchResults, Snippet
 from haybale.search.searching import explain_hit, search, title_of
 from haybale.service.facets import Facet, condition, facets_of
+from haybale.service.file_worker import MAX_PARAGRAPHS
+from haybale.service.file_worker import MAX_TEXT as MAX_TEXT
 from haybale.service.long_queries import LongQueries
 from haybale.service.open_reviews import OpenReviews
 from haybale.service.opened_document import OpenedDocument, open_document
@@ -40,7 +42,6 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger("haybale.service")
 
 MAX_RESULTS = 1000  # offset + k of a search
-MAX_TEXT = 200_000  # characters of a query, topic or note
 _OFFERED = 600.0  # seconds for which a document that one judge sees is not proposed to others
 
 
@@ -534,6 +535,11 @@ def paragraphs(text: str) -> str | list[str]:
     if not text.strip():
         raise InputError("text= must say what to search for, found an empty text; give a few words")
     parts = [part.strip() for part in re.split(r"\n\s*\n", text) if part.strip()]
+    if len(parts) > MAX_PARAGRAPHS:
+        raise InputError(
+            f"a text must have at most {MAX_PARAGRAPHS:,} paragraphs, found {len(parts):,}; shorten it, or use "
+            "haybale search, which has no such limit"
+        )
     return parts if len(parts) > 1 else text.strip()
 
 

@@ -105,7 +105,7 @@ def test_an_accepted_training_without_its_model_is_not_used(engine, opened, fold
 def test_random_damage_of_results_never_fails_a_page(opened, folder):
     """The law: any value anywhere in a result is a training that is done, or one that has failed."""
     rng = random.Random(0)
-    (folder / "1").mkdir()
+    opened.ranker().save(folder / "1" / "model")
     values = [None, True, 1, -1.5, "x", [], {}, [1], {"a": 1}, 10**400, 1e308]
 
     def damaged(value):

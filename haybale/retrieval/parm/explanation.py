@@ -141,9 +141,9 @@ def explain_document(
                 rows, passages, values = _shares(block, scores_of, int(cells[at]), score)
                 np.add.at(share, (rows, passages - start), values)
     ranks = np.zeros((n, end - start), dtype=np.int64)
-    row, rank, passage, _ = hits.top(task.n_hits).to_numpy().flat()
-    within = (passage >= start) & (passage < end)
-    ranks[row[within], passage[within] - start] = rank[within]
+    passages = to_numpy(hits.passages[:, : task.n_hits])
+    row, column = np.nonzero((passages >= start) & (passages < end))  # of so many hits, few are of one document
+    ranks[row, passages[row, column] - start] = column + 1
     labels, ids = [str(number) for number in range(n)], index.passage_ids[start:end].to_pylist()
     similarity = partial(_similarities, index, queries, document)
     about = doc_id, aggregation, score, place, n_documents, labels, ids

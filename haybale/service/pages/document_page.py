@@ -27,7 +27,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
     @needs(JUDGE)
     def shown(request: Request, doc_id: str) -> HTMLResponse:
         state, root = SearchState.of(request, workspace), request.scope.get("root_path", "")
-        topic = workspace.topic(int(state.topic)) if state.topic.isdecimal() else None
+        topic = None if state.topic_number is None else workspace.topic(state.topic_number)
         query = state.query or (topic.text if topic else "")
         document = workspace.document(
             doc_id, query, state.condition(workspace), state.ranker or None, state.offset, _SIZE

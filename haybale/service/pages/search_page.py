@@ -25,6 +25,7 @@ from haybale.service.pages.share_tree import ShareBar, paragraph_explanation, sh
 from haybale.service.roles import JUDGE, needs
 from haybale.service.workspace import MAX_TEXT, Workspace, paragraphs
 
+MAX_DIGITS = 18  # of a number in an address
 _SIZE, _MOST = 10, 100  # hits of a page: by default, and at most
 _SENT = 20  # hits of a file at most, because each is explained
 _OPEN = 8  # values of a facet that are not folded
@@ -100,7 +101,12 @@ class SearchState:
     @property
     def learned_topic(self) -> int | None:
         """The topic whose judgements the ranking uses, or None."""
-        return int(self.topic) if self.learned and self.topic.isdecimal() else None
+        return self.topic_number if self.learned else None
+
+    @property
+    def topic_number(self) -> int | None:
+        """The number of the topic; None if there is none, or no number."""
+        return int(self.topic) if self.topic.isdecimal() and len(self.topic) <= MAX_DIGITS else None
 
     def search(self, workspace: Workspace, most: int = _MOST) -> SearchResults:
         """Return the results."""
@@ -200,7 +206,7 @@ def _values(
     """Return what the template of searches shows."""
     collection = workspace.engine.collection
     topics = workspace.topics() if not state.query else []
-    topic = workspace.topic(int(state.topic)) if state.topic.isdecimal() else None
+    topic = None if state.topic_number is None else workspace.topic(state.topic_number)
     n_chosen = sum(len([value for value in values if value]) for values in state.chosen.values())
     facets = [_facet_view(each, state.chosen.get(each.name, [])) for each in workspace.facets() if _is_useful(each)]
     link = partial(address, root + "/")

@@ -24,6 +24,7 @@ _COUNTED = {  # what a document counts as about which judges contradict each oth
     "majority": "The majority counts, and a tie counts as relevant.",
     "maximum": "The highest grade counts.",
 }
+_MAX_DIGITS = 9  # of a grade
 _FILES = {"csv": ("csv", "text/csv"), "qrels": ("txt", "text/plain"), "beir": ("tsv", "text/tab-separated-values")}
 _FILES |= {"ris": ("ris", "application/x-research-info-systems")}
 
@@ -155,7 +156,10 @@ def grades_of_file(data: bytes) -> dict[str, int]:
         ) from None
     lines = [line for line in lines if line.strip()]
     sign = "\t" if lines and "\t" in lines[0] else ","
-    table = list(csv.reader(io.StringIO("\n".join(lines)), delimiter=sign, strict=False))
+    try:
+        table = list(csv.reader(io.StringIO("\n".join(lines)), delimiter=sign, strict=False))
+    except csv.Error as error:  # such as a quote that does not end
+        raise InputError(f"the file of judgements must be a table, found an error: {error}") from None
     names = [name.strip().lower() for name in table[0]] if table else []
     ids = next((names.index(name) for name in ("doc_id", "corpus-id", "document") if name in names), None)
     values = next((names.index(name) for name in ("grade", "relevance", "score") if name in names), None)
@@ -171,7 +175,7 @@ def grades_of_file(data: bytes) -> dict[str, int]:
         rows = [(parts[2], parts[3]) for parts in split]
     found = {}
     for doc_id, grade in rows:
-        if not grade.strip().isdecimal():
+        if not grade.strip().isdecimal() or len(grade.strip()) > _MAX_DIGITS:
             raise InputError(f"a grade must be a whole number from 0, found {grade!r:.60} for {doc_id!r:.100}")
         found[doc_id] = int(grade)
     return found

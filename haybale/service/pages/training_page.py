@@ -13,6 +13,7 @@ from haybale.service.model_training import RECIPES
 from haybale.service.pages.rendering import Renderer
 from haybale.service.problems import status_of
 from haybale.service.roles import ADMIN, JUDGE, needs
+from haybale.service.trainings import is_result
 from haybale.service.workspace import Workspace
 
 _QUESTIONS = {
@@ -43,6 +44,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
             here="/train",
             error=error,
             questions=_QUESTIONS,
+            is_result=is_result,
             running=next((each for each in found if each.status == "running"), None),
             trainings=[each for each in found if each.status != "running"],
             has_accepted=any(each.is_accepted for each in found),
