@@ -6,8 +6,9 @@ old one. In a folder, whose files :mod:`haybale.engine.storage` lists, a change 
 1. Take the writer's lock of the folder. Refuse the change if another process has changed the folder since this engine
    read it.
 2. Check what is given. An error here, or in a later step before the last two, leaves the engine as it was.
-3. Write added documents to ``N/collection``, where N is the number of segments so far. No manifest names this segment
-   yet, so that it does not exist for other processes. If this one is killed now, the next addition overwrites it.
+3. Write added documents to ``N/collection``, where N is the number after that of the last segment. No manifest names
+   this segment yet, so that it does not exist for other processes. If this one is killed now, the next addition
+   overwrites it.
 4. Make the new snapshot. Indexes that are in memory are extended; for those of vectors, the added documents are
    encoded, and their vectors are written to ``N/passages`` and ``N/documents``. Indexes that no ranker has needed yet
    are left to the first one that does, or to :meth:`Engine.write_indexes`.
@@ -16,6 +17,8 @@ old one. In a folder, whose files :mod:`haybale.engine.storage` lists, a change 
 6. Replace ``engine.json``, the manifest, which names all of it. Whoever opens or refreshes the engine from now on finds
    the change; until now, it found the engine as it was before.
 7. Replace the snapshot in memory.
+8. If there are many small segments, merge them to one with a new number, as steps 3 to 7
+   (:mod:`haybale.engine.merging_segments`).
 
 A removal or a replacement deletes no text: the manifest lists removed documents, and of several documents with one id
 the last one is the document.
@@ -27,7 +30,7 @@ import errno
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -44,11 +47,12 @@ from haybale.engine import parts
 from haybale.engine.added_judgements import Judged, Qrels
 from haybale.engine.changed_metadata import Metadata
 from haybale.engine.encoder_source import describe_encoder
+from haybale.engine.merging_segments import merged_documents, n_to_merge, remove_merged, write_vectors
 from haybale.engine.reattaching import TextDigests, Unattached, record_renamed, renamed_documents
 from haybale.engine.segment import Segment
 from haybale.engine.snapshot import Documents, Snapshot
-from haybale.engine.storage import FIXED, Storage
-from haybale.errors import DeviceError, FileFormatError, InputError, MissingExtraError, StoreError
+from haybale.engine.storage import FIXED, Storage, segment_numbers
+from haybale.errors import DeviceError, FileFormatError, HaybaleError, InputError, MissingExtraError, StoreError
 from haybale.retrieval.object_storage import copied_engine, is_address
 from haybale.timing import timed
 
@@ -147,7 +151,7 @@ class LiveDocuments:
         saved = settings["encoder"]
         if encoder is not None and as_json(describe_encoder(encoder)) != saved:
             raise StoreError(f"{folder}: expected the encoder of this engine, {saved!r}, found {encoder!r}")
-        numbers = range(manifest["segments"])
+        numbers = segment_numbers(manifest)
         with timed("read collection"):
             storage.remember(manifest, {number: _mark(storage, number) for number in numbers})
             wholes = [_loaded(storage, number) for number in numbers]
@@ -163,7 +167,8 @@ class LiveDocuments:
         )
         if first.store is not None:
             _check_store(first, manifest)
-        segments = [first, *(first.later(whole, number) for number, whole in enumerate(wholes[1:], start=1))]
+        later = zip(numbers[1:], wholes[1:], strict=True)
+        segments = [first, *(first.later(whole, number) for number, whole in later)]
         snapshot = Snapshot(segments, manifest["removed"], judgements=judgements, metadata=metadata)
         return cls(snapshot, manifest, stamp)
 
@@ -199,6 +204,8 @@ class LiveDocuments:
                 changed = changed.judged(snapshot.judgements.followed(old_texts, texts))
                 self._digests = changed, texts
             self._replace_by(changed)
+            with suppress(HaybaleError, OSError):  # the change is done; another one merges what this one could not
+                self._merge_segments()
         return n_replaced
 
     def _text_digests(self, snapshot: Snapshot) -> TextDigests:
@@ -248,9 +255,25 @@ class LiveDocuments:
                 raise StoreError(f"{folder}: another process has changed it; call refresh() before changes")
             yield
 
+    def _merge_segments(self) -> None:
+        """Merge the last segments of an engine in a folder if they are many and small; documents stay the same."""
+        folder, snapshot = self.storage.folder, self.snapshot
+        n = n_to_merge([len(segment.texts.whole.passages) for segment in snapshot.segments[1:]])
+        if folder is None or n < 2:
+            return
+        before, last = [segment.texts.number for segment in snapshot.segments], snapshot.segments[-n:]
+        metadata, n_documents = snapshot.all_documents.metadata, sum(part.texts.whole.n_documents for part in last)
+        rows = None if metadata is None else metadata.slice(len(metadata) - n_documents)
+        with timed("merge segments"):
+            merged = self._write_segment(merged_documents(last, rows))
+            write_vectors(last, folder / str(merged.texts.number))
+            self._replace_by(snapshot.with_segments([*snapshot.segments[:-n], merged]))
+        used = {texts.number for texts in self.storage.in_use}
+        remove_merged(folder, {*before, merged.texts.number, *used})
+
     def _write_segment(self, added: Collection) -> Segment:
         """Write documents to a folder of their own, unless the engine is in memory, and return their segment."""
-        number, folder = len(self.snapshot.segments), self.storage.folder
+        number, folder = self.snapshot.segments[-1].texts.number + 1, self.storage.folder
         if folder is not None:
             self.storage.clear_segment(number)
             save_collection(added, _collection_folder(folder, number))
@@ -263,7 +286,7 @@ class LiveDocuments:
         if self.manifest is not None:
             before, storage = self.manifest, self.storage
             manifest = {name: before[name] for name in FIXED} | {
-                "segments": len(snapshot.segments),
+                "segments": _count_or_numbers([segment.texts.number for segment in snapshot.segments]),
                 "removed": snapshot.removed,
                 "judgements": storage.write_judgements(snapshot.judgements, before.get("judgements")),
                 "metadata": storage.write_metadata(snapshot.metadata, before.get("metadata")),
@@ -288,16 +311,21 @@ class LiveDocuments:
             if self._is_current(manifest):
                 self._stamp = stamp
                 return False
-            snapshot, n_segments = self.snapshot, manifest["segments"]
-            n_known = len(snapshot.segments)
+            snapshot, numbers = self.snapshot, segment_numbers(manifest)
+            known = [segment.texts.number for segment in snapshot.segments]
+            n_same = next((n for n, (one, other) in enumerate(zip(known, numbers, strict=False)) if one != other), None)
+            n_same = min(len(known), len(numbers)) if n_same is None else n_same
+            is_merged = n_same < len(known)
             is_same = all(manifest[name] == value for name, value in self.manifest.items() if name in FIXED)
-            if not is_same or n_segments < n_known or not self._has_segments():
+            if not is_same or numbers[-1] < known[-1] or not self._has_segments(n_same):
                 raise StoreError(
                     f"{folder}: expected the engine that was opened, found one that was built since; open it again"
                 )
             with timed("read collection"):
-                new = [self._read_segment(number) for number in range(n_known, n_segments)]
-            if new or manifest["removed"] != snapshot.removed:
+                new = [self._read_segment(number) for number in numbers[n_same:]]
+            if is_merged:
+                snapshot = Snapshot([*snapshot.segments[:n_same], *new], manifest["removed"])
+            elif new or manifest["removed"] != snapshot.removed:
                 snapshot = snapshot.changed(new, manifest["removed"])
             snapshot = snapshot.judged(judgements).described(metadata)
             self.snapshot, self.manifest, self._stamp = snapshot, manifest, stamp
@@ -313,9 +341,9 @@ class LiveDocuments:
         """Return whether a manifest is the known one; two additions may have equal manifests."""
         return manifest == self.manifest and self._has_segments()
 
-    def _has_segments(self) -> bool:
-        """Return whether the folder still has the known segments."""
-        added = (segment.texts for segment in self.snapshot.segments[1:])
+    def _has_segments(self, n: int | None = None) -> bool:
+        """Return whether the folder still has the first ``n`` of the known segments; all by default."""
+        added = (segment.texts for segment in self.snapshot.segments[1:n])
         try:
             self.storage.check_same_build()
             return all(self.storage.mark(texts.number) == texts.mark for texts in added)
@@ -323,6 +351,11 @@ class LiveDocuments:
             if getattr(error, "errno", None) == errno.EMFILE:
                 raise
             return False
+
+
+def _count_or_numbers(numbers: list[int]) -> int | list[int]:
+    """Return the numbers of segments as the manifest has them: their count if none was merged."""
+    return len(numbers) if numbers == list(range(len(numbers))) else numbers
 
 
 def _mark(storage: Storage, number: int) -> bytes:

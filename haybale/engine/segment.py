@@ -187,6 +187,12 @@ class Segment:
             return EmbeddingStore(folder).vectors_of(source)
 
 
+def has_finished_index(segment: Segment, name: str) -> bool:
+    """Return whether the folder of a segment has a whole index, or embedding store, of a name."""
+    folder = segment.texts.folder(name)
+    return folder is not None and _is_finished(folder)
+
+
 def _vectors_of(store: EmbeddingStore, part: Collection) -> Matrix:
     """Return the vectors of a store that the engine opened earlier; StoreError if another is there by now."""
     vectors = store.vectors_of(part)

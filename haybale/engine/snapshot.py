@@ -219,6 +219,19 @@ class Snapshot(Documents):
         """Return a snapshot of the same documents with further metadata, by document id and column."""
         return self.described(ChangedMetadata.of(self.whole, values)) if values else self
 
+    def with_segments(self, segments: Sequence[Segment]) -> Snapshot:
+        """Return a snapshot of the same documents in other segments; it shares the indexes.
+
+        Indexes in parts are made anew when they are needed, since they have a part for each addition.
+        """
+        in_parts = segments[0].texts.n_parts > 1
+        indexes = {} if in_parts else self._unfiltered
+        found = Snapshot(segments, self.removed, indexes, self.all_documents, self.judgements, self.metadata)
+        if not in_parts:
+            found._indexes |= self._indexes
+        found._collections |= self._collections
+        return found
+
     def _same_documents(self, judgements: AddedJudgements, metadata: ChangedMetadata | None) -> Snapshot:
         found = Snapshot(self.segments, self.removed, self._unfiltered, self.all_documents, judgements, metadata)
         found._indexes |= self._indexes

@@ -11,7 +11,8 @@
         pieces/        the documents with their passages cut into pieces, if there is a chunking
         bm25-passage/  bm25-document/  passages/  documents/      indexes, each made when it is first needed
         parts/  statistics/        with --segments: these indexes by ranges of documents, and statistics of all terms
-    1/ …               documents that were added later, in the same layout
+    1/ …               documents that were added later, in the same layout; small ones are merged to one with a new
+                       number (haybale.engine.merging_segments), and engine.json lists the numbers
 
 Dense vectors are in embedding stores (:mod:`haybale.embeddings`), so that an interrupted encoding resumes. All other
 folders are written atomically. No file can hold executable code. :mod:`haybale.engine.changes` says in which order a
@@ -26,6 +27,7 @@ import json
 import re
 import shutil
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -63,7 +65,7 @@ _KINDS = {
     "settings": dict,
     "language": str,
     "encoder": bool,
-    "segments": MANY,
+    "segments": (MANY, [range(2**40)]),
     "removed": [str],
     "judgements": (str, None),
     "metadata": (str, None),
@@ -86,6 +88,7 @@ class Storage:
         self.lock = threading.RLock()
         self._fixed: dict[str, Any] | None = None  # of the manifest of the engine that was opened
         self._marks: dict[int, bytes] = {}  # of its segments
+        self.in_use: weakref.WeakSet[Any] = weakref.WeakSet()  # the texts of segments in this process
         self._writes = False  # whether the thread that holds the lock is the folder's writer
 
     def check_folder(self) -> dict[str, Any] | None:
@@ -208,10 +211,14 @@ class Storage:
         """
         if self.folder is None or self._fixed is None:
             return
+        is_merged = False
         try:
             manifest = self.read()
             is_same = all(manifest[name] == value for name, value in self._fixed.items())
             marks = {each: self._marks[each] for each in (0, number) if each in self._marks}
+            if is_same and number not in segment_numbers(manifest):
+                marks.pop(number, None)  # it was merged; its files may still be there
+                is_merged = self._marks.get(number) is not None and not self._has(number)
             is_same = is_same and all(self.mark(each) == mark for each, mark in marks.items())
         except StoreError as error:
             if error.errno == errno.EMFILE:
@@ -221,11 +228,22 @@ class Storage:
             if isinstance(error.__cause__, PermissionError):
                 raise
             is_same = False
+        if is_same and is_merged:
+            raise StoreError(
+                f"{self.folder}: documents were added since it was opened; call refresh(), or open it again"
+            )
         if not is_same:
             raise StoreError(
                 f"{self.folder}: expected the engine that was opened, found none or one that was built since; open it "
                 "again"
             )
+
+    def _has(self, number: int) -> bool:
+        """Return whether the folder of a segment has what it had."""
+        try:
+            return self.mark(number) == self._marks[number]
+        except FileFormatError:
+            return False
 
     @contextmanager
     def unchanged(self, number: int = 0) -> Iterator[None]:
@@ -257,6 +275,11 @@ class Storage:
         check_kinds(path, manifest, _KINDS)
         manifest["settings"] = {"segments": None} | upgraded(manifest["settings"])
         check_kinds(path, manifest["settings"], _SETTINGS)
+        numbers = segment_numbers(manifest)
+        if numbers[:1] != [0] or numbers != sorted(set(numbers)):
+            raise FileFormatError(
+                path, None, f"expected rising numbers of segments from 0, found {numbers}; restore it"
+            )
         return manifest
 
     def write(self, manifest: dict[str, Any]) -> None:
@@ -321,6 +344,12 @@ class Storage:
             return None
         path = self.folder / "metadata" / f"{name}.parquet"
         return ChangedMetadata.from_bytes(path, _checked(path))
+
+
+def segment_numbers(manifest: dict[str, Any]) -> list[int]:
+    """Return the numbers of the segments in their order; an engine whose segments were never merged has their count."""
+    segments = manifest["segments"]
+    return list(range(segments)) if isinstance(segments, int) else list(segments)
 
 
 def remove_unfinished(folder: Path) -> None:

@@ -29,6 +29,9 @@ class Texts:
     n_parts: int = 1  # in which the documents are indexed, see haybale.engine.parts
     mark: bytes | None = None  # the manifest of the collection in the folder, which tells segments apart
 
+    def __post_init__(self) -> None:
+        self.storage.in_use.add(self)
+
     @property
     def root(self) -> Path:
         """The folder of the engine, which an engine in parts has."""

@@ -318,7 +318,7 @@ class BM25Index(PassageTable):
         """
         vocabulary = dict(self.vocabulary)
         counts = TermCounts.of(texts, self.analyzer, vocabulary)
-        new = Columns.validated(len(counts), doc_offsets, passage_ids, doc_ids)
+        new = Columns.validated(len(counts), doc_offsets, passage_ids, doc_ids, distinct=distinct)
         columns = self.columns.joined(new, distinct=distinct)
         postings, parameters = self._postings.extended(Postings.of(counts)), (self.k1, self.b, self.k3)
         return type(self).__new__(type(self))._set(columns, postings, vocabulary, self.analyzer, parameters)

@@ -223,7 +223,7 @@ class PassageIndex(PassageTable):
             With False, existing ids are accepted: :meth:`take` one document with each id before looking ids up.
         """
         more = to_device(check_like(vectors, "passages", self.vectors), self.device)
-        new = Columns.validated(int(more.shape[0]), doc_offsets, passage_ids, doc_ids)
+        new = Columns.validated(int(more.shape[0]), doc_offsets, passage_ids, doc_ids, distinct=distinct)
         columns = self.columns.joined(new, distinct=distinct)
         with self.device.current():
             if self.is_sparse:

@@ -82,7 +82,7 @@ class BM25InParts(BM25Index):
         self, texts: Sequence[str], doc_offsets: Ints | None, *, passage_ids: Ids, doc_ids: Ids, distinct: bool = True
     ) -> Self:
         counts = TermCounts.of(texts, self.analyzer)
-        new = Columns.validated(len(counts), doc_offsets, passage_ids, doc_ids)
+        new = Columns.validated(len(counts), doc_offsets, passage_ids, doc_ids, distinct=distinct)
         columns, own = self.columns.joined(new, distinct=distinct), Postings.of(counts)
         known, before = self._statistics(), self._later
         # The part gets the statistics of the parts in folders. Like these, it is opened with those of later texts.
@@ -249,8 +249,9 @@ class PassagesInParts(PassageIndex):
         self, vectors: Matrix, doc_offsets: Ints | None, *, passage_ids: Ids, doc_ids: Ids, distinct: bool = True
     ) -> Self:
         more = to_numpy(check_like(vectors, "passages", self.vectors))
-        new = PassageIndex(more, doc_offsets, passage_ids=passage_ids, doc_ids=doc_ids)
-        columns = self.columns.joined(new.columns, distinct=distinct)
+        new_columns = Columns.validated(int(more.shape[0]), doc_offsets, passage_ids, doc_ids, distinct=distinct)
+        new = PassageIndex.__new__(PassageIndex)._set(new_columns, more, CPU, "auto")
+        columns = self.columns.joined(new_columns, distinct=distinct)
         return type(self)(self.parts.joined(Part.in_memory(new), columns.doc_offsets), columns)
 
     def search(self, queries: Matrix, k: int, *, exclude: Exclude | None = None) -> Hits:

@@ -170,7 +170,10 @@ def _missing(names: Sequence[str], manifest: bytes) -> str | None:
     try:
         engine = json.loads(manifest)
         folders: list[Iterable[str]] = [["encoder"] if engine["encoder"] else []]
-        folders.append(f"{number}/collection" for number in range(engine["segments"]))
+        segments = engine["segments"]
+        folders.append(
+            f"{number}/collection" for number in (range(segments) if isinstance(segments, int) else segments)
+        )
         n_parts = engine["settings"].get("segments")
         if n_parts is not None:
             folders.append(["0/statistics"])

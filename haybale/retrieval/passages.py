@@ -56,10 +56,22 @@ class Columns:
     whole: tuple[Columns, Ints] | None = None  # the columns that these are taken from, and the numbers of the passages
 
     @classmethod
-    def validated(cls, n: int, doc_offsets: Ints | None, passage_ids: Ids | None, doc_ids: Ids | None) -> Columns:
-        """Make the columns of n passages from the arguments of :class:`PassageTable`, after checking them."""
+    def validated(
+        cls,
+        n: int,
+        doc_offsets: Ints | None,
+        passage_ids: Ids | None,
+        doc_ids: Ids | None,
+        *,
+        distinct: bool = True,
+    ) -> Columns:
+        """Make the columns of n passages from the arguments of :class:`PassageTable`, after checking them.
+
+        With ``distinct=False``, ids may repeat.
+        """
         offsets = np.arange(n + 1) if doc_offsets is None else check_offsets(doc_offsets, n, "doc_offsets", "passages")
-        return cls(offsets, _distinct_ids(passage_ids, n, "passage"), _distinct_ids(doc_ids, len(offsets) - 1, "doc"))
+        passages, documents = (passage_ids, n, "passage"), (doc_ids, len(offsets) - 1, "doc")
+        return cls(offsets, _checked_ids(*passages, distinct), _checked_ids(*documents, distinct))
 
     @cached_property
     def doc_of(self) -> Ints:
@@ -220,12 +232,12 @@ def document_offsets(doc_ids: Strings) -> tuple[Ints, list[str]]:
     return np.append(starts, len(column)), column[starts].tolist()
 
 
-def _distinct_ids(ids: Ids | None, n: int, kind: str) -> Strings:
-    """Return n ids as a column of strings, by default the numbers; raise InputError for duplicates."""
+def _checked_ids(ids: Ids | None, n: int, kind: str, distinct: bool) -> Strings:
+    """Return n ids as a column of strings, by default the numbers; raise InputError for duplicates if ``distinct``."""
     column = id_strings(range(n) if ids is None else ids, kind)
     if len(column) != n:
         raise InputError(f"expected {n} {kind}_ids, found {len(column)}")
-    if len(column.unique()) != n:
+    if distinct and len(column.unique()) != n:
         twice = Counter(column.to_pylist()).most_common(1)[0][0]
         raise InputError(f"{kind}_ids hold an id twice: {twice!r}; give ids that do not repeat")
     return column
