@@ -94,8 +94,8 @@ def compare(
     print_outcome(outcome, f"{outcome.collection.name}, {outcome.split}")
     if known := outcome.facts.get(KNOWN_QUESTIONS):
         note(
-            f"{known['queries']:,} of {known['of']:,} queries of {outcome.split} have the words of a training query, such "
-            f"as {known['first']} and {known['training query']}: rankers that learn know the answers to these."
+            f"{known['queries']:,} of {known['of']:,} queries of {outcome.split} have the words of a training query, "
+            f"such as {known['first']} and {known['training query']}: rankers that learn know the answers to these."
         )
     if out is not None:
         note(f"Saved runs, table.md, results.json and settings.json to {out}.")

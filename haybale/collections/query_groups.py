@@ -4,15 +4,16 @@ Two queries belong together
 
 - if they were taken from the same document;
 - if they have the same words, whatever their order, case, punctuation and white space;
-- if their vectors have a cosine of at least :data:`NEAR`.
+- if they are nearly the same: the cosine of their term counts is at least :data:`NEAR`.
 
 So do queries that others link. Query logs hold the same question many times. Without groups, a ranker that is tested on
 one of them has learned the answer from another, and looks far better than it will be on new questions.
 
-The threshold was chosen on the queries of six collections. With .95 in the space of TF-IDF, no query of irled and peps,
-4 of 3,636 of obliqa-mp and 175 of 24,609 of gesetze are near another one. 192 of 1,109 of scifact are: its authors made
-pairs of claims that differ in a word, such as "increases" and "reduces". 268 of 3,042 of pydocs are: its docstrings have
-aliases and versions for rows and columns. With .9, twice as many are, and some of those ask something else.
+The threshold was chosen on the queries of six collections. No query of irled and peps is near another one, 4 of 3,636
+of obliqa-mp, 24 of 1,109 of scifact, 173 of 24,609 of gesetze, and 465 of 3,042 of pydocs, whose docstrings have
+aliases and versions for rows and columns. With .9, twice to four times as many are, and some ask something else. Terms
+are counted, and vectors of the engine's encoder are not compared: TF-IDF drops words that no document has, and cosines
+of neural encoders have no common scale.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def words_key(text: str) -> str:
     """
     folded = normalise(normalise(text).casefold())
     words = _RUN.findall(folded.translate(_Replaced()))
-    return " ".join(sorted(words)) or folded
+    return " ".join(sorted(words)) or folded.strip()
 
 
 class _Replaced(dict[int, str | None]):
@@ -95,7 +96,7 @@ def term_counts(numbers: Iterable[Sequence[int]]) -> sparse.csr_matrix:
     columns = np.concatenate([np.empty(0, dtype=np.int64), *of_queries])
     row = np.repeat(np.arange(len(of_queries)), list(map(len, of_queries)))
     shape = len(of_queries), int(columns.max(initial=-1)) + 1
-    return sparse.coo_matrix((np.ones(len(columns)), (row, columns)), shape=shape).tocsr()
+    return sparse.coo_matrix((np.ones(len(columns), dtype=np.float32), (row, columns)), shape=shape).tocsr()
 
 
 def near_pairs(vectors: sparse.csr_matrix, threshold: float = NEAR) -> Ints:

@@ -122,8 +122,9 @@ def tune_bm25(
 
     The chosen setting has the largest mean gain over the defaults minus the standard error of the gain. With many
     queries this is the setting with the best mean, and with few queries one close to the defaults. Queries with the
-    same words count as one. Cross-validation in five folds (queries of one document share a fold) estimates the gain on held-out queries. If it is not above 0, the
-    defaults are kept; if it is not significant, a :class:`TuningWarning` is given.
+    same words count as one. Cross-validation in five folds (queries of one document share a fold) estimates the gain on
+    held-out queries. If it is not above 0, the defaults are kept; if it is not significant, a :class:`TuningWarning` is
+    given.
 
     The search starts with every second ``k1``, every second ``b`` and every ``k3``. Then it tries the neighbours of the
     best two settings (the next ``k1``, ``b`` or both, and any ``k3``), until these have no untried neighbour.

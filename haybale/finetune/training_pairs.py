@@ -193,7 +193,7 @@ class Judged:
         if passages is not None:
             of_query: dict[str, dict[int, None]] = {query: {} for query in training.batch.ids}
             for query, chosen in passages.items():
-                of_query.get(training.twins.representative(query), {}).update(dict.fromkeys(chosen))
+                of_query.get(training.twins.representative(str(query)), {}).update(dict.fromkeys(chosen))
             relevant_passages = [np.array(list(chosen), dtype=np.int64) for chosen in of_query.values()]
         return cls(training, groups, relevant, relevant_passages, forbidden)
 

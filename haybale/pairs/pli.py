@@ -262,8 +262,8 @@ class PLI(OutOfFold, Reranker):
             "relevant": network.n_relevant_,
         }
         losses = np.mean(network.losses_, axis=0)
-        found |= {"loss of the first epoch": float(losses[0]), "loss of the last": float(losses[-1])}
-        return found | self.twins_.report
+        of_epochs = {"loss of the first epoch": float(losses[0]), "loss of the last": float(losses[-1])}
+        return found | of_epochs | self.twins_.report
 
 
 class _Known:

@@ -6,20 +6,23 @@ from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from haybale.cached import cached_property
 from haybale.collections import Queries
 from haybale.collections.collection import take_strings
-from haybale.collections.query_groups import joined_groups, near_pairs, term_counts
+from haybale.collections.query_groups import NEAR, joined_groups, near_pairs, term_counts
 from haybale.engine import Engine
 from haybale.rankers.encoded_queries import encoded_queries
 from haybale.retrieval import BM25Index, Hits, ParagraphHits, ParagraphSearch, PassageIndex, Run
 from haybale.retrieval.hits import Ints
 from haybale.timing import timed
 from haybale.vectors import Matrix
+
+if TYPE_CHECKING:
+    from scipy import sparse
 
 BLOCK = 512  # more queries are ranked in blocks
 _SEGMENTS = 4  # so many times more for an engine in segments, at most
@@ -145,20 +148,22 @@ class QueryBatch:
             whole, rows = self._source
             return np.unique(whole.groups[rows], return_inverse=True)[1]
         by_document = self.queries.groups_by_document_id(self.engine.collection.doc_ids)
-        return joined_groups(by_document, pairs=self.near_pairs)
+        return joined_groups(by_document, pairs=self.near_pairs())
 
     @cached_property
-    def near_pairs(self) -> Ints:
-        """The pairs (n, 2) of queries that are nearly the same; of queries with the same words, only the first counts.
+    def term_counts(self) -> sparse.csr_matrix:
+        """How often each query (m,) has each term of the engine's analyzer, whether a document has it or not."""
+        return term_counts(self.engine.analyzer.numbered(self.texts, {}, grow=True))
 
-        Their vectors are compared if they are sparse. Cosines of neural encoders have no common scale: some encoders
-        give any two texts more than .8. There, and with other dense vectors, the terms of the queries are counted.
+    def near_pairs(self, threshold: float = NEAR) -> Ints:
+        """Return the pairs (n, 2) of queries whose term counts have a cosine of at least ``threshold``.
+
+        Of queries with the same words, only the first counts.
         """
         firsts = np.unique(self.queries.same_words, return_index=True)[1]
         if len(firsts) < 2:
             return np.empty((0, 2), dtype=np.int64)
-        counts = term_counts(self.engine.analyzer.numbered(self.texts, {}, grow=True))
-        return firsts[near_pairs(counts[firsts])]
+        return firsts[near_pairs(self.term_counts[firsts], threshold)]
 
     @property
     def single(self) -> bool:

@@ -88,10 +88,8 @@ class Ranker(RankerParameters, ABC):
         The engine that the ranker was fitted on. It ranks the documents that the engine has when a call begins.
     rankers_ : sequence of Ranker
         Fitted copies of the nested rankers, in the order of the parameters.
-    query_ids_ : sequence of str
-        Ids of the judged queries that the ranker learned from; of twins, only one.
-    twins_ : Twins
-        The other ids of training queries that are the same question.
+    query_ids_, twins_ : sequence of str, Twins
+        Ids of the judged queries that the ranker learned from, of twins only one; and the ids of the other twins.
     """
 
     removed_parameters: ClassVar[Mapping[str, Any]] = {}
@@ -404,8 +402,7 @@ class Ranker(RankerParameters, ABC):
         ``within`` and ``where`` are those of :meth:`rank`, because scores by ranks depend on them.
         """
         batches = list(self.batches(query, within=within, where=where))
-        n_queries = sum(map(len, batches))
-        if n_queries != 1:
+        if (n_queries := sum(map(len, batches))) != 1:
             raise InputError(f"explain needs one query, found {n_queries}")
         document = int(batches[0].engine.collection.document_numbers([str(doc_id)])[0])
         return self.explained(batches[0], document)
@@ -478,8 +475,9 @@ class Ranker(RankerParameters, ABC):
                 place.mkdir(parents=True)
                 within = [numbers[id(inner)] for inner in each.rankers_]
                 entry = {"ranker": each.to_dict(), "within": within, "digest": each.training_digest}
-                entry |= each.twins_.to_dict()
-                fitted.append(entry | {"facts": each.save_state(place)})  # "facts": the name in version 2 of the format
+                fitted.append(
+                    entry | each.twins_.to_dict() | {"facts": each.save_state(place)}
+                )  # its name in version 2
                 if not any(place.iterdir()):
                     place.rmdir()
             files = {str(path.relative_to(aside)): digest(path) for path in sorted(aside.rglob("*")) if path.is_file()}
@@ -530,8 +528,8 @@ class Ranker(RankerParameters, ABC):
 
     def learned_from(self) -> set[str]:
         """Return the ids of the queries that the ranker, a nested one, or an encoder was trained on."""
-        own = {*self.twins_.with_twins({*self.query_ids_}), *self.encoder_queries}
-        return own.union(*(ranker.learned_from() for ranker in self.rankers_))
+        own = self.twins_.with_twins({*self.query_ids_, *self.encoder_queries})
+        return set(own).union(*(ranker.learned_from() for ranker in self.rankers_))
 
     def check_fitted(self) -> None:
         """Raise :class:`~haybale.NotFittedError` if the ranker has not been fitted."""

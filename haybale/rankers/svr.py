@@ -220,7 +220,8 @@ class SVR(OutOfFold, Ranker):
             settings["eta"] = self.eta
             columns["features"] = features = self._features(candidates, evidence)
             of_rows = features[candidates.passages >= 0]
-            self.feature_range_ = np.stack([of_rows.min(axis=0), of_rows.max(axis=0)])
+            if len(of_rows):  # otherwise fitting raises
+                self.feature_range_ = np.stack([of_rows.min(axis=0), of_rows.max(axis=0)])
         with batch.timed(f"fit {self}"):
             ensemble = SVREnsemble(**settings)
             self.ensemble_ = ensemble.fit(index, vectors, relevant, candidates=candidates, **columns)

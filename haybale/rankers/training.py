@@ -19,7 +19,7 @@ from haybale.engine import Engine
 from haybale.errors import InputError, told_apart
 from haybale.frames import Frame
 from haybale.rankers.query_batch import QueryBatch
-from haybale.rankers.twins import ContradictoryTwinsWarning, Twins, merged_twins
+from haybale.rankers.twins import ContradictoryTwinsWarning, Twins, merged_twins, without_chains
 from haybale.retrieval.hits import Ints
 
 _TEXTS_AT_ONCE = 10_000  # of a digest
@@ -118,7 +118,10 @@ class Training:
                 ContradictoryTwinsWarning,
                 stacklevel=2,
             )
-        return (batch, relevant, twins) if len(rows) == len(batch) else (batch.take(rows), merged, twins)
+        if len(rows) < len(batch):
+            batch, relevant = batch.take(rows), merged
+        batch.groups = without_chains(batch)
+        return batch, relevant, twins
 
     def __len__(self) -> int:
         return len(self.batch)

@@ -3,9 +3,10 @@
 A query log holds popular questions many times. If each copy counted, they would outweigh others in every loss, fill the
 nearest neighbours, and make each other look answered. So twins are one training query, with the documents of all.
 
-Two queries are twins if they have the same words, or if they are nearly the same
-(:mod:`~haybale.collections.query_groups`) and share a relevant document. Queries that were taken from different documents
-are not, because their rankings exclude different documents; they only share a group.
+Two queries are twins if they have the same words, or if they are nearly the same, or differ in a word, and share a
+relevant document. Queries that were taken from different documents are not, because their rankings exclude different
+documents; those that are nearly the same only share a group (:mod:`~haybale.collections.query_groups`). So do similar
+queries that a chain of twins links, unless the chain is so long that no fold could leave it out.
 """
 
 from __future__ import annotations
@@ -13,12 +14,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from haybale.collections.query_groups import NEAR, joined_groups, term_counts
 from haybale.rankers.query_batch import QueryBatch
 from haybale.retrieval.hits import Ints
+from haybale.vectors import normalized_sparse
+
+if TYPE_CHECKING:
+    from scipy import sparse
+
+SIMILAR = 0.88  # the least cosine of twins that differ in a term; a question of four terms with a fifth one has .894
+LIKE_FIRST = 0.7  # the least cosine of a twin and the query that stands for it
+MIN_CHAIN = 10  # queries of a group, after twins are merged, that may be a chain
 
 
 class ContradictoryTwinsWarning(UserWarning):
@@ -96,10 +107,12 @@ def merged_twins(
     Parameters
     ----------
     batch : QueryBatch
-        The queries (m,).
+        The queries (m,). Those that are twins, or nearly, share a group of the batch then.
     relevant, irrelevant : (m,) list of list of str
         The ids of the documents that each query judges relevant and irrelevant.
     """
+    if len(pairs := _similar_pairs(batch, relevant)):
+        batch.groups = joined_groups(batch.groups, pairs=pairs)
     members, contradictions = _members(batch, relevant), list[Contradiction]()
     twins_of = {rows[0]: rows for rows in members if len(rows) > 1}
     merged = [list(ids) for ids in relevant]
@@ -110,33 +123,76 @@ def merged_twins(
     return stay, [merged[row] for row in stay.tolist()], Twins(representatives, contradictions)
 
 
+def without_chains(batch: QueryBatch) -> Ints:
+    """Return the groups (m,) of merged queries, where those of long chains are linked by words and documents only.
+
+    A chain of similar queries can link questions that have nothing in common. One that is longer than a fold leaves
+    folds and bags without queries to learn from.
+    """
+    groups = batch.groups
+    is_long = np.bincount(groups, minlength=1) > max(MIN_CHAIN, len(batch) / 5)
+    if not is_long.any():
+        return groups
+    strict = batch.queries.groups_by_document_id(batch.engine.collection.doc_ids)
+    return np.unique(np.where(is_long[groups], strict + len(groups), groups), return_inverse=True)[1]
+
+
+def _similar_pairs(batch: QueryBatch, relevant: Sequence[Sequence[str]]) -> Ints:
+    """Return the pairs (n, 2) of similar queries that share a relevant document and may be from the same document."""
+    words, pairs = batch.queries.same_words, batch.near_pairs(SIMILAR)
+    if not len(pairs):
+        return pairs
+    documents, own = {word: set[str]() for word in words[pairs].ravel().tolist()}, dict[int, set[int]]()
+    for word, ids, number in zip(words.tolist(), relevant, batch.own.tolist(), strict=True):
+        if word in documents:
+            documents[word].update(ids)
+            own.setdefault(word, set()).add(number)
+    may_be_twins = [
+        not documents[one].isdisjoint(documents[other]) and bool(-1 in own[one] | own[other] or own[one] & own[other])
+        for one, other in words[pairs].tolist()
+    ]
+    pairs = pairs[np.array(may_be_twins)]
+    return pairs[_are_similar(batch.term_counts[pairs[:, 0]], batch.term_counts[pairs[:, 1]])]
+
+
+def _are_similar(one: sparse.csr_matrix, other: sparse.csr_matrix) -> NDArray[np.bool_]:
+    """Return whether rows of term counts are nearly equal, or have few terms and differ in one added to each."""
+    cosines = np.asarray(normalized_sparse(one).multiply(normalized_sparse(other)).sum(axis=1)).ravel()
+    differences = np.asarray(abs(one - other).sum(axis=1)).ravel()
+    return (cosines >= NEAR - 1e-6) | ((cosines >= SIMILAR - 1e-6) & (differences <= 2))
+
+
 def _members(batch: QueryBatch, relevant: Sequence[Sequence[str]]) -> list[list[int]]:
-    """Return the rows of each set of twins, the row that stands for them first."""
-    ids, own, words = batch.ids, batch.own.tolist(), batch.queries.same_words.tolist()
-    order = sorted(range(len(ids)), key=lambda row: (own[row] < 0, ids[row]))
-    near = _neighbours(batch)
-    members: dict[int, list[int]] = {}
-    by_words: dict[int, list[int]] = {}  # the rows that stand for others, by their words
-    for row in order:
-        documents = set(relevant[row])
-        leaders = by_words.setdefault(words[row], [])
-        others = [leader for number in near.get(words[row], ()) for leader in by_words.get(number, ())]
-        candidates = [*leaders, *sorted(other for other in others if not documents.isdisjoint(relevant[other]))]
-        leader = next((each for each in candidates if own[row] in (-1, own[each])), None)
-        if leader is None:
-            leaders.append(row)
-            members[row] = []
-        members[row if leader is None else leader].append(row)
-    return list(members.values())
+    """Return the rows of each set of twins, the row that stands for them first.
+
+    In each group, the first query takes its twins, then the first of those that remain, and so on. So all twins are
+    similar to the one that stands for them, however long a chain links them.
+    """
+    groups, words, own = batch.groups, batch.queries.same_words, batch.own
+    order = np.array(sorted(range(len(batch)), key=lambda row: (own[row] < 0, batch.ids[row])), dtype=np.int64)
+    order = order[np.argsort(groups[order], kind="stable")]
+    members = []
+    for rows in np.split(order, np.flatnonzero(np.diff(groups[order])) + 1):
+        if len(rows) < 2:
+            members += [[row] for row in rows.tolist()]
+            continue
+        counts = normalized_sparse(batch.term_counts[rows])
+        documents = term_counts(_numbered([relevant[row] for row in rows.tolist()]))
+        left = np.arange(len(rows))
+        while len(left):
+            first = left[0]
+            cosines = (counts[left] @ counts[first].T).toarray()[:, 0]
+            shares = (documents[left] @ documents[first].T).toarray()[:, 0] > 0
+            is_twin = (words[rows[left]] == words[rows[first]]) | (shares & (cosines >= LIKE_FIRST))
+            is_twin &= np.isin(own[rows[left]], [-1, own[rows[first]]])
+            members.append(rows[left[is_twin]].tolist())
+            left = left[~is_twin]
+    return members
 
 
-def _neighbours(batch: QueryBatch) -> dict[int, list[int]]:
-    """Return the numbers of the words of queries that are nearly the same, by the number of the words of a query."""
-    words, near = batch.queries.same_words, dict[int, list[int]]()
-    for one, other in words[batch.near_pairs].tolist():
-        near.setdefault(one, []).append(other)
-        near.setdefault(other, []).append(one)
-    return near
+def _numbered(ids: Sequence[Sequence[str]]) -> list[list[int]]:
+    numbers: dict[str, int] = {}
+    return [[numbers.setdefault(name, len(numbers)) for name in names] for names in ids]
 
 
 def _merged(
