@@ -34,6 +34,7 @@ from hostile.options import options
 from hostile.parameters import parameters
 from hostile.readers import readers
 from hostile.rebuilt import rebuilt
+from hostile.requests import requests
 from hostile.saved import manifests, saved
 from hostile.segments import segments
 from hostile.shared_keys import shared_keys
@@ -49,13 +50,13 @@ from haybale.errors import HaybaleError
 
 ATTACKS = (options, parameters, readers, saved, manifests, strings, arrays, full_disk, environment, streams, kills)
 ATTACKS += (at_once, unicode_forms, stores, checkpoints, bombs, laws)
-ATTACKS += (shared_keys, units, segments, rebuilt, columns)
+ATTACKS += (shared_keys, units, segments, rebuilt, columns, requests)
 KINDS: dict[str, Callable[[Target, random.Random], Cases]] = {each.__name__: each for each in ATTACKS}
 # Share of all cases; the other kinds have a limited number of cases.
 SHARE = {"readers": 0.25, "saved": 0.2, "manifests": 0.12, "full_disk": 0.04, "streams": 0.08, "kills": 0.05}
 SHARE |= {"at_once": 0.06, "unicode_forms": 0.3, "stores": 0.15, "checkpoints": 0.05, "laws": 0.25}
 SHARE |= {"shared_keys": 0.03, "units": 0.05}
-SHARE |= {"segments": 0.03, "rebuilt": 0.03, "columns": 0.08}
+SHARE |= {"segments": 0.03, "rebuilt": 0.03, "columns": 0.08, "requests": 0.3}
 FAILED = "failed"
 SECONDS = 10.0  # of CPU; a case that takes longer has failed
 

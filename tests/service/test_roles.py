@@ -2,10 +2,13 @@
 
 import asyncio
 import random
+import socket
 
 import pytest
 from fastapi import APIRouter
 from starlette.testclient import TestClient
+from support.decisions import decisions
+from support.served import Served
 from support.spellings import (
     METHODS,
     OF_ADMINS,
@@ -19,9 +22,11 @@ from support.spellings import (
     status_of,
 )
 
+from haybale import Engine
 from haybale.review import JudgementStore
 from haybale.service import create_app
 from haybale.service.security import Access
+from haybale.service.users import add_user
 
 FORBIDDEN = {"": {*READS, *OF_ADMINS}, "judge": {*OF_ADMINS}, "admin": set[str]()}
 SEEN = {"": {"/health", "/login"}}  # of nobody
@@ -126,3 +131,23 @@ def test_a_route_beside_the_guarded_ones_stops_the_service(workspace):
     client = TestClient(application, base_url="http://127.0.0.1:8000", raise_server_exceptions=False)
     assert client.get("/more").status_code == 500
     assert client.get("/health").status_code == 500
+
+
+@pytest.mark.thorough
+def test_spellings_over_a_real_connection(tmp_path):
+    """The same over sockets, as uvicorn reads request lines: no training begins by a judge's token."""
+    folder, users = tmp_path / "engine", tmp_path / "users.json"
+    Engine.build(decisions(8), folder, language="english", encoder="tfidf(min_df=1)").prepare()
+    token = add_user(users, "Ada", "judge")
+    with Served(folder, "--users", str(users)) as served:
+        host, _, port = served.address.removeprefix("http://").partition(":")
+        for path in ("/api/train", "/train", "/api/train/1/accept", "/api/topics/1/import"):
+            for target in spellings(path):
+                for method in ("POST", "post", "TRACE"):
+                    head = f"{method} {target} HTTP/1.1\r\nHost: {host}:{port}\r\nAuthorization: Bearer {token}\r\n"
+                    head += "Content-Type: application/json\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}"
+                    with socket.create_connection((host, int(port)), timeout=60) as connection:
+                        connection.sendall(head.encode())
+                        answer = connection.makefile("rb").read()
+                    assert answer[9:10] in (b"4", b""), (method, target, answer[:100])
+    assert not (tmp_path / "judgements-models").exists()

@@ -1,5 +1,6 @@
 """What was tried against the service, one row for each attempt; docs/how-to/serve.md lists them."""
 
+import asyncio
 import json
 from io import StringIO
 
@@ -8,6 +9,7 @@ from starlette.testclient import TestClient
 
 from haybale.service import Workspace, create_app
 from haybale.service import security as security_module
+from haybale.service.request_errors import TooManyGuessesError
 from haybale.service.security import LOOPBACK, Access
 from haybale.service.users import Users, add_user, digest_of, only_token, read_users
 
@@ -145,10 +147,68 @@ def test_browsers_log_in_by_a_form_and_out(guarded):
     assert guarded.get("/api/topics", headers={"cookie": f"haybale_session={old}"}).status_code == 401
 
 
-def test_guessing_tokens_locks_the_address_out(guarded):
+def test_a_right_token_is_not_refused_because_of_wrong_ones(guarded):
+    """Behind a proxy, all users share one address."""
     for number in range(25):
         assert guarded.get("/api/topics", headers={"authorization": f"Bearer {number}"}).status_code == 401
-    assert guarded.get("/api/topics", headers=bearer("Ada")).status_code == 401  # even with the right one, for a while
+        form = guarded.get("/login").text.partition('name="csrf_token" value="')[2].partition('"')[0]
+        assert guarded.post("/login", data={"csrf_token": form, "token": f"{number}"}).status_code == 401
+    assert guarded.get("/api/topics", headers=bearer("Ada")).status_code == 200
+    assert guarded.post("/login", data={"csrf_token": form, "token": "token of Ada"}).status_code == 303
+
+
+def test_wrong_tokens_take_time_but_only_so_many_wait(monkeypatch):
+    """Wrong tokens beyond those that wait are told to come back later, and a right one passes at once meanwhile."""
+    access, gate = Access(Users({"Ada": ("judge", digest_of("token of Ada"))})), None
+    monkeypatch.setattr(security_module, "_MAX_GUESSES", 5)
+
+    async def guess():
+        nonlocal gate
+        gate = asyncio.Event()
+        monkeypatch.setattr(security_module.asyncio, "sleep", lambda seconds: gate.wait())
+        waiting = [asyncio.ensure_future(access.login(f"guess {number}")) for number in range(5)]
+        await asyncio.wait(waiting, timeout=0.01)
+        with pytest.raises(TooManyGuessesError):
+            await access.login("another guess")
+        assert (await access.login("token of Ada")).name == "Ada"
+        gate.set()
+        assert await asyncio.gather(*waiting) == [None] * 5
+        assert await access.login("a guess after that") is None
+
+    asyncio.run(guess())
+
+
+def test_a_wrong_token_among_too_many_is_told_when_to_come_back(guarded, monkeypatch):
+    monkeypatch.setattr(security_module, "_MAX_GUESSES", 0)
+    form = guarded.get("/login").text.partition('name="csrf_token" value="')[2].partition('"')[0]
+    for answer in (
+        guarded.get("/api/topics", headers={"authorization": "Bearer x"}),
+        guarded.post("/login", data={"csrf_token": form, "token": "x"}),
+    ):
+        assert answer.status_code == 429
+        assert int(answer.headers["retry-after"]) > 0
+    assert guarded.get("/api/topics", headers=bearer("Ada")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "back",
+    [
+        "//evil.example",
+        "/\\evil.example",
+        "/\t/evil.example",
+        "/\n/evil.example",
+        "https://evil.example",
+        "\\\\evil",
+        "",
+    ],
+)
+def test_nothing_leads_to_another_site(guarded, back):
+    """The field back leads to a path of this service only, after a login and after a choice of a name."""
+    form = guarded.get("/login").text.partition('name="csrf_token" value="')[2].partition('"')[0]
+    given = {"csrf_token": form, "token": "token of Ada", "back": back, "name": "Ada"}
+    assert guarded.post("/login", data=given).headers["location"] == "/"
+    assert guarded.post("/judge", data=given).headers["location"] == "/topics"
+    assert 'value="/"' in guarded.get("/login", params={"back": back}).text
 
 
 @pytest.mark.parametrize("size", [6_000_000, 10_000_000])

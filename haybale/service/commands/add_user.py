@@ -20,7 +20,8 @@ def add_user(
 ) -> None:
     """Add a user of haybale serve to a file, or give one a new token, and print the token.
 
-    The file has a digest of the token only. A service that is running reads it when it starts again.
+    The file has a digest of the token only, and is readable by its owner only if it is new. A service that is running
+    reads it when it starts again.
     """
     from haybale.service.users import add_user as added
 
