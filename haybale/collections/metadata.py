@@ -147,9 +147,11 @@ def _new_values(values: list[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _as_text(value: Any) -> Any:
-    """Return a value as the text that :func:`_read_strings` reads as the same value; lists stay lists."""
+    """Return a value as the text that :func:`_read_strings` reads as an equal value; lists stay lists."""
     if value is None or isinstance(value, list):
         return value
+    if isinstance(value, float) and value.is_integer() and abs(value) <= _EXACT:
+        return str(int(value))  # an integer that was widened to a float
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -174,6 +176,8 @@ def _joined_field(parts: Sequence[tuple[pa.Field, pa.ChunkedArray]]) -> pa.Field
     is_widened = first == pa.int64() and other.type == pa.float64() and field.type == first
     if is_widened and all(value is None or abs(value) <= _EXACT for value in column.to_pylist()):
         return pa.field(field.name, pa.float64())
+    # Integers that have become floats, and then texts, are still numbers to filters.
+    first = second if (first, second) == (pa.int64(), pa.float64()) and other.type != second else first
     name = next((name for name, (_, _, kind) in _READINGS.items() if kind == first), None)
     return pa.field(field.name, pa.large_string(), metadata=None if name is None else {_FIRST_TYPE: name.encode()})
 
