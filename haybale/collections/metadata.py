@@ -51,7 +51,9 @@ def documents_table(
     Names are unique without regard to case, as in SQL: a column of the metadata whose name is taken gets a number.
     """
     table = pa.table({"id": ids, "title": titles, "passages": n_passages})
-    for field in () if metadata is None else metadata.schema:
+    if metadata is None:
+        return table
+    for field in metadata.schema:
         table = table.append_column(field.with_name(unique_name(field.name, table.column_names)), metadata[field.name])
     return table
 
@@ -121,7 +123,8 @@ def with_values(metadata: pa.Table | None, n: int, values: Mapping[int, Mapping[
     for name in dict.fromkeys(name for given in values.values() for name in given):
         changed = {number: plain_value(given[name]) for number, given in values.items() if name in given}
         if name not in table.column_names:
-            table = table.append_column(name, _column([changed.get(number) for number in range(n)]))
+            column = _column([changed.get(number) for number in range(n)])
+            table = table.append_column(name, column) if table.num_columns else pa.table({name: column})
             continue
         field, place = table.schema.field(name), table.column_names.index(name)
         kept = [None if number in changed else value for number, value in enumerate(table[name].to_pylist())]
