@@ -51,7 +51,9 @@ def documents_table(
     Names are unique without regard to case, as in SQL: a column of the metadata whose name is taken gets a number.
     """
     table = pa.table({"id": ids, "title": titles, "passages": n_passages})
-    for field in () if metadata is None else metadata.schema:
+    if metadata is None:
+        return table
+    for field in metadata.schema:
         table = table.append_column(field.with_name(unique_name(field.name, table.column_names)), metadata[field.name])
     return table
 
@@ -121,7 +123,8 @@ def with_values(metadata: pa.Table | None, n: int, values: Mapping[int, Mapping[
     for name in dict.fromkeys(name for given in values.values() for name in given):
         changed = {number: plain_value(given[name]) for number, given in values.items() if name in given}
         if name not in table.column_names:
-            table = table.append_column(name, _column([changed.get(number) for number in range(n)]))
+            column = _column([changed.get(number) for number in range(n)])
+            table = table.append_column(name, column) if table.num_columns else pa.table({name: column})
             continue
         field, place = table.schema.field(name), table.column_names.index(name)
         kept = [None if number in changed else value for number, value in enumerate(table[name].to_pylist())]
@@ -147,9 +150,11 @@ def _new_values(values: list[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _as_text(value: Any) -> Any:
-    """Return a value as the text that :func:`_read_strings` reads as the same value; lists stay lists."""
+    """Return a value as the text that :func:`_read_strings` reads as an equal value; lists stay lists."""
     if value is None or isinstance(value, list):
         return value
+    if isinstance(value, float) and value.is_integer() and abs(value) <= _EXACT:
+        return str(int(value))  # an integer that was widened to a float
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -174,6 +179,8 @@ def _joined_field(parts: Sequence[tuple[pa.Field, pa.ChunkedArray]]) -> pa.Field
     is_widened = first == pa.int64() and other.type == pa.float64() and field.type == first
     if is_widened and all(value is None or abs(value) <= _EXACT for value in column.to_pylist()):
         return pa.field(field.name, pa.float64())
+    # Integers that have become floats, and then texts, are still numbers to filters.
+    first = second if (first, second) == (pa.int64(), pa.float64()) and other.type != second else first
     name = next((name for name, (_, _, kind) in _READINGS.items() if kind == first), None)
     return pa.field(field.name, pa.large_string(), metadata=None if name is None else {_FIRST_TYPE: name.encode()})
 

@@ -149,3 +149,11 @@ def test_infinity_is_shown_as_a_word(tmp_path: Path) -> None:
 @given(seed=st.integers(0, 10**6))
 def test_filters_find_of_other_documents_what_they_found_before(seed: int, tmp_path_factory: Any) -> None:
     changed(tmp_path_factory.mktemp("columns") / "engine", seed)
+
+
+def test_the_first_metadata_of_an_engine() -> None:
+    engine = Engine({"a": "A text.", "b": "Another."})
+    engine.set_metadata({"b": {"year": 2015, "topics": ["x"]}})
+    assert values(engine, "year") == {"a": None, "b": 2015}
+    engine.set_metadata({"a": {"year": None, "empty": None}})
+    assert values(engine, "empty") == {"a": None, "b": None}
