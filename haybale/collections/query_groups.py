@@ -4,16 +4,17 @@ Two queries belong together
 
 - if they were taken from the same document;
 - if they have the same words, whatever their order, case, punctuation and white space;
-- if they are nearly the same: the cosine of their term counts is at least :data:`NEAR`.
+- if they are nearly the same: the cosine of their term counts is at least :data:`NEAR`, and they differ in one term of
+  each, or in 2 % of their terms.
 
 So do queries that others link. Query logs hold the same question many times. Without groups, a ranker that is tested on
 one of them has learned the answer from another, and looks far better than it will be on new questions.
 
-The threshold was chosen on the queries of six collections. No query of irled and peps is near another one, 4 of 3,636
-of obliqa-mp, 24 of 1,109 of scifact, 173 of 24,609 of gesetze, and 465 of 3,042 of pydocs, whose docstrings have
-aliases and versions for rows and columns. With .9, twice to four times as many are, and some ask something else. Terms
-are counted, and vectors of the engine's encoder are not compared: TF-IDF drops words that no document has, and cosines
-of neural encoders have no common scale.
+Both limits were chosen on the queries of six collections. No query of irled and peps is nearly the same as another one,
+4 of 3,636 of obliqa-mp, 95 of 24,609 of gesetze, 66 of 1,109 of scifact, whose authors made pairs of claims such as
+"increases" and "reduces", and 131 of 3,042 of pydocs, whose docstrings have aliases. By the cosine alone, 465 of pydocs
+would be, many of which ask something else. Terms are counted, and vectors of the engine's encoder are not compared: TF-
+IDF drops words that no document has, and cosines of neural encoders have no common scale.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from scipy import sparse
 
 NEAR = 0.95  # the least cosine of two queries that are nearly the same
+FEW_TERMS, FEW_SHARE = 2, 0.02  # terms of both queries together in which they differ, and the share of these
 _PAIRS_PER_BLOCK = 2**18  # pairs whose cosines are computed at once, about
 _ROUNDING = 1e-9  # tolerance of squares and cosines
 _SYMBOLS = "#&@%*/\\"  # punctuation in Unicode, but these tell C# from C
@@ -141,6 +143,19 @@ def near_pairs(vectors: sparse.csr_matrix, threshold: float = NEAR) -> Ints:
         near = cosines >= threshold - _ROUNDING
         parts.append(np.stack([first[near], second[near]], axis=1))
     return np.unique(np.concatenate(parts), axis=0)
+
+
+def with_few_differences(counts: sparse.csr_matrix, pairs: Ints) -> Ints:
+    """Return the pairs (n, 2) of rows of term counts that differ in one term of each, or in 2 % of their terms.
+
+    >>> rows = term_counts([[0, 1, 2], [0, 1, 3], [0, 1, 1, 4, 5]])
+    >>> with_few_differences(rows, np.array([[0, 1], [0, 2]])).tolist()
+    [[0, 1]]
+    """
+    one, other = counts[pairs[:, 0]], counts[pairs[:, 1]]
+    differences, totals = (np.asarray(each.sum(axis=1)).ravel() for each in (abs(one - other), one + other))
+    few: Ints = pairs[differences <= np.maximum(FEW_TERMS, FEW_SHARE * totals)]
+    return few
 
 
 def _blocks(costs: NDArray[Any]) -> Iterator[tuple[int, int]]:

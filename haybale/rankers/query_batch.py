@@ -13,7 +13,7 @@ import numpy as np
 from haybale.cached import cached_property
 from haybale.collections import Queries
 from haybale.collections.collection import take_strings
-from haybale.collections.query_groups import NEAR, joined_groups, near_pairs, term_counts
+from haybale.collections.query_groups import NEAR, joined_groups, near_pairs, term_counts, with_few_differences
 from haybale.engine import Engine
 from haybale.rankers.encoded_queries import encoded_queries
 from haybale.retrieval import BM25Index, Hits, ParagraphHits, ParagraphSearch, PassageIndex, Run
@@ -156,14 +156,14 @@ class QueryBatch:
         return term_counts(self.engine.analyzer.numbered(self.texts, {}, grow=True))
 
     def near_pairs(self, threshold: float = NEAR) -> Ints:
-        """Return the pairs (n, 2) of queries whose term counts have a cosine of at least ``threshold``.
+        """Return the pairs (n, 2) of queries that are nearly the same, with a cosine of at least ``threshold``.
 
         Of queries with the same words, only the first counts.
         """
         firsts = np.unique(self.queries.same_words, return_index=True)[1]
         if len(firsts) < 2:
             return np.empty((0, 2), dtype=np.int64)
-        return firsts[near_pairs(self.term_counts[firsts], threshold)]
+        return firsts[with_few_differences(self.term_counts[firsts], near_pairs(self.term_counts[firsts], threshold))]
 
     @property
     def single(self) -> bool:

@@ -3,10 +3,10 @@
 A query log holds popular questions many times. If each copy counted, they would outweigh others in every loss, fill the
 nearest neighbours, and make each other look answered. So twins are one training query, with the documents of all.
 
-Two queries are twins if they have the same words, or if they are nearly the same, or differ in a word, and share a
-relevant document. Queries that were taken from different documents are not, because their rankings exclude different
-documents; those that are nearly the same only share a group (:mod:`~haybale.collections.query_groups`). So do similar
-queries that a chain of twins links, unless the chain is so long that no fold could leave it out.
+Two queries are twins if they have the same words, or if they differ in few words and share a relevant document. Queries
+that were taken from different documents are not, because their rankings exclude different documents; those that are
+nearly the same only share a group (:mod:`~haybale.collections.query_groups`). So do similar queries that a chain of
+twins links, unless the chain is so long that no fold could leave it out.
 """
 
 from __future__ import annotations
@@ -14,20 +14,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from haybale.collections.query_groups import NEAR, joined_groups, term_counts
+from haybale.collections.query_groups import joined_groups, term_counts
 from haybale.rankers.query_batch import QueryBatch
 from haybale.retrieval.hits import Ints
 from haybale.vectors import normalized_sparse
 
-if TYPE_CHECKING:
-    from scipy import sparse
-
-SIMILAR = 0.88  # the least cosine of twins that differ in a term; a question of four terms with a fifth one has .894
+SIMILAR = 0.88  # the least cosine of the term counts of twins; a question of four terms with a fifth one has .894
 LIKE_FIRST = 0.7  # the least cosine of a twin and the query that stands for it
 MIN_CHAIN = 10  # queries of a group, after twins are merged, that may be a chain
 
@@ -134,7 +130,8 @@ def without_chains(batch: QueryBatch) -> Ints:
     if not is_long.any():
         return groups
     strict = batch.queries.groups_by_document_id(batch.engine.collection.doc_ids)
-    return np.unique(np.where(is_long[groups], strict + len(groups), groups), return_inverse=True)[1]
+    separated: Ints = np.unique(np.where(is_long[groups], strict + len(groups), groups), return_inverse=True)[1]
+    return separated
 
 
 def _similar_pairs(batch: QueryBatch, relevant: Sequence[Sequence[str]]) -> Ints:
@@ -151,15 +148,7 @@ def _similar_pairs(batch: QueryBatch, relevant: Sequence[Sequence[str]]) -> Ints
         not documents[one].isdisjoint(documents[other]) and bool(-1 in own[one] | own[other] or own[one] & own[other])
         for one, other in words[pairs].tolist()
     ]
-    pairs = pairs[np.array(may_be_twins)]
-    return pairs[_are_similar(batch.term_counts[pairs[:, 0]], batch.term_counts[pairs[:, 1]])]
-
-
-def _are_similar(one: sparse.csr_matrix, other: sparse.csr_matrix) -> NDArray[np.bool_]:
-    """Return whether rows of term counts are nearly equal, or have few terms and differ in one added to each."""
-    cosines = np.asarray(normalized_sparse(one).multiply(normalized_sparse(other)).sum(axis=1)).ravel()
-    differences = np.asarray(abs(one - other).sum(axis=1)).ravel()
-    return (cosines >= NEAR - 1e-6) | ((cosines >= SIMILAR - 1e-6) & (differences <= 2))
+    return pairs[np.array(may_be_twins)]
 
 
 def _members(batch: QueryBatch, relevant: Sequence[Sequence[str]]) -> list[list[int]]:

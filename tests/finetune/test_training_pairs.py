@@ -245,3 +245,25 @@ def test_bad_judgements_and_settings_are_refused(engine: Engine) -> None:
     for name, value in settings.items():
         with pytest.raises(InputError, match="split" if name == "queries" else name):
             training_pairs(engine, **{name: value})
+
+
+def test_twins_share_a_group_and_give_each_other_no_negatives() -> None:
+    """Copies of a query under other ids add no pairs; what one of them judges relevant is no negative of another."""
+    collection = topic_collection(20, 4, 1)
+    engine = Engine(collection)
+    queries = collection.queries.take(collection.split("train").queries)
+    texts = dict(zip(queries.ids.to_pylist(), queries.texts(range(len(queries))), strict=True))
+    qrels = collection.qrels_frame("train")
+    alone = training_pairs(engine, texts, qrels, n_negatives=2)
+    twice = texts | {f"{query}-2": f"{text.upper()}?" for query, text in texts.items()}
+    others = qrels.assign(query_id=qrels["query_id"] + "-2")
+    assert training_pairs(engine, twice, pd.concat([qrels, others]), n_negatives=2).equals(alone)
+    first = next(iter(texts))
+    complement = pd.DataFrame({"query_id": [f"{first}-2"], "doc_id": ["d01"], "relevance": [1]})
+    rows = training_pairs(engine, twice, pd.concat([qrels, complement]), n_negatives=2).to_pylist()
+    mine = [row for row in rows if row["query_id"] == first]
+    assert mine
+    assert all("d01" in row["forbidden"] for row in mine)
+    assert {"d01", *qrels["doc_id"][(qrels["query_id"] == first) & (qrels["relevance"] > 0)]} == {
+        row["documents"][0] for row in mine
+    }

@@ -43,6 +43,7 @@ from hostile.stores import checkpoints, stores
 from hostile.streams import streams
 from hostile.strings import strings
 from hostile.target import CORRECT, REJECTED, Cases, Target
+from hostile.twins import twins
 from hostile.unicode_forms import unicode_forms
 from hostile.units import units
 from support.case_workers import run_cases
@@ -51,12 +52,12 @@ from haybale.errors import HaybaleError
 
 ATTACKS = (options, parameters, readers, saved, manifests, strings, arrays, full_disk, environment, streams, kills)
 ATTACKS += (at_once, unicode_forms, stores, checkpoints, bombs, laws)
-ATTACKS += (shared_keys, units, segments, rebuilt, columns, merges, requests)
+ATTACKS += (shared_keys, units, segments, rebuilt, columns, merges, requests, twins)
 KINDS: dict[str, Callable[[Target, random.Random], Cases]] = {each.__name__: each for each in ATTACKS}
 # Share of all cases; the other kinds have a limited number of cases.
 SHARE = {"readers": 0.25, "saved": 0.2, "manifests": 0.12, "full_disk": 0.04, "streams": 0.08, "kills": 0.05}
 SHARE |= {"at_once": 0.06, "unicode_forms": 0.3, "stores": 0.15, "checkpoints": 0.05, "laws": 0.25}
-SHARE |= {"shared_keys": 0.03, "units": 0.05, "requests": 0.3}
+SHARE |= {"shared_keys": 0.03, "units": 0.05, "requests": 0.3, "twins": 0.1}
 SHARE |= {"segments": 0.03, "rebuilt": 0.03, "columns": 0.08, "merges": 0.01}
 FAILED = "failed"
 SECONDS = 10.0  # of CPU; a case that takes longer has failed

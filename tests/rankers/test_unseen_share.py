@@ -23,13 +23,16 @@ SHARES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
 
 def repeating(n_new: int, seed: int = 0) -> Collection:
-    """Return a collection with 140 queries for the same 7 documents, and unseen queries with similar words."""
+    """Return a collection with 140 queries for the same 7 documents, and unseen queries with similar words.
+
+    No two queries have the same words.
+    """
     rng = np.random.default_rng(seed)
     builder = CollectionBuilder("repeating", language="none")
     for doc in range(120):
         builder.add_document(f"d{doc:03}", [f"word{doc} word{rng.integers(120)} common{rng.integers(9)}"])
     for i in range(140):
-        builder.add_query(f"q{i:03}", [f"ask{i % 7} word{rng.integers(120)} common{rng.integers(9)}"], split="train")
+        builder.add_query(f"q{i:03}", [f"ask{i % 7} word{i % 120} common{rng.integers(9)}"], split="train")
         builder.add_judgement("train", f"q{i:03}", f"d{i % 7:03}", 1)
     for i in range(n_new):
         builder.add_query(f"n{i:03}", [f"ask{i % 7} word{20 + i} common{rng.integers(9)}"], split="train")

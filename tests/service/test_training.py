@@ -2,14 +2,16 @@
 
 import time
 
+import pandas as pd
 import pytest
 from support.decisions import decisions
 
 from haybale import Engine, parse
+from haybale.collections.query_groups import words_key
 from haybale.errors import InputError
 from haybale.review import Judgement, JudgementStore, judged_topics
 from haybale.service import Workspace
-from haybale.service.model_training import QUESTIONS, RECIPES, train
+from haybale.service.model_training import QUESTIONS, RECIPES, _halves, train
 
 
 @pytest.fixture(scope="module")
@@ -108,3 +110,27 @@ def test_measures_each_recipe(served, recipe):
     if recipe == "similar topics":  # a ranker that has learned from the topics is trained anew in each fold
         same = train(served.engine, judged, trained, recipe)[1]["questions"]
         assert all(each["difference"] == 0 for question in same.values() for each in question["measures"].values())
+
+
+def test_topics_with_the_same_text_are_held_back_together(folder):
+    """A topic under a second name teaches nothing that the first one is measured on."""
+    engine = Engine.open(folder / "engine")
+    queries, qrels = judged_topics(folder / "judgements.sqlite", engine)
+    before = parse("bm25").fit(engine)
+    _, alone = train(engine, (queries, qrels), before, "similar topics")
+    twice = queries | {f"{name}-again": f"{text.upper()}?" for name, text in queries.items()}
+    copies = pd.concat([qrels, qrels.assign(query_id=qrels["query_id"] + "-again")], ignore_index=True)
+    _, result = train(engine, (twice, copies), before, "similar topics")
+    assert result["n_topics"] == 2 * alone["n_topics"]
+    for name in QUESTIONS:
+        for measure, found in result["questions"][name]["measures"].items():
+            expected = alone["questions"][name]["measures"][measure]
+            if name == "new topics":
+                assert found["after"] == pytest.approx(expected["after"])
+            assert found["before"] == pytest.approx(expected["before"], abs=0.15)
+            for topic in queries:
+                assert found["topics"][topic][1] == pytest.approx(found["topics"][f"{topic}-again"][1], abs=0.2)
+    halves = _halves(copies, {name: words_key(text) for name, text in twice.items()}, 0)
+    assert halves is not None
+    one, other = ({(row.query_id.removesuffix("-again"), row.doc_id) for row in half.itertuples()} for half in halves)
+    assert not one & other
