@@ -91,6 +91,7 @@ def index(
     from haybale.collections.readers.files import Files, Skipped, read_files, refuse_skipped
     from haybale.engine.update import FILES, record_files, signatures, update
     from haybale.folders import check_file, whole_file
+    from haybale.spreadsheets import as_cell
     from haybale.timing import record_timings, timed
 
     start = time.perf_counter()
@@ -147,7 +148,7 @@ def index(
     if skipped:
         note_skipped(skipped)
         with whole_file(out / SKIPPED) as file:
-            csv.writer(file).writerows([("file", "reason"), *skipped])
+            csv.writer(file).writerows([("file", "reason"), *(map(as_cell, row) for row in skipped)])
         note(f"{len(skipped):,} files could not be read; {out / SKIPPED} lists them with the reasons")
     show(f"{engine!r}; language: {engine.language}; {time.perf_counter() - start:.1f} s, {size_on_disk(out)} on disk")
     note(f"Next: haybale search {shlex.quote(str(out))} QUERY")

@@ -15,6 +15,8 @@ from .minhash import near_duplicates as near_duplicates
 from .proposals import Learner as Learner
 from .records import LabelledRecords as LabelledRecords
 from .records import read_records as read_records
+from .restoring import Restored as Restored
+from .restoring import restore as restore
 from .results import Progress as Progress
 from .results import ReviewDocument as ReviewDocument
 from .review import Review as Review

@@ -18,6 +18,7 @@ from haybale.engine.reattaching import digest_of
 from haybale.errors import InputError, StoreError
 from haybale.retrieval.object_storage import is_address
 from haybale.review.judgement_store import JudgementStore
+from haybale.review.left_log import unused
 from haybale.review.topic_state import TopicState
 
 
@@ -191,8 +192,11 @@ def attach(judgements: JudgementStore | str | Path, engine: Engine) -> Fit:
     InputError
         If there is no such file.
     StoreError
-        If the file is not a store of judgements, or cannot be written.
+        If the file is not a store of judgements, is in use, or cannot be written.
     """
+    if not isinstance(judgements, JudgementStore) and Path(judgements).is_file():
+        with unused(Path(judgements)):  # others, such as a service, know the engine that it belonged to
+            pass
     with _opened(judgements) as store:
         fit = fit_of(store, engine)
         while not store.set_owner(engine.identity, place_of(engine), store.owner):

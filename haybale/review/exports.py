@@ -6,8 +6,9 @@ import csv
 import io
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from haybale.engine import Engine
 from haybale.errors import InputError
@@ -15,6 +16,7 @@ from haybale.folders import check_file, check_output, replaced, whole_folder
 from haybale.review.judgement_store import Judgement, Topic
 from haybale.review.topic_state import TopicState
 from haybale.search.searching import title_of
+from haybale.spreadsheets import as_cell
 
 FORMATS = ("qrels", "csv", "beir", "ris")
 CSV_COLUMNS = (
@@ -55,20 +57,25 @@ def exported(format: str, topic: Topic, rows: Sequence[Judgement], state: TopicS
             _ris(doc_id, *texts[doc_id], grade, by_document[doc_id], state.is_contradictory(doc_id))
             for doc_id, grade in grades.items()
         )
-    out = io.StringIO(newline="")
-    table = csv.writer(out, lineterminator="\n")
-    table.writerow(CSV_COLUMNS)
+    lines = [_csv_line(CSV_COLUMNS)]
     for doc_id, each in by_document.items():
         last, seconds = each[-1], [row.seconds for row in each if row.seconds is not None]
         notes = "; ".join(row.note for row in each if row.note)
-        table.writerow(
-            [
+        lines.append(
+            _csv_line([
                 doc_id, texts[doc_id][0], grades[doc_id], int(grades[doc_id] > 0), _judges(each), last.time,
                 sum(seconds) if seconds else "", notes, last.passage_id, last.passage, last.rank, last.model,
                 int(state.is_contradictory(doc_id)),
-            ]
+            ])
         )  # fmt: skip
-    return out.getvalue()
+    return "".join(lines)
+
+
+def _csv_line(cells: Iterable[Any]) -> str:
+    """Return a line of CSV, in which a spreadsheet finds texts and numbers, and no formula."""
+    out = io.StringIO(newline="")
+    csv.writer(out, lineterminator="\r\n").writerow(map(as_cell, cells))  # quotes cells with one of both characters
+    return out.getvalue().removesuffix("\r\n") + "\n"
 
 
 def _judges(rows: Sequence[Judgement]) -> str:

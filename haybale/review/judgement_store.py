@@ -10,8 +10,9 @@ import json
 import sqlite3
 import threading
 import time
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from itertools import takewhile
@@ -21,12 +22,14 @@ from typing import Any, Literal, get_args
 from haybale.collections.ids import as_ids
 from haybale.errors import InputError, StoreError, UnknownNameError
 from haybale.folders import check_new_file, replaced
+from haybale.review.left_log import closed, opening
 
 Kind = Literal["judged", "known", "skipped", "undone", "drawn", "reached"]
 KINDS: tuple[str, ...] = get_args(Kind)
 GRADED = ("judged", "known")  # kinds of rows with a grade
 
 APPLICATION = 0x68617962  # "hayb": SQLite's application id of these files
+_VERSION_WITH_ID = 2  # the version of the schema from which on a store has an id and an owner
 _SECONDS = 60.0  # to wait for another process that is writing
 
 # One script for each version of the schema. A released script is never changed; a change is a new script.
@@ -239,17 +242,21 @@ class JudgementStore:
         with self._errors():
             if self.path is not None and not read_only:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
-            how = "?mode=ro" if read_only else ""
-            self._connection = sqlite3.connect(
-                ":memory:" if self.path is None else f"{self.path.absolute().as_uri()}{how}",
-                uri=self.path is not None,
-                timeout=_SECONDS,
-                isolation_level=None,  # transactions begin where the code says so
-                check_same_thread=False,
-            )
+            with nullcontext() if self.path is None else opening(self.path, APPLICATION):
+                self._connect(read_only)
+        self._let_go = weakref.finalize(self, closed, self.path or Path()) if self.path is not None else None
+
+    def _connect(self, read_only: bool) -> None:
+        how = "?mode=ro" if read_only else ""
+        self._connection = sqlite3.connect(
+            ":memory:" if self.path is None else f"{self.path.absolute().as_uri()}{how}",
+            uri=self.path is not None,
+            timeout=_SECONDS,
+            isolation_level=None,  # transactions begin where the code says so
+            check_same_thread=False,
+        )
         try:
-            with self._errors():
-                self._set_up(read_only)
+            self._set_up(read_only)
         except BaseException:
             self._connection.close()
             raise
@@ -302,7 +309,9 @@ class JudgementStore:
 
     def _owner(self) -> Owner | None:
         run = self._connection.execute
-        if run("PRAGMA user_version").fetchone()[0] < 2:  # a file of an earlier version, opened to be read
+        if (
+            run("PRAGMA user_version").fetchone()[0] < _VERSION_WITH_ID
+        ):  # a file of an earlier version, opened to be read
             return None
         row = run("SELECT identity, folder, time FROM engines ORDER BY id DESC LIMIT 1").fetchone()
         return None if row is None else Owner(*row)
@@ -484,13 +493,16 @@ class JudgementStore:
         check_new_file(path)
         with self._errors(), replaced(path) as aside, closing(sqlite3.connect(aside, isolation_level=None)) as copy:
             self._connection.backup(copy)
-            copy.execute("UPDATE store SET id = lower(hex(randomblob(16)))")  # another file, with a log of its own
+            if copy.execute("PRAGMA user_version").fetchone()[0] >= _VERSION_WITH_ID:
+                copy.execute("UPDATE store SET id = lower(hex(randomblob(16)))")  # another file, with its own log
 
     def close(self) -> None:
         """Close the file. What is in memory only is lost."""
         with self._lock:
             self._is_closed = True
             self._connection.close()
+            if self._let_go is not None:
+                self._let_go()
 
     def __enter__(self) -> JudgementStore:
         return self

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from pydantic import BaseModel, Field
 from starlette.responses import PlainTextResponse, Response
 
+from haybale.errors import InputError
 from haybale.service.roles import ADMIN, JUDGE, GuardedRoute, needs
 from haybale.service.security import judge_of
 from haybale.service.workspace import MAX_RESULTS, MAX_TEXT, Workspace
@@ -157,7 +160,7 @@ def api(workspace: Workspace) -> APIRouter:
         found = workspace.topics()
         return {"topics": [each.to_dict() for each in found[offset : offset + limit]], "n_topics": len(found)}
 
-    @router.post("/topics", status_code=201)
+    @router.post("/topics", status_code=201, dependencies=[Depends(_refuse_repeated)])
     @needs(JUDGE)
     def create_topic(given: NewTopic) -> dict[str, Any]:
         """Add a topic, or return the one of that name."""
@@ -178,10 +181,13 @@ def api(workspace: Workspace) -> APIRouter:
         judge: Annotated[str, Query(max_length=MAX_NAME)] = "",
         independent: bool = False,
     ) -> dict[str, Any]:
-        """Return the documents to judge next, the most likely relevant first; none if all were judged."""
-        return {
-            "documents": [each.to_dict() for each in workspace.next(topic, n, judge_of(request, judge), independent)]
-        }
+        """Return the documents to judge next, the most likely relevant first; none if all were judged.
+
+        ``n_held`` documents are left out because other judges got them within the last minutes; ask again later.
+        """
+        name = judge_of(request, judge)
+        documents = [each.to_dict() for each in workspace.next(topic, n, name, independent)]
+        return {"documents": documents, "n_held": 0 if independent else workspace.n_held(topic, name)}
 
     @router.get("/topics/{topic}/judgements")
     @needs(JUDGE)
@@ -229,7 +235,7 @@ def api(workspace: Workspace) -> APIRouter:
         """Return how far each pair of judges agrees, with Cohen's kappa."""
         return {"pairs": _rows(workspace.agreement(topic))}
 
-    @router.post("/topics/{topic}/import")
+    @router.post("/topics/{topic}/import", dependencies=[Depends(_refuse_repeated)])
     @needs(ADMIN)
     def import_judgements(topic: int, given: dict[str, int]) -> dict[str, Any]:
         """Add old judgements, as grades by document, of documents that were not judged."""
@@ -275,6 +281,21 @@ def api(workspace: Workspace) -> APIRouter:
         return {"ranker": workspace.revert()}
 
     return router
+
+
+async def _refuse_repeated(request: Request) -> None:
+    """Refuse a body in JSON that gives one name two values, such as two grades to a document."""
+    repeated: list[str] = []
+
+    def with_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        values = dict(reversed(pairs))
+        repeated.extend(name for name, value in pairs if values[name] != value)
+        return values
+
+    with suppress(ValueError, RecursionError):  # which FastAPI reports
+        json.loads(await request.body(), object_pairs_hook=with_names)
+    if repeated:
+        raise InputError(f"expected one value for {repeated[0]!r:.100}, found several; remove all but one")
 
 
 def _found(results: SearchResults) -> Response:

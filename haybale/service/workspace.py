@@ -6,10 +6,10 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from haybale.engine import Engine
 from haybale.errors import HaybaleError, InputError, UnknownNameError
@@ -43,6 +43,7 @@ _LOGGER = logging.getLogger("haybale.service")
 
 MAX_RESULTS = 1000  # offset + k of a search
 _OFFERED = 600.0  # seconds for which a document that one judge sees is not proposed to others
+_LAST_OFFERED = 120.0  # seconds after which it is, if nothing else is left to judge
 
 
 class Workspace:
@@ -64,6 +65,8 @@ class Workspace:
     processes : int, default 0
         Searches run in so many processes after :meth:`start_processes`, if the engine is in a folder; with 0, in
         threads of this process. A process takes the memory of an open engine with its rankers.
+    clock : callable, default time.monotonic
+        Returns the time in seconds, by which documents that a judge sees are held from others.
 
     Examples
     --------
@@ -87,6 +90,7 @@ class Workspace:
         judgements: JudgementStore,
         models: str | Path | None = None,
         processes: int = 0,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         check_parameters("Workspace", {"processes": processes}, {"processes": FROM_0})
         if not rankers:
@@ -99,8 +103,10 @@ class Workspace:
         self._lock = threading.RLock()
         self._rows: dict[int, TopicRows] = {}
         self._reviews = OpenReviews(engine, judgements)
+        self._creating = threading.Lock()
         self._proposing: dict[int, threading.Lock] = {}
-        self._offered: dict[int, dict[str, tuple[str, float]]] = {}  # by topic and document: to whom, and when
+        self._clock = clock
+        self._offered: dict[int, dict[str, _Offer]] = {}  # by topic and document
         self._facets: tuple[Engine, list[Facet]] | None = None
         beside = None if judgements.path is None else judgements.path.with_name(f"{judgements.path.name}.queries")
         self.long_queries = LongQueries(beside)
@@ -248,7 +254,7 @@ class Workspace:
     def create_topic(
         self, text: str = "", name: str | None = None, known: Mapping[str, int] | None = None
     ) -> TopicSummary:
-        """Add a topic, or return the one of that name.
+        """Add a topic, or return the one of that name, which gets no known documents.
 
         Parameters
         ----------
@@ -258,9 +264,21 @@ class Workspace:
             Default: the text.
         known : mapping of str to int, optional
             Grades of documents that were judged before.
+
+        Raises
+        ------
+        InputError
+            For known documents of a topic that exists: :meth:`import_judgements` adds them, which not everybody may do.
         """
         _check_length(text)
-        review = self._reviews.begin(text or None, name, known or {})
+        with self._creating:  # so that nobody adds the topic meanwhile
+            called = (name or text).strip()
+            if known and any(each.name == called for each in self.store.topics()):
+                raise InputError(
+                    f"known documents must be those of a new topic, found {called!r:.100}, which is there already; "
+                    "import their judgements, or choose another name"
+                )
+            review = self._reviews.begin(text or None, name, known or {})
         return self.topic(review.topic.number)
 
     def topics(self) -> list[TopicSummary]:
@@ -275,7 +293,8 @@ class Workspace:
         """Return the documents that a judge should judge next, the most likely relevant first; none if all were judged.
 
         A document that another judge got within the last ten minutes is left out, so that two judges do not read the
-        same one.
+        same one. If nothing else is left, it is proposed two minutes after the other judge first got it;
+        :meth:`n_held` counts such documents until then.
 
         Parameters
         ----------
@@ -292,15 +311,33 @@ class Workspace:
         with self._lock:
             proposing = self._proposing.setdefault(topic, threading.Lock())
         with proposing:  # so that two judges who ask at once get different documents
-            now = time.monotonic()
+            now = self._clock()
+            offered = self._offers(topic, now)
+            others = {doc_id: offer for doc_id, offer in offered.items() if offer.judge != judge}
+            left = review.next(n + len(others))
+            chosen = [document for document in left if document.doc_id not in others][:n]
+            if not chosen:
+                late = [document for document in left if now - others[document.doc_id].since >= _LAST_OFFERED]
+                chosen = sorted(late, key=lambda document: others[document.doc_id].since)[:n]
+            for document in chosen:
+                before = offered.get(document.doc_id)
+                since = before.since if before is not None and before.judge == judge else now
+                offered[document.doc_id] = _Offer(judge, since, now)
             with self._lock:
-                known = self._offered.get(topic, {}).items()
-                offered = {doc_id: (whose, at) for doc_id, (whose, at) in known if now - at < _OFFERED}
-            others = {doc_id for doc_id, (whose, _) in offered.items() if whose != judge}
-            chosen = [each for each in review.next(n + len(others)) if each.doc_id not in others][:n]
-            with self._lock:
-                self._offered[topic] = offered | {each.doc_id: (judge, now) for each in chosen}
+                self._offered[topic] = offered
             return chosen
+
+    def n_held(self, topic: int, judge: str = "") -> int:
+        """Return the number of documents to judge that are left out of :meth:`next` because other judges got them."""
+        grades = self._topic_rows(topic).grades
+        offers = self._offers(topic, self._clock())
+        return sum(offer.judge != judge and not grades(doc_id) for doc_id, offer in offers.items())
+
+    def _offers(self, topic: int, now: float) -> dict[str, _Offer]:
+        """Return the offers that hold documents from other judges."""
+        with self._lock:
+            offers = self._offered.get(topic, {}).items()
+            return {doc_id: offer for doc_id, offer in offers if now - offer.renewed < _OFFERED}
 
     def judge(
         self,
@@ -523,6 +560,14 @@ class Workspace:
     def reviews_are_ready(self) -> bool:
         """Whether a review can begin without waiting for :meth:`prepare_reviews`."""
         return self._reviews.is_ready
+
+
+class _Offer(NamedTuple):
+    """A document that a judge got: since when, and when the judge last asked for it, in seconds of the clock."""
+
+    judge: str
+    since: float
+    renewed: float
 
 
 def _trained_name(number: int) -> str:

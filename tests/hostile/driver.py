@@ -28,6 +28,7 @@ from hostile.bombs import bombs
 from hostile.columns import columns
 from hostile.environment import environment
 from hostile.full_disk import full_disk
+from hostile.judging import judging
 from hostile.kills import kills
 from hostile.laws import laws
 from hostile.merges import merges
@@ -52,12 +53,12 @@ from haybale.errors import HaybaleError
 
 ATTACKS = (options, parameters, readers, saved, manifests, strings, arrays, full_disk, environment, streams, kills)
 ATTACKS += (at_once, unicode_forms, stores, checkpoints, bombs, laws)
-ATTACKS += (shared_keys, units, segments, rebuilt, columns, merges, requests, twins)
+ATTACKS += (shared_keys, units, segments, rebuilt, columns, merges, requests, twins, judging)
 KINDS: dict[str, Callable[[Target, random.Random], Cases]] = {each.__name__: each for each in ATTACKS}
 # Share of all cases; the other kinds have a limited number of cases.
 SHARE = {"readers": 0.25, "saved": 0.2, "manifests": 0.12, "full_disk": 0.04, "streams": 0.08, "kills": 0.05}
 SHARE |= {"at_once": 0.06, "unicode_forms": 0.3, "stores": 0.15, "checkpoints": 0.05, "laws": 0.25}
-SHARE |= {"shared_keys": 0.03, "units": 0.05, "requests": 0.3, "twins": 0.1}
+SHARE |= {"shared_keys": 0.03, "units": 0.05, "requests": 0.3, "twins": 0.1, "judging": 0.1}
 SHARE |= {"segments": 0.03, "rebuilt": 0.03, "columns": 0.08, "merges": 0.01}
 FAILED = "failed"
 SECONDS = 10.0  # of CPU; a case that takes longer has failed

@@ -31,6 +31,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         return {
             "topic": workspace.topic(topic),
             "cards": found,
+            "n_held": workspace.n_held(topic, judge),
             "document_link": lambda doc_id: root + document_address(doc_id, {"topic": topic}),
             "others": lambda doc_id: {name: g for name, g in workspace.grades(topic, doc_id).items() if name != judge},
         }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -11,6 +9,7 @@ from fastapi import APIRouter, Form, Request, UploadFile
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 
 from haybale.errors import HaybaleError, InputError, MissingExtraError
+from haybale.service.imported_judgements import grades_of_file
 from haybale.service.own_addresses import own_path
 from haybale.service.pages.rendering import JUDGE_COOKIE, Renderer, address, document_address
 from haybale.service.pages.review_page import progress_values
@@ -24,7 +23,6 @@ _COUNTED = {  # what a document counts as about which judges contradict each oth
     "majority": "The majority counts, and a tie counts as relevant.",
     "maximum": "The highest grade counts.",
 }
-_MAX_DIGITS = 9  # of a grade
 _FILES = {"csv": ("csv", "text/csv"), "qrels": ("txt", "text/plain"), "beir": ("tsv", "text/tab-separated-values")}
 _FILES |= {"ris": ("ris", "application/x-research-info-systems")}
 
@@ -103,10 +101,12 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
 
     @router.post("/topics/{topic}/import")
     @needs(ADMIN)
-    def add_judgements(request: Request, topic: int, file: UploadFile) -> HTMLResponse:
+    def add_judgements(
+        request: Request, topic: int, file: UploadFile, query: Annotated[str, Form(max_length=MAX_TEXT)] = ""
+    ) -> HTMLResponse:
         workspace.topic(topic)  # raises for an unknown one
         try:
-            added = workspace.import_judgements(topic, grades_of_file(file.file.read()))
+            added = workspace.import_judgements(topic, grades_of_file(file.file.read(), query.strip() or None))
         except HaybaleError as error:
             return one(request, topic, error=str(error))
         said = f"{added:,} judgement{'' if added == 1 else 's'} added." if added else "Nothing new was in the file."
@@ -133,52 +133,6 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
             JUDGE_COOKIE, quote(name.strip()), max_age=10**8, httponly=True, samesite="strict", secure=secure
         )
         return answer
-
-
-def grades_of_file(data: bytes) -> dict[str, int]:
-    """Return the grades by document of a file: a table with a header, or qrels; the last judgement counts.
-
-    >>> grades_of_file(b"doc_id,grade\\na,1\\nb,0\\n")
-    {'a': 1, 'b': 0}
-    >>> grades_of_file(b"q1 0 a 2\\n")
-    {'a': 2}
-
-    Raises
-    ------
-    InputError
-        If the file is neither.
-    """
-    try:
-        lines = data.decode("utf-8-sig").splitlines()
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"the file of judgements must be in UTF-8, found a byte {error.object[error.start]:#x}; save it as UTF-8"
-        ) from None
-    lines = [line for line in lines if line.strip()]
-    sign = "\t" if lines and "\t" in lines[0] else ","
-    try:
-        table = list(csv.reader(io.StringIO("\n".join(lines)), delimiter=sign, strict=False))
-    except csv.Error as error:  # such as a quote that does not end
-        raise InputError(f"the file of judgements must be a table, found an error: {error}") from None
-    names = [name.strip().lower() for name in table[0]] if table else []
-    ids = next((names.index(name) for name in ("doc_id", "corpus-id", "document") if name in names), None)
-    values = next((names.index(name) for name in ("grade", "relevance", "score") if name in names), None)
-    if ids is not None and values is not None:
-        rows = [(row[ids], row[values]) for row in table[1:] if len(row) > max(ids, values)]
-    else:
-        split = [line.split() for line in lines]
-        if not split or any(len(parts) != 4 for parts in split):
-            raise InputError(
-                "judgements must have a header with doc_id and grade, or lines of qrels (topic 0 document grade); "
-                "the file has neither"
-            )
-        rows = [(parts[2], parts[3]) for parts in split]
-    found = {}
-    for doc_id, grade in rows:
-        if not grade.strip().isdecimal() or len(grade.strip()) > _MAX_DIGITS:
-            raise InputError(f"a grade must be a whole number from 0, found {grade!r:.60} for {doc_id!r:.100}")
-        found[doc_id] = int(grade)
-    return found
 
 
 def _contradictory(workspace: Workspace, topic: int, doc_ids: list[str]) -> list[tuple[str, str, dict[str, int]]]:

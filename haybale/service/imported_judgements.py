@@ -1,0 +1,113 @@
+"""Read the file of judgements that somebody imports into a topic."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+
+from haybale.errors import InputError, UnknownNameError
+from haybale.spreadsheets import from_cell
+
+_QUERIES = ("query_id", "query-id", "query", "topic")  # names of columns, in lower case
+_DOCUMENTS = ("doc_id", "corpus-id", "document")
+_GRADES = ("grade", "relevance", "score")
+_LARGEST_CELL = 2**27  # characters
+_LONGEST_GRADE = 10  # digits
+
+
+def grades_of_file(data: bytes, query: str | None = None) -> dict[str, int]:
+    """Return the grades by document of a file: a table with a header, or qrels.
+
+    The table may be one that haybale has exported. In qrels, and tables with a column for the query, grades below 0
+    count as irrelevant.
+
+    Parameters
+    ----------
+    data : bytes
+        The content of the file, in UTF-8.
+    query : str, optional
+        The query or topic whose judgements are read. It is needed if the file has several.
+
+    Raises
+    ------
+    InputError
+        If the file is neither, has judgements of several queries, or two grades of one document.
+
+    Examples
+    --------
+    >>> grades_of_file(b"doc_id,grade\\na,1\\nb,0\\n")
+    {'a': 1, 'b': 0}
+    >>> grades_of_file(b"q1 0 a 2\\nq2 0 b 1\\n", query="q1")
+    {'a': 2}
+    """
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"the file of judgements must be in UTF-8, found a byte {error.object[error.start]:#x}; save it as UTF-8"
+        ) from None
+    rows = list(_rows(text))
+    queries = list(dict.fromkeys(name for name, _, _ in rows))
+    if query is None and len(queries) > 1:
+        raise InputError(
+            f"expected judgements of one query, found {len(queries):,}; say which one, such as {queries[0]!r:.100}"
+        )
+    if query is not None and query not in queries:
+        raise UnknownNameError("query", query, [name for name in queries if name is not None])
+    grades: dict[str, int] = {}
+    for name, doc_id, written in rows:
+        if query in (None, name):
+            grade = _grade(doc_id, written)
+            if grade < 0 and name is None:
+                raise InputError(f"a grade must be a whole number from 0, found {grade} for {doc_id!r:.100}")
+            grade = max(grade, 0)
+            if grades.setdefault(doc_id, grade) != grade:
+                raise InputError(f"expected one grade for document {doc_id!r:.100}, found several; remove all but one")
+    return grades
+
+
+def _rows(text: str) -> Iterator[tuple[str | None, str, str]]:
+    """Yield query (None if the file names none), document and grade of each judgement."""
+    header = text.lstrip("\r\n").partition("\n")[0]
+    csv.field_size_limit(_LARGEST_CELL)
+    table = csv.reader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=header.count))
+    try:
+        cells = next((row for row in table if any(row)), [])
+        names = [name.strip().lower() for name in cells]
+        query, document, grade = (
+            next((names.index(name) for name in known if name in names), None)
+            for known in (_QUERIES, _DOCUMENTS, _GRADES)
+        )
+        if document is None or grade is None:
+            yield from _qrels(text)
+            return
+        for row in table:
+            if any(row):
+                if len(row) != len(names):
+                    raise InputError(
+                        f"line {table.line_num:,} of the file of judgements must have {len(names)} columns, as its "
+                        f"header, found {len(row)}"
+                    )
+                yield None if query is None else from_cell(row[query]), from_cell(row[document]), row[grade]
+    except csv.Error as error:
+        raise InputError(f"line {table.line_num:,} of the file of judgements must be CSV, found: {error}") from None
+
+
+def _qrels(text: str) -> Iterator[tuple[str | None, str, str]]:
+    """Yield the judgements of lines of qrels: query, 0, document, grade."""
+    rows = [parts for line in text.split("\n") if (parts := line.split())]
+    if not rows or any(len(parts) != 4 for parts in rows):
+        raise InputError(
+            "judgements must have a header with doc_id and grade, or lines of qrels (topic 0 document grade); the file "
+            "has neither"
+        )
+    for query, _, document, grade in rows:
+        yield query, document, grade
+
+
+def _grade(doc_id: str, written: str) -> int:
+    digits = written.strip().removeprefix("-")
+    if not digits.isdecimal() or len(digits) > _LONGEST_GRADE:
+        raise InputError(f"a grade must be a whole number from 0, found {written!r:.60} for {doc_id!r:.100}")
+    return int(written)
