@@ -560,7 +560,8 @@ class Review:
         ----------
         format : {"qrels", "csv", "beir", "ris"}, default "qrels"
             ``"qrels"`` is TREC's format: topic, 0, document, grade. ``"csv"`` has a row for each document with its
-            title, all judges, notes and the passage shown; ASReview reads its column ``label_included``. ``"beir"`` is
+            title, all judges, notes and the passage shown; ASReview reads its column ``label_included``; if the engine
+            does not have the text that was judged, the title is empty and ``status`` says why. ``"beir"`` is
             the tab-separated qrels of BEIR; a path becomes a folder with ``queries.jsonl`` and ``qrels/train.tsv``.
             ``"ris"`` has records for reference managers, with ASReview's notes on relevance.
         path : str or Path, optional

@@ -7,7 +7,9 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from haybale.engine.reattaching import TextDigests, unattached
 from haybale.review.judgement_store import Judgement, JudgementStore, Topic
+from haybale.review.reattachment import counting
 from haybale.review.topic_state import TopicState
 
 
@@ -28,6 +30,8 @@ class TopicSummary:
         The number of documents that each judge has judged, by name.
     last : str or None
         When the last judgement was given.
+    n_orphaned, n_replaced : int
+        Judged documents that are gone, or have another text than the one that was judged.
     """
 
     id: int
@@ -38,6 +42,8 @@ class TopicSummary:
     n_relevant: int
     judges: dict[str, int]
     last: str | None
+    n_orphaned: int = 0
+    n_replaced: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
@@ -61,8 +67,8 @@ class TopicRows:
             self._state.apply(row)
         return self._state
 
-    def summary(self) -> TopicSummary:
-        """Return how much was judged, and by whom."""
+    def summary(self, texts: TextDigests | None = None) -> TopicSummary:
+        """Return how much was judged, and by whom; with the texts of the documents, also what became of them."""
         with self._lock:
             state = self._sync()
             graded = {doc_id: grades for doc_id in state.rows if (grades := state.grades(doc_id))}
@@ -70,7 +76,12 @@ class TopicRows:
             times = [row.time for rows in state.rows.values() for row in rows if row.grade is not None]
             n_relevant = sum((state.grade(doc_id) or 0) > 0 for doc_id in graded)
             about = self.topic.number, self.topic.name, self.topic.text, self.topic.time
-            return TopicSummary(*about, len(graded), n_relevant, dict(sorted(judges.items())), max(times, default=None))
+            counts = len(graded), n_relevant, dict(sorted(judges.items())), max(times, default=None)
+            if texts is None:
+                return TopicSummary(*about, *counts)
+            latest = counting(row for rows in state.rows.values() for row in rows)
+            without_text = unattached(((row.doc_id, row.document) for row in latest), texts)
+            return TopicSummary(*about, *counts, len(without_text.orphaned), len(without_text.replaced))
 
     def grades(self, doc_id: str) -> dict[str, int]:
         """Return the latest grade of each judge of a document."""

@@ -32,6 +32,7 @@ from hostile.laws import laws
 from hostile.options import options
 from hostile.parameters import parameters
 from hostile.readers import readers
+from hostile.records import records
 from hostile.saved import manifests, saved
 from hostile.stores import checkpoints, stores
 from hostile.streams import streams
@@ -43,11 +44,11 @@ from support.case_workers import run_cases
 from haybale.errors import HaybaleError
 
 ATTACKS = (options, parameters, readers, saved, manifests, strings, arrays, full_disk, environment, streams, kills)
-ATTACKS += (at_once, unicode_forms, stores, checkpoints, bombs, laws)
+ATTACKS += (at_once, unicode_forms, stores, checkpoints, bombs, laws, records)
 KINDS: dict[str, Callable[[Target, random.Random], Cases]] = {each.__name__: each for each in ATTACKS}
 # Share of all cases; the other kinds have a limited number of cases.
 SHARE = {"readers": 0.25, "saved": 0.2, "manifests": 0.12, "full_disk": 0.04, "streams": 0.08, "kills": 0.05}
-SHARE |= {"at_once": 0.06, "unicode_forms": 0.3, "stores": 0.15, "checkpoints": 0.05, "laws": 0.25}
+SHARE |= {"at_once": 0.06, "unicode_forms": 0.3, "stores": 0.15, "checkpoints": 0.05, "laws": 0.25, "records": 0.04}
 FAILED = "failed"
 SECONDS = 10.0  # of CPU; a case that takes longer has failed
 

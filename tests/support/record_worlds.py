@@ -11,11 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
-from support.learners import CountingLearner
 
 from haybale import Engine, Review
 from haybale.collections.readers.files import read_files
 from haybale.engine.update import record_files, signatures, update
+from support.learners import CountingLearner
 
 Record = dict[str, str]
 WORDS = ("lease", "tax", "dog", "cat", "court", "rent", "owl", "fox", "cow", "hen")
