@@ -31,7 +31,8 @@ class Unattached(NamedTuple):
     orphaned : list of str
         The document is gone, and no other document has the text. The judgement has no effect until the text returns.
     replaced : list of str
-        The document has another text now. The judgement counts until the document is judged again.
+        The document has another text now. Judgements of an engine count until it is judged again; reviews learn nothing
+        from theirs.
     undecided : list of str
         The text that was judged is not known, so that it cannot be compared.
     """

@@ -109,7 +109,8 @@ def update(engine: Engine, source: Path, columns: Mapping[str, str] | None = Non
     judged_before = _judged(engine)
     if read is not None or gone or values:
         engine.replace(read, remove=gone, metadata=values)
-    n_moved = len(judged_before - _judged(engine))
+    moved = [document for _, _, document in _judged(engine) - judged_before]
+    n_moved = int((engine.whole.find_documents(moved) >= 0).sum())
     record_files(engine, now, skipped)
     counts = len(new_files.keys() - old), len(new_files.keys() & old), len(gone), len(values)
     return Update(*counts, skipped, n_moved, engine.unattached_judgements())

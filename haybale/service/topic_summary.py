@@ -83,10 +83,15 @@ class TopicRows:
             without_text = unattached(((row.doc_id, row.document) for row in latest), texts)
             return TopicSummary(*about, *counts, len(without_text.orphaned), len(without_text.replaced))
 
-    def grades(self, doc_id: str) -> dict[str, int]:
-        """Return the latest grade of each judge of a document."""
+    def grades(self, doc_id: str, digest: str | None = None) -> dict[str, int]:
+        """Return the latest grade of each judge of a document; with its digest, only of those who judged this text."""
         with self._lock:
-            return self._sync().grades(doc_id)
+            state = self._sync()
+            latest = {row.judge: row for row in state.rows.get(doc_id, ()) if row.grade is not None}
+            others = {
+                judge for judge, row in latest.items() if None not in (digest, row.document) and row.document != digest
+            }
+            return {judge: grade for judge, grade in state.grades(doc_id).items() if judge not in others}
 
     def last_of(self, doc_id: str, judge: str) -> Judgement | None:
         """Return the last judgement of a judge about a document."""

@@ -213,7 +213,8 @@ class Workspace:
         check_document(self.engine, doc_id)
         snapshot = self.engine.snapshot()
         matching = self.explain(text, doc_id, where, ranker)[1] if text and text.strip() else []
-        judged = {each.topic.name: grades for each in self._all_rows() if (grades := each.grades(doc_id))}
+        digest = self._texts().of([doc_id])[doc_id]
+        judged = {each.topic.name: grades for each in self._all_rows() if (grades := each.grades(doc_id, digest))}
         return open_document(snapshot, doc_id, offset, limit, (text or "").strip(), matching, judged)
 
     def facets(self) -> list[Facet]:
@@ -329,7 +330,8 @@ class Workspace:
         check_document(self.engine, doc_id)
         _check_length(note or "")
         last = self._topic_rows(topic).last_of(doc_id, judge)
-        is_of_other_text = last is not None and last.document not in (None, self._texts().of([doc_id])[doc_id])
+        present = self._texts().of([doc_id])[doc_id]
+        is_of_other_text = last is not None and None not in (last.document, present) and last.document != present
         if last is None or last.grade != grade or (note is not None and last.note != note) or is_of_other_text:
             if self._is_under_review(doc_id):
                 self._review(topic).judge(doc_id, grade, judge, note, seconds)

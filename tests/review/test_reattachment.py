@@ -247,17 +247,36 @@ def test_another_process_sees_the_moves(tmp_path: Path) -> None:
         review.close()
 
 
-def test_nothing_is_compared_again_if_nothing_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_that_nobody_judged_are_not_compared_if_nothing_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from haybale.engine import reattaching
+
     path, engine = tmp_path / "j.sqlite", Engine.build(TEXTS, tmp_path / "engine", **HOW)
     with Review(engine, "pets", judgements=path) as review:
         review.judge("r1", 1)
     with Review(engine, "pets", judgements=path):
         pass
-    from haybale.engine import reattaching
-
-    monkeypatch.setattr(reattaching, "digest_of_text", lambda text: pytest.fail("computed again"))
+    compared, whole = list[str](), reattaching.digest_of_text
+    monkeypatch.setattr(reattaching, "digest_of_text", lambda text: (compared.append(text), whole(text))[1])
     with Review(Engine.open(tmp_path / "engine"), "pets", judgements=path) as review:
         assert review.judgements()["doc_id"].tolist() == ["r1"]
+    assert compared == [TEXTS["r1"]]
+    with Review(Engine.open(tmp_path / "engine"), "cows", judgements=path):
+        pass
+    assert len(compared) == 1
+
+
+def test_nothing_is_learned_from_a_judgement_about_another_text() -> None:
+    engine, store = Engine(TEXTS, **HOW), JudgementStore()
+    review = judged(engine, store, r1=1, r2=1)
+    engine.replace({"r1": "Hens cluck."})
+    for each in (review, Review(engine, "pets", judgements=store)):
+        assert each.progress([]).replaced == ["r1"]
+        assert each._sync().taught == {"r2": 1}
+    review.judge("r1", 1)
+    assert review.progress([]).replaced == []
+    assert review._sync().taught == {"r1": 1, "r2": 1}
 
 
 def test_rows_of_before_have_the_digest_of_their_neighbours() -> None:
