@@ -141,6 +141,21 @@ def _files(documents: Collection) -> dict[str, str | None]:
     return dict(zip(documents.doc_ids.to_pylist(), files, strict=True))
 
 
+def earlier_records(engine: Engine, added: Collection) -> list[str]:
+    """Return the ids of records that an engine has of the same files as added documents, and that these lack.
+
+    They were deleted from the file, were edited, or have ids of an earlier version, which were positions.
+    """
+    new_files = _files(added)
+    files = {file for doc_id, file in new_files.items() if file is not None and doc_id.startswith(f"{file}:")}
+    old_files = _files(engine.whole) if files else {}
+    return [
+        doc_id
+        for doc_id, file in old_files.items()
+        if file in files and doc_id.startswith(f"{file}:") and doc_id not in new_files
+    ]
+
+
 def _files_of_records(files: Mapping[str, str | None], names: Set[str]) -> set[str]:
     """Return the files, on disk, of documents with ids that may be positions: a file's path, a colon, and more."""
     paths = {file for doc_id, file in files.items() if file is not None and doc_id.startswith(f"{file}:")}
