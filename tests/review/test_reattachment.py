@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 from support.record_worlds import WRITE, run_world
 
-from haybale import Engine, InputError, Review
+from haybale import Engine, InputError, Review, SimilarQueries
 from haybale.collections.readers.files import read_files
 from haybale.engine.update import record_files, signatures, update
 from haybale.review import Judgement, JudgementStore
@@ -333,3 +333,12 @@ def test_a_record_on_top_moves_no_judgement(tmp_path: Path) -> None:
         after = texts_of(engine)
         assert [before[doc_id] for doc_id in before] == [after[doc_id] for doc_id in review.judgements()["doc_id"]]
         assert review.progress([]).moved == {}
+
+
+def test_a_trained_ranker_remembers_renamed_documents(old: Path) -> None:
+    engine = Engine.open(old / "engine")
+    texts, ranker = texts_of(engine), SimilarQueries().fit(engine)
+    before = [texts[doc_id] for doc_id, _ in ranker.rank({"x": "dogs and hens"}, depth=50)["x"]]
+    update(engine, old / "files")
+    texts = texts_of(engine)
+    assert sorted(texts[doc_id] for doc_id, _ in ranker.rank({"x": "dogs and hens"}, depth=50)["x"]) == sorted(before)
