@@ -41,11 +41,11 @@ def add(
     The id of a document is the name of its file, or its path in a given folder; rows of tables have their own ids. In
     an engine that was not built from a folder of files, the id of a .txt file is its name without .txt, and .jsonl
     files have an _id and a text on each line. Files that cannot be read are listed. If an id is taken, nothing is
-    added; with --replace, all such documents are replaced at once. A process that has the engine open sees the change
-    when it calls Engine.refresh() or opens the engine again.
+    added; with --replace, all such documents are replaced at once, and records that a file no longer has are removed. A
+    process that has the engine open sees the change when it calls Engine.refresh() or opens the engine again.
     """
     from haybale.collections.readers.files import refuse_skipped
-    from haybale.engine.update import FILES
+    from haybale.engine.update import FILES, earlier_records
     from haybale.timing import record_timings
 
     start = time.perf_counter()
@@ -55,12 +55,13 @@ def add(
         if strict:
             refuse_skipped(engine, skipped)
         note_skipped(skipped)
-        n_replaced = grown.replace(added) if replace else 0
+        gone = earlier_records(grown, added) if replace else []
+        n_replaced = grown.replace(added, remove=gone) if replace else 0
         if not replace:
             grown.add(added)
         grown.write_indexes()  # so that the first ranking need not wait for their vectors
     counts = f"{added.n_documents:,} documents and {added.n_passages:,} passages"
-    counts += f" ({n_replaced:,} replaced)" if replace else ""
+    counts += f" ({n_replaced:,} replaced{f', {len(gone):,} removed' if gone else ''})" if replace else ""
     show(f"added {counts} in {time.perf_counter() - start:.1f} s; {grown!r}")
 
 

@@ -12,8 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from haybale.cached import cached_property
 from haybale.collections import Collection
+from haybale.collections.collection import Ints, Strings, take_strings
 from haybale.errors import FileFormatError
 from haybale.folders import replace_json
 from haybale.text_files import read_json
@@ -31,7 +34,8 @@ class Unattached(NamedTuple):
     orphaned : list of str
         The document is gone, and no other document has the text. The judgement has no effect until the text returns.
     replaced : list of str
-        The document has another text now. The judgement counts until the document is judged again.
+        The document has another text now. Judgements of an engine count until it is judged again; reviews learn nothing
+        from theirs.
     undecided : list of str
         The text that was judged is not known, so that it cannot be compared.
     """
@@ -202,3 +206,14 @@ def read_renamed(folder: Path | None) -> dict[str, str]:
             folder / RENAMED, None, "expected new ids by old ids, found other values; remove the file"
         )
     return renamed
+
+
+def find_renamed(collection: Collection, ids: Strings, folder: Path | None) -> Ints:
+    """Return the numbers (n,) of documents by ids that they have or had in the engine of a folder; -1 for others."""
+    numbers = collection.find_documents(ids)
+    missing = np.flatnonzero(numbers < 0)
+    renamed = read_renamed(folder) if len(missing) else {}
+    if renamed:
+        missing_ids = take_strings(ids, missing)
+        numbers[missing] = collection.find_documents([renamed.get(doc_id, doc_id) for doc_id in missing_ids])
+    return numbers

@@ -141,7 +141,8 @@ def update(
     judged_before = _judged(engine)
     if read is not None or gone or values:
         engine.replace(read, remove=gone, metadata=values)
-    n_moved = len(judged_before - _judged(engine))
+    moved = [document for _, _, document in _judged(engine) - judged_before]
+    n_moved = int((engine.whole.find_documents(moved) >= 0).sum())
     record_files(engine, now, skipped, source, columns)
     counts = len(new_files.keys() - old), len(new_files.keys() & old), len(gone), len(values)
     return Update(*counts, skipped, n_moved, engine.unattached_judgements())
@@ -184,6 +185,21 @@ def _files(documents: Collection) -> dict[str, str | None]:
     if documents.metadata is not None and "file" in documents.metadata.column_names:
         files = documents.metadata["file"].to_pylist()
     return dict(zip(documents.doc_ids.to_pylist(), files, strict=True))
+
+
+def earlier_records(engine: Engine, added: Collection) -> list[str]:
+    """Return the ids of records that an engine has of the same files as added documents, and that these lack.
+
+    They were deleted from the file, were edited, or have ids of an earlier version, which were positions.
+    """
+    new_files = _files(added)
+    files = {file for doc_id, file in new_files.items() if file is not None and doc_id.startswith(f"{file}:")}
+    old_files = _files(engine.whole) if files else {}
+    return [
+        doc_id
+        for doc_id, file in old_files.items()
+        if file in files and doc_id.startswith(f"{file}:") and doc_id not in new_files
+    ]
 
 
 def _files_of_records(files: Mapping[str, str | None], names: Set[str]) -> set[str]:

@@ -17,6 +17,7 @@ from scipy import sparse
 from haybale.collections.collection import Strings, indptr_from_counts
 from haybale.device import is_sparse, to_numpy
 from haybale.engine import Engine
+from haybale.engine.reattaching import find_renamed
 from haybale.errors import FileFormatError
 from haybale.manifest import mapped_tensors, read_table, write_table, write_tensors
 from haybale.parameters import COUNT, NOT_NEGATIVE
@@ -114,7 +115,7 @@ class SimilarQueries(OutOfFold, Ranker):
         collection, shape = engine.collection, (len(self.index_), engine.collection.n_documents)
 
         def renumbered() -> tuple[Ints, Ints]:
-            numbers = collection.find_documents(self.doc_ids_)[self.relevant_]
+            numbers = find_renamed(collection, self.doc_ids_, engine.folder)[self.relevant_]
             kept = numbers >= 0
             return numbers[kept], indptr_from_counts(kept.astype(np.int64))[self.offsets_]
 

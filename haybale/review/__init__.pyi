@@ -13,6 +13,9 @@ from .judgement_store import Topic as Topic
 from .learner import TopicLearner as TopicLearner
 from .minhash import near_duplicates as near_duplicates
 from .proposals import Learner as Learner
+from .reattachment import Reattachment as Reattachment
+from .reattachment import TopicReattachment as TopicReattachment
+from .reattachment import reattach as reattach
 from .records import LabelledRecords as LabelledRecords
 from .records import read_records as read_records
 from .restoring import Restored as Restored

@@ -8,9 +8,10 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from haybale.engine import Engine
+from haybale.engine.reattaching import digest_of
 from haybale.errors import InputError
 from haybale.folders import check_file, check_output, replaced, whole_folder
 from haybale.review.judgement_store import Judgement, Topic
@@ -21,8 +22,16 @@ from haybale.spreadsheets import as_cell
 FORMATS = ("qrels", "csv", "beir", "ris")
 CSV_COLUMNS = (
     "doc_id", "title", "grade", "label_included", "judges", "time", "seconds", "notes",
-    "passage_id", "passage", "rank", "model", "contradictory",
+    "passage_id", "passage", "rank", "model", "contradictory", "status",
 )  # fmt: skip
+
+
+class JudgedText(NamedTuple):
+    """Title and text of a judged document, and ``"orphaned"`` or ``"replaced"`` if the engine has another text."""
+
+    title: str = ""
+    text: str = ""
+    status: str = ""
 
 
 def query_id(topic: Topic) -> str:
@@ -38,7 +47,8 @@ def exported(format: str, topic: Topic, rows: Sequence[Judgement], state: TopicS
     """Return judgements as text in one of the :data:`FORMATS`.
 
     ``rows`` are the latest ones of each judge about each document; ``state`` combines their grades. Titles and texts
-    are those of the engine; documents that it does not have lack them.
+    are those of the engine, if it has the text that was judged. Otherwise the title is empty, the text is the passage
+    that was shown, and the status is ``"orphaned"`` if the document is gone, or ``"replaced"`` if it has another text.
     """
     by_document: dict[str, list[Judgement]] = {}
     for row in rows:
@@ -51,10 +61,10 @@ def exported(format: str, topic: Topic, rows: Sequence[Judgement], state: TopicS
             return "".join(f"{name} 0 {doc_id} {grade}\n" for doc_id, grade in grades.items())
         lines = [f"{name}\t{doc_id}\t{grade}\n" for doc_id, grade in grades.items()]
         return "".join(["query-id\tcorpus-id\tscore\n", *lines])
-    texts = {doc_id: _title_and_text(engine, doc_id) for doc_id in grades}
+    texts = {doc_id: _as_judged(engine, doc_id, of_document) for doc_id, of_document in by_document.items()}
     if format == "ris":
         return "".join(
-            _ris(doc_id, *texts[doc_id], grade, by_document[doc_id], state.is_contradictory(doc_id))
+            _ris(doc_id, texts[doc_id], grade, by_document[doc_id], state.is_contradictory(doc_id))
             for doc_id, grade in grades.items()
         )
     lines = [_csv_line(CSV_COLUMNS)]
@@ -63,9 +73,9 @@ def exported(format: str, topic: Topic, rows: Sequence[Judgement], state: TopicS
         notes = "; ".join(row.note for row in each if row.note)
         lines.append(
             _csv_line([
-                doc_id, texts[doc_id][0], grades[doc_id], int(grades[doc_id] > 0), _judges(each), last.time,
+                doc_id, texts[doc_id].title, grades[doc_id], int(grades[doc_id] > 0), _judges(each), last.time,
                 sum(seconds) if seconds else "", notes, last.passage_id, last.passage, last.rank, last.model,
-                int(state.is_contradictory(doc_id)),
+                int(state.is_contradictory(doc_id)), texts[doc_id].status,
             ])
         )  # fmt: skip
     return "".join(lines)
@@ -105,21 +115,27 @@ def _refuse_ids(grades: dict[str, int], wrong: str, format: str) -> None:
             raise InputError(f"document id {doc_id!r} has white space that {format} cannot contain; use format={other}")
 
 
-def _title_and_text(engine: Engine | None, doc_id: str) -> tuple[str, str]:
+def _as_judged(engine: Engine | None, doc_id: str, rows: Sequence[Judgement]) -> JudgedText:
+    """Return title and text of a document, or what was shown of it if the engine does not have the judged text."""
     if engine is None:
-        return "", ""
+        return JudgedText()
     collection = engine.collection
     number = int(collection.find_documents([doc_id])[0])
+    shown = "\n".join(dict.fromkeys(row.passage for row in rows if row.passage))
     if number < 0:
-        return "", ""
+        return JudgedText("", shown, "orphaned")
+    if any(row.document not in (None, digest_of(collection, number)) for row in rows):
+        return JudgedText("", shown, "replaced")
     start, end = collection.passages.doc_offsets[number : number + 2]
-    return title_of(collection, number), "\n".join(collection.passages.texts[int(start) : int(end)].to_pylist())
+    text = "\n".join(collection.passages.texts[int(start) : int(end)].to_pylist())
+    return JudgedText(title_of(collection, number), text)
 
 
-def _ris(doc_id: str, title: str, text: str, grade: int, rows: Sequence[Judgement], is_contradictory: bool) -> str:
-    """Return a record with ASReview's note about its relevance, and one that says if judges contradict each other."""
+def _ris(doc_id: str, judged: JudgedText, grade: int, rows: Sequence[Judgement], is_contradictory: bool) -> str:
+    """Return a record with notes: ASReview's about its relevance, whether its text is there, and contradictions."""
     note = "ASReview_relevant" if grade > 0 else "ASReview_irrelevant"
-    fields = [("TY", "GEN"), ("ID", doc_id), ("TI", title), ("AB", text), ("N1", note)]
+    fields = [("TY", "GEN"), ("ID", doc_id), ("TI", judged.title), ("AB", judged.text), ("N1", note)]
+    fields += [("N1", f"haybale_{judged.status}")] if judged.status else []
     if is_contradictory:
         fields.append(("N1", f"contradictory judgements: {_judges(rows)}"))
     fields += [("N1", row.note) for row in rows if row.note] + [("ER", "")]

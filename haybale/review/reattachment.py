@@ -114,7 +114,8 @@ def reattach(store: JudgementStore, engine: Engine) -> Reattachment:
         superseded = {where[row.number] for row in rows if row.kind in GRADED} - judged
         moves = moves_of(where.values(), texts, renamed, superseded) if is_latest else {}
         moved_rows |= {number: moves[pair] for number, pair in where.items() if pair in moves}
-        moved = {pair[0]: target for pair, target in moves.items() if pair in judged}
+        present = texts.of(list(moves.values()))
+        moved = {pair[0]: to for pair, to in moves.items() if pair in judged and present[to] is not None}
         now = [(moves.get(pair, pair[0]), pair[1]) for pair in judged]
         topics[topic.name] = TopicReattachment(moved, *unattached(now, texts))
     if is_latest:

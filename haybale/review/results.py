@@ -97,7 +97,8 @@ class Progress:
         Orphaned judgements: ids of judged documents that the engine no longer has, and whose text no other document
         has. They are kept and exported; the learner does not use them.
     replaced : list of str
-        Ids of documents whose text is not the one that was judged. Their judgements count until they are judged again.
+        Ids of documents whose text is not the one that was judged. Their judgements are kept and exported, but the
+        learner does not use them for the new text. Judge these documents again.
     undecided : list of str
         Ids of documents of which it is not known which text was judged, as in files of earlier versions.
     moved : dict of str to str

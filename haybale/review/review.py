@@ -487,7 +487,7 @@ class Review:
                 removed=sorted(doc_id for doc_id in judged if ranking.number(doc_id) is None),
                 replaced=sorted(filter(ranking.was_replaced, judged)),
                 undecided=sorted(filter(ranking.is_undecided, judged)),
-                moved=dict(sorted((old, new) for old, new in self.store.moves(self.topic) if old != new)),
+                moved=_moved(self.store.moves(self.topic), ranking),
                 advice={str(rule): rule.check(screening) for rule in parsed},
             )
 
@@ -512,14 +512,18 @@ class Review:
         """Return the judgements that count: a row for each document and judge, in the order in which they were given.
 
         The columns are those of :class:`~haybale.review.Judgement`; judgements that were undone or changed are left
-        out, and documents that the engine no longer has are not.
+        out. ``status`` is ``"orphaned"`` if the engine no longer has the document, ``"replaced"`` if it has another
+        text than the one that was judged, and otherwise empty.
         """
         import pandas as pd
 
         with self._lock:
-            rows = _graded_rows(self._sync().state)
+            ranking = self._sync()
+            rows = _graded_rows(ranking.state)
+            status = list(map(ranking.status_of, rows))
         columns = ("doc_id", "grade", "judge", "kind", "time", "seconds", "note", "passage_id", "rank", "model")
         frame = pd.DataFrame([[getattr(row, name) for name in columns] for row in rows], columns=list(columns))
+        frame["status"] = status
         return frame.astype({"grade": int, "seconds": float, "rank": "Int64"})
 
     def agreement(self) -> pd.DataFrame:
@@ -552,7 +556,11 @@ class Review:
         with self._lock:
             ranking = self._sync()
             found = {doc_id: ranking.state.grade(doc_id) or 0 for doc_id in ranking.state.rows}
-            relevant = [doc_id for doc_id, grade in found.items() if grade > 0 and ranking.number(doc_id) is not None]
+            relevant = [
+                doc_id
+                for doc_id, grade in found.items()
+                if grade > 0 and ranking.number(doc_id) is not None and not ranking.was_replaced(doc_id)
+            ]
         topic = LabelledTopic(self.topic.name, relevant, self.text or None)
         return simulate(self.engine, topics=[topic], learner=self._make_learner, **options)
 
@@ -563,7 +571,8 @@ class Review:
         ----------
         format : {"qrels", "csv", "beir", "ris"}, default "qrels"
             ``"qrels"`` is TREC's format: topic, 0, document, grade. ``"csv"`` has a row for each document with its
-            title, all judges, notes and the passage shown; ASReview reads its column ``label_included``. ``"beir"`` is
+            title, all judges, notes and the passage shown; ASReview reads its column ``label_included``; if the engine
+            does not have the text that was judged, the title is empty and ``status`` says why. ``"beir"`` is
             the tab-separated qrels of BEIR; a path becomes a folder with ``queries.jsonl`` and ``qrels/train.tsv``.
             ``"ris"`` has records for reference managers, with ASReview's notes on relevance.
         path : str or Path, optional
@@ -582,6 +591,11 @@ class Review:
         if path is not None:
             write_export(format, self.topic, found, Path(path))
         return found
+
+
+def _moved(moves: Sequence[tuple[str, str]], ranking: TopicRanking) -> dict[str, str]:
+    """Return the documents to which judgements have followed their texts, by the documents that were judged."""
+    return dict(sorted((old, new) for old, new in moves if old != new and ranking.number(new) is not None))
 
 
 def _graded_rows(state: TopicState) -> list[Judgement]:

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from haybale.engine import Engine
+from haybale.engine.reattaching import TextDigests, unattached
 from haybale.errors import InputError
 from haybale.rankers import Ranker
 from haybale.review.combined_judgements import DEFAULT_RULE, find_rule
 from haybale.review.engine_of_judgements import bind
 from haybale.review.exports import query_id
 from haybale.review.judgement_store import JudgementStore
+from haybale.review.reattachment import counting, ensure_attached
 from haybale.review.topic_state import TopicState
 
 if TYPE_CHECKING:
@@ -38,7 +40,8 @@ def judged_topics(
     judgements : JudgementStore, str or Path
         A store, or its file.
     engine : Engine, optional
-        Leave out judgements of documents that this engine does not have. Default: return all.
+        Leave out judgements of documents that this engine does not have, or has with another text than the one that was
+        judged. Default: return all.
     topics : sequence of str, optional
         The names of the topics. Default: all topics of the store.
     combine : {"any", "latest", "majority", "maximum"}, optional
@@ -69,6 +72,7 @@ def judged_topics(
             block.enter_context(store)
         if engine is not None:
             bind(store, engine)
+            ensure_attached(store, engine)
         chosen = store.topics() if topics is None else [store.topic(name) for name in topics]
         rows = {topic.name: store.judgements(topic) for topic in chosen}
     collection = None if engine is None else engine.snapshot().collection
@@ -78,8 +82,10 @@ def judged_topics(
         state = TopicState(combine or topic.settings.get("combine", DEFAULT_RULE), rows[topic.name])
         grades = {doc_id: grade for doc_id in state.rows if (grade := state.grade(doc_id)) is not None}
         if collection is not None:
-            there = collection.find_documents(grades) >= 0
-            grades = {doc_id: grade for (doc_id, grade), kept in zip(grades.items(), there, strict=True) if kept}
+            latest = ((row.doc_id, row.document) for row in counting(rows[topic.name]))
+            without_text = unattached(latest, TextDigests(collection))
+            left_out = {*without_text.orphaned, *without_text.replaced}
+            grades = {doc_id: grade for doc_id, grade in grades.items() if doc_id not in left_out}
         if topic.text.strip() and any(grades.values()):
             name = query_id(topic)
             name = name if name not in queries else f"{name}-{topic.number}"

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from haybale.cached import cached_property
 from haybale.engine import Engine
-from haybale.engine.reattaching import digest_of
+from haybale.engine.reattaching import TextDigests, digest_of
 from haybale.review.judgement_store import Judgement
 from haybale.review.proposals import Bools, Floats, Learner, id_places, top_documents
 from haybale.review.topic_state import SAMPLE, TopicState
@@ -50,7 +50,7 @@ class TopicRanking:
         self.places = id_places(self.collection.doc_ids)
         self.taught: dict[str, int] = {}  # the grades that the learner knows
         self._graded, self._held_out, self._skipped = np.zeros((3, self.collection.n_documents), dtype=bool)
-        self._digests: dict[str, str] = {}
+        self._digests = TextDigests(self.collection)
         self._terms: dict[str, frozenset[str]] = {}  # of the best passages of relevant documents
 
     def apply(self, row: Judgement) -> None:
@@ -62,7 +62,8 @@ class TopicRanking:
         grade, held_out = self.state.grade(doc_id), self.state.is_held_out(doc_id)
         self._graded[number], self._held_out[number] = grade is not None, held_out
         self._skipped[number] = self.state.is_skipped(doc_id)
-        before, now = self.taught.get(doc_id), None if held_out else grade
+        is_unfit = held_out or self.was_replaced(doc_id)  # nobody has judged the text that the document has now
+        before, now = self.taught.get(doc_id), None if is_unfit else grade
         if before == now:
             return
         if before is not None:
@@ -217,7 +218,7 @@ class TopicRanking:
 
     def was_replaced(self, doc_id: str) -> bool:
         """Return whether a document has another text than one that a judge judged last."""
-        latest = {row.judge: row for row in self.state.rows[doc_id] if row.grade is not None}
+        latest = {row.judge: row for row in self.state.rows.get(doc_id, ()) if row.grade is not None}
         return any(map(self.is_of_other_text, latest.values()))
 
     def is_undecided(self, doc_id: str) -> bool:
@@ -225,13 +226,16 @@ class TopicRanking:
         rows = [row for row in self.state.rows[doc_id] if row.grade is not None]
         return self.number(doc_id) is not None and not any(row.document for row in rows)
 
+    def status_of(self, row: Judgement) -> str:
+        """Return ``"orphaned"`` or ``"replaced"`` if the document of a row does not have the text that was judged."""
+        if self.number(row.doc_id) is None:
+            return "orphaned"
+        return "replaced" if self.is_of_other_text(row) else ""
+
     def is_of_other_text(self, row: Judgement) -> bool:
         """Return whether a row is about another text than the one that its document has now."""
-        if row.document is None or self.number(row.doc_id) is None:
-            return False
-        if row.doc_id not in self._digests:
-            self._digests[row.doc_id] = text_digest(self.snapshot, row.doc_id)
-        return row.document != self._digests[row.doc_id]
+        digest = self._digests.of([row.doc_id])[row.doc_id]
+        return None not in (row.document, digest) and row.document != digest
 
 
 def text_digest(engine: Engine, doc_id: str) -> str:

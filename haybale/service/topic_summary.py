@@ -7,8 +7,10 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from haybale.engine.reattaching import TextDigests, unattached
 from haybale.review.combined_judgements import DEFAULT_RULE
 from haybale.review.judgement_store import GRADED, JudgementStore, Topic
+from haybale.review.reattachment import counting
 from haybale.review.topic_state import TopicState
 
 
@@ -32,6 +34,8 @@ class TopicSummary:
         The number of documents that each judge has judged, by name.
     last : str or None
         When the last judgement was given.
+    n_orphaned, n_replaced : int
+        Judged documents that are gone, or have another text than the one that was judged.
     """
 
     id: int
@@ -44,6 +48,8 @@ class TopicSummary:
     combine: str
     judges: dict[str, int]
     last: str | None
+    n_orphaned: int = 0
+    n_replaced: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
@@ -67,13 +73,18 @@ class TopicRows:
             self._state.apply(row)
         return self._state
 
-    def summary(self) -> TopicSummary:
-        """Return how much was judged, and by whom."""
+    def summary(self, texts: TextDigests | None = None) -> TopicSummary:
+        """Return how much was judged, and by whom; with the texts of the documents, also what became of them."""
         with self._lock:
             state = self._sync()
             graded = {doc_id: grades for doc_id in state.rows if (grades := state.grades(doc_id))}
             judges = Counter(judge for grades in graded.values() for judge in grades if judge)
             last = state.last_of(None, GRADED)
+            n_orphaned = n_replaced = 0
+            if texts is not None:
+                latest = counting(row for rows in state.rows.values() for row in rows)
+                without_text = unattached(((row.doc_id, row.document) for row in latest), texts)
+                n_orphaned, n_replaced = len(without_text.orphaned), len(without_text.replaced)
             return TopicSummary(
                 self.topic.number,
                 self.topic.name,
@@ -85,21 +96,31 @@ class TopicRows:
                 combine=state.rule,
                 judges=dict(sorted(judges.items())),
                 last=None if last is None else last.time,
+                n_orphaned=n_orphaned,
+                n_replaced=n_replaced,
             )
 
-    def grades(self, doc_id: str) -> dict[str, int]:
-        """Return the latest grade of each judge of a document."""
+    def grades(self, doc_id: str, digest: str | None = None) -> dict[str, int]:
+        """Return the latest grade of each judge of a document; with its digest, only of those who judged this text."""
         with self._lock:
-            return self._sync().grades(doc_id)
+            state = self._sync()
+            latest = {row.judge: row for row in state.rows.get(doc_id, ()) if row.grade is not None}
+            others = {
+                judge for judge, row in latest.items() if None not in (digest, row.document) and row.document != digest
+            }
+            return {judge: grade for judge, grade in state.grades(doc_id).items() if judge not in others}
 
-    def is_repeated(self, doc_id: str, judge: str, grade: int, note: str | None) -> bool:
+    def is_repeated(self, doc_id: str, judge: str, grade: int, note: str | None, digest: str | None) -> bool:
         """Return whether a judgement would repeat the last thing that anybody has said about a document.
 
         It does not if another judge has judged since, or if this one has put the document off since: the judgement that
-        was written last counts.
+        was written last counts. Nor does it if the text was another one, whose digest is not ``digest``.
         """
         with self._lock:
             rows = [row for row in self._sync().rows.get(doc_id, ()) if row.grade is not None or row.judge == judge]
             last = rows[-1] if rows else None
             is_equal = last is not None and (last.judge, last.grade) == (judge, grade)
-            return is_equal and last is not None and note in (None, last.note)
+            if last is None or not is_equal:
+                return False
+            is_of_same_text = None in (last.document, digest) or last.document == digest
+            return is_of_same_text and note in (None, last.note)

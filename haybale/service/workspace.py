@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from haybale.engine import Engine
+from haybale.engine.reattaching import TextDigests
 from haybale.errors import HaybaleError, InputError, UnknownNameError
 from haybale.parameters import COUNT, FROM_0, check_parameters
 from haybale.rankers.explanation import Explanation
@@ -108,6 +109,7 @@ class Workspace:
         self._clock = clock
         self._offered: dict[int, dict[str, _Offer]] = {}  # by topic and document
         self._facets: tuple[Engine, list[Facet]] | None = None
+        self._digests: tuple[Engine, TextDigests] | None = None
         beside = None if judgements.path is None else judgements.path.with_name(f"{judgements.path.name}.queries")
         self.long_queries = LongQueries(beside)
         self._trainings: Trainings | None = None
@@ -218,7 +220,8 @@ class Workspace:
         check_document(self.engine, doc_id)
         snapshot = self.engine.snapshot()
         matching = self.explain(text, doc_id, where, ranker)[1] if text and text.strip() else []
-        judged = {each.topic.name: grades for each in self._all_rows() if (grades := each.grades(doc_id))}
+        digest = self._texts().of([doc_id])[doc_id]
+        judged = {each.topic.name: grades for each in self._all_rows() if (grades := each.grades(doc_id, digest))}
         return open_document(snapshot, doc_id, offset, limit, (text or "").strip(), matching, judged)
 
     def facets(self) -> list[Facet]:
@@ -283,11 +286,12 @@ class Workspace:
 
     def topics(self) -> list[TopicSummary]:
         """Return all topics, in the order in which they were added."""
-        return [each.summary() for each in self._all_rows()]
+        texts = self._texts()
+        return [each.summary(texts) for each in self._all_rows()]
 
     def topic(self, topic: int) -> TopicSummary:
         """Return a topic; an unknown number raises NotFoundError."""
-        return self._topic_rows(topic).summary()
+        return self._topic_rows(topic).summary(self._texts())
 
     def next(self, topic: int, n: int = 1, judge: str = "", independent: bool = False) -> list[ReviewDocument]:
         """Return the documents that a judge should judge next, the most likely relevant first; none if all were judged.
@@ -366,7 +370,8 @@ class Workspace:
         """
         check_document(self.engine, doc_id)
         _check_length(note or "")
-        if not self._topic_rows(topic).is_repeated(doc_id, judge, check_grade(grade), note):
+        present = self._texts().of([doc_id])[doc_id]
+        if not self._topic_rows(topic).is_repeated(doc_id, judge, check_grade(grade), note, present):
             if self._is_under_review(doc_id):
                 self._review(topic).judge(doc_id, grade, judge, note, seconds)
             else:
@@ -439,6 +444,14 @@ class Workspace:
 
     def _all_rows(self) -> list[TopicRows]:
         return [self._topic_rows(each.number) for each in self.store.topics()]
+
+    def _texts(self) -> TextDigests:
+        """Return the digests of the texts of the documents that reviews know, or that the engine has before."""
+        snapshot = self._reviews.snapshot if self._reviews.is_ready else self.engine.snapshot()
+        with self._lock:
+            if self._digests is None or self._digests[0] is not snapshot:
+                self._digests = snapshot, TextDigests(snapshot.collection)
+            return self._digests[1]
 
     def _review(self, number: int) -> Review:
         return self._reviews.get(self._topic_rows(number).topic)

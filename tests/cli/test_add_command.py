@@ -73,6 +73,18 @@ def test_documents_are_replaced_only_on_demand(engine: Path, tmp_path: Path, her
     assert (found(engine, "lead"), found(engine, "gone")) == ([], ["r1"])
 
 
+def test_a_file_of_records_is_replaced_as_a_whole(engine: Path, tmp_path: Path, here: Call) -> None:
+    path = tmp_path / "birds.csv"
+    path.write_text("text\nOwls hoot.\nParrots talk.\n")
+    assert here("add", str(engine), str(path))[0] == 0
+    (owls,) = found(engine, "owls")
+    path.write_text("text\nSwans swim.\nOwls hoot.\n")
+    assert here("add", str(engine), str(path))[0] == 2  # the owls are there already
+    status, out, said = here("add", str(engine), str(path), "--replace")
+    assert (status, "1 removed" in out) == (0, True), said
+    assert (found(engine, "owls"), found(engine, "parrots"), len(found(engine, "swans"))) == ([owls], [], 1)
+
+
 def test_strict_adds_nothing_if_a_file_cannot_be_read(engine: Path, tmp_path: Path, here: Call) -> None:
     (tmp_path / "owls.txt").write_text("Owls hoot.")
     (tmp_path / "empty.txt").write_text("")

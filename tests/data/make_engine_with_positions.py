@@ -1,6 +1,6 @@
 """Make ``engine-with-positions.tar.xz`` for ``tests/review/test_reattachment.py``, with an earlier haybale.
 
-    PYTHONPATH=CHECKOUT_OF_4e0241c python tests/data/make_engine_with_positions.py tests/data/engine-with-positions.tar.xz
+    PYTHONPATH=CHECKOUT_OF_4e0241c python tests/data/make_engine_with_positions.py engine-with-positions.tar.xz
 
 The ids of records were their positions in a file then. The archive has the files, the engine that was built from them,
 a file of judgements, and ``expected.json``: what was judged, by text.

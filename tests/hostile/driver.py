@@ -36,6 +36,7 @@ from hostile.options import options
 from hostile.parameters import parameters
 from hostile.readers import readers
 from hostile.rebuilt import rebuilt
+from hostile.records import records
 from hostile.requests import requests
 from hostile.saved import manifests, saved
 from hostile.segments import segments
@@ -53,12 +54,12 @@ from haybale.errors import HaybaleError
 
 ATTACKS = (options, parameters, readers, saved, manifests, strings, arrays, full_disk, environment, streams, kills)
 ATTACKS += (at_once, unicode_forms, stores, checkpoints, bombs, laws)
-ATTACKS += (shared_keys, units, segments, rebuilt, columns, merges, requests, twins, judging)
+ATTACKS += (shared_keys, units, segments, rebuilt, columns, merges, requests, twins, judging, records)
 KINDS: dict[str, Callable[[Target, random.Random], Cases]] = {each.__name__: each for each in ATTACKS}
 # Share of all cases; the other kinds have a limited number of cases.
 SHARE = {"readers": 0.25, "saved": 0.2, "manifests": 0.12, "full_disk": 0.04, "streams": 0.08, "kills": 0.05}
 SHARE |= {"at_once": 0.06, "unicode_forms": 0.3, "stores": 0.15, "checkpoints": 0.05, "laws": 0.25}
-SHARE |= {"shared_keys": 0.03, "units": 0.05, "requests": 0.3, "twins": 0.1, "judging": 0.1}
+SHARE |= {"shared_keys": 0.03, "units": 0.05, "requests": 0.3, "twins": 0.1, "judging": 0.1, "records": 0.04}
 SHARE |= {"segments": 0.03, "rebuilt": 0.03, "columns": 0.08, "merges": 0.01}
 FAILED = "failed"
 SECONDS = 10.0  # of CPU; a case that takes longer has failed

@@ -56,8 +56,9 @@ WRITE: dict[str, Callable[[list[Record]], bytes]] = {"csv": as_csv, "jsonl": as_
 class RecordWorld:
     """A folder of one or two files of records, its engine, and judgements in a file and in the engine.
 
-    ``judged`` has the text of each judgement in the file by its note, and ``graded`` that of each judgement in the
-    engine by its grade, which is different for each.
+    ``judged`` has the text of each judgement in the file by its note, ``undone`` that of those that were taken back,
+    ``put_off`` that of skipped and known documents by the number of the row, and ``graded`` that of each judgement in
+    the engine by its grade, which is different for each.
     """
 
     def __init__(self, folder: Path, rng: random.Random, suffix: str = "csv", has_ids: bool = False) -> None:
@@ -67,6 +68,8 @@ class RecordWorld:
         self.n_made = self.n_judged = 0
         self.judged: dict[str, str] = {}
         self.graded: dict[int, str] = {}
+        self.put_off: dict[int, str] = {}
+        self.undone: dict[str, str] = {}
         self.files = {
             f"{name}.{suffix}": [self.record() for _ in range(rng.randint(2, 6))] for name in "ab"[: rng.randint(1, 2)]
         }
@@ -160,8 +163,16 @@ class RecordWorld:
                 self.n_judged += 1
                 self.judged[f"note {self.n_judged}"] = text
                 review.judge(doc_id, self.n_judged % 2, self.rng.choice(("Ada", "Bob")), note=f"note {self.n_judged}")
+                if self.rng.random() < 0.1:
+                    review.undo()
+                    self.undone[f"note {self.n_judged}"] = self.judged.pop(f"note {self.n_judged}")
             elif doc_id not in done and chance < 0.6:
                 review.skip(doc_id)
+                self.put_off[review.store.judgements(review.topic)[-1].number] = text
+            elif doc_id not in done and chance < 0.65:
+                grade = {doc_id: 1}
+                review.add_judgements(grade)
+                self.put_off[review.store.judgements(review.topic)[-1].number] = text
             if doc_id not in in_engine and self.rng.random() < 0.4:
                 self.n_judged += 1
                 self.graded[self.n_judged] = text
@@ -177,9 +188,17 @@ class RecordWorld:
         """Assert that each judgement is at the text that was judged, or is listed."""
         texts, review = self.texts(), self.opened()
         present, progress = set(texts.values()), review.progress([])
-        rows = [row for row in review.store.judgements(review.topic) if row.grade is not None]
-        assert Counter(row.note for row in rows) == Counter(self.judged.keys()), "a judgement is lost"
-        where = [(row.doc_id, self.judged[row.note or ""]) for row in rows]
+        every = review.store.judgements(review.topic)
+        undone = {row.undoes: row.doc_id for row in every if row.undoes is not None}
+        for row in every:
+            text = self.put_off.get(row.number) or self.undone.get(row.note or "")
+            if text in present:
+                assert texts[row.doc_id] == text, f"a {row.kind} document is {row.doc_id!r} instead of {text!r}"
+            assert undone.get(row.number, row.doc_id) == row.doc_id, "a judgement is undone elsewhere"
+        rows = [row for row in every if row.grade is not None and row.number not in undone]
+        noted = Counter(row.note for row in rows if row.note)
+        assert noted == Counter(self.judged.keys()), "a judgement is lost"
+        where = [(row.doc_id, self.put_off.get(row.number) or self.judged[row.note or ""]) for row in rows]
         _check_listed(where, texts, present, {*progress.removed}, {*progress.replaced})
         summary = {row.doc_id for row in rows}
         assert progress.n_judged == len(summary)

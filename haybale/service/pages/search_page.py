@@ -245,8 +245,9 @@ def _values(
 
 
 def _grades(workspace: Workspace, topic: int) -> dict[str, int]:
-    """Return the latest grade of each judged document of a topic."""
+    """Return the latest grade of each document of a topic whose text was judged."""
     found = workspace.judgements(topic)
+    found = found[found["status"] == ""]
     return dict(zip(found["doc_id"].tolist(), found["grade"].tolist(), strict=True))
 
 
