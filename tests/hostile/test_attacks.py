@@ -8,7 +8,7 @@ from hostile.target import Target
 
 N_CASES = {"readers": 30, "saved": 20, "manifests": 20, "full_disk": 4, "options": 20, "parameters": 40, "laws": 15}
 N_CASES |= {"at_once": 4, "streams": 4, "kills": 1, "stores": 10, "checkpoints": 1, "bombs": 6, "unicode_forms": 12}
-N_CASES |= {"shared_keys": 12, "units": 20, "requests": 20, "twins": 15}
+N_CASES |= {"shared_keys": 12, "units": 20, "requests": 20, "twins": 15, "judging": 15, "records": 6}
 N_CASES |= {"segments": 6, "rebuilt": 6, "columns": 12, "merges": 3}
 ELSEWHERE = ("environment",)  # new processes, which take long
 SEEDS = {"manifests": 3}
