@@ -203,7 +203,7 @@ def read_renamed(folder: Path | None) -> dict[str, str]:
     renamed = read_json(folder / RENAMED).get("renamed")
     if not isinstance(renamed, dict) or not all(isinstance(new, str) for new in renamed.values()):
         raise FileFormatError(
-            folder / RENAMED, None, "expected new ids by old ids, found other values; remove the file"
+            folder / RENAMED, None, f"'renamed' must have new ids by old ones, found {renamed!r:.60}; remove the file"
         )
     return renamed
 
