@@ -230,7 +230,8 @@ class Storage:
             is_same = False
         if is_same and is_merged:
             raise StoreError(
-                f"{self.folder}: documents were added since it was opened; call refresh(), or open it again"
+                f"{self.folder}: expected the documents that were opened, found segments that were merged since; call "
+                "refresh(), or open it again"
             )
         if not is_same:
             raise StoreError(
