@@ -221,11 +221,10 @@ class Trainings:
             yield self._training(number)
 
     def _training(self, number: int) -> ModelTraining:
+        number = min(max(number, 0), _LAST + 1)  # others have no folder
         folder = self.folder / str(number)
-        if not _NUMBER.fullmatch(str(number)[:20]) or not folder.is_dir():
-            raise NotFoundError(
-                f"expected the number of a training, found {str(number)[:20]}; see the list of trainings"
-            )
+        if not 0 < number <= _LAST or not folder.is_dir():
+            raise NotFoundError(f"expected the number of a training, found {number}; see the list of trainings")
         if self._process is not None:
             self._process.poll()  # takes note of its end
         is_running = _is_running(folder)  # before the files are read, so that a result is not overlooked

@@ -14,6 +14,7 @@ from haybale.errors import HaybaleError, StoreError
 from haybale.review import JudgementStore
 from haybale.service import Workspace, create_app, trainings
 from haybale.service.long_queries import LongQueries
+from haybale.service.request_errors import NotFoundError
 
 RESULT = {"recipe": "svr", "ranker": "svr", "before": "bm25", "n_topics": 2, "n_judgements": 9, "questions": {}}
 MEASURE = {"before": 0.1, "after": 0.2, "difference": 0.1, "p": None, "topics": {"1": [0.1, 0.2]}}
@@ -180,3 +181,10 @@ def test_a_running_training_is_one_at_a_time(opened, folder, monkeypatch):
     opened.start_training("svr")
     with pytest.raises(HaybaleError, match="number 1"):
         opened.start_training("svr")
+
+
+def test_a_number_without_a_training_is_not_found(opened, folder):
+    (folder / "0").mkdir()
+    for number in (0, -1, 7, 10**9, 10**5000, -(10**5000)):
+        with pytest.raises(NotFoundError):
+            opened.training(number)
