@@ -107,8 +107,8 @@ def _loaded(given: Portable, address: Address) -> Ranker:
         ranker = from_spec(json.loads(given.text)).fit_on(untrained)
     if _outside(ranker) != given.outside:
         raise StoreError(
-            f"{ranker}: on {socket.gethostname()}, expected the models and engines that it was fitted with, found others "
-            "at their paths; use shared storage, or fit the ranker again"
+            f"{ranker}: on {socket.gethostname()}, expected the models and engines that it was fitted with, found "
+            "others at their paths; use shared storage, or fit the ranker again"
         )
     return ranker
 
