@@ -228,8 +228,8 @@ def train_network(address: Address, learned: tuple[Any, ...], given: JudgedArray
     ranker.mask_, ranker.fold_of_ = mask, folds
     if any(outside.get(name) != value for name, value in ranker.outside_state().items()):
         raise StoreError(
-            f"{ranker}: on {socket.gethostname()}, its model is another one; use shared storage, and do not change the "
-            "model while a ranker is fitted"
+            f"{ranker}: on {socket.gethostname()}, expected the model that it is fitted with, found another at its "
+            "path; use shared storage, or fit the ranker again"
         )
     with learning, at_most_threads(own_threads()):  # torch has one random generator for all threads of a process
         batches = ranker.training_batches(given.on_engine(opened_engine(*address)))

@@ -153,7 +153,7 @@ def compare(
     first = str(baseline)
     if isinstance(baseline, Ranker) and first in named and named[first].key() != baseline.key():
         raise InputError(
-            f"the baseline {first!r} and another ranker have that name; give rankers with names of their own"
+            f"expected one ranker called {first!r}, found another as the baseline; give a mapping that names them"
         )
     named = {first: named[first] if first in named else from_spec(baseline), **named}
     parse_measures(measures)
@@ -195,7 +195,9 @@ def _named(rankers: Rankers) -> dict[str, Ranker]:
         ranker = from_spec(listed)
         name = listed if isinstance(listed, str) else str(ranker)
         if named.setdefault(name, ranker).key() != ranker.key():
-            raise InputError(f"two rankers that were fitted apart are called {name!r}; give a mapping that names them")
+            raise InputError(
+                f"expected one ranker called {name!r}, found two that were fitted apart; name them in a mapping"
+            )
     return named
 
 

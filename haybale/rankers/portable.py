@@ -98,15 +98,17 @@ def _loaded(given: Portable, address: Address) -> Ranker:
     engine = opened_engine(*address)
     if given.folder:
         if digest(Path(given.folder, MANIFEST)) != given.digest:
-            raise StoreError(f"{given.folder}: another ranker was saved there; do not change rankers while they rank")
+            raise StoreError(
+                f"{given.folder}: expected the ranker that ranks, found another that was saved there since; rank again"
+            )
         ranker = load(given.folder, engine)
     else:
         untrained = Training(QueryBatch(engine, engine.collection.queries.take([])), [])
         ranker = from_spec(json.loads(given.text)).fit_on(untrained)
     if _outside(ranker) != given.outside:
         raise StoreError(
-            f"{ranker}: on {socket.gethostname()}, a model or an engine that it reads by its path is another one; use "
-            "shared storage, and fit the ranker again if what it reads has changed"
+            f"{ranker}: on {socket.gethostname()}, expected the models and engines that it was fitted with, found "
+            "others at their paths; use shared storage, or fit the ranker again"
         )
     return ranker
 
