@@ -38,7 +38,7 @@ _TYPES = {
 _NAMES = {kind: name for name, kind in _TYPES.items()}
 MANY = range(1, 2**40)  # valid counts
 _ALIGNMENT = 64  # bytes; offset of the first tensor; each other tensor is aligned to the size of its items
-_MAX_READ = 2**18  # bytes of a file that is read as a whole; larger ones are mapped to memory
+_MAX_READ = 2**18  # bytes of a table that is read as a whole; larger ones are mapped to memory
 _ROWS = 2**17  # rows of a table that are compressed and written together
 _CHANGED = "its content is not what was saved: the SHA-256 differs; restore the file or save it again"
 
@@ -208,8 +208,7 @@ def mapped_tensors(path: Path) -> Tensors:
             length = int.from_bytes(file.read(8), "little")
             header = json.loads(file.read(length))
         header.pop("__metadata__", None)
-        whole = np.memmap(path, dtype=np.uint8, mode="r") if _is_mapped(path) else _read_only(path)
-        content = np.asarray(whole)[8 + length :]
+        content = np.asarray(np.memmap(path, dtype=np.uint8, mode="r"))[8 + length :]
         return {
             name: content[slice(*entry["data_offsets"])].view(_TYPES[entry["dtype"]]).reshape(entry["shape"])
             for name, entry in header.items()
@@ -231,14 +230,8 @@ def _check_can_be_opened(path: Path) -> None:
 
 
 def _is_mapped(path: Path) -> bool:
-    """Return whether a file is mapped to memory; small ones are read, since each mapped one stays open."""
+    """Return whether a table is mapped to memory; small ones are read, since each mapped one stays open."""
     return path.stat().st_size > _MAX_READ
-
-
-def _read_only(path: Path) -> NDArray[np.uint8]:
-    content = np.fromfile(path, dtype=np.uint8)
-    content.flags.writeable = False
-    return content
 
 
 def write_table(path: Path, table: pa.Table) -> None:
