@@ -97,4 +97,7 @@ def check_wanted() -> None:
     """Raise :class:`~haybale.errors.StoppedError` if the work that runs was stopped."""
     work = _current.get()
     if work is not None and work.is_stopped:
-        raise StoppedError("the work was stopped, because nobody waits for it any more, or its time was over")
+        raise StoppedError(
+            "the work must end within its time, and while somebody waits for it, found it stopped: Work.stop() was "
+            "called, or its seconds are over; ask for less, or repeat it"
+        )

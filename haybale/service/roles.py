@@ -57,7 +57,7 @@ class GuardedRoute(APIRoute):
         super().__init__(path, endpoint, **options)
         role = getattr(endpoint, "role", None)
         if role not in RANKS:
-            raise TypeError(f"the route {path} declares no role; decorate its function with needs()")
+            raise TypeError(f"the route {path} must declare a role, found none; add @needs(JUDGE) to its function")
         self.role: str = role
         self.path_regex = re.compile(rf"(?:{self.path_regex.pattern.removesuffix('$')})\Z", re.DOTALL)
 

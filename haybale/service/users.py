@@ -119,5 +119,7 @@ def add_user(path: Path, name: str, role: str) -> str:
         if isinstance(error, HaybaleError):
             raise
         why = error.strerror or str(error)
-        raise InputError(f"{path}: the user cannot be written: {why}; nothing was changed") from None
+        raise InputError(
+            f"{path}: the user cannot be written, and nothing was changed: {why}; give a file that can be written"
+        ) from None
     return token
