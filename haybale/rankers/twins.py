@@ -148,7 +148,8 @@ def _similar_pairs(batch: QueryBatch, relevant: Sequence[Sequence[str]]) -> Ints
         not documents[one].isdisjoint(documents[other]) and bool(-1 in own[one] | own[other] or own[one] & own[other])
         for one, other in words[pairs].tolist()
     ]
-    return pairs[np.array(may_be_twins)]
+    kept: Ints = pairs[np.array(may_be_twins)]
+    return kept
 
 
 def _members(batch: QueryBatch, relevant: Sequence[Sequence[str]]) -> list[list[int]]:
