@@ -138,7 +138,7 @@ def bind(store: JudgementStore, engine: Engine) -> None:
             break
     if before is not None and before.identity != engine.identity and store.topics():
         warnings.warn(
-            f"{_name(store)}: expected the engine that was judged in {place or 'memory'}, found one that was built again "
+            f"{_name(store)}: expected the engine that was judged in {place or 'memory'}, found one built again "
             "with every judged document; the judgements belong to it now, so check that it is the same collection",
             stacklevel=3,
         )

@@ -124,7 +124,7 @@ def _check_log(real: str, application: int) -> None:
             with suppress(FileNotFoundError):
                 os.unlink(f"{real}-shm")  # an index of the log, which SQLite makes anew
             warnings.warn(
-                f"{real}: expected a log of this file, found {problem}; it was set aside as {kept.name} and not replayed, so "
+                f"{real}: expected a log of this file, found {problem}; it was set aside as {kept.name}, not replayed; "
                 "check that no judgement is missing",
                 stacklevel=5,
             )
