@@ -138,8 +138,8 @@ def bind(store: JudgementStore, engine: Engine) -> None:
             break
     if before is not None and before.identity != engine.identity and store.topics():
         warnings.warn(
-            f"{_name(store)}: the engine in {place or 'memory'} was built again; its judgements belong to the new one "
-            "now, which has every judged document with the text that was judged",
+            f"{_name(store)}: expected the engine that was judged in {place or 'memory'}, found one built again "
+            "with every judged document; the judgements belong to it now, so check that it is the same collection",
             stacklevel=3,
         )
 

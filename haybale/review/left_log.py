@@ -123,7 +123,11 @@ def _check_log(real: str, application: int) -> None:
             os.replace(log, kept)
             with suppress(FileNotFoundError):
                 os.unlink(f"{real}-shm")  # an index of the log, which SQLite makes anew
-            warnings.warn(f"{real}: {problem}; the log was set aside as {kept.name}, and not replayed", stacklevel=5)
+            warnings.warn(
+                f"{real}: expected a log of this file, found {problem}; it was set aside as {kept.name}, not replayed; "
+                "check that no judgement is missing",
+                stacklevel=5,
+            )
 
 
 def set_aside_name(path: Path) -> Path:
@@ -186,13 +190,13 @@ def _problem(descriptor: int, log: Path, folder: Path, application: int) -> str:
                 f"{str(log).removesuffix('-wal')}: expected a whole store of judgements, found a damaged one with "
                 "and without its log; restore a backup with haybale restore"
             )
-        return "its log is damaged, or the log of another file"
+        return "one that is damaged, or of another file"
     if before is not None and before.id not in (None, after.id):
-        return "the log beside it is that of another file"
+        return "one of another file"
     if is_whole_alone and before is not None:
         begins_at = before.writes if first is None else first.writes - 1
         if not begins_at <= before.writes <= after.writes or _lacks_rows(alone, both):
-            return "the log beside it does not continue this file"
+            return "one that does not continue it"
     return ""
 
 

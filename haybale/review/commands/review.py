@@ -11,7 +11,7 @@ import haybale
 from haybale.cli import options
 from haybale.cli.application import ENGINES, command
 from haybale.cli.options import RESULTS, TEXTS, argument, option
-from haybale.cli.terminal import console_for_tables, show, visible
+from haybale.cli.terminal import console_for_tables, note, show, visible
 from haybale.errors import InputError
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ def review(
             if export == "beir":
                 raise InputError("--export beir needs a folder; call Review.export('beir', FOLDER) in Python")
             print(found.export(export), end="")
+            note(f"The judgements are in {path}.")
             return
         show(f"{found.topic.name}: {KEYS}. Each key is followed by Enter.")
         _judge_all(found, judge, f"cmh(target={target:g})")
