@@ -6,7 +6,7 @@ import csv
 import shlex
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,7 +27,7 @@ SKIPPED = "skipped.csv"  # in the engine's folder: the files that could not be r
 # What each option means for a folder of files whose engine exists: "applied" to this update, or "compared" with what
 # the engine was built with; other values are refused. "refused": it is for other collections.
 FOR_AN_EXISTING_ENGINE = {
-    **dict.fromkeys(("collection", "out", "layout", "strict", "moved", "judgements", "dask", "device"), "applied"),
+    **dict.fromkeys(("collection", "out", "layout", "strict", "dask", "device"), "applied"),
     **dict.fromkeys(("encoder", "store", "language", "compounds", "paragraphs", "pieces", "stride"), "compared"),
     **dict.fromkeys(("text", "id", "title", "segments"), "compared"),
     "missing_judgements": "refused",
@@ -50,21 +50,9 @@ def index(
     text: options.TextColumn = None,
     id: options.IdColumn = None,
     title: options.TitleColumn = None,
-    moved: Annotated[
-        bool,
-        option("Update an engine although the folder is not the one that it was built from. Default: refuse.", TEXTS),
-    ] = False,
     strict: Annotated[
         bool, option("Refuse a folder with files that cannot be read. Default: skip them.", TEXTS)
     ] = False,
-    judgements: Annotated[
-        list[Path] | None,
-        option(
-            "A file of judgements that follow their documents when an engine is updated. Repeatable. Default: the one "
-            "that the engine uses, if there is one.",
-            RESULTS,
-        ),
-    ] = None,
     segments: Annotated[
         int | None,
         option(
@@ -107,7 +95,7 @@ def index(
         reader = find_reader(collection, layout)
         of_files, is_new = isinstance(reader, Files), not (out / FILES).exists()
         columns = given(text=text, id=id, title=title)
-        for name in () if of_files else (*columns, *(["strict"] if strict else []), *(["moved"] if moved else [])):
+        for name in () if of_files else (*columns, *(["strict"] if strict else [])):
             raise InputError(
                 f"--{name} needs a folder of files, but {collection} has the layout {reader.name}; omit it"
             )
@@ -118,9 +106,9 @@ def index(
         if of_files and not is_new:
             engine = haybale.Engine.open(out, device=device)
             _check_settings(engine, settings | given(segments=segments))
-            with judgements_of(engine, judgements) as stores:
+            with _judgements_of(engine) as stores:
                 with options.on_cluster_of(dask):
-                    changes = update(engine, Path(collection), columns, strict=strict, is_moved=moved)
+                    changes = update(engine, Path(collection), columns, strict=strict)
                 skipped = changes.skipped
                 counts = f"{changes.n_added:,} documents added, {changes.n_replaced:,} replaced"
                 note(f"{counts}, {changes.n_removed:,} removed")
@@ -128,8 +116,6 @@ def index(
                     note(f"metadata of {changes.n_described:,} documents changed")
                 _say_judgements(engine, changes, stores)
         else:
-            if judgements:
-                raise InputError("--judgements needs an engine of files that is updated, found a new one; omit it")
             files: dict[str, Any] = {}
             with timed("read collection"):
                 if of_files:
@@ -155,25 +141,22 @@ def index(
 
 
 @contextmanager
-def judgements_of(engine: haybale.Engine, files: list[Path] | None) -> Iterator[list[JudgementStore]]:
-    """Open the files of judgements of an engine before it changes; by default the one that it uses, if there is one."""
+def _judgements_of(engine: haybale.Engine) -> Iterator[list[JudgementStore]]:
+    """Open the file of judgements that an engine uses, if there is one, before the engine changes."""
     from haybale.review import JudgementStore, judgement_file_of
     from haybale.review.engine_of_judgements import belongs_to, bind
 
-    with ExitStack() as block:
-        stores: list[JudgementStore] = []
-        for path in [judgement_file_of(engine)] if files is None else files:
-            if not path.is_file():
-                if files is not None:
-                    raise InputError(f"{path}: expected a file of judgements, found none; check --judgements")
-                continue
-            store = block.enter_context(JudgementStore(path))
-            if files is None and not belongs_to(store, engine):
-                note(f"{path} has judgements of another engine, and stays as it is")
-                continue
+    path = judgement_file_of(engine)
+    if not path.is_file():
+        yield []
+        return
+    with JudgementStore(path) as store:
+        if belongs_to(store, engine):
             bind(store, engine)
-            stores.append(store)
-        yield stores
+            yield [store]
+        else:
+            note(f"{path} has judgements of another engine, and stays as it is")
+            yield []
 
 
 def _say_judgements(engine: haybale.Engine, changes: Update, stores: list[JudgementStore]) -> None:

@@ -38,19 +38,20 @@ def check_source(
 ) -> None:
     """Raise InputError if the source of an update is another one than the engine was built from.
 
-    A folder that was moved or copied is the same if it has half of the recorded files with the same contents.
+    A folder that was moved or copied is the same if it has the contents of half of the recorded files, whatever their
+    names are now.
     ``before`` and ``now`` are the recorded and the present signatures of files: size, time and SHA-256.
     """
     known = record.get("source")
     if not before or known == str(source.resolve()):
         return
-    same = sum(name in now and now[name][2] == signature[2] for name, signature in before.items())
+    contents = {signature[2] for signature in now.values() if signature[2]}
+    same = sum(signature[2] in contents for signature in before.values())
     if known is None:  # an earlier version recorded no folder, so a file with the same name is enough
         same = max(same, sum(name in now for name in before))
     if same < _LEAST_SHARE * len(before):
         where = "" if known is None else f" {known}"
         raise InputError(
             f"{source}: expected the source that {folder} was built from{where}, found another one: it has {same:,} of "
-            f"{len(before):,} files, and all other documents would be removed; give a new --out, or --moved if it is "
-            "the same"
+            f"{len(before):,} files, and all other documents would be removed; give a new --out"
         )

@@ -81,7 +81,6 @@ def update(
     columns: Mapping[str, str] | None = None,
     *,
     strict: bool = False,
-    is_moved: bool = False,
 ) -> Update:
     """Update an engine after the files of its folder have changed; searches go on meanwhile.
 
@@ -95,8 +94,6 @@ def update(
         The names of the columns ``text``, ``id`` and ``title`` of tables, as when it was built; by default those.
     strict : bool, default False
         Whether to raise :class:`~haybale.InputError`, and to change nothing, if a file cannot be read.
-    is_moved : bool, default False
-        Whether to accept a source that has less than half of the files that the engine was built from.
 
     Raises
     ------
@@ -108,8 +105,7 @@ def update(
     record = read_json(engine.folder / FILES)
     columns = recorded_columns(engine.folder, record, columns or {})
     before, now = record["files"], signatures(source, record["files"])
-    if not is_moved:
-        check_source(engine.folder, record, source, before, now)
+    check_source(engine.folder, record, source, before, now)
     names = before.keys() | now.keys()
     changed = {name for name in names if _digest(before.get(name)) != _digest(now.get(name))}
     if columns and "columns" not in record:  # recorded by a version that did not keep them

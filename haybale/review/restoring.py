@@ -74,6 +74,7 @@ def restore(backup: str | Path, judgements: str | Path) -> Restored:
 
 def _copy(backup: Path, aside: Path) -> int:
     """Copy a backup, with its log if it has one, under an id of its own; return the number of its rows."""
+    aside.unlink(missing_ok=True)  # an empty file, which holds the place
     with JudgementStore(backup, read_only=True) as store:
         store.backup(aside)
     with closing(sqlite3.connect(aside)) as copy:

@@ -115,16 +115,14 @@ def test_an_engine_with_positions_as_ids_is_converted(by: str, changes: str, old
         assert (again.n_moved, again.n_orphaned, again.n_replaced, again.n_undecided) == (0, 0, 0, 0)
 
 
-def test_a_file_of_judgements_can_be_named(old: Path, here: Call, tmp_path: Path) -> None:
-    (old / "judgements.sqlite").rename(tmp_path / "mine.sqlite")
-    command = ["index", str(old / "files"), "--out", str(old / "engine"), "--judgements"]
-    status, _, said = here(*command, str(tmp_path / "none.sqlite"))
-    assert (status, "none.sqlite" in said) == (2, True)
-    assert texts_of(Engine.open(old / "engine")).keys() == {*json.loads((old / "expected.json").read_text())["ids"]}
-    status, _, said = here(*command, str(tmp_path / "mine.sqlite"))
-    assert (status, "34 moved" in said) == (0, True), said
-    status, _, said = here("index", str(old / "files"), "--out", str(tmp_path / "new"), *command[-1:], "x.sqlite")
-    assert (status, "--judgements" in said) == (2, True)
+def test_a_file_of_another_name_follows_when_it_is_attached(old: Path, here: Call, tmp_path: Path) -> None:
+    mine = (old / "judgements.sqlite").rename(tmp_path / "mine.sqlite")
+    assert here("index", str(old / "files"), "--out", str(old / "engine"))[0] == 0
+    status, shown, said = here("attach", str(old / "engine"), str(mine))
+    assert status == 0, said
+    assert "judged: 34" in shown
+    with JudgementStore(mine) as store:
+        assert reattach(store, Engine.open(old / "engine")).n_moved == 0
 
 
 def test_known_documents_can_be_given_by_their_old_ids(old: Path) -> None:
@@ -323,7 +321,7 @@ def test_a_record_on_top_moves_no_judgement(tmp_path: Path) -> None:
     (source / "r.csv").write_text("".join(["title,abstract\n", *rows]))
     read, skipped = read_files(source)
     engine = Engine.build(read, tmp_path / "engine", **HOW)
-    record_files(engine, signatures(source), skipped)
+    record_files(engine, signatures(source), skipped, source)
     before = texts_of(engine)
     with Review(engine, "records", judgements=tmp_path / "j.sqlite") as review:
         for number, doc_id in enumerate(before):

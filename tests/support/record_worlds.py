@@ -76,7 +76,7 @@ class RecordWorld:
         self.write()
         read, skipped = read_files(self.source)
         self.engine = Engine.build(read, folder / "engine", language="english", encoder="tfidf(min_df=1)")
-        record_files(self.engine, signatures(self.source), skipped)
+        record_files(self.engine, signatures(self.source), skipped, self.source)
         self.review: Review | None = None
 
     def record(self) -> Record:

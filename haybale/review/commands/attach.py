@@ -24,10 +24,11 @@ def attach(
     """Bind a file of judgements to an engine, whichever engine it belonged to, and say which judgements fit it.
 
     Use it after an engine was built again from documents that have changed. Whoever uses the engine sees all judgements
-    of the file. Nothing is deleted: judgements of documents that the engine does not have are kept and exported.
+    of the file. Judgements whose text the engine has under another id move there. Nothing is deleted: judgements of
+    documents that the engine does not have are kept and exported.
     """
+    from haybale.review import JudgementStore, judgement_file_of, reattach
     from haybale.review import attach as attached
-    from haybale.review import judgement_file_of
 
     opened = haybale.Engine.open(engine)
     path = judgements or judgement_file_of(opened)
@@ -41,3 +42,5 @@ def attach(
             note(f"  {doc_id}" + (f", whose text is now {', '.join(elsewhere[:3])}" if elsewhere else ""))
         if len(ids) > _SHOWN:
             note(f"  and {len(ids) - _SHOWN:,} more")
+    with JudgementStore(path) as store:
+        show(f"moved to the document with the text that was judged: {reattach(store, opened).n_moved:,}")
