@@ -4,8 +4,8 @@ Two queries belong together
 
 - if they were taken from the same document;
 - if they have the same words, whatever their order, case, punctuation and white space;
-- if they are nearly the same: the cosine of their term counts is at least :data:`NEAR`, and they differ in one term of
-  each, or in 2 % of their terms.
+- if they are nearly the same: the cosine of their term counts is at least :data:`NEAR`, they differ in one term of
+  each, or in 2 % of their terms, and short ones do not have different numbers.
 
 So do queries that others link. Query logs hold the same question many times. Without groups, a ranker that is tested on
 one of them has learned the answer from another, and looks far better than it will be on new questions.
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 NEAR = 0.95  # the least cosine of two queries that are nearly the same
 FEW_TERMS, FEW_SHARE = 2, 0.02  # terms of both queries together in which they differ, and the share of these
+MAX_WORDS = 30  # of a text whose numbers tell it from others; longer ones may be versions of one document
 _PAIRS_PER_BLOCK = 2**18  # pairs whose cosines are computed at once, about
 _ROUNDING = 1e-9  # tolerance of squares and cosines
 _SYMBOLS = "#&@%*/\\"  # punctuation in Unicode, but these tell C# from C
@@ -84,6 +85,27 @@ def same_words(texts: Iterable[str]) -> Ints:
     """
     numbers: dict[str, int] = {}
     return np.array([numbers.setdefault(words_key(text), len(numbers)) for text in texts], dtype=np.int64)
+
+
+def numbers_of(text: str) -> frozenset[str]:
+    """Return the words of a short text that have a digit; none of a text of more than :data:`MAX_WORDS` words.
+
+    >>> sorted(numbers_of("Does § 5 apply since 2019?"))
+    ['2019', '5']
+    """
+    words = words_key(text).split(" ")
+    return frozenset(word for word in words if any(map(str.isdigit, word))) if len(words) <= MAX_WORDS else frozenset()
+
+
+def have_other_numbers(one: frozenset[str], other: frozenset[str]) -> bool:
+    """Return whether each of two texts has a number that the other lacks: § 5 is not § 6.
+
+    >>> have_other_numbers(numbers_of("the end of § 5"), numbers_of("the end of § 6"))
+    True
+    >>> have_other_numbers(numbers_of("the end of § 5"), numbers_of("the end"))
+    False
+    """
+    return bool(one - other) and bool(other - one)
 
 
 def term_counts(numbers: Iterable[Sequence[int]]) -> sparse.csr_matrix:

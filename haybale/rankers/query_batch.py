@@ -13,7 +13,15 @@ import numpy as np
 from haybale.cached import cached_property
 from haybale.collections import Queries
 from haybale.collections.collection import take_strings
-from haybale.collections.query_groups import NEAR, joined_groups, near_pairs, term_counts, with_few_differences
+from haybale.collections.query_groups import (
+    NEAR,
+    have_other_numbers,
+    joined_groups,
+    near_pairs,
+    numbers_of,
+    term_counts,
+    with_few_differences,
+)
 from haybale.engine import Engine
 from haybale.rankers.encoded_queries import encoded_queries
 from haybale.retrieval import BM25Index, Hits, ParagraphHits, ParagraphSearch, PassageIndex, Run
@@ -158,12 +166,23 @@ class QueryBatch:
     def near_pairs(self, threshold: float = NEAR) -> Ints:
         """Return the pairs (n, 2) of queries that are nearly the same, with a cosine of at least ``threshold``.
 
-        Of queries with the same words, only the first counts.
+        Short queries must not have different numbers, such as those of paragraphs of a law. Of queries with the same
+        words, only the first counts.
         """
         firsts = np.unique(self.queries.same_words, return_index=True)[1]
         if len(firsts) < 2:
             return np.empty((0, 2), dtype=np.int64)
-        return firsts[with_few_differences(self.term_counts[firsts], near_pairs(self.term_counts[firsts], threshold))]
+        counts = self.term_counts[firsts]
+        pairs = firsts[with_few_differences(counts, near_pairs(counts, threshold))]
+        numbers = self.numbers
+        is_other = [have_other_numbers(numbers[one], numbers[other]) for one, other in pairs.tolist()]
+        near: Ints = pairs[~np.array(is_other, dtype=bool)]
+        return near
+
+    @cached_property
+    def numbers(self) -> list[frozenset[str]]:
+        """The words with a digit of each query (m,) that is short."""
+        return list(map(numbers_of, self.texts))
 
     @property
     def single(self) -> bool:

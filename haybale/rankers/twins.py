@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from haybale.collections.query_groups import joined_groups, term_counts
+from haybale.collections.query_groups import have_other_numbers, joined_groups, term_counts
 from haybale.rankers.query_batch import QueryBatch
 from haybale.retrieval.hits import Ints
 from haybale.vectors import normalized_sparse
@@ -158,7 +158,7 @@ def _members(batch: QueryBatch, relevant: Sequence[Sequence[str]]) -> list[list[
     In each group, the first query takes its twins, then the first of those that remain, and so on. So all twins are
     similar to the one that stands for them, however long a chain links them.
     """
-    groups, words, own = batch.groups, batch.queries.same_words, batch.own
+    groups, words, own, numbers = batch.groups, batch.queries.same_words, batch.own, batch.numbers
     order = np.array(sorted(range(len(batch)), key=lambda row: (own[row] < 0, batch.ids[row])), dtype=np.int64)
     order = order[np.argsort(groups[order], kind="stable")]
     members = []
@@ -173,6 +173,7 @@ def _members(batch: QueryBatch, relevant: Sequence[Sequence[str]]) -> list[list[
             first = left[0]
             cosines = (counts[left] @ counts[first].T).toarray()[:, 0]
             shares = (documents[left] @ documents[first].T).toarray()[:, 0] > 0
+            shares &= [not have_other_numbers(numbers[row], numbers[rows[first]]) for row in rows[left].tolist()]
             is_twin = (words[rows[left]] == words[rows[first]]) | (shares & (cosines >= LIKE_FIRST))
             is_twin &= np.isin(own[rows[left]], [-1, own[rows[first]]])
             members.append(rows[left[is_twin]].tolist())
