@@ -519,7 +519,7 @@ class Review:
 
         with self._lock:
             ranking = self._sync()
-            rows = _graded_rows(ranking.state)
+            rows = ranking.state.graded_rows()
             status = list(map(ranking.status_of, rows))
         columns = ("doc_id", "grade", "judge", "kind", "time", "seconds", "note", "passage_id", "rank", "model")
         frame = pd.DataFrame([[getattr(row, name) for name in columns] for row in rows], columns=list(columns))
@@ -587,7 +587,7 @@ class Review:
             raise UnknownNameError("format", format, FORMATS)
         with self._lock:
             ranking = self._sync()
-            found = exported(format, self.topic, _graded_rows(ranking.state), ranking.state, ranking.snapshot)
+            found = exported(format, self.topic, ranking.state.graded_rows(), ranking.state, ranking.snapshot)
         if path is not None:
             write_export(format, self.topic, found, Path(path))
         return found
@@ -596,11 +596,3 @@ class Review:
 def _moved(moves: Sequence[tuple[str, str]], ranking: TopicRanking) -> dict[str, str]:
     """Return the documents to which judgements have followed their texts, by the documents that were judged."""
     return dict(sorted((old, new) for old, new in moves if old != new and ranking.number(new) is not None))
-
-
-def _graded_rows(state: TopicState) -> list[Judgement]:
-    """Return the latest judgement of each judge about each document, in the order of the store."""
-    latest: dict[tuple[str, str], Judgement] = {}
-    for rows in state.rows.values():
-        latest |= {(row.doc_id, row.judge): row for row in rows if row.grade is not None}
-    return sorted(latest.values(), key=lambda row: row.number)

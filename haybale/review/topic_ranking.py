@@ -51,6 +51,7 @@ class TopicRanking:
         self.taught: dict[str, int] = {}  # the grades that the learner knows
         self._graded, self._held_out, self._skipped = np.zeros((3, self.collection.n_documents), dtype=bool)
         self._digests = TextDigests(self.collection)
+        self._numbers: dict[str, int | None] = {}  # by id; progress asks for each judged document several times
         self._terms: dict[str, frozenset[str]] = {}  # of the best passages of relevant documents
 
     def apply(self, row: Judgement) -> None:
@@ -75,8 +76,10 @@ class TopicRanking:
 
     def number(self, doc_id: str) -> int | None:
         """Return the number of a document; None if the engine does not have it."""
-        number = int(self.collection.find_documents([doc_id])[0])
-        return None if number < 0 else number
+        if doc_id not in self._numbers:
+            number = int(self.collection.find_documents([doc_id])[0])
+            self._numbers[doc_id] = None if number < 0 else number
+        return self._numbers[doc_id]
 
     def doc_id(self, number: int) -> str:
         """Return the id of a document."""

@@ -101,3 +101,10 @@ class TopicState:
         """Return the last row of these kinds that counts, of one judge or of anybody."""
         rows = (row for each in self.rows.values() for row in each if row.kind in kinds)
         return max((row for row in rows if judge in (None, row.judge)), key=lambda row: row.number, default=None)
+
+    def graded_rows(self) -> list[Judgement]:
+        """Return the latest judgement of each judge about each document, in the order of the store."""
+        latest: dict[tuple[str, str], Judgement] = {}
+        for rows in self.rows.values():
+            latest |= {(row.doc_id, row.judge): row for row in rows if row.grade is not None}
+        return sorted(latest.values(), key=lambda row: row.number)

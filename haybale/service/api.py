@@ -12,9 +12,10 @@ from pydantic import BaseModel, Field
 from starlette.responses import PlainTextResponse, Response
 
 from haybale.errors import InputError
+from haybale.service.file_worker import MAX_TEXT
 from haybale.service.roles import ADMIN, JUDGE, GuardedRoute, needs
 from haybale.service.security import judge_of
-from haybale.service.workspace import MAX_RESULTS, MAX_TEXT, Workspace
+from haybale.service.workspace import MAX_RESULTS, Workspace
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,12 +23,11 @@ from haybale.review.topic_ranking import text_digest
 from haybale.search import SearchResults, Snippet
 from haybale.search.searching import explain_hit, search, title_of
 from haybale.service.facets import Facet, condition, facets_of
-from haybale.service.file_worker import MAX_PARAGRAPHS
-from haybale.service.file_worker import MAX_TEXT as MAX_TEXT
 from haybale.service.long_queries import LongQueries
 from haybale.service.open_reviews import OpenReviews
 from haybale.service.opened_document import OpenedDocument, open_document
 from haybale.service.request_errors import NotFoundError, check_document
+from haybale.service.request_texts import check_length, paragraphs
 from haybale.service.search_processes import SearchProcesses
 from haybale.service.topic_search import TopicSearch
 from haybale.service.topic_summary import TopicRows, TopicSummary
@@ -273,7 +271,7 @@ class Workspace:
         InputError
             For known documents of a topic that exists: :meth:`import_judgements` adds them, which not everybody may do.
         """
-        _check_length(text)
+        check_length(text)
         with self._creating:  # so that nobody adds the topic meanwhile
             called = (name or text).strip()
             if known and any(each.name == called for each in self.store.topics()):
@@ -369,7 +367,7 @@ class Workspace:
             How long the judge took.
         """
         check_document(self.engine, doc_id)
-        _check_length(note or "")
+        check_length(note or "")
         present = self._texts().of([doc_id])[doc_id]
         if not self._topic_rows(topic).is_repeated(doc_id, judge, check_grade(grade), note, present):
             if self._is_under_review(doc_id):
@@ -585,22 +583,3 @@ class _Offer(NamedTuple):
 
 def _trained_name(number: int) -> str:
     return f"trained {number}"
-
-
-def paragraphs(text: str) -> str | list[str]:
-    """Return the paragraphs of a text that blank lines separate; a text without blank lines as it is."""
-    _check_length(text)
-    if not text.strip():
-        raise InputError("text= must say what to search for, found an empty text; give a few words")
-    parts = [part.strip() for part in re.split(r"\n\s*\n", text) if part.strip()]
-    if len(parts) > MAX_PARAGRAPHS:
-        raise InputError(
-            f"a text must have at most {MAX_PARAGRAPHS:,} paragraphs, found {len(parts):,}; shorten it, or use "
-            "haybale search, which has no such limit"
-        )
-    return parts if len(parts) > 1 else text.strip()
-
-
-def _check_length(text: str) -> None:
-    if len(text) > MAX_TEXT:
-        raise InputError(f"a text must have at most {MAX_TEXT:,} characters, found {len(text):,}; shorten it")

@@ -18,12 +18,14 @@ from haybale import __version__
 from haybale.errors import InputError
 from haybale.search import SearchResults
 from haybale.service.facets import Facet
+from haybale.service.file_worker import MAX_TEXT
 from haybale.service.long_queries import query_suffixes
 from haybale.service.pages.paragraph_map import ParagraphMap, paragraph_map
 from haybale.service.pages.rendering import FOLDER, Renderer, address, document_address
 from haybale.service.pages.share_tree import ShareBar, paragraph_explanation, share_bars
+from haybale.service.request_texts import paragraphs
 from haybale.service.roles import JUDGE, needs
-from haybale.service.workspace import MAX_TEXT, Workspace, paragraphs
+from haybale.service.workspace import Workspace
 
 MAX_DIGITS = 18  # of a number in an address
 _SIZE, _MOST = 10, 100  # hits of a page: by default, and at most

@@ -9,12 +9,13 @@ from fastapi import APIRouter, Form, Request, UploadFile
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 
 from haybale.errors import HaybaleError, InputError, MissingExtraError
+from haybale.service.file_worker import MAX_TEXT
 from haybale.service.imported_judgements import grades_of_file
 from haybale.service.own_addresses import own_path
 from haybale.service.pages.rendering import JUDGE_COOKIE, Renderer, address, document_address
 from haybale.service.pages.review_page import progress_values
 from haybale.service.roles import ADMIN, JUDGE, needs
-from haybale.service.workspace import MAX_TEXT, Workspace
+from haybale.service.workspace import Workspace
 
 _SIZE = 50  # judgements of a page
 _COUNTED = {  # what a document counts as about which judges contradict each other, by the rule of the topic
