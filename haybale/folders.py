@@ -16,6 +16,7 @@ from typing import Any, TextIO
 from haybale.errors import InputError, OutputExistsError
 
 LOCK = ".haybale.lock"  # the file that is locked where folders cannot be
+_LONGEST_NAME = 230  # bytes; file systems allow 255, and SQLite adds a suffix
 _SAMPLE = bytes(2**16)  # a disk without room for so many bytes counts as full
 
 
@@ -65,7 +66,8 @@ def _check_writable(path: Path) -> None:
 def _temporary_path(path: Path) -> Path:
     """Return a unique path in the folder of the file or folder that ``path``, perhaps a link, leads to."""
     path = Path(os.path.realpath(path))
-    return path.parent / f".{path.name[:50]}.{uuid.uuid4().hex[:12]}"
+    name = os.fsdecode(os.fsencode(path.name)[:_LONGEST_NAME])
+    return path.parent / f".{name}.{uuid.uuid4().hex[:12]}"
 
 
 def write_or_rescue(write: Callable[[Path], object], path: Path) -> None:

@@ -117,7 +117,7 @@ class Domain:
             others = [[doc_id for doc_id in found[row] if doc_id != mine] for row, mine in zip(rows, own, strict=True)]
             relevant |= dict(zip(ids, others, strict=True))
             chosen[name] = [query for query in ids if relevant[query]]
-        run = fitted.run_out_of_fold(training.batch, max(k_train, 1)).top(k_train).take(chosen["train"])
+        run = fitted.run_out_of_fold(training.all_queries, max(k_train, 1)).top(k_train).take(chosen["train"])
         if add_relevant:
             run = with_relevant(run, relevant, k_train, rng)
         asked = collection.queries.take(collection.query_numbers(chosen[split]))
