@@ -50,7 +50,7 @@ figures: $(VENV)/$(EXTRAS)
 
 # Hostile input, thousands of cases of it; the tests try some hundreds.
 hostile: $(VENV)/$(EXTRAS)
-	OMP_NUM_THREADS=1 PYTHONPATH=tests:. $(BIN)/python -m hostile.driver --cases 7000
+	OMP_NUM_THREADS=1 PYTHONPATH=tests:. $(BIN)/python -m hostile.driver --cases 8000
 
 # The tests that look at pages in a real browser skip without one. CI, where it may, installs Debian's.
 browser:
