@@ -41,7 +41,7 @@ class SearchSetup(NamedTuple):
     ----------
     engine : Path
         The folder of the engine.
-    engine_identity : str
+    engine_id : str
     device : str or None
         Where the engine searches vectors.
     rankers : list of Path
@@ -51,7 +51,7 @@ class SearchSetup(NamedTuple):
     """
 
     engine: Path
-    engine_identity: str
+    engine_id: str
     device: str | None
     rankers: list[Path]
     temporary: Path
@@ -299,7 +299,7 @@ class SearchProcesses:
         with self._changed:
             rankers = [folder for folder, _ in self._folders.values()]
         folder = Path(self.engine.folder or "").absolute()
-        return SearchSetup(folder, self.engine.identity, self.engine.device, rankers, Path(self._temporary.name))
+        return SearchSetup(folder, self.engine.id, self.engine.device, rankers, Path(self._temporary.name))
 
     def _report(self, message: str) -> None:
         with self._changed:

@@ -42,7 +42,7 @@ class SearchWorker:
 
     def __init__(self, setup: SearchSetup) -> None:
         self.engine = Engine.open(setup.engine, device=setup.device).prepare()
-        if self.engine.identity != setup.engine_identity:
+        if self.engine.id != setup.engine_id:
             raise HaybaleError(f"{setup.engine}: expected the engine of the service, found another; start it again")
         self.work = Work()  # of the search that runs; a signal stops it
         self._rankers: dict[Path, tuple[str, Ranker]] = {}  # with the SHA-256 of the manifest, by their folders
