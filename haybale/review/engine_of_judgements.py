@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from haybale.engine import Engine
-from haybale.engine.reattaching import digest_of
+from haybale.engine.reattaching import TextDigests
 from haybale.errors import InputError, StoreError
 from haybale.retrieval.object_storage import is_address
 from haybale.review.judgement_store import JudgementStore
@@ -63,31 +63,31 @@ def fit_of(store: JudgementStore, engine: Engine) -> Fit:
     A document that was judged in several topics counts as the same only if it is in all of them. Where a judgement has
     no digest, the id decides.
     """
-    collection = engine.snapshot().collection
+    texts = TextDigests(engine.snapshot().collection)
     judged = [_digests(TopicState(rows=store.judgements(topic))) for topic in store.topics()]
     ids = sorted({doc_id for digests in judged for doc_id in digests})
-    numbers = dict(zip(ids, collection.find_documents(ids).tolist(), strict=True))
-    texts = {doc_id: digest_of(collection, number) for doc_id, number in numbers.items() if number >= 0}
+    present = texts.of(ids)
     differing = {
         doc_id: digest
         for digests in judged
         for doc_id, digest in digests.items()
-        if doc_id not in texts or digest not in (None, texts[doc_id])
+        if present[doc_id] is None or digest not in (None, present[doc_id])
     }
-    ids_by_digest: dict[str, list[str]] = {}
-    if differing:
-        for number, doc_id in enumerate(collection.doc_ids.to_pylist()):
-            ids_by_digest.setdefault(digest_of(collection, number), []).append(doc_id)
+    elsewhere = {digest: texts.ids_with(digest) for digest in differing.values() if digest is not None}
     n_apart = 0
     for digests in judged:
-        n_there = sum(doc_id not in differing or digest in ids_by_digest for doc_id, digest in digests.items())
+        n_there = sum(
+            doc_id not in differing or bool(elsewhere.get(digest or "")) for doc_id, digest in digests.items()
+        )
         n_apart += 2 * n_there < len(digests)
     return Fit(
         same=[doc_id for doc_id in ids if doc_id not in differing],
-        changed=[doc_id for doc_id in ids if doc_id in differing and doc_id in texts],
-        missing=[doc_id for doc_id in ids if doc_id not in texts],
+        changed=[doc_id for doc_id in ids if doc_id in differing and present[doc_id] is not None],
+        missing=[doc_id for doc_id in ids if present[doc_id] is None],
         moved={
-            doc_id: ids_by_digest[digest] for doc_id, digest in sorted(differing.items()) if digest in ids_by_digest
+            doc_id: candidates
+            for doc_id, digest in sorted(differing.items())
+            if (candidates := elsewhere.get(digest or ""))
         },
         topics_apart=n_apart,
     )
