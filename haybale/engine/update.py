@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from haybale.collections import Collection
-from haybale.collections.folder_listing import list_files
+from haybale.collections.folder_listing import Listing, list_files
 from haybale.collections.readers.files import (
     METADATA,
     Skipped,
@@ -104,7 +104,8 @@ def update(
     assert engine.folder is not None
     record = read_json(engine.folder / FILES)
     columns = recorded_columns(engine.folder, record, columns or {})
-    before, now = record["files"], signatures(source, record["files"])
+    listing = list_files(source)
+    before, now = record["files"], _signatures_of(listing, record["files"])
     check_source(engine.folder, record, source, before, now)
     names = before.keys() | now.keys()
     changed = {name for name in names if _digest(before.get(name)) != _digest(now.get(name))}
@@ -124,7 +125,7 @@ def update(
     if has_old_ids:
         changed |= _files_of_records(files, names)
     skipped = [Skipped(*each) for each in record["skipped"] if _path_of(each[0], names) in names - changed]
-    skipped += (each for each in list_files(source).skipped if each.file != METADATA)
+    skipped += (skipped_file for skipped_file in listing.skipped if skipped_file.file != METADATA)
     old = {doc_id for doc_id, file in files.items() if file is not None and _path_of(file, before.keys()) in changed}
     read, failed = read_some_files(source, columns, changed & now.keys() - {METADATA}, files.keys() - old)
     new_files = {} if read is None else _files(read)
@@ -144,10 +145,13 @@ def update(
     return Update(*counts, skipped, n_moved, engine.unattached_judgements())
 
 
-def signatures(source: Path, known: Mapping[str, Signature] | None = None) -> dict[str, Signature]:
-    """Return size, time and SHA-256 of each file; a file with a known size and time is not read again."""
-    known = known or {}
-    listing = list_files(source)
+def signatures(source: Path) -> dict[str, Signature]:
+    """Return size, time and SHA-256 of each file."""
+    return _signatures_of(list_files(source), {})
+
+
+def _signatures_of(listing: Listing, known: Mapping[str, Signature]) -> dict[str, Signature]:
+    """Return the :func:`signatures` of listed files; a file with a known size and time is not read again."""
     # Files of a folder that cannot be listed now are not deleted.
     closed = tuple(f"{folder}/" for folder in listing.closed)
     found: dict[str, Signature] = {name: about for name, about in known.items() if closed and name.startswith(closed)}
