@@ -235,6 +235,8 @@ def module(devices: int = 1) -> types.ModuleType:
             raise CUDARuntimeError("cudaErrorNoDevice: no CUDA-capable device is detected")
         return devices
 
+    from support.cupy_kernels import RawModule
+
     double = types.ModuleType("cupy")
     for name in FUNCTIONS:
         setattr(double, name, _create(name) if name in CREATING else _Function(name))
@@ -244,6 +246,7 @@ def module(devices: int = 1) -> types.ModuleType:
     double.ndarray = ndarray
     double.asnumpy = lambda value: value.get() if isinstance(value, ndarray) else np.asarray(value)
     double.get_default_memory_pool = Pool
+    double.RawModule = RawModule
     double.random = types.SimpleNamespace(default_rng=_generator)
     Device.current, Device.count = 0, devices
     runtime = types.SimpleNamespace(
