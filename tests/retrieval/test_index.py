@@ -111,8 +111,9 @@ def test_device_of_an_index(cupy: Any, kind: str, backend: str) -> None:
     index = PassageIndex(vectors, backend=backend)
     for matrix, made in ((vectors, index), (host, PassageIndex(host))):  # dense vectors are not copied
         assert made.is_sparse or made.vectors is matrix
-    description = f"{kind}, 3 documents, on cuda:0, backend {backend}: {'cupyx' if index.is_sparse else 'cupy'}"
-    assert repr(index) == f"PassageIndex: 3 × 3 {description}"
+    used = "on cpu, backend auto: inverted index" if index.is_sparse else "on cuda:0, backend cupy: cupy"
+    assert repr(index) == f"PassageIndex: 3 × 3 {kind}, 3 documents, {used}"
+    assert index.device == Device("cuda")
     assert PassageIndex(vectors, device="cpu").device.is_cpu
     assert not PassageIndex(host, device="auto").device.is_cpu
     assert PassageIndex(host).search(host, 1).passages.tolist() == index.search(host, 1).passages.tolist()
