@@ -16,8 +16,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from haybale.device import CPU, Device, device_of, find_device, is_sparse, placed, to_device, to_numpy
+from haybale.ensemble import device_sparse
 from haybale.ensemble.kernel import Points
 from haybale.ensemble.rows import Ints
 from haybale.errors import DeviceError, InputError, VectorError
@@ -50,7 +52,7 @@ class Scaling:
             given: Any = vectors
             scaled: Matrix
             if self.shift is None:
-                scaled = where.sparse.csr_matrix(given.multiply(self.factor.item()))
+                scaled = _multiplied(given, self.factor.item(), where)
             else:
                 scaled = given - to_device(self.shift, where)  # float64 if the shift is
                 scaled *= to_device(self.factor, where)
@@ -64,6 +66,13 @@ class Scaling:
     def width(self) -> int | None:
         """d of the space."""
         return self.columns if self.shift is None else len(self.shift)
+
+
+def _multiplied(vectors: Any, factor: float, where: Device) -> Any:
+    """Return a CSR matrix times a number."""
+    if where.is_cpu:
+        return sparse.csr_matrix(vectors.multiply(factor))
+    return device_sparse.csr_matrix(where, vectors.data * factor, vectors.indices, vectors.indptr, vectors.shape)
 
 
 @dataclass(frozen=True)
@@ -105,7 +114,7 @@ def _scaled(scalings: tuple[Scaling, ...], vectors: Sequence[Matrix]) -> Points:
     with where.current():
         return Points(
             (dense[0] if len(dense) == 1 else where.xp.concatenate(dense, axis=1)) if dense else None,
-            where.sparse.hstack(wide, format="csr") if wide else None,
+            (wide[0] if len(wide) == 1 else where.sparse.hstack(wide, format="csr")) if wide else None,
         )
 
 
@@ -202,13 +211,15 @@ def _moments(used: Ints, vectors: Matrix, standardize: bool, spread: bool, where
     one, (n, width) = np.ones((), dtype=np.float32), vectors.shape
     if not width:  # without features, all rows are equal
         return _Moments(np.zeros(0, dtype=np.float32), one, 0, 0.0, 0.0)
-    share = where.xp.asarray(np.bincount(used, minlength=n) / len(used))  # share of the candidate rows, by vector
+    share: Any = np.bincount(used, minlength=n) / len(used)  # share of the candidate rows, by vector
     if is_sparse(vectors):
         if standardize:
             raise InputError("standardize=True needs dense vectors, found a sparse matrix; use standardize=False")
-        sums = (where.xp.asarray(matrix.sum(axis=1)).ravel() for matrix in (vectors, vectors.multiply(vectors)))
+        host = to_numpy(vectors)  # where few sums are faster than a device compiles their kernels
+        sums = (np.asarray(matrix.sum(axis=1)).ravel() for matrix in (host, host.multiply(host)))
         mean, square = (float(share @ each / width) for each in sums)
         return _Moments(None, one, width, mean, square)
+    share = where.xp.asarray(share)
     # Sums are float64. They are computed in parts, to limit the memory of the float64 copies.
     step, threads = (_ROWS, None) if where.is_cpu else (max(1, _TILE // width), 1)
     parts = [slice(start, start + step) for start in range(0, n, step)]

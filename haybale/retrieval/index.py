@@ -234,9 +234,9 @@ class PassageIndex(PassageTable):
 
     def __repr__(self) -> str:
         n, width = self.vectors.shape
-        kind = f"float32{' sparse' if self.is_sparse else ''}"
+        kind, where = f"float32{' sparse' if self.is_sparse else ''}", self.search_device
         return (
-            f"{type(self).__name__}: {n:,} × {width:,} {kind}, {len(self.doc_ids):,} documents, on {self.search_device}, "
+            f"{type(self).__name__}: {n:,} × {width:,} {kind}, {len(self.doc_ids):,} documents, on {where}, "
             f"backend {self.backend}: {self.backend_used}"
         )
 
