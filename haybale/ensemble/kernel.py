@@ -264,7 +264,7 @@ def _squared_lengths(rows: Any) -> Any:
     if not is_sparse(rows):
         return (rows * rows).sum(axis=1)
     if device_of(rows).is_cpu:
-        return np.asarray(rows.multiply(rows).sum(axis=1)).ravel()
+        return np.asarray(rows.power(2).sum(axis=1)).ravel()
     return device_sparse.squared_row_lengths(rows)
 
 

@@ -216,7 +216,7 @@ def _moments(used: Ints, vectors: Matrix, standardize: bool, spread: bool, where
         if standardize:
             raise InputError("standardize=True needs dense vectors, found a sparse matrix; use standardize=False")
         host = to_numpy(vectors)  # where few sums are faster than a device compiles their kernels
-        sums = (np.asarray(matrix.sum(axis=1)).ravel() for matrix in (host, host.multiply(host)))
+        sums = (np.asarray(matrix.sum(axis=1)).ravel() for matrix in (host, host.power(2)))
         mean, square = (float(share @ each / width) for each in sums)
         return _Moments(None, one, width, mean, square)
     share = where.xp.asarray(share)
