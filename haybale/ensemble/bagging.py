@@ -14,6 +14,7 @@ import numpy as np
 
 from haybale.cluster import count_jobs, dask_client, memory_per_task, own_threads, shares_memory, spread
 from haybale.device import CPU, find_device, to_numpy
+from haybale.device_memory import free_cached
 from haybale.ensemble.kernel import Points, gram
 from haybale.ensemble.problem import Dual, Problem, Solver
 from haybale.ensemble.rows import Ints
@@ -43,6 +44,8 @@ def solve_bags(
         Bytes for all bags solved at the same time; on a cluster, for each task. Default: half of the memory.
     """
     shared, local = shares_memory(), dask_client() is None
+    if not problem.device.is_cpu:
+        free_cached()  # of the stages before
     if memory_budget is None:
         memory_budget = problem.device.half_of_memory() if local else memory_per_task(n_jobs)
     groups, jobs, budget = _group_bags(problem, bags, memory_budget), count_jobs(n_jobs), memory_budget

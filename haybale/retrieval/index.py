@@ -22,7 +22,7 @@ from scipy import sparse
 from haybale.cached import cached_property
 from haybale.collections import Collection
 from haybale.collections.collection import ragged_take
-from haybale.device import CPU, Device, device_of, find_device, is_sparse, placed, to_device, to_numpy
+from haybale.device import CPU, Device, device_of, find_device, is_sparse, placed, tell_once, to_device, to_numpy
 from haybale.embeddings import EmbeddingStore
 from haybale.errors import InputError, VectorError
 from haybale.folders import whole_folder
@@ -100,7 +100,7 @@ class PassageIndex(PassageTable):
     ) -> None:
         target = device_of(vectors) if device is None else find_device(device)
         vectors = check_matrix(vectors, "passages")
-        vectors = vectors if is_sparse(vectors) else to_device(vectors, target)
+        vectors = vectors if is_sparse(vectors) else _on_device(vectors, target)
         super().__init__(int(vectors.shape[0]), doc_offsets, passage_ids, doc_ids)
         self._set(self.columns, vectors, target, backend)
 
@@ -111,7 +111,9 @@ class PassageIndex(PassageTable):
             self._exact_search = ExactSearch(
                 vectors, self.doc_offsets, device, find_backend(backend, device), columns.order
             )
-        elif backend != "auto":
+        elif not device.is_cpu:
+            tell_once(f"sparse vectors are searched on the CPU by an inverted index; models compute on {device}")
+        if self.is_sparse and backend != "auto":
             raise InputError(f"with sparse vectors, backend must be 'auto', found {backend!r}")
         return self
 
@@ -146,6 +148,7 @@ class PassageIndex(PassageTable):
             ``backend``, as in the class.
         """
         offsets, doc_ids = document_offsets(store.doc_ids)
+        check_vectors_fit((len(store), store.dim), find_device(device))
         vectors = store.vectors(device=device)
         return cls(vectors, offsets, passage_ids=store.passage_ids, doc_ids=doc_ids, **settings)
 
@@ -187,7 +190,9 @@ class PassageIndex(PassageTable):
         check_files(folder, manifest, (_VECTORS, *TABLE_FILES))
         columns = Columns.read(folder)
         vectors, postings = _read_vectors(folder / _VECTORS)
-        vectors = moved(vectors, target) if postings is None else vectors
+        if postings is None:
+            check_vectors_fit(vectors.shape, target)
+            vectors = moved(vectors, target)
         index = cls.__new__(cls)._set(columns, vectors, target, backend)
         if postings is not None:
             index._sparse_search = InvertedIndex(postings, columns.doc_offsets, columns.order)
@@ -228,6 +233,7 @@ class PassageIndex(PassageTable):
         if self.is_sparse:
             both = sparse.vstack([self.vectors, more], format="csr")
         else:
+            check_vectors_fit((len(self) + len(more), self.dim), self.device)  # beside those of this index
             with self.device.current():
                 both = self.device.xp.concatenate([self.vectors, more])
         return type(self).__new__(type(self))._set(columns, both, self.device, self.backend)
@@ -446,6 +452,19 @@ class PassageIndex(PassageTable):
         if not home.is_cpu:
             queries = placed(queries, self.device, "queries")
         return placed(check_like(queries, "queries", self.vectors), self.search_device, "queries"), home
+
+
+def check_vectors_fit(shape: tuple[int, ...], device: Device) -> None:
+    """Raise :class:`DeviceError` if float32 vectors of passages do not fit the memory of the device."""
+    device.check_fits(shape[0], 4 * shape[1], "vectors of passages")
+
+
+def _on_device(vectors: Matrix, device: Device) -> Matrix:
+    """Move dense vectors to the device, if they fit."""
+    if device_of(vectors) != device:
+        check_vectors_fit(vectors.shape, device)
+    moved_vectors: Matrix = to_device(vectors, device)
+    return moved_vectors
 
 
 def _read_vectors(path: Path) -> tuple[Matrix, sparse.csc_matrix | None]:
