@@ -102,12 +102,11 @@ class Points:
     def norms(self) -> Any:
         """(n,) squared lengths, in float32."""
         with self.device.current():
-            total = self.xp.zeros(len(self), dtype=np.float32)
-            if self.dense is not None:
-                total += squared_lengths(self.dense)
-            if self.sparse is not None:
-                total += _squared_lengths(self.sparse).astype(np.float32, copy=False)
-        return total
+            dense = None if self.dense is None else squared_lengths(self.dense)
+            if self.sparse is None:
+                return dense
+            total = _squared_lengths(self.sparse).astype(np.float32, copy=False)
+            return total if dense is None else dense + total
 
     def take(self, rows: Any) -> Points:
         """Return the rows with the given numbers (an array of either library) or in a slice."""
@@ -239,8 +238,9 @@ def _squared_distances(a: Points, b: Points) -> Any:
             continue
         by_kernel = is_sparse(x) and not a.device.is_cpu
         if by_kernel:
+            x, y = x.astype(np.float64), y.astype(np.float64)
             products = xp.zeros(total.shape)
-            device_sparse.add_products(x, b._columns, products)
+            device_sparse.add_products(x, device_sparse.DeviceTermColumns.of(y), products)
         else:
             products = x @ y.T
         lengths = _squared_lengths(x)[:, None] + _squared_lengths(y)

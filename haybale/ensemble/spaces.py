@@ -10,7 +10,7 @@ always NumPy arrays.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from haybale.device import CPU, Device, device_of, find_device, is_sparse, placed, to_device, to_numpy
+from haybale.device_vectors import scaled_vectors, weighted_sums
 from haybale.ensemble import device_sparse
 from haybale.ensemble.kernel import Points
 from haybale.ensemble.rows import Ints
@@ -27,7 +28,6 @@ from haybale.parallel import in_threads
 from haybale.parameters import GAMMA, check_parameters
 from haybale.vectors import Floats, Matrix, check_matrix
 
-_TILE = 2**24  # values converted to float64 in one step on a device
 _ROWS = 256  # rows that a thread converts to float64 in one task on the CPU, so that they stay in its cache
 
 GammaOfSpace = float | tuple[float, float] | str
@@ -53,9 +53,11 @@ class Scaling:
             scaled: Matrix
             if self.shift is None:
                 scaled = _multiplied(given, self.factor.item(), where)
+            elif where.is_cpu:
+                scaled = given - self.shift  # float64 if the shift is
+                scaled *= self.factor  # type: ignore[operator]
             else:
-                scaled = given - to_device(self.shift, where)  # float64 if the shift is
-                scaled *= to_device(self.factor, where)
+                scaled = scaled_vectors(given, self.shift, self.factor)
         return scaled
 
     def precise(self, gamma: float) -> Scaling:
@@ -219,19 +221,24 @@ def _moments(used: Ints, vectors: Matrix, standardize: bool, spread: bool, where
         sums = (np.asarray(matrix.sum(axis=1)).ravel() for matrix in (host, host.power(2)))
         mean, square = (float(share @ each / width) for each in sums)
         return _Moments(None, one, width, mean, square)
-    share = where.xp.asarray(share)
     # Sums are float64. They are computed in parts, to limit the memory of the float64 copies.
-    step, threads = (_ROWS, None) if where.is_cpu else (max(1, _TILE // width), 1)
-    parts = [slice(start, start + step) for start in range(0, n, step)]
+    parts = [slice(start, start + _ROWS) for start in range(0, n, _ROWS)]
 
-    def weighted(values: Callable[[Any], Any]) -> Any:
-        """Return the mean (d,) of some float64 values of the vectors over the candidate rows."""
-        return sum(in_threads(lambda part: share[part] @ values(vectors[part].astype(np.float64)), parts, threads))
+    def weighted(centre: Any, power: int) -> Any:
+        """Return the mean (d,) of a power of the vectors, less a centre, over the candidate rows."""
+        if not where.is_cpu:
+            return weighted_sums(vectors, share, np.broadcast_to(np.float64(centre), width), power)
 
-    mean = to_numpy(centre := weighted(lambda part: part))
+        def of_part(part: slice) -> Any:
+            values = vectors[part].astype(np.float64)
+            return share[part] @ (np.square(values - centre) if power == 2 else values)
+
+        return sum(in_threads(of_part, parts))
+
+    mean = weighted(0.0, 1)
     if not spread:
         return _Moments(mean.astype(np.float32), one, width, 0.0, 0.0)
-    deviation = np.sqrt(to_numpy(weighted(lambda part: where.xp.square(part - centre))))
+    deviation = np.sqrt(weighted(mean, 2))
     if not standardize:
         total = float(mean.mean()), float((np.square(mean) + np.square(deviation)).mean())
         return _Moments(mean.astype(np.float32), one, width, *total)

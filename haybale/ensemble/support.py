@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from haybale.cached import cached_property
-from haybale.device import Device, to_numpy
+from haybale.device import CPU, Device, to_numpy
 from haybale.ensemble.expansion import BagWeights, Expansion, Terms
 from haybale.ensemble.kernel import Pairs, Points, kernel_tile
 from haybale.ensemble.problem import Dual, PrecisionWarning, Problem, rounding
@@ -245,11 +245,13 @@ class Support:
     def error(self, pairs: Pairs, exact: Support | None = None, exact_pairs: Pairs | None = None) -> float:
         """Return the largest difference of mean predictions, without features, from those in float64.
 
-        ``exact`` and ``exact_pairs`` are the support and the pairs in float64; by default they are converted.
+        ``exact`` and ``exact_pairs`` are the support and the pairs in float64; by default, they are converted on the
+        CPU.
         """
         if exact is None or exact_pairs is None:
-            exact = replace(self, queries=self.queries.precise(), passages=self.passages.precise())
-            exact_pairs = replace(pairs, queries=pairs.queries.precise(), passages=pairs.passages.precise())
+            halves = [(of.queries.to(CPU).precise(), of.passages.to(CPU).precise()) for of in (self, pairs)]
+            exact = replace(self, queries=halves[0][0], passages=halves[0][1])
+            exact_pairs = replace(pairs, queries=halves[1][0], passages=halves[1][1])
         return float(np.nan_to_num(abs(self.mean(pairs) - exact.mean(exact_pairs)), nan=np.inf).max())
 
     def check_precision(self, problem: Problem, duals: list[Dual]) -> None:
