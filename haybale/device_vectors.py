@@ -31,7 +31,7 @@ def squared_row_lengths(vectors: Any) -> Any:
 
 
 def weighted_sums(vectors: Any, share: NDArray[np.float64], centre: NDArray[np.float64], power: int) -> Any:
-    """Return Σ share_i · (x_i - centre)^power of float32 rows (n, d) as a NumPy array (d,); the power is 1 or 2."""
+    """Return Σ share_i · (x_i - centre)^power of rows (n, d) of float32 or float64 as a NumPy array (d,); the power is 1 or 2."""
     device, (n, d) = device_of(vectors), vectors.shape
     parts, blocks = min(_PARTS, max(1, n)), max(1, -(-d // _THREADS))
     with device.current():
@@ -39,18 +39,19 @@ def weighted_sums(vectors: Any, share: NDArray[np.float64], centre: NDArray[np.f
         if n and d:
             given = device.xp.ascontiguousarray(vectors), to_device(share, device), to_device(centre, device)
             sizes = np.int32(power), np.int64(n), np.int64(d), np.int32(parts), np.int32(blocks)
-            _KERNELS.launch(device, "sum_columns", parts * blocks, _THREADS, *given, *sizes, out)
+            _KERNELS.launch(device, f"sum_columns_{vectors.dtype}", parts * blocks, _THREADS, *given, *sizes, out)
         return to_numpy(out).sum(axis=0)
 
 
 def scaled_vectors(vectors: Any, shift: NDArray[Any], factor: NDArray[Any]) -> Any:
-    """Return (x - shift) · factor of float32 rows (n, d), in the type of the shift."""
+    """Return (x - shift) · factor of rows (n, d), in the type of the shift, float32 or float64."""
     device, (n, d) = device_of(vectors), vectors.shape
     with device.current():
         out = device.xp.empty((n, d), dtype=shift.dtype)
         if out.size:
             factors = np.ascontiguousarray(np.atleast_1d(factor), dtype=shift.dtype)
-            given = device.xp.ascontiguousarray(vectors), to_device(shift, device), to_device(factors, device)
+            rows = device.xp.ascontiguousarray(vectors, dtype=shift.dtype)
+            given = rows, to_device(shift, device), to_device(factors, device)
             sizes = np.int32(len(factors)), np.int64(d), np.int64(out.size)
             blocks = min(_MAX_BLOCKS, -(-out.size // _THREADS))
             _KERNELS.launch(device, f"scale_{shift.dtype}", blocks, _THREADS, *given, *sizes, out)

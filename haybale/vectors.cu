@@ -47,9 +47,9 @@ extern "C" __global__ void square_rows_float16(const unsigned short* __restrict_
 
 // Sums share[i] · (x[i, c] - centre[c])^power over parts of the rows of x (n, d), in double precision, into out (parts, d):
 // a block for `blockDim.x` columns of a part. The power is 1 or 2.
-extern "C" __global__ void sum_columns(const float* __restrict__ vectors, const double* __restrict__ share,
-                                       const double* __restrict__ centre, int power, long long n, long long d,
-                                       int n_parts, int n_blocks, double* out) {
+template <class T>
+__device__ void sum_columns(const T* vectors, const double* share, const double* centre, int power, long long n,
+                            long long d, int n_parts, int n_blocks, double* out) {
     long long part = blockIdx.x / n_blocks, first = n * part / n_parts, end = n * (part + 1) / n_parts;
     for (long long column = blockIdx.x % n_blocks * (long long)blockDim.x + threadIdx.x; column < d;
          column += n_blocks * (long long)blockDim.x) {
@@ -62,14 +62,26 @@ extern "C" __global__ void sum_columns(const float* __restrict__ vectors, const 
     }
 }
 
+extern "C" __global__ void sum_columns_float32(const float* __restrict__ vectors, const double* __restrict__ share,
+                                               const double* __restrict__ centre, int power, long long n, long long d,
+                                               int n_parts, int n_blocks, double* out) {
+    sum_columns(vectors, share, centre, power, n, d, n_parts, n_blocks, out);
+}
+
+extern "C" __global__ void sum_columns_float64(const double* __restrict__ vectors, const double* __restrict__ share,
+                                               const double* __restrict__ centre, int power, long long n, long long d,
+                                               int n_parts, int n_blocks, double* out) {
+    sum_columns(vectors, share, centre, power, n, d, n_parts, n_blocks, out);
+}
+
 // Writes (x - shift) · factor of vectors (n, d); the factor is one number or one for each column.
 template <class T>
-__device__ void scale(const float* vectors, const T* shift, const T* factor, int n_factors, long long d, long long size,
+__device__ void scale(const T* vectors, const T* shift, const T* factor, int n_factors, long long d, long long size,
                       T* out) {
     for (long long k = blockIdx.x * (long long)blockDim.x + threadIdx.x; k < size;
          k += gridDim.x * (long long)blockDim.x) {
         long long column = k % d;
-        out[k] = (T(vectors[k]) - shift[column]) * factor[n_factors == 1 ? 0 : column];
+        out[k] = (vectors[k] - shift[column]) * factor[n_factors == 1 ? 0 : column];
     }
 }
 
@@ -79,7 +91,7 @@ extern "C" __global__ void scale_float32(const float* __restrict__ vectors, cons
     scale(vectors, shift, factor, n_factors, d, size, out);
 }
 
-extern "C" __global__ void scale_float64(const float* __restrict__ vectors, const double* __restrict__ shift,
+extern "C" __global__ void scale_float64(const double* __restrict__ vectors, const double* __restrict__ shift,
                                          const double* __restrict__ factor, int n_factors, long long d, long long size,
                                          double* out) {
     scale(vectors, shift, factor, n_factors, d, size, out);

@@ -19,6 +19,7 @@ from haybale.vectors import check_vectors
 SOURCE = Path(haybale.__file__).with_name("vectors.cu")
 LAUNCHES = st.tuples(st.sampled_from([1, 32, 96]), st.integers(0, 3))  # threads of a block, and their order
 SIZES = st.integers(1, 40)
+FLOATS = st.sampled_from([np.float32, np.float64])
 SEEDS = st.integers(0, 2**32 - 1)
 
 
@@ -44,27 +45,27 @@ def test_every_float16_is_read() -> None:
 
 
 @settings(max_examples=40)
-@given(SIZES, SIZES, st.integers(1, 50), st.integers(1, 3), st.sampled_from([1, 2]), SEEDS, LAUNCHES)
+@given(SIZES, SIZES, st.integers(1, 50), st.integers(1, 3), st.sampled_from([1, 2]), SEEDS, FLOATS, LAUNCHES)
 def test_weighted_sums_of_columns(
-    n: int, d: int, parts: int, blocks: int, power: int, seed: int, launch: tuple[int, int]
+    n: int, d: int, parts: int, blocks: int, power: int, seed: int, dtype: Any, launch: tuple[int, int]
 ) -> None:
     """Every row is in exactly one part, whatever their numbers."""
     rng, (threads, order) = np.random.default_rng(seed), launch
-    vectors, share = rng.integers(-9, 10, size=(n, d)).astype(np.float32), rng.integers(0, 5, n).astype(np.float64)
+    vectors, share = rng.integers(-9, 10, size=(n, d)).astype(dtype), rng.integers(0, 5, n).astype(np.float64)
     centre, out = rng.integers(-2, 3, d).astype(np.float64), np.zeros((parts, d))
     sizes = np.int32(power), np.int64(n), np.int64(d), np.int32(parts), np.int32(blocks)
     arrays = [vectors, share, centre, *sizes, out]
-    kernels_of(SOURCE).launch("sum_columns", [parts * blocks], [threads], arrays, order=order)
+    kernels_of(SOURCE).launch(f"sum_columns_{vectors.dtype}", [parts * blocks], [threads], arrays, order=order)
     np.testing.assert_array_equal(out.sum(axis=0), share @ (vectors - centre) ** power)
 
 
 @settings(max_examples=40)
-@given(SIZES, SIZES, st.booleans(), st.sampled_from([np.float32, np.float64]), SEEDS, LAUNCHES)
+@given(SIZES, SIZES, st.booleans(), FLOATS, SEEDS, LAUNCHES)
 def test_scaled_vectors(n: int, d: int, one: bool, dtype: Any, seed: int, launch: tuple[int, int]) -> None:
     rng, (threads, order) = np.random.default_rng(seed), launch
     vectors, shift = rng.normal(size=(n, d)).astype(np.float32), rng.normal(size=d).astype(dtype)
     factor, out = rng.random(1 if one else d).astype(dtype), np.zeros((n, d), dtype=dtype)
-    arrays = [vectors, shift, factor, np.int32(len(factor)), np.int64(d), np.int64(n * d), out]
+    arrays = [vectors.astype(dtype), shift, factor, np.int32(len(factor)), np.int64(d), np.int64(n * d), out]
     kernels_of(SOURCE).launch(f"scale_{shift.dtype}", [3], [threads], arrays, order=order)
     np.testing.assert_array_equal(out, (vectors.astype(dtype) - shift) * factor)
 
