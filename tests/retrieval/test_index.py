@@ -143,7 +143,7 @@ def test_batches_are_halved_when_memory_is_exhausted(cupy_double: Any, monkeypat
 
     limit_memory(tiles, "_largest", 300, 1)
     limit_memory(exact, "select", 60, 0)
-    index = PassageIndex(passages, device="cuda")
+    index = PassageIndex(passages, device="cuda", backend="cupy")
     assert_hits(index.search(queries, 6), oracle(queries, passages, 6))
     assert sizes["_largest"][:2] == [(4, 90), (4, 45)]
     assert sizes["select"][:2] == [(4, 30), (2, 30)]
@@ -178,7 +178,7 @@ def test_invalid_arguments_are_rejected(toy: Collection) -> None:
         (
             lambda: PassageIndex(np.eye(3), backend="hnsw"),
             UnknownNameError,
-            "auto, numpy, faiss, cuvs, faiss-gpu, cupy",
+            "auto, numpy, faiss, tensor-cores, cuvs, faiss-gpu, cupy",
         ),
         (lambda: PassageIndex(np.empty((0, 3))), InputError, "at least one.* 0"),
         (lambda: PassageIndex(np.eye(3), passage_ids=["a", "b"]), InputError, "3 passage_ids.* 2"),
