@@ -164,7 +164,7 @@ def exact_scores(device: Device, queries: Any, vectors: Any, candidates: Any) ->
 
 def _capacity(n: int, k: int) -> int:
     """Return the number of keys of a query's buffer: half of it holds all passages, or at least four times k."""
-    return 2 ** math.ceil(math.log2(min(max(_LEAST_CAPACITY, 8 * k), 2 * max(n, k))))
+    return 1 << (min(max(_LEAST_CAPACITY, 8 * k), 2 * max(n, k)) - 1).bit_length()
 
 
 def _columns(device: Device, m: int, n: int) -> int:

@@ -100,8 +100,8 @@ class ExactSearch:
         """Use tiles from now on, and say so."""
         name, self.backend = self.backend.name, tiles_on(self.device)
         warnings.warn(
-            f"index backend {name!r} returned scores outside its error bound, so {self.backend.name!r} is used instead; "
-            f"set backend={self.backend.name!r}",
+            f"index backend {name!r} returned scores outside its error bound, so {self.backend.name!r} is used "
+            f"instead; set backend={self.backend.name!r}",
             RuntimeWarning,
             stacklevel=3,
         )
