@@ -210,7 +210,7 @@ extern "C" __global__ void __launch_bounds__(256) begin_search(
 // the floor rises and the buffer is compacted; half of the buffer is read at once, so that it cannot overflow.
 //
 // `excluded` (n_queries, 2) are the first excluded passage of each query and the one after the last.
-extern "C" __global__ void __launch_bounds__(256) keep_best(
+extern "C" __global__ void __launch_bounds__(1024) keep_best(
     const float* __restrict__ scores, int row_step, int n_columns, unsigned first_passage, int k, int capacity,
     const long long* __restrict__ excluded, const double* __restrict__ bounds, float* __restrict__ floors,
     int* __restrict__ counts, int* __restrict__ states, unsigned long long* __restrict__ keys_of_all) {

@@ -35,6 +35,7 @@ _TILE = 2**15  # passages of a tile
 _SCORES_OF_FEW_QUERIES = 2**25  # scores of a tile for few queries, whose tiles have more passages
 _LEAST_CAPACITY = 2**13  # keys of the smallest buffer
 _MAX_QUERIES = 2**14  # queries of a block
+_FEW_QUERIES = 2**8  # for fewer queries, a thread block is larger, because there are fewer blocks than fit the device
 _SELECTION_BYTES = 1056  # of the structure Selection
 _SHARED_KEYS = 4096  # keys sorted in shared memory
 _LARGEST = 2.0**126  # scores up to this are computed in TF32
@@ -89,7 +90,7 @@ def nearest(
         The order of equal scores.
     """
     xp, m, n, width = device.xp, len(queries), len(vectors), int(vectors.shape[1])
-    capacity, n_columns = _capacity(n, k), _columns(device, m, n)
+    capacity, n_columns, threads = _capacity(n, k), _columns(device, m, n), 1024 if m < _FEW_QUERIES else 256
     bounds, floors = xp.empty(m, dtype=np.float64), xp.empty(m, dtype=np.float32)
     counts, states = xp.empty(m, dtype=np.int32), xp.empty(m, dtype=np.int32)
     keys, tile_scores = xp.empty((m, capacity), dtype=np.uint64), xp.empty((m, n_columns), dtype=np.float32)
@@ -106,7 +107,7 @@ def nearest(
         tf32_product(queries, tile, tile_scores[:, : len(tile)])
         of_tile = np.int32(n_columns), np.int32(len(tile)), np.uint32(first), np.int32(k), np.int32(capacity)
         _KERNELS.launch(
-            *(device, "keep_best", m, 256, tile_scores, *of_tile, ranges, *state_of_queries, keys),
+            *(device, "keep_best", m, threads, tile_scores, *of_tile, ranges, *state_of_queries, keys),
             shared_bytes=_SELECTION_BYTES,
         )
     shared_bytes = _SELECTION_BYTES + 8 * min(_SHARED_KEYS, capacity)

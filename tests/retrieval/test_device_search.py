@@ -62,7 +62,7 @@ def buffers(draw: st.DrawFn) -> dict[str, int]:
     }
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
 @given(case=cases(), sizes=buffers(), batch=st.sampled_from([1, 3, 1000]))
 def test_hits_are_those_of_numpy(case: dict[str, Any], sizes: dict[str, int], batch: int) -> None:
     arguments = {"doc_offsets": case["offsets"], "doc_ids": case["ids"]}
@@ -76,6 +76,24 @@ def test_hits_are_those_of_numpy(case: dict[str, Any], sizes: dict[str, int], ba
         assert index.backend_used == "tensor-cores"
     np.testing.assert_array_equal(found.passages, expected.passages)
     np.testing.assert_array_equal(found.scores, expected.scores)
+
+
+@pytest.mark.parametrize(("m", "width"), [(1, 96), (40, 96), (300, 33)])
+def test_larger_searches(cupy: Any, m: int, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several tiles, floors that rise, and ties. On a device, these are the kernels themselves."""
+    monkeypatch.setattr(device_search, "_TILE", 4096)
+    monkeypatch.setattr(device_search, "_SCORES_OF_FEW_QUERIES", 1)
+    rng = np.random.default_rng(m)
+    vectors = rng.integers(-63, 64, size=(20_000 + m, width)).astype(np.float32)
+    vectors[rng.integers(20_000, size=2000)] = vectors[rng.integers(50, size=2000)]
+    passages, queries = vectors[:20_000], vectors[20_000:]
+    offsets, exclude = np.arange(0, 20_001, 4), rng.integers(-1, 5000, size=m)
+    host, index = PassageIndex(passages, offsets), PassageIndex(passages, offsets, device="cuda")
+    for k in (1, 50, 1000):
+        found, expected = index.search(queries, k, exclude=exclude), host.search(queries, k, exclude=exclude)
+        np.testing.assert_array_equal(found.passages, expected.passages)
+        np.testing.assert_array_equal(found.scores, expected.scores)
+    assert index.backend_used == "tensor-cores"
 
 
 @pytest.fixture

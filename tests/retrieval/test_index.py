@@ -77,13 +77,18 @@ def test_documents_from_known_hits(data: st.DataObject, seed: int, monkeypatch: 
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
-@given(data=st.data(), seed=st.integers(0, 2**32 - 1), memory=st.sampled_from([1.0, 3e3, 1e9]))
+@given(
+    data=st.data(),
+    seed=st.integers(0, 2**32 - 1),
+    memory=st.sampled_from([1.0, 3e3, 1e9]),
+    backend=st.sampled_from(["cupy", "tensor-cores"]),
+)
 def test_hits_on_a_device_equal_the_oracles(
-    cupy: Any, data: st.DataObject, seed: int, memory: float, monkeypatch: pytest.MonkeyPatch
+    cupy: Any, data: st.DataObject, seed: int, memory: float, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Device, "half_of_memory", lambda self: memory)
     passages, queries, offsets, own, k = case(data, seed, 60)
-    index = PassageIndex(passages, offsets, device="cuda", backend="cupy")
+    index = PassageIndex(passages, offsets, device="cuda", backend=backend)
     expected = oracle(queries, passages, k, index.doc_of, own)
     from_host = index.search(queries, k, exclude=own)
     assert isinstance(from_host.passages, np.ndarray)
