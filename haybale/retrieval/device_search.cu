@@ -167,6 +167,18 @@ __device__ __forceinline__ int power_of_two_from(int count) {
     return room;
 }
 
+// Find the largest squared length of `size` vectors. The bits of positive numbers rise with their values.
+extern "C" __global__ void __launch_bounds__(256) largest_square(
+    const float* __restrict__ vectors, long long size, int width, unsigned long long* __restrict__ bits_of_largest) {
+    int lanes = lanes_of_warp();
+    long long warps = (long long)gridDim.x * (blockDim.x / lanes);
+    double largest = 0;
+    for (long long k = (long long)blockIdx.x * (blockDim.x / lanes) + threadIdx.x / lanes; k < size; k += warps)
+        largest = max(largest, inner_product(vectors + k * width, vectors + k * width, width));
+    if (threadIdx.x % lanes == 0)
+        atomicMax(bits_of_largest, (unsigned long long)__double_as_longlong(largest));
+}
+
 // Score candidates exactly. A negative candidate gets -inf.
 extern "C" __global__ void __launch_bounds__(256) inner_products(
     const float* __restrict__ queries, const float* __restrict__ vectors, const long long* __restrict__ candidates,

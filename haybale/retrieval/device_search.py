@@ -141,12 +141,20 @@ def nearest(
 def error_bound(width: int, longest: float) -> tuple[float, float, float]:
     """Return (a, b, c): the scores of query q differ from the exact ones by at most a · |q| · longest + b + c · |q|.
 
-    An exact score is rounded to float32, after a sum in float64 (2^-24, and less than 2^-52 for each product). The
-    lengths of passages are computed in float32, so ``longest`` may be too small by a factor of 1 + width · 2^-24.
+    An exact score is rounded to float32, after a sum in float64 (2^-24, and less than 2^-52 for each product, with
+    a margin for lengths that are computed in float64, too).
     """
-    relative = (tf32_error(width) + 2.0**-24 + (width + 2) * 2.0**-52) * (1 + width * 2.0**-24)
+    relative = tf32_error(width) + 2.0**-24 + (width + 2) * 2.0**-52
     # Rounding to float32 is off by up to 2^-150 below 2^-126.
     return relative, underflow_error(width, 0, longest) + 2.0**-150, 2.0**-126 * math.sqrt(width)
+
+
+def length_of_longest(device: Device, vectors: Any) -> float:
+    """Return the length of the longest of the vectors (n, d), computed in float64."""
+    bits = device.xp.zeros(1, dtype=np.uint64)
+    sizes = np.int64(len(vectors)), np.int32(vectors.shape[1])
+    _KERNELS.launch(device, "largest_square", min(-(-len(vectors) // 8), 2**11), 256, vectors, *sizes, bits)
+    return math.sqrt(float(bits.get().view(np.float64)[0]))
 
 
 def exact_scores(device: Device, queries: Any, vectors: Any, candidates: Any) -> Any:

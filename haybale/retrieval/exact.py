@@ -17,7 +17,7 @@ import numpy as np
 from haybale.cached import cached_property
 from haybale.device import Device, to_device
 from haybale.retrieval.backends import Backend, Search, SearchResult, tiles_on
-from haybale.retrieval.device_search import exact_scores
+from haybale.retrieval.device_search import exact_scores, length_of_longest
 from haybale.retrieval.hits import NO_PASSAGE, Ints, select
 from haybale.retrieval.id_order import IdOrder
 from haybale.vectors import squared_lengths
@@ -125,6 +125,8 @@ class ExactSearch:
 
     @cached_property
     def _max_length(self) -> float:
-        """Return an upper bound on the length of the longest passage, as squares below 2^-126 underflow."""
-        squares = float(squared_lengths(self.vectors).max())
+        """Return an upper bound on the length of the longest passage."""
+        if not self.device.is_cpu:
+            return length_of_longest(self.device, self.vectors)
+        squares = float(squared_lengths(self.vectors).max())  # squares below 2^-126 underflow
         return math.sqrt(squares) + math.sqrt(self.vectors.shape[1]) * 2.0**-63

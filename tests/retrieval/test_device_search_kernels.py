@@ -205,6 +205,16 @@ def test_inner_products(kernels: KernelsOnCPU, threads: int, order: int, width: 
 
 
 @pytest.mark.parametrize(("threads", "order"), THREADS_AND_ORDERS)
+@pytest.mark.parametrize(("n", "width"), [(1, 3), (50, 1), (50, 40), (3, 0)])
+def test_longest_vector(kernels: KernelsOnCPU, threads: int, order: int, n: int, width: int) -> None:
+    vectors = np.random.default_rng(n).normal(size=(n, width)).astype(np.float32)
+    bits = np.zeros(1, dtype=np.uint64)
+    kernels.launch("largest_square", [2], [threads], [vectors, np.int64(n), np.int32(width), bits], 0, order)
+    squares = (vectors.astype(np.float64) ** 2).sum(axis=1)
+    np.testing.assert_allclose(bits.view(np.float64), squares.max(), rtol=1e-14)
+
+
+@pytest.mark.parametrize(("threads", "order"), THREADS_AND_ORDERS)
 def test_beginning_of_a_search(kernels: KernelsOnCPU, threads: int, order: int) -> None:
     queries = np.random.default_rng(0).normal(size=(5, 6)).astype(np.float32)
     queries[1], queries[3] = 0, queries[3] * np.float32(1e30)
