@@ -128,14 +128,14 @@ def nearest(
         ),
         shared_bytes=shared_bytes,
     )
-    found_states = states.get()
-    by_id = order.on(device) if (found_states & State.TIED).any() else None
+    host_states = states.get()
+    by_id = order.on(device) if (host_states & State.TIED).any() else None
     if by_id is not None:
         _KERNELS.launch(
             *(device, "order_ties", m, 512, *of_buffer, counts, states, *by_id, keys, hits[0]),
             shared_bytes=shared_bytes,
         )
-    return DeviceHits(*hits, found_states)
+    return DeviceHits(*hits, host_states)
 
 
 def error_bound(width: int, longest: float) -> tuple[float, float, float]:

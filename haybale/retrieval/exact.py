@@ -1,9 +1,9 @@
 """Exact search over dense vectors: a backend proposes candidates, which are ranked by inner products in float64.
 
 A backend may also search exactly by itself; proposals then serve the queries that it leaves. The same code runs on
-NumPy and CuPy. The error of a float64 sum of d products is at most d · 2^-53 · |q| · |p|, before
-the sum is rounded to float32. Two devices add in different orders, so their scores may differ by 1 float32 ulp, or by
-more where products cancel to less than that bound. On one device, equal vectors get equal scores.
+NumPy and CuPy. The error of a float64 sum of d products is at most d · 2^-53 · |q| · |p|, before the sum is rounded to
+float32. Two devices add in different orders, so their scores may differ by 1 float32 ulp, or by more where products
+cancel to less than that bound. On one device, equal vectors get equal scores.
 """
 
 from __future__ import annotations

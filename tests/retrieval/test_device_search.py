@@ -72,10 +72,10 @@ def test_hits_are_those_of_numpy(case: dict[str, Any], sizes: dict[str, int], ba
             patch.setattr(device_search, name, size)
         patch.setattr(logging.getLogger("haybale"), "disabled", True)
         index = PassageIndex(case["passages"], **arguments, device="cuda")
-        found = index.search(case["queries"], case["k"], exclude=case["exclude"])
+        hits = index.search(case["queries"], case["k"], exclude=case["exclude"])
         assert index.backend_used == "tensor-cores"
-    np.testing.assert_array_equal(found.passages, expected.passages)
-    np.testing.assert_array_equal(found.scores, expected.scores)
+    np.testing.assert_array_equal(hits.passages, expected.passages)
+    np.testing.assert_array_equal(hits.scores, expected.scores)
 
 
 @pytest.mark.parametrize(("m", "width"), [(1, 96), (40, 96), (300, 33)])
@@ -90,9 +90,9 @@ def test_larger_searches(cupy: Any, m: int, width: int, monkeypatch: pytest.Monk
     offsets, exclude = np.arange(0, 20_001, 4), rng.integers(-1, 5000, size=m)
     host, index = PassageIndex(passages, offsets), PassageIndex(passages, offsets, device="cuda")
     for k in (1, 50, 1000):
-        found, expected = index.search(queries, k, exclude=exclude), host.search(queries, k, exclude=exclude)
-        np.testing.assert_array_equal(found.passages, expected.passages)
-        np.testing.assert_array_equal(found.scores, expected.scores)
+        hits, expected = index.search(queries, k, exclude=exclude), host.search(queries, k, exclude=exclude)
+        np.testing.assert_array_equal(hits.passages, expected.passages)
+        np.testing.assert_array_equal(hits.scores, expected.scores)
     assert index.backend_used == "tensor-cores"
 
 
@@ -126,13 +126,13 @@ def test_the_host_waits_once_for_a_block(
     on_device = cupy_double.asarray(queries)
     index.search(on_device, 20)  # the length of the longest passage is computed once
     before, launched = device_array.waits, count_launches(monkeypatch)
-    found = index.search(on_device, 20)
+    hits = index.search(on_device, 20)
     in_search = device_array.waits - before
     n_tiles = -(-5000 // 256)
     assert launched == {"begin_search": 1, "keep_best": n_tiles, "rank_exactly": 1}
     expected = PassageIndex(passages).search(queries, 20)
-    np.testing.assert_array_equal(found.to_numpy().passages, expected.passages)
-    np.testing.assert_array_max_ulp(found.to_numpy().scores, expected.scores, 1)
+    np.testing.assert_array_equal(hits.to_numpy().passages, expected.passages)
+    np.testing.assert_array_max_ulp(hits.to_numpy().scores, expected.scores, 1)
     checked = device_array.waits
     index._place_queries(on_device)  # checks that the queries are finite
     assert in_search - 1 == device_array.waits - checked
@@ -168,8 +168,8 @@ def test_crowded_queries_go_to_tiles_and_the_log_says_so_once(
     passages[100:300] = queries[1]
     index = PassageIndex(passages, device="cuda")
     for _ in range(2):
-        found = index.search(queries, 4)
-    assert found.passages.tolist() == PassageIndex(passages).search(queries, 4).passages.tolist()
+        hits = index.search(queries, 4)
+    assert hits.passages.tolist() == PassageIndex(passages).search(queries, 4).passages.tolist()
     (record,) = caplog.records
     assert (record.levelname, "1 of 3 queries" in record.getMessage()) == ("WARNING", True)
     assert "'cupy'" in record.getMessage()
@@ -180,20 +180,20 @@ def test_scores_near_the_largest_float_go_to_tiles(
 ) -> None:
     passages, queries = normal(50, 4, 0) * np.float32(1.2e19), normal(2, 4, 1)
     queries[1] *= np.float32(1.5e19)
-    found = PassageIndex(passages, device="cuda").search(queries, 3)
-    assert found.passages.tolist() == PassageIndex(passages).search(queries, 3).passages.tolist()
+    hits = PassageIndex(passages, device="cuda").search(queries, 3)
+    assert hits.passages.tolist() == PassageIndex(passages).search(queries, 3).passages.tolist()
     assert "exceed float32" in caplog.text
 
 
-def test_a_device_that_exceeds_the_bound_is_found_out(cupy_double: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_that_exceeds_the_bound_is_noticed(cupy_double: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     product = cublas_double.coarse_product
     monkeypatch.setattr(cublas_double, "coarse_product", lambda left, right: product(left, right) * np.float32(0.99))
     passages, queries = normal(60, 8, 0), normal(3, 8, 1)
     index = PassageIndex(passages, device="cuda")
     with pytest.warns(RuntimeWarning, match=r"'tensor-cores'.*'cupy'"):
-        found = index.search(queries, 5)
+        hits = index.search(queries, 5)
     assert index.backend_used == "cupy"
-    assert found.passages.tolist() == PassageIndex(passages).search(queries, 5).passages.tolist()
+    assert hits.passages.tolist() == PassageIndex(passages).search(queries, 5).passages.tolist()
 
 
 def test_large_k_goes_to_tiles(cupy_double: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,8 +202,8 @@ def test_large_k_goes_to_tiles(cupy_double: Any, monkeypatch: pytest.MonkeyPatch
     passages, queries = normal(60, 8, 0), normal(3, 8, 1)
     index = PassageIndex(passages, device="cuda")
     for k, has_kernels in ((11, False), (10, True)):
-        found = index.search(queries, k)
-        assert found.passages.tolist() == PassageIndex(passages).search(queries, k).passages.tolist()
+        hits = index.search(queries, k)
+        assert hits.passages.tolist() == PassageIndex(passages).search(queries, k).passages.tolist()
         assert ("keep_best" in launched) == has_kernels
 
 
