@@ -303,7 +303,10 @@ class PassageIndex(PassageTable):
             size = _BATCH if self.is_sparse else self._exact_search.queries_at_once(k)
             done = iter_chunks(m, size, search, what="queries")
             for rows, numbers, best in track(done, "searching", -(-m // size)):
-                passages[rows], scores[rows] = numbers, best
+                if len(numbers) == m and not self.is_sparse:  # one batch is not copied
+                    passages, scores = numbers, best
+                else:
+                    passages[rows], scores[rows] = numbers, best
             hits = Hits(passages, scores)
             return hits.to_numpy() if on_host else hits
 
