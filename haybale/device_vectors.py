@@ -1,4 +1,4 @@
-"""Sums and scaling of dense vectors on a CUDA device, by the kernels of ``vectors.cu``, which are compiled together."""
+"""Sums, scaling and rows of dense vectors on a CUDA device, by the kernels of ``vectors.cu``."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def squared_row_lengths(vectors: Any) -> Any:
 
 
 def weighted_sums(vectors: Any, share: NDArray[np.float64], centre: NDArray[np.float64], power: int) -> Any:
-    """Return Σ share_i · (x_i - centre)^power of rows (n, d) of float32 or float64 as a NumPy array (d,); the power is 1 or 2."""
+    """Return Σ share_i · (x_i - centre)^power of float32 or float64 rows (n, d), (d,) in NumPy; the power is 1 or 2."""
     device, (n, d) = device_of(vectors), vectors.shape
     parts, blocks = min(_PARTS, max(1, n)), max(1, -(-d // _THREADS))
     with device.current():
@@ -55,4 +55,16 @@ def scaled_vectors(vectors: Any, shift: NDArray[Any], factor: NDArray[Any]) -> A
             sizes = np.int32(len(factors)), np.int64(d), np.int64(out.size)
             blocks = min(_MAX_BLOCKS, -(-out.size // _THREADS))
             _KERNELS.launch(device, f"scale_{shift.dtype}", blocks, _THREADS, *given, *sizes, out)
+        return out
+
+
+def take_rows(vectors: Any, rows: Any) -> Any:
+    """Return the rows with the given numbers, which are not negative, of vectors (n, d) of float32 or float64."""
+    device, d = device_of(vectors), int(vectors.shape[1])
+    with device.current():
+        numbers = device.xp.asarray(rows, dtype=np.int64)
+        out = device.xp.empty((len(numbers), d), dtype=vectors.dtype)
+        if out.size:
+            arrays = device.xp.ascontiguousarray(vectors), numbers, np.int64(d), out
+            _KERNELS.launch(device, f"take_rows_{vectors.dtype}", len(numbers), _THREADS, *arrays)
         return out

@@ -1,4 +1,4 @@
-// Dense vectors on a device: squared lengths, weighted sums of columns, and scaling.
+// Dense vectors on a device: squared lengths, weighted sums of columns, scaling, and some of the rows.
 //
 // Every kernel is correct for any number of threads.
 
@@ -95,4 +95,22 @@ extern "C" __global__ void scale_float64(const double* __restrict__ vectors, con
                                          const double* __restrict__ factor, int n_factors, long long d, long long size,
                                          double* out) {
     scale(vectors, shift, factor, n_factors, d, size, out);
+}
+
+// Copies some rows (·, d): a block for each of them.
+template <class T>
+__device__ void take_rows(const T* vectors, const long long* rows, long long d, T* out) {
+    const T* taken = vectors + rows[blockIdx.x] * d;
+    for (long long column = threadIdx.x; column < d; column += blockDim.x)
+        out[blockIdx.x * d + column] = taken[column];
+}
+
+extern "C" __global__ void take_rows_float32(const float* __restrict__ vectors, const long long* __restrict__ rows,
+                                             long long d, float* __restrict__ out) {
+    take_rows(vectors, rows, d, out);
+}
+
+extern "C" __global__ void take_rows_float64(const double* __restrict__ vectors, const long long* __restrict__ rows,
+                                             long long d, double* __restrict__ out) {
+    take_rows(vectors, rows, d, out);
 }

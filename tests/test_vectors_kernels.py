@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.cuda_on_cpu import kernels_of
 
 import haybale
-from haybale.device_vectors import scaled_vectors, squared_row_lengths, weighted_sums
+from haybale.device_vectors import scaled_vectors, squared_row_lengths, take_rows, weighted_sums
 from haybale.errors import VectorError
 from haybale.vectors import check_vectors
 
@@ -70,12 +70,24 @@ def test_scaled_vectors(n: int, d: int, one: bool, dtype: Any, seed: int, launch
     np.testing.assert_array_equal(out, (vectors.astype(dtype) - shift) * factor)
 
 
+@settings(max_examples=40)
+@given(SIZES, SIZES, SIZES, FLOATS, SEEDS, LAUNCHES)
+def test_taken_rows(n: int, d: int, n_rows: int, dtype: Any, seed: int, launch: tuple[int, int]) -> None:
+    rng, (threads, order) = np.random.default_rng(seed), launch
+    vectors, rows = rng.normal(size=(n, d)).astype(dtype), rng.integers(0, n, n_rows)
+    out = np.zeros((n_rows, d), dtype=dtype)
+    arrays = [vectors, rows, np.int64(d), out]
+    kernels_of(SOURCE).launch(f"take_rows_{vectors.dtype}", [n_rows], [threads], arrays, order=order)
+    np.testing.assert_array_equal(out, vectors[rows])
+
+
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (5, 4)])
 def test_matrices_without_rows_or_columns_on_a_device(cupy_double: Any, shape: tuple[int, int]) -> None:
     host = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
     vectors, (n, d) = cupy_double.asarray(host), shape
     np.testing.assert_array_equal(squared_row_lengths(vectors).get(), np.square(host).sum(axis=1))
     np.testing.assert_array_equal(weighted_sums(vectors, np.ones(n), np.zeros(d), 1), host.sum(axis=0))
+    np.testing.assert_array_equal(take_rows(vectors, np.arange(n)[::2]).get(), host[::2])
     scaled = scaled_vectors(vectors[:, ::-1], np.ones(d, dtype=np.float32), np.array(2.0, dtype=np.float32))
     np.testing.assert_array_equal(scaled.get(), (host[:, ::-1] - 1) * 2)
 

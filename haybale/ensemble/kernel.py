@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from haybale import device_vectors
 from haybale.cached import cached_property
 from haybale.device import Device, device_of, is_sparse, to_device
 from haybale.device_products import float32_product
@@ -111,10 +112,7 @@ class Points:
     def take(self, rows: Any) -> Points:
         """Return the rows with the given numbers (an array of either library) or in a slice."""
         numbers = rows if isinstance(rows, slice) else to_device(rows, self.device)
-        by_kernel = not self.device.is_cpu
-        taken = self._map(
-            lambda part: device_sparse.take_rows(part, rows) if by_kernel and is_sparse(part) else part[numbers]
-        )
+        taken = self._map(lambda part: part[numbers] if self.device.is_cpu else _taken_on_device(part, rows))
         if "norms" in vars(self):  # computed already
             with self.device.current():
                 vars(taken)["norms"] = self.norms[numbers]
@@ -150,6 +148,13 @@ class Points:
                 add: Any = add_products if self.device.is_cpu else device_sparse.add_products
                 add(self.sparse, other._columns, out)
         return out
+
+
+def _taken_on_device(part: Any, rows: Any) -> Any:
+    """Return some rows of a dense or sparse matrix on a device."""
+    if is_sparse(part):
+        return device_sparse.take_rows(part, rows)
+    return part[rows] if isinstance(rows, slice) else device_vectors.take_rows(part, rows)
 
 
 @dataclass(frozen=True)

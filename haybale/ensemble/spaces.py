@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from haybale import device_vectors
 from haybale.device import CPU, Device, device_of, find_device, is_sparse, placed, to_device, to_numpy
-from haybale.device_vectors import scaled_vectors, weighted_sums
 from haybale.ensemble import device_sparse
 from haybale.ensemble.kernel import Points
 from haybale.ensemble.rows import Ints
@@ -57,7 +57,7 @@ class Scaling:
                 scaled = given - self.shift  # float64 if the shift is
                 scaled *= self.factor  # type: ignore[operator]
             else:
-                scaled = scaled_vectors(given, self.shift, self.factor)
+                scaled = device_vectors.scaled_vectors(given, self.shift, self.factor)
         return scaled
 
     def precise(self, gamma: float) -> Scaling:
@@ -227,7 +227,7 @@ def _moments(used: Ints, vectors: Matrix, standardize: bool, spread: bool, where
     def weighted(centre: Any, power: int) -> Any:
         """Return the mean (d,) of a power of the vectors, less a centre, over the candidate rows."""
         if not where.is_cpu:
-            return weighted_sums(vectors, share, np.broadcast_to(np.float64(centre), width), power)
+            return device_vectors.weighted_sums(vectors, share, np.broadcast_to(np.float64(centre), width), power)
 
         def of_part(part: slice) -> Any:
             values = vectors[part].astype(np.float64)
@@ -319,7 +319,10 @@ def take_rows(matrix: Matrix, rows: Any, where: Device) -> Matrix:
     here = device_of(matrix)
     try:
         with here.current():
-            chosen = matrix[to_device(rows, here)]
+            if here.is_cpu:
+                chosen: Any = matrix[np.asarray(rows)]
+            else:
+                chosen = (device_sparse if is_sparse(matrix) else device_vectors).take_rows(matrix, rows)
             chosen = chosen if chosen.dtype == np.float32 else chosen.astype(np.float32)
         moved: Matrix = to_device(chosen, where)
         return moved
