@@ -51,6 +51,15 @@ class Scaling:
             scaled: Matrix
             if self.shift is None:
                 scaled = where.sparse.csr_matrix(given.multiply(self.factor.item()))
+            elif where.is_cpu:
+                scaled = np.empty(given.shape, dtype=np.result_type(given, self.shift))
+
+                def fill(start: int) -> None:
+                    part = scaled[start : start + _ROWS]
+                    np.subtract(given[start : start + _ROWS], self.shift, out=part)
+                    part *= self.factor
+
+                in_threads(fill, range(0, len(given), _ROWS))
             else:
                 scaled = given - to_device(self.shift, where)  # float64 if the shift is
                 scaled *= to_device(self.factor, where)
