@@ -126,6 +126,10 @@ def squared_lengths(vectors: Any) -> Any:
 
 def gather_rows(vectors: NDArray[Any], rows: NDArray[Any], threads: int | None = None) -> NDArray[Any]:
     """Return ``vectors[rows]`` of a dense NumPy matrix, copied by ``threads`` threads, by default one per core."""
+    out: NDArray[Any]
+    if len(rows) <= _ROWS:
+        out = vectors[rows]
+        return out
     out = np.empty((len(rows), vectors.shape[1]), dtype=vectors.dtype)
 
     def copy(start: int) -> None:

@@ -111,11 +111,10 @@ class Points:
         On the CPU, ``threads`` copy dense vectors; None is one per core.
         """
         rows = rows if isinstance(rows, slice) else to_device(rows, self.device)
-        if threads != 1 and isinstance(self.dense, np.ndarray) and not isinstance(rows, slice):
-            sparse = None if self.sparse is None else self.sparse[rows]
-            taken = Points(gather_rows(self.dense, rows, threads), sparse)
-        else:
+        if threads == 1 or isinstance(rows, slice) or not self.device.is_cpu:
             taken = self._map(lambda part: part[rows])
+        else:
+            taken = self._map(lambda part: part[rows] if is_sparse(part) else gather_rows(part, rows, threads))
         if "norms" in vars(self):  # computed already
             with self.device.current():
                 vars(taken)["norms"] = self.norms[rows]

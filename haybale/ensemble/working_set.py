@@ -235,7 +235,8 @@ class _Held:
         halves = (self.of_queries, self.query), (self.of_passages, self.passage)
         for held, column in halves:
             held.hold(np.unique(column[rows]))
-        rows, change = np.pad(rows, (0, -len(rows) % 4), mode="edge"), np.pad(change, (0, -len(rows) % 4))
+        more = -len(rows) % 4  # the last row again, with no change
+        rows, change = np.append(rows, np.full(more, rows[-1])), np.append(change, np.zeros(more, dtype=np.float32))
         slots = [held.slot[column[rows]] for held, column in halves]
         tasks = _CORES * -(-len(rows) // (_CORES * _LINES))
         lines = 4 * -(-len(rows) // (4 * tasks))
@@ -272,8 +273,17 @@ def _rooms(n_queries: int, n_passages: int, budget: float) -> tuple[int, int]:
 
 @njit(nogil=True, cache=True)
 def _square(
-    kq: Any, q_slot: Any, query: Any, kp: Any, p_slot: Any, passage: Any, tile: Any, place: Any, missing: Any,
-    first: int, out: Any
+    kq: Any,
+    q_slot: Any,
+    query: Any,
+    kp: Any,
+    p_slot: Any,
+    passage: Any,
+    tile: Any,
+    place: Any,
+    missing: Any,
+    first: int,
+    out: Any,
 ) -> None:  # pragma: no cover - compiled
     """Compute rows ``first`` … of the kernel, without the values that :func:`_mirror` copies.
 
