@@ -34,26 +34,29 @@ def test_results_keep_their_order(threads: int | None) -> None:
         in_threads(lambda x: time.sleep(0.01 * (x == "b")) or int(x), ["1", "b", "c", "2"], threads)
 
 
+def threads_of(n: int) -> set[int]:
+    """Return the threads that work on ``n`` items at the same time."""
+    barrier = threading.Barrier(n)
+    return set(in_threads(lambda _: (barrier.wait(20), threading.get_ident())[1], range(n), n))
+
+
 def test_threads_are_kept_for_the_next_work() -> None:
-    """Also for work within work; threads above the number of cores end, and none holds on to its last work."""
+    """Work within work has threads of its own; surplus threads end; none keeps its last work alive."""
 
     class Held:
         """What the work refers to."""
 
-    def nested(_: int) -> set[int]:
-        return set(in_threads(lambda _: (time.sleep(0.01), threading.get_ident())[1], range(3), 3))
-
+    assert len(threads_of(2)) == 2
+    assert threads_of(2) == threads_of(2)
     held = Held()
     is_held = weakref.ref(held)
-    for _ in range(5):
-        inner = in_threads(lambda _, held=held: nested(0), range(3), 3)
-        assert all(len(threads) == 3 for threads in inner)
-    del held, inner
+    assert in_threads(lambda _, held=held: len(threads_of(3)), range(3), 3) == [3, 3, 3]
+    del held
     assert is_held() is None
     before = threading.active_count()
     for _ in range(5):
-        in_threads(nested, range(3), 3)
-    end = time.monotonic() + 10
+        in_threads(lambda _: threads_of(3), range(3), 3)
+    end = time.monotonic() + 20
     while threading.active_count() > before and time.monotonic() < end:
         time.sleep(0.01)
     assert threading.active_count() <= before
