@@ -235,6 +235,9 @@ def module(devices: int = 1) -> types.ModuleType:
             raise CUDARuntimeError("cudaErrorNoDevice: no CUDA-capable device is detected")
         return devices
 
+    from support import cublas_double
+    from support.cupy_kernels import RawModule
+
     double = types.ModuleType("cupy")
     for name in FUNCTIONS:
         setattr(double, name, _create(name) if name in CREATING else _Function(name))
@@ -244,6 +247,7 @@ def module(devices: int = 1) -> types.ModuleType:
     double.ndarray = ndarray
     double.asnumpy = lambda value: value.get() if isinstance(value, ndarray) else np.asarray(value)
     double.get_default_memory_pool = Pool
+    double.RawModule = RawModule
     double.random = types.SimpleNamespace(default_rng=_generator)
     Device.current, Device.count = 0, devices
     runtime = types.SimpleNamespace(
@@ -251,10 +255,13 @@ def module(devices: int = 1) -> types.ModuleType:
         getDevice=lambda: Device.current,
         getDeviceProperties=lambda number: {"name": b"Double", "totalGlobalMem": Device.total},
         CUDARuntimeError=CUDARuntimeError,
+        CUDA_R_32F=cublas_double.CUDA_R_32F,
     )
     memory = types.SimpleNamespace(OutOfMemoryError=OutOfMemoryError)
     device = types.SimpleNamespace(get_cublas_handle=lambda: 1)
-    double.cuda = types.SimpleNamespace(Device=Device, runtime=runtime, memory=memory, device=device)
+    double.cuda = types.SimpleNamespace(
+        Device=Device, runtime=runtime, memory=memory, device=device, cublas=cublas_double
+    )
     double.__version__ = "double"
     return double
 

@@ -1,0 +1,269 @@
+// CUDA C++ as plain C++: what a .cu file of haybale uses of CUDA, for one core of a CPU.
+//
+// A block of one thread is a plain call. In a block of several threads, each thread is a fibre with a stack of its own.
+// A fibre runs until it waits at a barrier or a shuffle, and `order` decides which fibre runs next: a kernel that lacks
+// a barrier gives other results in another order. In a random order, some warps also run ahead of others. Blocks run one
+// after the other, from the first or from the last.
+#pragma once
+#define CUDA_ON_CPU
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <random>
+#include <type_traits>
+#include <ucontext.h>
+#include <vector>
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __noinline__
+#define __restrict__ __restrict
+#define __launch_bounds__(...)
+#define __shared__ thread_local // a variable of this storage inside a function is one variable for all fibres
+
+using std::max;
+using std::min;
+
+struct uint3 {
+    unsigned x, y, z;
+};
+typedef uint3 dim3;
+inline thread_local uint3 threadIdx, blockIdx, blockDim, gridDim;
+constexpr int warpSize = 32;
+constexpr size_t MOST_SHARED = 227 * 1024; // bytes that a block may have on compute capability 9.0
+alignas(128) inline thread_local unsigned char dynamic_shared[MOST_SHARED];
+
+namespace on_cpu {
+
+enum class Waits { for_nothing, for_block, for_warp };
+
+struct Fibre {
+    ucontext_t context;
+    std::unique_ptr<char[]> stack;
+    Waits waits = Waits::for_nothing;
+    bool ended = false;
+    uint64_t exchanged = 0;
+};
+
+inline thread_local std::vector<Fibre> fibres;
+inline thread_local ucontext_t scheduler;
+inline thread_local unsigned current = 0;
+inline thread_local const std::function<void()>* body = nullptr;
+inline thread_local const char* failure = nullptr;
+
+inline void wait(Waits reason) {
+    fibres[current].waits = reason;
+    swapcontext(&fibres[current].context, &scheduler);
+}
+
+inline void run_fibre() {
+    (*body)();
+    fibres[current].ended = true;
+    swapcontext(&fibres[current].context, &scheduler);
+}
+
+// Let the fibres go on that wait for each other: the whole block, or each warp whose fibres all wait for their warp.
+inline bool release() {
+    bool any = false, all_block = true, ended = false, can_run = false;
+    for (const Fibre& fibre : fibres) {
+        ended |= fibre.ended;
+        can_run |= !fibre.ended && fibre.waits == Waits::for_nothing;
+        all_block &= fibre.ended || fibre.waits == Waits::for_block;
+        any |= !fibre.ended;
+    }
+    if (!any)
+        return false;
+    if (all_block) {
+        if (ended)
+            failure = "some threads ended while others wait at a barrier";
+        for (Fibre& fibre : fibres)
+            fibre.waits = Waits::for_nothing;
+        return !failure;
+    }
+    bool released = can_run;
+    for (size_t first = 0; first < fibres.size(); first += warpSize) {
+        size_t end = std::min(first + warpSize, fibres.size());
+        bool whole = true;
+        for (size_t lane = first; lane < end; lane++)
+            whole &= !fibres[lane].ended && fibres[lane].waits == Waits::for_warp;
+        for (size_t lane = first; whole && lane < end; lane++)
+            fibres[lane].waits = Waits::for_nothing;
+        released |= whole;
+    }
+    if (!released)
+        failure = "threads wait at different barriers, or not all lanes of a warp take part in an exchange";
+    return released;
+}
+
+inline void run_block(unsigned threads, unsigned order) {
+    fibres.clear();
+    fibres.resize(threads);
+    std::vector<unsigned> turns(threads);
+    for (unsigned i = 0; i < threads; i++)
+        turns[i] = i;
+    std::mt19937 random(order + blockIdx.x);
+    unsigned late_warps = order > 1 ? random() : 0; // by the number of a warp; they wait for some rounds
+    for (unsigned i = 0; i < threads; i++) {
+        constexpr size_t size = 64 * 1024;
+        fibres[i].stack.reset(new char[size]);
+        getcontext(&fibres[i].context);
+        fibres[i].context.uc_stack.ss_sp = fibres[i].stack.get();
+        fibres[i].context.uc_stack.ss_size = size;
+        fibres[i].context.uc_link = nullptr;
+        makecontext(&fibres[i].context, run_fibre, 0);
+    }
+    do {
+        if (order == 1)
+            std::reverse(turns.begin(), turns.end());
+        else if (order > 1)
+            std::shuffle(turns.begin(), turns.end(), random);
+        if (order > 1 && random() % 16 == 0)
+            late_warps = random();
+        for (unsigned i : turns) {
+            if (late_warps >> i / warpSize & 1)
+                continue;
+            if (fibres[i].ended || fibres[i].waits != Waits::for_nothing)
+                continue;
+            current = i;
+            unsigned width = blockDim.x * blockDim.y;
+            threadIdx = {i % blockDim.x, i % width / blockDim.x, i / width};
+            swapcontext(&scheduler, &fibres[i].context);
+        }
+    } while (release());
+}
+
+// Run a kernel; return nullptr, or what went wrong.
+inline const char* launch(dim3 grid, dim3 block, size_t shared, unsigned order, const std::function<void()>& kernel) {
+    gridDim = grid, blockDim = block, body = &kernel, failure = nullptr;
+    unsigned threads = block.x * block.y * block.z, blocks = grid.x * grid.y * grid.z;
+    if (shared > MOST_SHARED || !threads || threads > 1024 || !blocks)
+        return "a launch has up to 1024 threads a block, 227 KiB of shared memory, and at least one block";
+    for (unsigned n = 0; n < blocks && !failure; n++) {
+        unsigned number = order % 2 ? blocks - 1 - n : n;
+        blockIdx = {number % grid.x, number / grid.x % grid.y, number / (grid.x * grid.y)};
+#if defined(__SANITIZE_ADDRESS__)
+        __asan_unpoison_memory_region(dynamic_shared, MOST_SHARED);
+#endif
+        std::memset(dynamic_shared, 0xA5, MOST_SHARED); // shared memory begins with garbage
+#if defined(__SANITIZE_ADDRESS__)
+        __asan_poison_memory_region(dynamic_shared + (shared + 7) / 8 * 8, MOST_SHARED - (shared + 7) / 8 * 8);
+#endif
+        threadIdx = {0, 0, 0};
+        if (threads == 1)
+            kernel();
+        else
+            run_block(threads, order);
+    }
+    return failure;
+}
+
+// The values of all lanes of a warp, exchanged: `from` gives the lane that is read.
+template <class T, class From> T exchanged(unsigned mask, T value, From from) {
+    static_assert(sizeof(T) <= 8, "a shuffle moves 4 or 8 bytes");
+    if (mask != 0xffffffffu)
+        std::fprintf(stderr, "a shuffle must name all lanes\n"), std::abort();
+    if (fibres.empty() || blockDim.x * blockDim.y * blockDim.z == 1)
+        return value; // a block of one thread: the other lanes do not exist
+    unsigned lane = current % warpSize, first = current - lane;
+    std::memcpy(&fibres[current].exchanged, &value, sizeof(T));
+    wait(Waits::for_warp);
+    unsigned source = from(lane);
+    T result = value;
+    if (source < warpSize && first + source < fibres.size())
+        std::memcpy(&result, &fibres[first + source].exchanged, sizeof(T));
+    wait(Waits::for_warp);
+    return result;
+}
+
+} // namespace on_cpu
+
+inline void __syncthreads() {
+    if (blockDim.x * blockDim.y * blockDim.z > 1)
+        on_cpu::wait(on_cpu::Waits::for_block);
+}
+inline void __syncwarp(unsigned mask = 0xffffffffu) { on_cpu::exchanged(mask, 0, [](unsigned lane) { return lane; }); }
+inline void __threadfence() {}
+inline void __threadfence_block() {}
+
+template <class T> T __shfl_sync(unsigned mask, T value, int source) {
+    return on_cpu::exchanged(mask, value, [=](unsigned) { return unsigned(source) % warpSize; });
+}
+template <class T> T __shfl_xor_sync(unsigned mask, T value, int bits) {
+    return on_cpu::exchanged(mask, value, [=](unsigned lane) { return lane ^ unsigned(bits); });
+}
+template <class T> T __shfl_down_sync(unsigned mask, T value, unsigned delta) {
+    return on_cpu::exchanged(mask, value, [=](unsigned lane) { return lane + delta; });
+}
+template <class T> T __shfl_up_sync(unsigned mask, T value, unsigned delta) {
+    return on_cpu::exchanged(mask, value, [=](unsigned lane) { return lane - delta; });
+}
+inline unsigned __ballot_sync(unsigned mask, int predicate) {
+    if (on_cpu::fibres.empty() || blockDim.x * blockDim.y * blockDim.z == 1)
+        return predicate ? 1 : 0;
+    unsigned votes = 0;
+    on_cpu::exchanged(mask, predicate, [&](unsigned lane) { // called when all lanes have written their predicate
+        size_t first = on_cpu::current - lane, end = std::min(first + warpSize, on_cpu::fibres.size());
+        for (size_t other = first; other < end; other++) {
+            int of_lane;
+            std::memcpy(&of_lane, &on_cpu::fibres[other].exchanged, sizeof(of_lane));
+            votes |= of_lane ? 1u << (other - first) : 0;
+        }
+        return lane;
+    });
+    return votes;
+}
+inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
+inline int __all_sync(unsigned mask, int predicate) { return __ballot_sync(mask, !predicate) == 0; }
+template <class T> T __reduce_max_sync(unsigned mask, T value) { // compute capability 8.0: 32-bit integers
+    static_assert(std::is_integral_v<T> && sizeof(T) == 4, "a reduction of a warp is of 32-bit integers");
+    for (int bits = warpSize / 2; bits; bits /= 2)
+        value = std::max(value, __shfl_xor_sync(mask, value, bits));
+    return value;
+}
+template <class T> T __reduce_min_sync(unsigned mask, T value) {
+    static_assert(std::is_integral_v<T> && sizeof(T) == 4, "a reduction of a warp is of 32-bit integers");
+    for (int bits = warpSize / 2; bits; bits /= 2)
+        value = std::min(value, __shfl_xor_sync(mask, value, bits));
+    return value;
+}
+
+template <class T, class U> T atomicAdd(T* address, U value) { T old = *address; *address = old + T(value); return old; }
+template <class T, class U> T atomicMax(T* address, U value) { T old = *address; *address = std::max(old, T(value)); return old; }
+template <class T, class U> T atomicMin(T* address, U value) { T old = *address; *address = std::min(old, T(value)); return old; }
+template <class T, class U> T atomicExch(T* address, U value) { T old = *address; *address = T(value); return old; }
+
+template <class To, class From> To bits_as(From value) {
+    To result;
+    static_assert(sizeof(To) == sizeof(From));
+    std::memcpy(&result, &value, sizeof(To));
+    return result;
+}
+inline int __float_as_int(float x) { return bits_as<int>(x); }
+inline unsigned __float_as_uint(float x) { return bits_as<unsigned>(x); }
+inline float __int_as_float(int x) { return bits_as<float>(x); }
+inline float __uint_as_float(unsigned x) { return bits_as<float>(x); }
+inline long long __double_as_longlong(double x) { return bits_as<long long>(x); }
+inline double __longlong_as_double(long long x) { return bits_as<double>(x); }
+inline int __popc(unsigned x) { return __builtin_popcount(x); }
+inline int __ffs(int x) { return __builtin_ffs(x); }
+inline int __clz(int x) { return x ? __builtin_clz(unsigned(x)) : 32; }
+inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
+inline float __fadd_rn(float a, float b) { return a + b; }
+inline float __fmul_rn(float a, float b) { return a * b; }
+template <class T> T __ldg(const T* address) { return *address; }
+
+struct alignas(8) float2 { float x, y; };
+struct alignas(16) float4 { float x, y, z, w; };
+struct alignas(8) int2 { int x, y; };
+struct alignas(16) int4 { int x, y, z, w; };
