@@ -37,7 +37,7 @@ from haybale.ensemble.rows import Ints
 from haybale.ensemble.sparse_products import TermColumns, add_products
 from haybale.errors import DeviceError
 from haybale.parallel import in_threads, is_out_of_memory
-from haybale.vectors import Floats, squared_lengths
+from haybale.vectors import Floats, gather_rows, squared_lengths
 
 TILE = 512  # rows and columns of a tile of a Gram matrix: 1 MiB, which fits a second-level cache
 _DEVICE_TILE = 4096
@@ -109,10 +109,18 @@ class Points:
             total = _squared_lengths(self.sparse).astype(np.float32, copy=False)
             return total if dense is None else dense + total
 
-    def take(self, rows: Any) -> Points:
-        """Return the rows with the given numbers (an array of either library) or in a slice."""
-        numbers = rows if isinstance(rows, slice) else to_device(rows, self.device)
-        taken = self._map(lambda part: part[numbers] if self.device.is_cpu else _taken_on_device(part, rows))
+    def take(self, rows: Any, threads: int | None = 1) -> Points:
+        """Return the rows with the given numbers (an array of either library) or in a slice.
+
+        On the CPU, ``threads`` copy dense vectors; None is one per core.
+        """
+        numbers: Any = rows if isinstance(rows, slice) else to_device(rows, self.device)
+        if not self.device.is_cpu:
+            taken = self._map(lambda part: _taken_on_device(part, rows))
+        elif threads == 1 or isinstance(rows, slice):
+            taken = self._map(lambda part: part[numbers])
+        else:
+            taken = self._map(lambda part: part[numbers] if is_sparse(part) else gather_rows(part, numbers, threads))
         if "norms" in vars(self):  # computed already
             with self.device.current():
                 vars(taken)["norms"] = self.norms[numbers]

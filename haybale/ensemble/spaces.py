@@ -28,7 +28,7 @@ from haybale.parallel import in_threads
 from haybale.parameters import GAMMA, check_parameters
 from haybale.vectors import Floats, Matrix, check_matrix
 
-_ROWS = 256  # rows that a thread converts to float64 in one task on the CPU, so that they stay in its cache
+_ROWS = 256  # rows that a thread scales or converts in one task on the CPU, so that they stay in its cache
 
 GammaOfSpace = float | tuple[float, float] | str
 Gamma = GammaOfSpace | list[GammaOfSpace]  # a list has one entry per space
@@ -53,6 +53,16 @@ class Scaling:
             scaled: Matrix
             if self.shift is None:
                 scaled = _multiplied(given, self.factor.item(), where)
+            elif where.is_cpu and len(given) > _ROWS:
+                shift = self.shift
+                scaled = out = np.empty(given.shape, dtype=np.result_type(given, shift))
+
+                def scale(start: int) -> None:
+                    part = out[start : start + _ROWS]
+                    np.subtract(given[start : start + _ROWS], shift, out=part)
+                    part *= self.factor
+
+                in_threads(scale, range(0, len(given), _ROWS))
             elif where.is_cpu:
                 scaled = given - self.shift  # float64 if the shift is
                 scaled *= self.factor  # type: ignore[operator]
