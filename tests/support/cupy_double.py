@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from support.cupy_rules import MAKING, WAITING, check_function, check_method, check_scatter, check_written
-from support.cupy_runtime import CUDARuntimeError, Device, OutOfMemoryError, Pool
+from support.cupy_runtime import CUDARuntimeError, Device, OutOfMemoryError, Pool, properties
 
 
 def _cuda_answers() -> bool:
@@ -252,7 +252,7 @@ def module(devices: int = 1) -> types.ModuleType:
     runtime = types.SimpleNamespace(
         getDeviceCount=count,
         getDevice=lambda: Device.current,
-        getDeviceProperties=lambda number: {"name": b"Double", "totalGlobalMem": Device.total},
+        getDeviceProperties=properties,
         CUDARuntimeError=CUDARuntimeError,
     )
     memory = types.SimpleNamespace(OutOfMemoryError=OutOfMemoryError)

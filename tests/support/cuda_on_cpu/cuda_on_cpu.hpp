@@ -29,7 +29,9 @@
 #define __noinline__
 #define __restrict__ __restrict
 #define __launch_bounds__(...)
-#define __shared__ thread_local // a variable of this storage inside a function is one variable for all fibres
+// A shared variable inside a function is one variable for all fibres. Unlike thread_local, __thread has no initialiser
+// to call, which GCC 12 calls in a template although there is none.
+#define __shared__ __thread
 
 using std::max;
 using std::min;
@@ -41,7 +43,7 @@ typedef uint3 dim3;
 inline thread_local uint3 threadIdx, blockIdx, blockDim, gridDim;
 constexpr int warpSize = 32;
 constexpr size_t MOST_SHARED = 227 * 1024; // bytes that a block may have on compute capability 9.0
-alignas(128) inline thread_local unsigned char dynamic_shared[MOST_SHARED];
+alignas(128) inline __thread unsigned char dynamic_shared[MOST_SHARED];
 
 namespace on_cpu {
 
@@ -251,6 +253,8 @@ inline int __clz(int x) { return x ? __builtin_clz(unsigned(x)) : 32; }
 inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fmul_rn(float a, float b) { return a * b; }
+// Its result is 0 for divisors above 2^126, and otherwise has an error of up to 2 units in the last place.
+inline float __fdividef(float a, float b) { return std::fabs(b) > 0x1p126f ? 0.0f : a / b; }
 template <class T> T __ldg(const T* address) { return *address; }
 
 struct alignas(8) float2 { float x, y; };
