@@ -82,10 +82,12 @@ def why_not_smo(problem: Problem) -> str | None:
 
 
 def solve_together(solutions: Sequence[Solution]) -> Iterator[tuple[int, Dual]]:
-    """Solve several bags at once, and yield the number and the solution of a bag as soon as it is solved.
+    """Solve several bags at once; return an iterator over the number and the solution of each bag that is solved.
 
-    Before a solution is accepted, some of its residuals are recomputed, with sums in float64. If one of them differs by
-    more than tol / 20, all residuals of the bag are recomputed, and further steps are taken.
+    The first step is taken when the iterator is first used. Raises :class:`~haybale.errors.DeviceError` before that if
+    the arrays of the bags do not fit on the device. Before a solution is accepted, some of its residuals are
+    recomputed, with sums in float64. If one of them differs by more than tol / 20, all residuals of the bag are
+    recomputed, and further steps are taken.
 
     Parameters
     ----------
@@ -93,9 +95,12 @@ def solve_together(solutions: Sequence[Solution]) -> Iterator[tuple[int, Dual]]:
         Bags on one device with their rows sorted by passage. Their problems have float32 Gram matrices, the same number
         of pair features and the same ``epsilon``.
     """
-    batch = _Batch(solutions)
-    refreshes = np.zeros(len(solutions), dtype=np.int64)
-    unsolved = np.arange(len(solutions))
+    return _take_all_steps(_Batch(solutions))
+
+
+def _take_all_steps(batch: _Batch) -> Iterator[tuple[int, Dual]]:
+    n_bags = len(batch.solutions)
+    refreshes, unsolved = np.zeros(n_bags, dtype=np.int64), np.arange(n_bags)
     while len(unsolved):
         check_wanted()
         batch.take_steps(unsolved)
@@ -124,7 +129,9 @@ class _Batch:
         self.tol = np.array([solution.tol for solution in solutions])
         self.limit = np.array([solution.limit for solution in solutions])
         self.epsilon = np.float32(first.epsilon)
-        self.grams = [matrix for problem in problems for matrix in problem.grams or ()]  # kept until the bags are solved
+        self.grams = [
+            matrix for problem in problems for matrix in problem.grams or ()
+        ]  # kept until the bags are solved
         sizes = [len(matrix) for matrix in self.grams]
         self.bits = 16 if max(sizes) <= NARROW else 32
         pair = np.dtype(np.uint32 if self.bits == 16 else np.uint64)
@@ -161,9 +168,9 @@ class _Batch:
         lengths = self.lengths[bags]
         longest, fitting = int(lengths.max()), lengths[lengths <= self._shared_rows]
         warps = -(-longest // (32 * ROWS_PER_THREAD))
-        most = max(1, int(ROW_STEPS / longest))
+        most, numbers = max(1, int(ROW_STEPS / longest)), self._put([bags], np.int32)
         KERNELS.launch(
-            self.device, f"take_steps_{self.bits}", len(bags), min(32 * warps, MAX_THREADS), self._put([bags], np.int32),
+            self.device, f"take_steps_{self.bits}", len(bags), min(32 * warps, MAX_THREADS), numbers,
             self._addresses, self._sizes, self._firsts, self._lengths, self._pairs, self._diagonal, self._features,
             np.int32(self.n_features), self.bound, self.beta, self.error, self.state, self.epsilon, self._tol,
             self._limit, np.int32(most), np.int32(self._shared_rows), self.steps, self.violation,

@@ -120,8 +120,9 @@ class Problem(Pairs):
     def merged(self, by_passage: bool = False) -> tuple[Problem, Ints]:
         """Return the problem with equal rows merged, and the original row of each merged row.
 
-        Merged rows are sorted by query and then by passage, or with ``by_passage`` by passage and then by query. Rows with the same query, passage, features and label become one row with the sum of their weights, which
-        does not change the optimum. Rows of weight zero are removed.
+        Merged rows are sorted by query and then by passage, or with ``by_passage`` by passage and then by query. Rows
+        with the same query, passage, features and label become one row with the sum of their weights, which does not
+        change the optimum. Rows of weight zero are removed.
         """
         kept = np.flatnonzero(self.weight > 0)
         numbers = [self.query[kept], self.passage[kept]]
@@ -181,8 +182,9 @@ Solver = Callable[[Problem], Dual]
 class Solution:
     """The state of a solver by SMO: a solution of the merged problem, with labels centred at 0.
 
-    The merged rows are sorted by query, or with ``by_passage`` by passage. Centring makes residuals small, so that float32 represents them more precisely. A ``tol`` below a millionth of the
-    largest label is raised to that value, the smallest difference that float32 resolves.
+    The merged rows are sorted by query, or with ``by_passage`` by passage. Centring makes residuals small, so that
+    float32 represents them more precisely. A ``tol`` below a millionth of the largest label is raised to that value,
+    the smallest difference that float32 resolves.
     """
 
     def __init__(self, problem: Problem, by_passage: bool = False) -> None:
