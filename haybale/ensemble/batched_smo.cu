@@ -26,8 +26,12 @@ struct Partner {
 struct Shared {
     Gains gains[MAX_WARPS];
     Partner partners[MAX_WARPS];
-    float change;
-    int unused[63]; // up to 1,024 bytes, SHARED_HEADER in batched_smo.py
+    float change; // of the coefficients in a step
+    float tol;
+    int most; // number of steps
+    int bag;
+    long long first; // the first row of the bag in the arrays of all bags
+    int unused[58]; // up to 1,024 bytes, SHARED_HEADER in batched_smo.py
 };
 static_assert(sizeof(Shared) == 1024, "SHARED_HEADER in batched_smo.py");
 
@@ -35,6 +39,15 @@ static_assert(sizeof(Shared) == 1024, "SHARED_HEADER in batched_smo.py");
 template <class Pair> __device__ unsigned query_of(Pair pair) { return unsigned(pair >> (4 * sizeof(Pair))); }
 template <class Pair> __device__ unsigned passage_of(Pair pair) {
     return unsigned(pair & ((Pair(1) << (4 * sizeof(Pair))) - 1));
+}
+
+// Keep a pointer that was computed from several values in a register: otherwise the compiler computes it anew for every
+// row that a loop reads, which takes half of the instructions of the loop.
+template <class T> __device__ const T* computed(const T* pointer) {
+#ifndef CUDA_ON_CPU
+    asm("" : "+l"(pointer));
+#endif
+    return pointer;
 }
 
 // The kernel of a bag, Kq * Kp plus the inner product of pair features.
@@ -50,14 +63,14 @@ template <class Pair> struct Kernel {
     __device__ Kernel(const unsigned long long* grams, const int* sizes, unsigned n, long long first, int bag,
                       const Pair* pairs, const float* diagonal, const float* features, int n_features)
         : of_queries((const float*)grams[2 * bag]), of_passages((const float*)grams[2 * bag + 1]),
-          n_queries(sizes[2 * bag]), n_passages(sizes[2 * bag + 1]), n(n), pairs(pairs + first),
+          n_queries(sizes[2 * bag]), n_passages(sizes[2 * bag + 1]), n(n), pairs(computed(pairs + first)),
           diagonal(diagonal), features(features + first * n_features),
           n_features(n_features) {}
     __device__ const float* query_row(Pair pair) const {
-        return of_queries + (unsigned long long)query_of(pair) * n_queries;
+        return computed(of_queries + (unsigned long long)query_of(pair) * n_queries);
     }
     __device__ const float* passage_row(Pair pair) const {
-        return of_passages + (unsigned long long)passage_of(pair) * n_passages;
+        return computed(of_passages + (unsigned long long)passage_of(pair) * n_passages);
     }
 };
 
@@ -171,28 +184,26 @@ __device__ Partner partner(const Kernel<Pair>& kernel, unsigned i, float gain, c
             }
 #pragma unroll
         for (int r = 0; r < BATCH; r++) {
-            unsigned k = start + r * blockDim.x;
-            if (k < kernel.n) {
-                float distance = max(gain - (error[k] + low(state[k], epsilon)), 0.0f);
-                float curvature = diagonal_i + (has_features ? __ldg(kernel.diagonal + k) : 1) - 2 * value[r];
-                float decrease = __fdividef(distance * distance, max(curvature, 1e-12f));
-                if (decrease > best.decrease)
-                    best = {decrease, k, value[r]};
-            }
+            unsigned k = min(start + r * blockDim.x, kernel.n - 1); // several threads may try the last row
+            float distance = max(gain - (error[k] + low(state[k], epsilon)), 0.0f);
+            float curvature = diagonal_i + (has_features ? __ldg(kernel.diagonal + k) : 1) - 2 * value[r];
+            float decrease = __fdividef(distance * distance, max(curvature, 1e-12f));
+            if (decrease > best.decrease)
+                best = {decrease, k, value[r]};
         }
     }
     return best;
 }
 
-// Take up to `most` steps of one bag, and add their number to `taken`.
+// Take steps of the bag of this block. What a step reads once is in shared memory, and not in a register of each thread.
 template <class Pair, bool has_features>
-__device__ void take_steps(const Kernel<Pair>& kernel, float* error, unsigned char* state, const double* bound,
-                           double* beta, float epsilon, float tol, int most, long long* taken, float* violation) {
+__device__ void take_steps(const Kernel<Pair>& kernel, float* error, unsigned char* state, const double* bounds,
+                           double* betas, float epsilon, long long* steps, float* violations) {
     extern __shared__ unsigned char dynamic_shared[];
     Shared* shared = (Shared*)dynamic_shared;
     float *features_i = (float*)(shared + 1), *difference = features_i + kernel.n_features;
     for (unsigned k = threadIdx.x; k < kernel.n; k += blockDim.x)
-        state[k] = state_of(beta[k], bound[k]);
+        state[k] = state_of(betas[shared->first + k], bounds[shared->first + k]);
     if (has_features) {
         for (int c = threadIdx.x; c < kernel.n_features; c += blockDim.x)
             difference[c] = 0;
@@ -203,9 +214,9 @@ __device__ void take_steps(const Kernel<Pair>& kernel, float* error, unsigned ch
     for (int step = 0;; step++) {
         Gains own = look<Pair, has_features>(kernel, i, j, change, difference, error, state, epsilon);
         Gains best = largest(own, shared->gains);
-        if (best.gain - best.cost < tol || step == most) {
+        if (best.gain - best.cost < shared->tol || step == shared->most) {
             if (!threadIdx.x)
-                *taken += step, *violation = best.gain - best.cost;
+                steps[shared->bag] += step, violations[shared->bag] = best.gain - best.cost;
             return;
         }
         i = best.row;
@@ -221,6 +232,8 @@ __device__ void take_steps(const Kernel<Pair>& kernel, float* error, unsigned ch
             for (int c = threadIdx.x; c < kernel.n_features; c += blockDim.x)
                 difference[c] = features_i[c] - kernel.features[(unsigned long long)c * kernel.n + j];
         if (!threadIdx.x) {
+            const double* bound = bounds + shared->first;
+            double* beta = betas + shared->first;
             // A coefficient stops at 0, where its offset changes sign, or at its bound.
             double beta_i = beta[i], beta_j = beta[j], bound_i = bound[i], bound_j = bound[j];
             float ends = has_features ? kernel.diagonal[i] + kernel.diagonal[j] : 2;
@@ -239,7 +252,8 @@ __device__ void take_steps(const Kernel<Pair>& kernel, float* error, unsigned ch
     }
 }
 
-// Take steps of the bag of this block. Residuals and states are in shared memory for bags of up to `shared_rows` rows.
+// Take up to `most` steps of the bag of this block, and add their number to `steps`. Residuals and states are in shared
+// memory for bags of up to `shared_rows` rows.
 template <class Pair>
 __device__ void take_steps_of_block(const int* bags, const unsigned long long* grams, const int* sizes,
                                     const long long* firsts, const int* lengths, const Pair* pairs,
@@ -248,28 +262,31 @@ __device__ void take_steps_of_block(const int* bags, const unsigned long long* g
                                     const float* tols, const long long* limits, int most, int shared_rows,
                                     long long* steps, float* violations) {
     extern __shared__ unsigned char dynamic_shared[];
+    Shared* shared = (Shared*)dynamic_shared;
     int bag = bags[blockIdx.x], n = lengths[bag];
     long long first = firsts[bag];
+    if (!threadIdx.x) {
+        shared->tol = tols[bag], shared->most = int(min((long long)most, limits[bag] - steps[bag]));
+        shared->bag = bag, shared->first = first;
+    }
+    __syncthreads();
     Kernel<Pair> kernel(grams, sizes, n, first, bag, pairs, n_features ? diagonal + first : nullptr, features,
                         n_features);
-    float *of_bag = errors + first, *error = of_bag;
+    float* error = errors + first;
     unsigned char* state = states + first;
     if (n <= shared_rows) {
-        error = (float*)(dynamic_shared + sizeof(Shared)) + 2 * n_features;
+        error = (float*)(shared + 1) + 2 * n_features;
         state = (unsigned char*)(error + n);
         for (int k = threadIdx.x; k < n; k += blockDim.x)
-            error[k] = of_bag[k];
+            error[k] = errors[first + k];
     }
-    most = int(min((long long)most, limits[bag] - steps[bag]));
     if (n_features)
-        take_steps<Pair, true>(kernel, error, state, bounds + first, betas + first, epsilon, tols[bag], most,
-                               steps + bag, violations + bag);
+        take_steps<Pair, true>(kernel, error, state, bounds, betas, epsilon, steps, violations);
     else
-        take_steps<Pair, false>(kernel, error, state, bounds + first, betas + first, epsilon, tols[bag], most,
-                                steps + bag, violations + bag);
+        take_steps<Pair, false>(kernel, error, state, bounds, betas, epsilon, steps, violations);
     if (n <= shared_rows)
         for (int k = threadIdx.x; k < n; k += blockDim.x)
-            of_bag[k] = error[k];
+            errors[shared->first + k] = error[k];
 }
 
 // Recompute the residuals of about `sample` rows of some bags from the labels, with sums in float64; write the bits of

@@ -150,7 +150,7 @@ inline const char* launch(dim3 grid, dim3 block, size_t shared, unsigned order, 
 #if defined(__SANITIZE_ADDRESS__)
         __asan_unpoison_memory_region(dynamic_shared, MOST_SHARED);
 #endif
-        std::memset(dynamic_shared, 0xA5, MOST_SHARED); // shared memory begins with garbage
+        std::memset(dynamic_shared, 0xFF, MOST_SHARED); // shared memory begins with garbage: NaN as floats
 #if defined(__SANITIZE_ADDRESS__)
         __asan_poison_memory_region(dynamic_shared + (shared + 7) / 8 * 8, MOST_SHARED - (shared + 7) / 8 * 8);
 #endif
