@@ -56,8 +56,8 @@ def solve_smo(problem: Problem) -> Dual:
     """
     if reason := why_not_smo(problem):
         raise InputError(
-            "solver='smo' takes float32 vectors on a CUDA device, and bags whose Gram matrices fit memory_budget, but "
-            f"{reason}; use solver='auto' or solver='working-set'"
+            "solver='smo' must have float32 vectors on a CUDA device, and bags whose Gram matrices fit memory_budget; "
+            f"found that {reason}; use solver='auto' or solver='working-set'"
         )
     solution = Solution(problem, by_passage=True)
     solution.problem = solution.problem.with_grams()
