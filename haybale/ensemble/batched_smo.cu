@@ -12,7 +12,7 @@ constexpr int MAX_WARPS = 32;
 // The state of a coefficient, as bits.
 constexpr unsigned char IS_NEGATIVE = 1, IS_POSITIVE = 2, AT_UPPER = 4, AT_LOWER = 8;
 
-// The start of the shared memory of a block; n_features floats twice, residuals and states follow (batched_smo.py).
+// The start of the shared memory of a block; n_features floats twice, rows of Kq, residuals and states follow.
 struct Gains {
     float gain; // the largest gain, and the lowest row that has it
     unsigned row;
@@ -119,9 +119,10 @@ template <class Value> __device__ Value largest(Value value, Value* slots) {
 // holds the features of row i minus those of row j.
 template <class Pair, bool has_features>
 __device__ Gains look(const Kernel<Pair>& kernel, unsigned i, unsigned j, float change, const float* difference,
-                      float* error, const unsigned char* state, float epsilon) {
-    const float *query_i = kernel.query_row(kernel.pairs[i]), *passage_i = kernel.passage_row(kernel.pairs[i]);
-    const float *query_j = kernel.query_row(kernel.pairs[j]), *passage_j = kernel.passage_row(kernel.pairs[j]);
+                      const float* query_rows, float* error, const unsigned char* state, float epsilon) {
+    const float *passage_i = kernel.passage_row(kernel.pairs[i]), *passage_j = kernel.passage_row(kernel.pairs[j]);
+    const float* query_i = query_rows ? query_rows : kernel.query_row(kernel.pairs[i]);
+    const float* query_j = query_rows ? computed(query_rows + kernel.n_queries) : kernel.query_row(kernel.pairs[j]);
     Gains best = {-4 * OUT_OF_REACH, 0xffffffffu, 4 * OUT_OF_REACH};
     for (unsigned start = threadIdx.x; start < kernel.n; start += BATCH * blockDim.x) {
         Pair pair[BATCH];
@@ -132,8 +133,8 @@ __device__ Gains look(const Kernel<Pair>& kernel, unsigned i, unsigned j, float 
 #pragma unroll
         for (int r = 0; r < BATCH; r++) {
             unsigned query = query_of(pair[r]), passage = passage_of(pair[r]);
-            change_of_row[r] = __ldg(query_i + query) * __ldg(passage_i + passage) -
-                               __ldg(query_j + query) * __ldg(passage_j + passage);
+            change_of_row[r] =
+                query_i[query] * __ldg(passage_i + passage) - query_j[query] * __ldg(passage_j + passage);
         }
         if (has_features)
             for (int c = 0; c < kernel.n_features; c++) {
@@ -162,8 +163,9 @@ __device__ Gains look(const Kernel<Pair>& kernel, unsigned i, unsigned j, float 
 // Return the row with the largest estimated decrease together with row i. `features_i` holds the features of row i.
 template <class Pair, bool has_features>
 __device__ Partner partner(const Kernel<Pair>& kernel, unsigned i, float gain, const float* features_i,
-                           const float* error, const unsigned char* state, float epsilon) {
-    const float *query_i = kernel.query_row(kernel.pairs[i]), *passage_i = kernel.passage_row(kernel.pairs[i]);
+                           const float* query_rows, const float* error, const unsigned char* state, float epsilon) {
+    const float* passage_i = kernel.passage_row(kernel.pairs[i]);
+    const float* query_i = query_rows ? query_rows : kernel.query_row(kernel.pairs[i]);
     float diagonal_i = has_features ? kernel.diagonal[i] : 1;
     Partner best = {-1, 0xffffffffu, 0};
     for (unsigned start = threadIdx.x; start < kernel.n; start += BATCH * blockDim.x) {
@@ -174,7 +176,7 @@ __device__ Partner partner(const Kernel<Pair>& kernel, unsigned i, float gain, c
             pair[r] = __ldg(kernel.pairs + min(start + r * blockDim.x, kernel.n - 1));
 #pragma unroll
         for (int r = 0; r < BATCH; r++)
-            value[r] = __ldg(query_i + query_of(pair[r])) * __ldg(passage_i + passage_of(pair[r]));
+            value[r] = query_i[query_of(pair[r])] * __ldg(passage_i + passage_of(pair[r]));
         if (has_features)
             for (int c = 0; c < kernel.n_features; c++) {
                 const float* column = kernel.features + (unsigned long long)c * kernel.n;
@@ -195,24 +197,32 @@ __device__ Partner partner(const Kernel<Pair>& kernel, unsigned i, float gain, c
     return best;
 }
 
+// Copy the row of Kq of a row of the bag to shared memory, unless it has no room there. A warp reads it at 32 places
+// that are far from each other, which takes shared memory a fraction of the time that the first-level cache takes.
+template <class Pair> __device__ void copy_query_row(const Kernel<Pair>& kernel, unsigned row, float* copy) {
+    const float* query = kernel.query_row(kernel.pairs[row]);
+    for (int c = threadIdx.x; copy && c < kernel.n_queries; c += blockDim.x)
+        copy[c] = __ldg(query + c);
+}
+
 // Take steps of the bag of this block. What a step reads once is in shared memory, and not in a register of each thread.
 template <class Pair, bool has_features>
-__device__ void take_steps(const Kernel<Pair>& kernel, float* error, unsigned char* state, const double* bounds,
-                           double* betas, float epsilon, long long* steps, float* violations) {
+__device__ void take_steps(const Kernel<Pair>& kernel, float* query_rows, float* error, unsigned char* state,
+                           const double* bounds, double* betas, float epsilon, long long* steps, float* violations) {
     extern __shared__ unsigned char dynamic_shared[];
     Shared* shared = (Shared*)dynamic_shared;
     float *features_i = (float*)(shared + 1), *difference = features_i + kernel.n_features;
     for (unsigned k = threadIdx.x; k < kernel.n; k += blockDim.x)
         state[k] = state_of(betas[shared->first + k], bounds[shared->first + k]);
-    if (has_features) {
-        for (int c = threadIdx.x; c < kernel.n_features; c += blockDim.x)
-            difference[c] = 0;
-        __syncthreads();
-    }
-    unsigned i = 0, j = 0;
+    for (int c = threadIdx.x; has_features && c < kernel.n_features; c += blockDim.x)
+        difference[c] = 0;
+    for (int c = threadIdx.x; query_rows && c < 2 * kernel.n_queries; c += blockDim.x)
+        query_rows[c] = 0;
+    __syncthreads();
+    unsigned i = 0, j = 0; // the first look has no step to add
     float change = 0;
     for (int step = 0;; step++) {
-        Gains own = look<Pair, has_features>(kernel, i, j, change, difference, error, state, epsilon);
+        Gains own = look<Pair, has_features>(kernel, i, j, change, difference, query_rows, error, state, epsilon);
         Gains best = largest(own, shared->gains);
         if (best.gain - best.cost < shared->tol || step == shared->most) {
             if (!threadIdx.x)
@@ -220,17 +230,17 @@ __device__ void take_steps(const Kernel<Pair>& kernel, float* error, unsigned ch
             return;
         }
         i = best.row;
-        if (has_features) {
-            for (int c = threadIdx.x; c < kernel.n_features; c += blockDim.x)
-                features_i[c] = kernel.features[(unsigned long long)c * kernel.n + i];
-            __syncthreads();
-        }
+        copy_query_row(kernel, i, query_rows);
+        for (int c = threadIdx.x; has_features && c < kernel.n_features; c += blockDim.x)
+            features_i[c] = kernel.features[(unsigned long long)c * kernel.n + i];
+        __syncthreads();
         Partner other = largest(
-            partner<Pair, has_features>(kernel, i, best.gain, features_i, error, state, epsilon), shared->partners);
+            partner<Pair, has_features>(kernel, i, best.gain, features_i, query_rows, error, state, epsilon),
+            shared->partners);
         j = other.row;
-        if (has_features)
-            for (int c = threadIdx.x; c < kernel.n_features; c += blockDim.x)
-                difference[c] = features_i[c] - kernel.features[(unsigned long long)c * kernel.n + j];
+        copy_query_row(kernel, j, query_rows ? query_rows + kernel.n_queries : nullptr);
+        for (int c = threadIdx.x; has_features && c < kernel.n_features; c += blockDim.x)
+            difference[c] = features_i[c] - kernel.features[(unsigned long long)c * kernel.n + j];
         if (!threadIdx.x) {
             const double* bound = bounds + shared->first;
             double* beta = betas + shared->first;
@@ -252,14 +262,14 @@ __device__ void take_steps(const Kernel<Pair>& kernel, float* error, unsigned ch
     }
 }
 
-// Take up to `most` steps of the bag of this block, and add their number to `steps`. Residuals and states are in shared
-// memory for bags of up to `shared_rows` rows.
+// Take up to `most` steps of the bag of this block, and add their number to `steps`. Of the bag, the rows i and j of Kq,
+// and then residuals and states, are in shared memory if they fit its `shared_bytes`.
 template <class Pair>
 __device__ void take_steps_of_block(const int* bags, const unsigned long long* grams, const int* sizes,
                                     const long long* firsts, const int* lengths, const Pair* pairs,
                                     const float* diagonal, const float* features, int n_features, const double* bounds,
                                     double* betas, float* errors, unsigned char* states, float epsilon,
-                                    const float* tols, const long long* limits, int most, int shared_rows,
+                                    const float* tols, const long long* limits, int most, int shared_bytes,
                                     long long* steps, float* violations) {
     extern __shared__ unsigned char dynamic_shared[];
     Shared* shared = (Shared*)dynamic_shared;
@@ -272,19 +282,22 @@ __device__ void take_steps_of_block(const int* bags, const unsigned long long* g
     __syncthreads();
     Kernel<Pair> kernel(grams, sizes, n, first, bag, pairs, n_features ? diagonal + first : nullptr, features,
                         n_features);
-    float* error = errors + first;
+    float *error = errors + first, *query_rows = (float*)(shared + 1) + 2 * n_features;
     unsigned char* state = states + first;
-    if (n <= shared_rows) {
-        error = (float*)(shared + 1) + 2 * n_features;
-        state = (unsigned char*)(error + n);
+    long long left = shared_bytes - (long long)sizeof(Shared) - 8 * n_features, of_queries = 8ll * kernel.n_queries;
+    float* residuals = query_rows + (of_queries <= left ? 2 * kernel.n_queries : 0);
+    query_rows = of_queries <= left ? query_rows : nullptr;
+    bool is_shared = (query_rows ? of_queries : 0) + 5ll * n <= left;
+    if (is_shared) {
+        error = residuals, state = (unsigned char*)(error + n);
         for (int k = threadIdx.x; k < n; k += blockDim.x)
             error[k] = errors[first + k];
     }
     if (n_features)
-        take_steps<Pair, true>(kernel, error, state, bounds, betas, epsilon, steps, violations);
+        take_steps<Pair, true>(kernel, query_rows, error, state, bounds, betas, epsilon, steps, violations);
     else
-        take_steps<Pair, false>(kernel, error, state, bounds, betas, epsilon, steps, violations);
-    if (n <= shared_rows)
+        take_steps<Pair, false>(kernel, query_rows, error, state, bounds, betas, epsilon, steps, violations);
+    if (is_shared)
         for (int k = threadIdx.x; k < n; k += blockDim.x)
             errors[shared->first + k] = error[k];
 }
@@ -329,20 +342,20 @@ extern "C" __global__ void __launch_bounds__(1024)
 take_steps_16(const int* bags, const unsigned long long* grams, const int* sizes, const long long* firsts,
               const int* lengths, const unsigned int* pairs, const float* diagonal, const float* features,
               int n_features, const double* bounds, double* betas, float* errors, unsigned char* states, float epsilon,
-              const float* tols, const long long* limits, int most, int shared_rows, long long* steps,
+              const float* tols, const long long* limits, int most, int shared_bytes, long long* steps,
               float* violations) {
     take_steps_of_block(bags, grams, sizes, firsts, lengths, pairs, diagonal, features, n_features, bounds, betas,
-                        errors, states, epsilon, tols, limits, most, shared_rows, steps, violations);
+                        errors, states, epsilon, tols, limits, most, shared_bytes, steps, violations);
 }
 
 extern "C" __global__ void __launch_bounds__(1024)
 take_steps_32(const int* bags, const unsigned long long* grams, const int* sizes, const long long* firsts,
               const int* lengths, const unsigned long long* pairs, const float* diagonal, const float* features,
               int n_features, const double* bounds, double* betas, float* errors, unsigned char* states, float epsilon,
-              const float* tols, const long long* limits, int most, int shared_rows, long long* steps,
+              const float* tols, const long long* limits, int most, int shared_bytes, long long* steps,
               float* violations) {
     take_steps_of_block(bags, grams, sizes, firsts, lengths, pairs, diagonal, features, n_features, bounds, betas,
-                        errors, states, epsilon, tols, limits, most, shared_rows, steps, violations);
+                        errors, states, epsilon, tols, limits, most, shared_bytes, steps, violations);
 }
 
 extern "C" __global__ void __launch_bounds__(1024)

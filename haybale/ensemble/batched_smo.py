@@ -4,8 +4,8 @@ SMO is sequential within a bag, and a step takes less time than starting a kerne
 of its bag in one launch, and the device solves as many bags at once as it has multiprocessors. The rules of a step are
 those of :mod:`haybale.ensemble.smo`, over all rows of the bag: the kernel of a row is gathered from the two Gram
 matrices, Kq[q_i, q(·)] · Kp[p_i, p(·)]. Rows are sorted by passage, so that the gather reads the row of Kp nearly in
-order. Residuals (float32) and the states of the coefficients are in shared memory if they fit, 5 bytes a row, otherwise
-in the memory of the device. Coefficients are float64.
+order. The rows i and j of Kq, the residuals (float32) and the states of the coefficients are in shared memory if they
+fit, 8 bytes a query and 5 bytes a row, otherwise in the memory of the device. Coefficients are float64.
 
 A launch takes a limited number of steps, because display drivers end kernels that run for seconds, and so that the work
 can be stopped. Coefficients and residuals stay on the device between launches. The solution of a bag is the same bit
@@ -31,8 +31,7 @@ from haybale.errors import InputError
 from haybale.stopping_work import check_wanted
 
 KERNELS = KernelFile(Path(__file__).with_name("batched_smo.cu"))
-SHARED_HEADER = 1024  # bytes of shared memory of a block before pair features and residuals: the struct Shared
-SHARED_ROW = 5  # bytes of shared memory of a row, for its residual and its state
+SHARED_HEADER = 1024  # bytes of shared memory of a block before what depends on its bag: the struct Shared
 MAX_THREADS = 1024  # of a block
 ROWS_PER_THREAD = 8  # a block has as many warps as it needs for this number of rows per thread, up to MAX_THREADS
 ROW_STEPS = 3e8  # maximum of rows · steps of a launch, such as 10,000 steps of 30,000 rows
@@ -157,24 +156,23 @@ class _Batch:
             self.error = self.label.astype(np.float32)
             self._tol, self._limit = self._put([self.tol], np.float32), self._put([self.limit], np.int64)
             properties = xp.cuda.runtime.getDeviceProperties(self.device.number)
-        self._header = SHARED_HEADER + 8 * self.n_features
-        self._shared_rows = (int(properties["sharedMemPerBlockOptin"]) - self._header) // SHARED_ROW
+        n_queries = np.array([len(matrix) for matrix in self.grams[::2]])
+        shared = SHARED_HEADER + 8 * self.n_features + 8 * n_queries + 5 * self.lengths  # 5: a residual and a state
+        self._shared = np.minimum(shared, int(properties["sharedMemPerBlockOptin"]))
 
     def _put(self, parts: Sequence[Any], dtype: Any) -> Any:
         return to_device(np.concatenate([np.asarray(part, dtype=dtype) for part in parts]), self.device)
 
     def take_steps(self, bags: Ints) -> None:
         """Take steps of some bags, until they are solved or the launch has taken its share."""
-        lengths = self.lengths[bags]
-        longest, fitting = int(lengths.max()), lengths[lengths <= self._shared_rows]
+        longest, shared = int(self.lengths[bags].max()), int(self._shared[bags].max())
         warps = -(-longest // (32 * ROWS_PER_THREAD))
         most, numbers = max(1, int(ROW_STEPS / longest)), self._put([bags], np.int32)
         KERNELS.launch(
             self.device, f"take_steps_{self.bits}", len(bags), min(32 * warps, MAX_THREADS), numbers,
             self._addresses, self._sizes, self._firsts, self._lengths, self._pairs, self._diagonal, self._features,
             np.int32(self.n_features), self.bound, self.beta, self.error, self.state, self.epsilon, self._tol,
-            self._limit, np.int32(most), np.int32(self._shared_rows), self.steps, self.violation,
-            shared_bytes=self._header + SHARED_ROW * int(fitting.max(initial=0)),
+            self._limit, np.int32(most), np.int32(shared), self.steps, self.violation, shared_bytes=shared,
         )  # fmt: skip
 
     def recompute(self, bags: Ints, sample: int | None = None) -> NDArray[np.float64]:
