@@ -221,7 +221,8 @@ def test_residuals_are_recomputed(seed: int, n: int, features: bool, threads: in
 def test_residuals_with_errors_are_refreshed(features: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some launches add an error, as accumulated rounding would; the solution does not keep it."""
     problem = random_problem(5, 80, features, tol=1e-3)
-    take_steps, recompute, launches, refreshed = module._Batch.take_steps, module._Batch.recompute, [], []
+    take_steps, recompute = module._Batch.take_steps, module._Batch.recompute
+    launches, refreshed = list[int](), list[int]()
 
     def inexact(batch: Any, bags: Any) -> None:
         take_steps(batch, bags)
