@@ -55,6 +55,7 @@ def solve_in_rounds(
     """
     if not bags:
         return
+    free_cached()  # of the stages before
     waiting = _measured(problem, bags)
     free = _SHARE_OF_FREE * 2 * problem.device.half_of_memory()
     most = max(1.0, min(memory_budget or np.inf, free - max(bag.workspace for bag in waiting)))
