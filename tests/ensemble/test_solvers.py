@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.svm import SVR
-from support.problems import check_same, moved, random_problem
+from support.cupy_double import HAS_CUDA
+from support.problems import check_same, moved, random_problem, realistic
 
 from haybale.device import device_of, to_device, to_numpy
 from haybale.ensemble import SOLVERS, batched_smo
 from haybale.ensemble import cuml as module
+from haybale.ensemble.bagging import solve_bags
 from haybale.ensemble.cuml import solve_cuml
 from haybale.ensemble.solvers import find_solver
 from haybale.errors import DeviceError, InputError, MissingExtraError, UnknownNameError
@@ -139,3 +141,21 @@ def test_bad_problems_and_solvers_are_rejected() -> None:
         find_solver("libsvm")
     with pytest.raises(InputError, match="found int"):
         find_solver(3)  # type: ignore[arg-type]
+
+
+@pytest.mark.gpu
+def test_larger_bags_on_a_device() -> None:
+    """Bags of 6,000 rows, alone and together, without and with pair features: the same bits, within 2 · tol."""
+    if not HAS_CUDA:
+        pytest.skip("no CUDA device")
+    plain = realistic(6000)
+    features = 0.3 * np.random.default_rng(1).normal(size=(6000, 3)).astype(np.float32)
+    for problem in (plain, replace(plain, features=features)):
+        expected = SOLVERS["sklearn"](replace(problem, memory_budget=1e9))
+        alone, again = (SOLVERS["smo"](moved(problem)) for _ in range(2))
+        check_same(problem, alone, expected, 2 * problem.tol)
+        rows = np.arange(6000)
+        together = solve_bags(moved(problem), [rows, rows[:3000], rows], SOLVERS["smo"], None)
+        for dual in (again, together[0], together[2]):
+            np.testing.assert_array_equal(dual.coef, alone.coef)
+            assert (dual.intercept, dual.n_iter) == (alone.intercept, alone.n_iter)
