@@ -64,8 +64,7 @@ template <class Pair> struct Kernel {
                       const Pair* pairs, const float* diagonal, const float* features, int n_features)
         : of_queries((const float*)grams[2 * bag]), of_passages((const float*)grams[2 * bag + 1]),
           n_queries(sizes[2 * bag]), n_passages(sizes[2 * bag + 1]), n(n), pairs(computed(pairs + first)),
-          diagonal(diagonal), features(features + first * n_features),
-          n_features(n_features) {}
+          diagonal(diagonal), features(features + first * n_features), n_features(n_features) {}
     __device__ const float* query_row(Pair pair) const {
         return computed(of_queries + (unsigned long long)query_of(pair) * n_queries);
     }
@@ -146,15 +145,16 @@ __device__ Gains look(const Kernel<Pair>& kernel, unsigned i, unsigned j, float 
 #pragma unroll
         for (int r = 0; r < BATCH; r++) {
             unsigned k = start + r * blockDim.x;
-            if (k < kernel.n) {
-                float residual = error[k] - change * change_of_row[r];
-                unsigned char of_row = state[k];
-                float gain = residual + up(of_row, epsilon);
+            bool exists = k < kernel.n;
+            k = exists ? k : start; // without a branch, the reads of several rows overlap
+            float residual = error[k] - change * change_of_row[r];
+            unsigned char of_row = state[k];
+            float gain = residual + up(of_row, epsilon);
+            if (exists)
                 error[k] = residual;
-                best.cost = min(best.cost, residual + low(of_row, epsilon));
-                if (gain > best.gain)
-                    best.gain = gain, best.row = k;
-            }
+            best.cost = min(best.cost, exists ? residual + low(of_row, epsilon) : best.cost);
+            if (exists && gain > best.gain)
+                best.gain = gain, best.row = k;
         }
     }
     return best;
