@@ -40,7 +40,7 @@ from haybale.parallel import in_threads, is_out_of_memory
 from haybale.vectors import Floats, gather_rows, squared_lengths
 
 TILE = 512  # rows and columns of a tile of a Gram matrix: 1 MiB, which fits a second-level cache
-_DEVICE_TILE = 4096
+DEVICE_TILE = 4096  # rows and columns of a tile on a device
 # For squared lengths above _LONG, the error of float64 products is 1e-8 or more. It does not matter for squared
 # distances above _ZERO, where the kernel is 0.
 _LONG, _ZERO = 3e5, 1e3
@@ -305,7 +305,7 @@ def gram(points: Points, threads: int | None = None, out: Any = None) -> Any:
     of CPU threads, by default one per core. Raises :class:`DeviceError` if the matrix does not fit on the device.
     """
     n, xp, is_cpu = len(points), points.xp, points.device.is_cpu
-    step = TILE if is_cpu else _DEVICE_TILE
+    step = TILE if is_cpu else DEVICE_TILE
     parts = [points.take(slice(start, start + step)) for start in range(0, n, step)]
     with points.device.current(), out_of_memory(points.device, (n, n), "Gram matrix"):
         out = xp.empty((n, n), dtype=points.dtype) if out is None else out

@@ -81,7 +81,8 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         Maximum number of solver steps; -1 sets no limit. Reaching it before ``tol`` issues a ConvergenceWarning.
     memory_budget : float, default=2.2e9
         Bytes of kernel values held during training. Rows of the Gram matrices that do not fit are computed again when
-        they are needed. A smaller budget takes longer, and the predictions stay within 2 · tol.
+        they are needed. A smaller budget takes longer, and the predictions stay within 2 · tol. On a CUDA device,
+        ``solver="auto"`` uses SMO if the Gram matrices fit, and otherwise the working-set solver.
     solver : str or callable, default="auto"
         A name in :data:`~haybale.ensemble.solvers.SOLVERS`, or a function from
         :class:`~haybale.ensemble.problem.Problem` to :class:`~haybale.ensemble.problem.Dual`.

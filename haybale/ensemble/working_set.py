@@ -36,7 +36,7 @@ FRACTION = 0.3  # the solver leaves a working set when its violation has fallen 
 _OF_HELD = 512, 0.1
 STEPS = 20  # maximum number of steps per row of a working set
 REFRESHES = 10  # maximum number of times that all residuals are recomputed
-_CHECKED = 32  # residuals recomputed before a solution is accepted
+CHECKED = 32  # residuals recomputed before a solution is accepted
 _EARLY = 0.1  # share of the rows that must be support vectors before their final number is estimated
 _SMALL = 4096  # rows of a bag up to which whole Gram matrices are computed; they are hardly larger than the vectors
 _LEAST = 4  # minimum rows of a working set: two of the previous set, one with a large gain, one with a small cost
@@ -152,7 +152,7 @@ class _WorkingSets:
     def drift(self) -> float:
         """Return the largest error in a sample of the residuals."""
         solution, n = self.solution, len(self.solution.label)
-        sample = np.unique(np.linspace(0, n - 1, min(n, _CHECKED)).astype(np.int64))
+        sample = np.unique(np.linspace(0, n - 1, min(n, CHECKED)).astype(np.int64))
         values = to_numpy(self.kernel.problem.gram(sample))
         error = to_numpy(self.error[to_device(sample, self.device)])
         return float(np.abs(solution.label[sample] - values @ solution.beta - error).max())

@@ -11,20 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning
 from support.cupy_double import HAS_CUDA
-from support.problems import moved, random_problem, realistic
+from support.problems import check_same, moved, random_problem, realistic
 
 from haybale.ensemble import SOLVERS
 from haybale.ensemble import working_set as module
-from haybale.ensemble.problem import Dual, Problem
+from haybale.ensemble.problem import Problem
 from haybale.ensemble.working_set import solve_working_set
 from haybale.errors import DeviceError
-
-
-def check_same(problem: Problem, found: Dual, expected: Dual, atol: float = 2e-4) -> None:
-    kernel = problem.gram()
-    np.testing.assert_allclose(
-        kernel @ found.coef + found.intercept, kernel @ expected.coef + expected.intercept, atol=atol
-    )
 
 
 @settings(max_examples=40, deadline=None)

@@ -28,7 +28,7 @@ from support.cupy_rules import (
     check_scatter,
     check_written,
 )
-from support.cupy_runtime import CUDARuntimeError, Device, OutOfMemoryError, Pool
+from support.cupy_runtime import CUDARuntimeError, Device, OutOfMemoryError, Pool, properties
 
 
 def _cuda_answers() -> bool:
@@ -281,7 +281,7 @@ def module(devices: int = 1) -> types.ModuleType:
     runtime = types.SimpleNamespace(
         getDeviceCount=count,
         getDevice=lambda: Device.current,
-        getDeviceProperties=lambda number: {"name": b"Double", "totalGlobalMem": Device.total},
+        getDeviceProperties=properties,
         CUDARuntimeError=CUDARuntimeError,
         CUDA_R_32F=cublas_double.CUDA_R_32F,
     )
