@@ -184,7 +184,7 @@ def largest_difference(found: Any, expected: Any) -> float:
 
 def _pairs(scale: float) -> tuple[Any, Any, Any, Any, Any]:
     """Return vectors of queries and passages, and rows of pairs of them with labels: near pairs are relevant."""
-    n, candidates = _count(64, scale, 6), 32
+    n, candidates = _count(64, scale, 10), 32
     queries, passages = _unit_rows(3, n, 64), _unit_rows(4, 20 * n, 64)
     near = np.argsort(-(queries @ passages.T), axis=1, kind="stable")[:, :candidates]
     label = np.tile(np.arange(candidates) < 2, n).astype(np.float64)
@@ -245,9 +245,7 @@ def _encoder(device: Device, scale: float) -> Work:
     """Encode texts of random words by a Longformer of two layers with random weights."""
     torch = import_optional("torch", "neural")
     if not device.is_cpu and not torch.cuda.is_available():
-        raise MissingExtraError(
-            "a build of torch for CUDA", None, "torch finds no CUDA device; see https://pytorch.org"
-        )
+        raise _SkippedStage("torch finds no CUDA device; install a build of torch for CUDA to encode on this device")
     from haybale.embeddings import LongformerEncoder
 
     with tempfile.TemporaryDirectory() as folder:

@@ -43,9 +43,7 @@ def test_commands_on_a_device(encoder: str, data: Path, tmp_path: Path, cupy: An
         status, shown, said = here("rank", built, "rare3x", "--model", model, "--explain", *on)
         assert status == 0, said
         assert "d03" in shown
-        status, _, said = here(
-            "rank", built, "--split", "dev", "--model", model, "--out", str(folder / "run.trec"), *on
-        )
+        status, _, said = here("rank", built, "dev", "--model", model, "--out", str(folder / "run.trec"), *on)
         assert status == 0, said
         status, shown, said = here("search", built, "rare3x", "--ranker", "knn-doc", "--format", "json", *on)
         assert status == 0, said
