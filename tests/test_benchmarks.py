@@ -256,19 +256,82 @@ def test_small_scaling(ran: Any, script: Any, tmp_path: Path) -> None:
     assert loaded(tmp_path / "scaling.json")["curves"].keys() == script("bench_scaling").CONTENT.keys()
 
 
+GPU_ARRAYS = ("knn", "bags", "compare-dense", "whole", "bag", "scoring", "parm")
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("device", ["cpu", "double", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.thorough
-def test_small_gpu(device: str, ran: Any, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_gpu(device: str, ran: Any, script: Any, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     if device == "cuda" and not HAS_CUDA:
         pytest.skip("no CUDA device")
     if device == "double":
         request.getfixturevalue("cupy_double")
     on = "cpu" if device == "cpu" else "cuda"
-    page = ran("bench_gpu", "gpu.md", "--device", on, "--scale", "0.0003", "--rounds", "1")
+    how = ("--device", on, "--scale", "0.0003", "--rounds", "1", "--here")
+    with pytest.raises(SystemExit) as left:
+        ran("bench_gpu", "gpu.md", *GPU_ARRAYS, *how)
+    page, record = (tmp_path / "gpu.md").read_text("utf-8"), loaded(tmp_path / "gpu.json")
+    assert {name: part["status"] for name, part in record["parts"].items()} == dict.fromkeys(GPU_ARRAYS, "done")
+    assert not left.value.code
     assert "OTHER DOCUMENTS" not in page
-    assert re.search(r"\| (numpy|cupy) \| 50 .* 100.00% \|", page)
-    assert all(f"## {part}\n" in page for part in ("knn", "svr", "scoring", "parm", "whole"))
+    searched = [line["cells"] for line in record["parts"]["knn"]["lines"] if len(line.get("cells", [])) > 5]
+    assert len(searched) >= 2
+    assert {cells[-1] for cells in searched} == {"20 of 20"}
+    differences = [line["cells"][-1] for line in record["parts"]["bag"]["lines"] if "cells" in line]
+    assert all(float(each) <= 2e-3 for each in differences if each)
+    assert record["card"].startswith("**Not run on a GPU.**") == (on == "cpu")
+
+
+def test_parts_on_a_device_end_alone(script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part that crashes, hangs or fails leaves its lines and says what ended it; the next ones run."""
+    gpu = script("bench_gpu")
+    copy = tmp_path / "bench_ends.py"
+    copy.write_text(
+        f"""
+import os, signal, sys, time
+sys.path.insert(0, {str(BENCHMARKS)!r})
+import bench_gpu
+
+def crashes(bench):
+    yield "before the crash"
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+def hangs(bench):
+    yield "before the hang"
+    time.sleep(600)
+
+def fails(bench):
+    yield "before the error"
+    raise ValueError("no such kernel")
+
+def works(bench):
+    yield bench_gpu.gpu_arrays.Cells("name | value", ("a", 1.5))
+    yield bench_gpu.gpu_arrays.Cells("name | value", ("b", 2))
+
+parts = {{work.__name__: bench_gpu.Part(work.__name__, work, 9) for work in (crashes, hangs, fails, works)}}
+bench_gpu.PARTS, bench_gpu.__file__, bench_gpu.MARGIN = parts, __file__, 2
+bench_gpu.main()
+"""
+    )
+    command = [sys.executable, str(copy), "--device", "cpu", "--results", str(tmp_path / "out")]
+    done = subprocess.run([*command, "crashes", "hangs", "fails", "works"], capture_output=True, text=True, env=GPU_ENV)
+    assert done.returncode == 1, done.stderr
+    record = loaded(tmp_path / "out" / "gpu.json")["parts"]
+    assert [part["lines"][0].get("text") for part in record.values()] == [
+        "before the crash", "before the hang", "before the error", None,
+    ]  # fmt: skip
+    assert record["crashes"]["status"].startswith("crashed by SIGSEGV\n")
+    assert record["hangs"]["status"].startswith("stopped after 9 s\n")
+    assert "in hangs" in record["hangs"]["status"]  # where it was
+    assert "ValueError: no such kernel" in record["fails"]["status"]
+    assert record["works"]["status"] == "done"
+    page = (tmp_path / "out" / "gpu.md").read_text("utf-8")
+    assert "| a | 1.5 |\n| b | 2 |\n" in page
+    assert list((tmp_path / "out").iterdir()) == [tmp_path / "out" / "gpu.json", tmp_path / "out" / "gpu.md"]
+    assert gpu.gpu_whole.outcome_of("[gw1] [ 12%] PASSED tests/a.py::test_b[x y] ") == ("tests/a.py::test_b[x y]", "PASSED")
+    assert gpu.gpu_whole.outcome_of("tests/a.py::test_b SKIPPED (no)  [ 3%]") == ("tests/a.py::test_b", "SKIPPED")
+    assert gpu.gpu_whole.outcome_of("1 passed, 2 skipped") is None
 
 
 @pytest.mark.filterwarnings("ignore")
