@@ -9,6 +9,7 @@ import json
 import re
 import runpy
 import shlex
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -32,7 +33,8 @@ yaml = pytest.importorskip("yaml")
 ROOT = Path(__file__).parent.parent
 BENCHMARKS, RESULTS = ROOT / "benchmarks", ROOT / "benchmarks" / "results"
 SPLITS = (("train", "train"), ("dev", "dev"), ("dev", "test"))
-LIBRARIES = ("effectiveness", "provenance", "reading_orders", "resampled", "synthetic")
+LIBRARIES = ("effectiveness", "gpu_arrays", "gpu_bench", "gpu_whole", "provenance", "reading_orders")
+LIBRARIES += ("resampled", "synthetic")
 SCRIPTS = sorted(path.stem for path in BENCHMARKS.glob("*.py") if path.stem not in LIBRARIES)
 ENTRIES = yaml.safe_load((BENCHMARKS / "reproductions.yaml").read_text(encoding="utf-8"))
 
@@ -315,7 +317,7 @@ bench_gpu.main()
 """
     )
     command = [sys.executable, str(copy), "--device", "cpu", "--results", str(tmp_path / "out")]
-    done = subprocess.run([*command, "crashes", "hangs", "fails", "works"], capture_output=True, text=True, env=GPU_ENV)
+    done = subprocess.run([*command, "crashes", "hangs", "fails", "works"], capture_output=True, text=True)
     assert done.returncode == 1, done.stderr
     record = loaded(tmp_path / "out" / "gpu.json")["parts"]
     assert [part["lines"][0].get("text") for part in record.values()] == [
@@ -329,7 +331,10 @@ bench_gpu.main()
     page = (tmp_path / "out" / "gpu.md").read_text("utf-8")
     assert "| a | 1.5 |\n| b | 2 |\n" in page
     assert list((tmp_path / "out").iterdir()) == [tmp_path / "out" / "gpu.json", tmp_path / "out" / "gpu.md"]
-    assert gpu.gpu_whole.outcome_of("[gw1] [ 12%] PASSED tests/a.py::test_b[x y] ") == ("tests/a.py::test_b[x y]", "PASSED")
+    assert gpu.gpu_whole.outcome_of("[gw1] [ 12%] PASSED tests/a.py::test_b[x y] ") == (
+        "tests/a.py::test_b[x y]",
+        "PASSED",
+    )
     assert gpu.gpu_whole.outcome_of("tests/a.py::test_b SKIPPED (no)  [ 3%]") == ("tests/a.py::test_b", "SKIPPED")
     assert gpu.gpu_whole.outcome_of("1 passed, 2 skipped") is None
 

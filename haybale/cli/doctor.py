@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -12,6 +11,7 @@ from haybale.cli.application import MORE, command
 from haybale.cli.options import MACHINE, option
 from haybale.cli.terminal import console_for_tables, note, visible
 from haybale.errors import HaybaleError
+from haybale.versions import version_of
 
 
 class Check(NamedTuple):
@@ -48,10 +48,7 @@ CHECKS = (
 
 def examine(check: Check) -> tuple[bool, str, str]:
     """Return ``(usable, version, remark)``; the remark of a missing package is the command that installs it."""
-    try:
-        number = version(check.distribution)
-    except PackageNotFoundError:
-        number = "?"
+    number = version_of(check.distribution) or "?"
     try:
         module = importlib.import_module(check.module)
         return True, number, _remark(check, module)
