@@ -68,7 +68,7 @@ def main() -> None:
     if not device.is_cpu:
         device.xp.cuda.Device(device.number).use()  # what is made beside haybale's own arrays is there, too
     if a.part is not None:
-        run_here(a.part, Bench(device, a.scale, a.rounds), a.into, a.limit)
+        run_here(a.part, Bench(device, a.scale, a.rounds), a.into, a.until)
         return
     end = time.monotonic() + (a.seconds if a.scale == 1 else 10 * a.seconds)
     records: dict[str, dict[str, Any]] = {}
@@ -104,15 +104,15 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=SECONDS, help="for all parts together, at the full scale")
     parser.add_argument("--here", action="store_true", help="run the parts in this process, without limits")
-    for name, kind in (("part", str), ("into", Path), ("limit", float)):  # of the process of one part
+    for name, kind in (("part", str), ("into", Path), ("until", float)):  # of the process of one part
         parser.add_argument(f"--{name}", type=kind, help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
-def run_here(name: str, bench: Bench, path: Path, limit: float) -> None:
-    """Run a part in this process, and append each line to a file."""
-    if limit is not None:
-        faulthandler.dump_traceback_later(limit, exit=True)
+def run_here(name: str, bench: Bench, path: Path, until: float | None) -> None:
+    """Run a part in this process, and append its lines to a file; at the time ``until`` print where it is, and exit."""
+    if until is not None:
+        faulthandler.dump_traceback_later(max(1.0, until - time.time()), exit=True)
     with path.open("a", encoding="utf-8") as file:
         for line in PARTS[name].run(bench):
             file.write(json.dumps(plain(line), default=float) + "\n")
@@ -138,8 +138,8 @@ def in_a_process(name: str, a: argparse.Namespace, path: Path, limit: float) -> 
         name,
         "--into",
         str(path),
-        "--limit",
-        str(limit),
+        "--until",
+        str(time.time() + limit),
     ]
     command += ["--device", a.device, "--scale", str(a.scale), "--rounds", str(a.rounds)]
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:

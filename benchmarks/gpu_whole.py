@@ -122,8 +122,8 @@ def compare_dense(bench: Bench) -> Iterator[Line]:
     collection, encoder = dense_collection(bench)
     svr = "svr(evidence=[knn-doc,parm-vrrf],candidates=[knn])"
     yield (
-        f"{collection.n_passages:,} passages of width {WIDTH}, {len(collection.split('train').queries):,} training queries; "
-        f"`knn`, `parm-vrrf` and `{svr}`."
+        f"{collection.n_passages:,} passages of width {WIDTH}, {len(collection.split('train').queries):,} training "
+        f"queries; `knn`, `parm-vrrf` and `{svr}`."
     )
     engines = {str(device): Engine(collection, encoder=encoder, device=str(device)) for device in (bench.device, CPU)}
     yield from compared(engines, ["knn", "parm-vrrf", svr], "knn")

@@ -311,8 +311,8 @@ def works(bench):
     yield bench_gpu.gpu_arrays.Cells("name | value", ("a", 1.5))
     yield bench_gpu.gpu_arrays.Cells("name | value", ("b", 2))
 
-parts = {{work.__name__: bench_gpu.Part(work.__name__, work, 9) for work in (crashes, hangs, fails, works)}}
-bench_gpu.PARTS, bench_gpu.__file__, bench_gpu.MARGIN = parts, __file__, 2
+parts = {{work.__name__: bench_gpu.Part(work.__name__, work, 12) for work in (crashes, hangs, fails, works)}}
+bench_gpu.PARTS, bench_gpu.__file__, bench_gpu.MARGIN = parts, __file__, 30
 bench_gpu.main()
 """
     )
@@ -324,7 +324,7 @@ bench_gpu.main()
         "before the crash", "before the hang", "before the error", None,
     ]  # fmt: skip
     assert record["crashes"]["status"].startswith("crashed by SIGSEGV\n")
-    assert record["hangs"]["status"].startswith("stopped after 9 s\n")
+    assert record["hangs"]["status"].startswith("stopped after 12 s\n")
     assert "in hangs" in record["hangs"]["status"]  # where it was
     assert "ValueError: no such kernel" in record["fails"]["status"]
     assert record["works"]["status"] == "done"
