@@ -193,12 +193,12 @@ def _pairs(scale: float) -> tuple[Any, Any, Any, Any, Any]:
 
 def _bag(device: Device, scale: float) -> Work:
     queries, passages, query, passage, label = _pairs(scale)
-    there = [to_device(vectors, device) for vectors in (queries, passages)]
+    queries, passages = to_device(queries, device), to_device(passages, device)
     model = ProductKernelSVR(gamma=(1.0, 1.0), tol=TOL, device=str(device))
 
     def run() -> Any:
-        model.fit_pairs(*there, query, passage, label)
-        return to_numpy(model.predict_pairs(*there, query, passage))
+        model.fit_pairs(queries, passages, query, passage, label)
+        return to_numpy(model.predict_pairs(queries, passages, query, passage))
 
     return Work(run, lambda: str(model.expansion_.passages.device))
 

@@ -108,8 +108,8 @@ def doctor(
         usable, number, remark = examine(check)
         table.add_row("[green]✓[/]" if usable else "[red]✗[/]", check.feature, number, escape(visible(remark)))
     console_for_tables().print(table)
-    device, backend = auto()
-    print(f"The device auto is {device}, the index backend auto is {backend}.")
+    chosen, backend = auto()
+    print(f"The device auto is {chosen}, the index backend auto is {backend}.")
 
 
 def _check_device(name: str) -> None:
