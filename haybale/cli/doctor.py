@@ -117,8 +117,8 @@ def _check_device(name: str) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from haybale.cli.device_stages import BAD, COLOURS, SKIPPED, check_stages
     from haybale.device import find_device
+    from haybale.evaluation.device_stages import BAD, COLOURS, SKIPPED, check_stages
 
     device = find_device(name)
     columns = ("stage", "where", "first, s", "again, s", "CPU, s", "largest difference", "verdict")

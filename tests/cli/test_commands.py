@@ -19,11 +19,11 @@ from support.pages import QUICK_TSNE
 from support.pydocs_part import part_of_pydocs
 
 from haybale import __version__
-from haybale.cli import device_stages
 from haybale.cli.application import COMMANDS, app
 from haybale.cli.doctor import CHECKS, Check, examine
 from haybale.collections import Collection
 from haybale.errors import InputError
+from haybale.evaluation import device_stages
 from haybale.retrieval import Hits, Run, aggregate
 from haybale.retrieval.backends import auto
 
