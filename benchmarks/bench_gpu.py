@@ -31,10 +31,13 @@ from gpu_bench import Bench, Line, markdown, n_compiled, plain
 from provenance import made, measures, options, origin, shown, table, write_json, write_page
 
 from haybale.device import Device, find_device
+from haybale.errors import MissingExtraError
 
 SECONDS = 470.0  # for all parts together
 MARGIN = 10.0  # seconds between the end of a part's limit, when it prints where it is, and its being killed
 SHOWN_LINES = 30  # of what a part that failed printed last
+LEFT_OUT = 3  # exit status of a part that needs a package that is not here
+OUTCOMES = {0: "done", LEFT_OUT: "left out"}
 
 
 class Part(NamedTuple):
@@ -68,8 +71,7 @@ def main() -> None:
     if not device.is_cpu:
         device.xp.cuda.Device(device.number).use()  # what is made beside haybale's own arrays is there, too
     if a.part is not None:
-        run_here(a.part, Bench(device, a.scale, a.rounds), a.into, a.until)
-        return
+        raise SystemExit(run_here(a.part, Bench(device, a.scale, a.rounds), a.into, a.until))
     end = time.monotonic() + (a.seconds if a.scale == 1 else 10 * a.seconds)
     records: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as kernels:
@@ -93,7 +95,7 @@ def main() -> None:
             write(a, device, records)
             if not any(folder.iterdir()):
                 folder.rmdir()
-    raise SystemExit(int(any(record["status"] != "done" for record in records.values())))
+    raise SystemExit(int(any(record["status"] not in OUTCOMES.values() for record in records.values())))
 
 
 def parsed() -> argparse.Namespace:
@@ -109,22 +111,30 @@ def parsed() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def run_here(name: str, bench: Bench, path: Path, until: float | None) -> None:
-    """Run a part in this process, and append its lines to a file; at the time ``until`` print where it is, and exit."""
+def run_here(name: str, bench: Bench, path: Path, until: float | None) -> int:
+    """Run a part in this process, and append its lines to a file; at the time ``until`` print where it is, and exit.
+
+    Return :data:`LEFT_OUT` if a package is missing, else 0.
+    """
     if until is not None:
         faulthandler.dump_traceback_later(max(1.0, until - time.time()), exit=True)
     with path.open("a", encoding="utf-8") as file:
-        for line in PARTS[name].run(bench):
-            file.write(json.dumps(plain(line), default=float) + "\n")
-            file.flush()
+        try:
+            for line in PARTS[name].run(bench):
+                file.write(json.dumps(plain(line), default=float) + "\n")
+                file.flush()
+        except MissingExtraError as error:
+            file.write(json.dumps(plain(f"Left out: {error}.")) + "\n")
+            return LEFT_OUT
+    return 0
 
 
 def one_part(name: str, a: argparse.Namespace, device: Device, path: Path, limit: float) -> str:
     try:
-        run_here(name, Bench(device, a.scale, a.rounds), path, None)
+        code = run_here(name, Bench(device, a.scale, a.rounds), path, None)
     except Exception:
         return f"failed\n{traceback.format_exc()}"
-    return "done"
+    return OUTCOMES[code]
 
 
 def in_a_process(name: str, a: argparse.Namespace, path: Path, limit: float) -> str:
@@ -154,8 +164,8 @@ def in_a_process(name: str, a: argparse.Namespace, path: Path, limit: float) -> 
             code = running.wait()
         log.seek(0)
         printed = log.read().splitlines()
-    if code == 0:
-        return "done"
+    if code in OUTCOMES:
+        return OUTCOMES[code]
     if time.monotonic() - began >= limit:
         reason = f"stopped after {limit:.0f} s"
     else:

@@ -66,19 +66,8 @@ def doctor(bench: Bench) -> Iterator[Line]:
 
 def tests(bench: Bench) -> Iterator[Line]:
     """Run the device tests; on the CPU only those of one folder, which skip."""
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-m",
-        "gpu",
-        "-W",
-        "default",
-        "-p",
-        "no:cacheprovider",
-        "-vv",
-        "--tb=line",
-    ]
+    command = [sys.executable, "-m", "pytest", "-m", "gpu", "-W", "default", "-p", "no:cacheprovider"]
+    command += ["-vv", "--tb=line", "--continue-on-collection-errors"]
     command += ["-n", str(min(8, os.cpu_count() or 1))] if find_spec("xdist") and not bench.device.is_cpu else []
     command += ["tests/retrieval" if bench.device.is_cpu else "tests"]
     outcomes: dict[str, str] = {}
@@ -111,6 +100,8 @@ def outcome_of(printed: str) -> tuple[str, str] | None:
         return line[2].strip(), line[1]
     if line := re.match(rf"(\S+::.*?) ({kinds})\b", printed):
         return line[1], line[2]
+    if line := re.match(r"ERROR (\S+\.py)\b", printed):  # a file that cannot be imported, in the summary
+        return line[1], "ERROR"
     return None
 
 

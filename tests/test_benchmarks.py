@@ -307,26 +307,32 @@ def fails(bench):
     yield "before the error"
     raise ValueError("no such kernel")
 
+def lacks(bench):
+    yield "before the import"
+    bench_gpu.gpu_whole.import_optional("no_such_package", "neural")
+
 def works(bench):
     yield bench_gpu.gpu_arrays.Cells("name | value", ("a", 1.5))
     yield bench_gpu.gpu_arrays.Cells("name | value", ("b", 2))
 
-parts = {{work.__name__: bench_gpu.Part(work.__name__, work, 12) for work in (crashes, hangs, fails, works)}}
+parts = {{work.__name__: bench_gpu.Part(work.__name__, work, 12) for work in (crashes, hangs, fails, lacks, works)}}
 bench_gpu.PARTS, bench_gpu.__file__, bench_gpu.MARGIN = parts, __file__, 30
 bench_gpu.main()
 """
     )
     command = [sys.executable, str(copy), "--device", "cpu", "--results", str(tmp_path / "out")]
-    done = subprocess.run([*command, "crashes", "hangs", "fails", "works"], capture_output=True, text=True)
+    done = subprocess.run([*command, "crashes", "hangs", "fails", "lacks", "works"], capture_output=True, text=True)
     assert done.returncode == 1, done.stderr
     record = loaded(tmp_path / "out" / "gpu.json")["parts"]
     assert [part["lines"][0].get("text") for part in record.values()] == [
-        "before the crash", "before the hang", "before the error", None,
+        "before the crash", "before the hang", "before the error", "before the import", None,
     ]  # fmt: skip
     assert record["crashes"]["status"].startswith("crashed by SIGSEGV\n")
     assert record["hangs"]["status"].startswith("stopped after 12 s\n")
     assert "in hangs" in record["hangs"]["status"]  # where it was
     assert "ValueError: no such kernel" in record["fails"]["status"]
+    assert record["lacks"]["status"] == "left out"
+    assert "no_such_package is not installed" in record["lacks"]["lines"][1]["text"]
     assert record["works"]["status"] == "done"
     page = (tmp_path / "out" / "gpu.md").read_text("utf-8")
     assert "| a | 1.5 |\n| b | 2 |\n" in page

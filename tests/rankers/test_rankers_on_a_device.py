@@ -35,7 +35,9 @@ ARGUMENTS = {
     "pli": "knn,n_documents=5,epochs=1,n_seeds=1,hidden=8",
     "pli-paper": "bm25-doc,model='{cross}',n_documents=4,epochs=1,hidden=8,device=cpu",
 }
+# Rankers that need dense vectors, and those whose networks read texts, so that the vectors make no difference.
 DENSE_ONLY = ("svr-paper", "lim", "mim", "mix-im", "lim-paper", "mim-paper", "mix-im-paper")
+DENSE_ONLY += ("token-lim", "token-mim", "token-mix-im", "cross-encoder", "maxsim", "pli", "pli-paper")
 ENCODERS = {"sparse": "tfidf(min_df=1)", "dense": "lsa(n_components=10)"}
 CASES = [
     pytest.param(name, encoder, id=f"{name}-{encoder}")
