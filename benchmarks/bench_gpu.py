@@ -50,7 +50,7 @@ class Part(NamedTuple):
 
 PARTS = {
     "start": Part("The first search of a new process", gpu_whole.start, 50),
-    "doctor": Part("haybale doctor", gpu_whole.doctor, 50),
+    "doctor": Part("Each stage beside the CPU, as by haybale doctor", gpu_whole.doctor, 50),
     "knn": Part("Exact search at GerDaLIR's size", gpu_arrays.knn, 75),
     "bags": Part("All bags at once, beside one after the other", gpu_arrays.bags, 75),
     "compare-dense": Part("A comparison on dense vectors", gpu_whole.compare_dense, 90),

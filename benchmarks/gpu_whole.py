@@ -22,6 +22,7 @@ import haybale
 from haybale import Engine, open_collection
 from haybale.collections import Collection, CollectionBuilder
 from haybale.device import CPU
+from haybale.evaluation.device_stages import check_stages
 from haybale.extras import import_optional
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -58,10 +59,13 @@ def start(bench: Bench) -> Iterator[Line]:
 
 
 def doctor(bench: Bench) -> Iterator[Line]:
-    command = [sys.executable, "-m", "haybale", "doctor", "--device", str(bench.device), "--quiet"]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT)
-    yield f"```text\n{done.stdout.rstrip()}\n```"
-    yield f"Exit status {done.returncode}."
+    """Run what ``haybale doctor --device`` runs."""
+    columns = "stage | where | verdict | first, s | later, s | CPU, s | largest difference"
+    for stage in check_stages(bench.device, min(1.0, 10 * bench.scale)):
+        numbers = ("" if value is None else value for value in (stage.first, stage.again, stage.cpu, stage.difference))
+        yield Cells(columns, (stage.name, stage.where, stage.verdict, *numbers))
+        if stage.remark:
+            yield f"{stage.name}: {stage.remark}."
 
 
 def tests(bench: Bench) -> Iterator[Line]:

@@ -258,7 +258,7 @@ def test_small_scaling(ran: Any, script: Any, tmp_path: Path) -> None:
     assert loaded(tmp_path / "scaling.json")["curves"].keys() == script("bench_scaling").CONTENT.keys()
 
 
-GPU_ARRAYS = ("knn", "bags", "compare-dense", "whole", "bag", "scoring", "parm")
+GPU_ARRAYS = ("doctor", "knn", "bags", "compare-dense", "whole", "bag", "scoring", "parm")
 
 
 @pytest.mark.filterwarnings("ignore")
