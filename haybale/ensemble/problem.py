@@ -136,7 +136,7 @@ class Problem(Pairs):
             by_row = np.argsort(where)
             place = np.empty_like(by_row)
             place[by_row] = np.arange(len(by_row))
-            passage, passages = place[passage], passages.take(used[by_row])
+            passage, passages = place[passage], passages.take(used[by_row], self.threads)
         columns = {"query": query, "passage": passage, "label": self.label[kept], "weight": weight}
         if self.features is not None:
             columns["features"] = self.features[kept]

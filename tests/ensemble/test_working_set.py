@@ -53,6 +53,20 @@ def test_the_solution_equals_that_of_scikit_learn(
     check_same(problem, dual, SOLVERS["sklearn"](problem))
 
 
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 999), n=st.integers(1, 200), cached=st.integers(0, 60), features=st.booleans())
+def test_the_kernel_of_a_working_set(seed: int, n: int, cached: int, features: bool) -> None:
+    """For cached and other passages in any order, over several squares: exactly symmetric, and that of the problem."""
+    rng = np.random.default_rng(seed)
+    problem = random_problem(seed, n, features, n_queries=40, n_passages=60).merged()[0]
+    kernel = module._Held(problem, None)
+    kernel.of_passages.hold(rng.permutation(len(problem.passages))[:cached])
+    rows = np.sort(rng.permutation(len(problem.label))[: rng.integers(1, len(problem.label) + 1)])
+    values = kernel.among(rows)
+    np.testing.assert_allclose(values, problem.gram(rows)[:, rows], atol=2e-6)
+    assert np.array_equal(values, values.T)
+
+
 @pytest.mark.parametrize("way", ["own", "given", "features"])
 @pytest.mark.parametrize(("tol", "budget"), [(1e-3, 2e9), (1e-5, 2e9), (1e-3, 4e6)])
 def test_a_larger_bag(tol: float, budget: float, way: str) -> None:
