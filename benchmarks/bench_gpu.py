@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import gpu_arrays
 import gpu_whole
 from gpu_bench import Bench, Line, markdown, n_compiled, plain
-from provenance import made, measures, options, origin, shown, table, write_json, write_page
+from provenance import made, measures, options, origin, table, write_json, write_page
 
 from haybale.device import Device, find_device
 from haybale.errors import MissingExtraError
@@ -181,26 +181,26 @@ def write(a: argparse.Namespace, device: Device, records: dict[str, dict[str, An
         card = f"On {card_of(device)}."
     record = {"made": about, "card": card, "scale": a.scale, "parts": records}
     write_json(a.results / "gpu.json", record)
-    lines = ["# On a device", "", f"{card} Counts are {a.scale:g} of the full ones."]
-    lines += [
-        "",
-        "The first call of a part compiles kernels, later calls do not; *kernels* are those that CuPy compiled.",
-    ]
+    write_page(a.results / "gpu.md", page(record))
+
+
+def page(record: dict[str, Any]) -> list[str]:
+    """Return the lines of the page of a record."""
+    lines = ["# On a device", "", f"{record['card']} Counts are {record['scale']:g} of the full ones.", ""]
+    lines += ["The first call of a part compiles kernels, later calls do not; *kernels* are those that CuPy compiled."]
     rows = [
         (name, each["title"], each["status"].splitlines()[0], each["seconds"], each["kernels"])
-        for name, each in records.items()
+        for name, each in record["parts"].items()
     ]
     lines += table("part | what | outcome | seconds | kernels", rows, words=3)
-    for name, each in records.items():
+    for name, each in record["parts"].items():
         lines += ["", f"## {name}", "", f"{each['title']}: {each['status'].splitlines()[0]}.", ""]
         lines += markdown(each["lines"])
         if printed := each["status"].splitlines()[1:]:
             lines += ["", "```text", *printed, "```"]
-    command = shown("bench_gpu.py", sys.argv[1:])
-    lines += ["", measures("bench_gpu.py"), f"- command: `{command}`", f"- {origin(about)}"]
-    write_page(
-        a.results / "gpu.md", [line for line, before in zip(lines, ["", *lines], strict=False) if line or before]
-    )
+    about = record["made"]
+    lines += ["", measures("bench_gpu.py"), f"- command: `{about['command']}`", f"- {origin(about)}"]
+    return [line for line, before in zip(lines, ["", *lines], strict=False) if line or before]
 
 
 def card_of(device: Device) -> str:

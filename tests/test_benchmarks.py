@@ -338,7 +338,7 @@ bench_gpu.main()
     assert record["works"]["status"] == "done"
     page = (tmp_path / "out" / "gpu.md").read_text("utf-8")
     assert "| a | 1.5 |\n| b | 2 |\n" in page
-    assert list((tmp_path / "out").iterdir()) == [tmp_path / "out" / "gpu.json", tmp_path / "out" / "gpu.md"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["gpu.json", "gpu.md"]
     assert gpu.gpu_whole.outcome_of("[gw1] [ 12%] PASSED tests/a.py::test_b[x y] ") == (
         "tests/a.py::test_b[x y]",
         "PASSED",
@@ -554,6 +554,8 @@ def test_every_page_names_its_commit_and_what_it_measures(script: Any) -> None:
 def test_pages_say_what_was_measured(script: Any) -> None:
     page = (RESULTS / "serving.md").read_text(encoding="utf-8")
     assert page == script("bench_serving").page(loaded(RESULTS / "serving.json"))
+    lines = (RESULTS / "gpu.md").read_text(encoding="utf-8").splitlines()
+    assert lines == "\n".join(script("bench_gpu").page(loaded(RESULTS / "gpu.json"))).splitlines()
     lines = (RESULTS / "stopping.md").read_text(encoding="utf-8").splitlines()
     assert lines == "\n".join(script("bench_stopping").page(loaded(RESULTS / "stopping.json"))).splitlines()
 
