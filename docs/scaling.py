@@ -41,7 +41,7 @@ def vector_values(found: dict[str, Any]) -> dict[str, Any]:
     """Return what the template needs about vectors, search and PARM."""
     curves = found["curves"]
     rate = 1000 / EMBED_MS
-    sharded = curves["sharded"][-1]
+    search = curves["search"][-1]
     rrf, vrrf = (curves[name][-1]["seconds"] / curves[name][-1]["hits"] * 1e9 for name in ("rrf", "vrrf"))
     memory = [
         f"| {name} | " + " | ".join(f"{size(4 * dim * n)} | {size(2 * dim * n)}" for dim in (384, 768)) + " |"
@@ -52,8 +52,8 @@ def vector_values(found: dict[str, Any]) -> dict[str, Any]:
         "memory_table": "\n".join(memory),
         "embedding_table": "\n".join(embedding),
         "cpu_rate": rate,
-        "sharded": sharded,
-        "sharded_time": duration(sharded["seconds"] * SIZES["100 M"] / sharded["n"]),
+        "search": search,
+        "search_time": duration(search["seconds"] * SIZES["100 M"] / search["n"]),
         "rrf": rrf,
         "vrrf": vrrf,
         "rrf_doc": rrf * 45_000 / 1e6,

@@ -269,7 +269,8 @@ def store_writer(
     if shard is not None:
         if len(shard) != 2:
             raise InputError(f"shard must be two numbers, i and n, found {shard!r}")
-        check_unsharded(files)
+        if files.exists(MANIFEST) or files.exists(BUILDING):
+            raise OutputExistsError(f"{files} already holds a store without shards; give a new folder")
         files = files.within(shard_name(*shard))
     if not any(files.exists(name) for name in (MANIFEST, BUILDING, *more_files)):
         taken = [name for name in files.names() if not name.startswith(".") and not name.endswith(".partial")]
@@ -288,12 +289,6 @@ def store_writer(
         raise StoreError(
             f"{files}: the store is not finished ({error.strerror}); run it again, which keeps what is written"
         ) from error
-
-
-def check_unsharded(files: StoreFiles) -> None:
-    """Raise :class:`OutputExistsError` if the folder holds a store without shards."""
-    if files.exists(MANIFEST) or files.exists(BUILDING):
-        raise OutputExistsError(f"{files} already holds a store without shards; give a new folder")
 
 
 def shard_name(i: int, n: int) -> str:
