@@ -140,16 +140,15 @@ class Chunks(ABC, Generic[T]):
         """Write a chunk and return the bytes that its digest covers."""
 
     @abstractmethod
-    def signature(self) -> bytes | None:
-        """Return the settings that digests cover; None for a store without digests."""
+    def signature(self) -> bytes:
+        """Return the settings that digests cover."""
 
     def read(self, number: int) -> T:
         """Return a chunk; raise :class:`StoreError` if it is missing or damaged, or its digest differs."""
         cause: Exception | None = None
         try:
             chunk, stored = self.load(number)
-            digest = self._digest(number, stored)
-            if digest is None or self.files.read(f"{DIGESTS}/{number}") == digest:
+            if self.files.read(f"{DIGESTS}/{number}") == self._digest(number, stored):
                 return chunk
         except (ValueError, RuntimeError, OSError) as error:
             cause = error
@@ -161,9 +160,7 @@ class Chunks(ABC, Generic[T]):
 
     def write(self, number: int, chunk: T) -> None:
         """Write a chunk, then its digest, without which the chunk does not count as written."""
-        digest = self._digest(number, self.save(number, chunk))
-        if digest is not None:
-            self.files.write(f"{DIGESTS}/{number}", digest)
+        self.files.write(f"{DIGESTS}/{number}", self._digest(number, self.save(number, chunk)))
 
     def fill(
         self, sizes: Sequence[int], make: Callable[[int], T], report: Callable[[int, int, float], Any], description: str
@@ -217,11 +214,8 @@ class Chunks(ABC, Generic[T]):
             return True
         return False
 
-    def _digest(self, number: int, stored: bytes) -> bytes | None:
-        signature = self.signature()
-        if signature is None:
-            return None
-        return hashlib.sha256(b"%b %d " % (signature, number) + stored).hexdigest().encode()
+    def _digest(self, number: int, stored: bytes) -> bytes:
+        return hashlib.sha256(b"%b %d " % (self.signature(), number) + stored).hexdigest().encode()
 
 
 class StoreWriter:

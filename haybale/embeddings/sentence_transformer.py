@@ -153,7 +153,7 @@ class SentenceTransformerEncoder(Encoder):
 
     def describe(self) -> dict[str, Any]:
         """Return JSON values that determine the vectors; ``weights`` is the SHA-256 of the weights."""
-        dtype = {} if self.dtype == "float32" else {"dtype": self.dtype}  # version 0.1 had no such parameter
+        dtype = {} if self.dtype == "float32" else {"dtype": self.dtype}  # descriptions name no defaults
         backend = {} if self.backend == "torch" else {"backend": self.backend}
         return (
             dtype

@@ -52,6 +52,7 @@ class VectorChunks(Chunks[Floats]):
         "encoder": dict,
         "dtype": str,
         "rows_per_chunk": MANY,
+        "digests": bool,
     }
 
     def __init__(self, files: StoreFiles, settings: Settings, writable: bool = False) -> None:
@@ -120,9 +121,7 @@ class VectorChunks(Chunks[Floats]):
         self.array[self._rows_of(number)] = chunk
         return chunk.tobytes()
 
-    def signature(self) -> bytes | None:
-        if not self.settings.get("digests"):  # begun by an earlier version, without digests
-            return None
+    def signature(self) -> bytes:
         known = self.shared(self.settings) | {"shard": self.settings.get("shard")}
         return json.dumps(known, sort_keys=True).encode()
 
