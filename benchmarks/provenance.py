@@ -14,9 +14,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+from haybale.versions import versions_of
 
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("numpy", "scikit-learn", "numba")
@@ -263,7 +264,7 @@ def peak_memory() -> int:
 
 def provenance(command: str, *, more: tuple[str, ...] = ()) -> str:
     """Return two lines of a page: the command, and where it ran."""
-    versions = ", ".join(f"{package} {version(package)}" for package in (*PACKAGES, *more))
+    versions = ", ".join(f"{package} {number}" for package, number in versions_of((*PACKAGES, *more)).items())
     return (
         f"{measures(command.split()[1].rpartition('/')[2])}\n"
         f"- command: `{command}` (a folder is given by its path)\n"
@@ -285,7 +286,7 @@ def made(script: str, arguments: list[str], packages: tuple[str, ...] = ()) -> d
         "commit": commit(),
         "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         "processor": machine(),
-        "environment": {"python": platform.python_version()} | {package: version(package) for package in packages},
+        "environment": {"python": platform.python_version()} | versions_of(packages),
     }
 
 

@@ -19,8 +19,7 @@ that ``import haybale`` is fast.
 from __future__ import annotations
 
 from haybale.lazy import attach_stub
-
-__version__ = "0.2.0"
+from haybale.versions import __version__ as __version__
 
 __getattr__, __dir__, _MODULE_OF = attach_stub(__name__, __file__)
 __all__ = sorted(_MODULE_OF)

@@ -101,8 +101,10 @@ def is_sparse(array: Any) -> TypeGuard[sparse.csr_matrix]:
 
 def device_of(array: Any) -> Device:
     """Return the device of an array or sparse matrix; lists and other objects count as on the CPU."""
-    if _library(array) in ("cupy", "cupyx"):
-        return Device("cuda", int(array.device.id))
+    library = _library(array)
+    if library in ("cupy", "cupyx"):
+        values = array if library == "cupy" else array.data  # sparse matrices of CuPy do not know their device
+        return Device("cuda", int(values.device.id))
     if hasattr(array, "__cuda_array_interface__"):
         return Device("cuda", int(import_optional("cupy", "gpu").asarray(array).device.id))
     return CPU

@@ -14,7 +14,6 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from haybale.cluster import SAME_VERSIONS, spread
 from haybale.errors import FileFormatError
 from haybale.folders import replaced
 from haybale.manifest import mapped_tensors, write_tensors
+from haybale.versions import versions_of
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -114,7 +114,7 @@ def task_key(*parts: Any) -> str:
     (True, False)
     """
     sha256 = hashlib.sha256()
-    for part in ({name: version(name) for name in SAME_VERSIONS if name != "python"}, *parts):
+    for part in (versions_of(SAME_VERSIONS[1:]), *parts):
         if isinstance(part, np.ndarray):
             part, values = [part.dtype.str, part.shape], np.ascontiguousarray(part)
             sha256.update(values.reshape(-1).view(np.uint8).data)

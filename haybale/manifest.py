@@ -10,8 +10,6 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +24,9 @@ from haybale.errors import FileFormatError, StoreError
 from haybale.folders import write_json
 from haybale.parallel import cpus
 from haybale.text_files import parsed_json, read_bytes, reading, refuse_too_many_open_files
+from haybale.versions import __version__
 
 MANIFEST = "manifest.json"
-version = cache(metadata.version)  # which takes milliseconds
 Tensors = dict[str, NDArray[Any]]
 
 _TYPES = {
@@ -50,7 +48,7 @@ def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
     """
     paths = [path / MANIFEST if path.is_dir() else path for path in sorted(folder.iterdir())]
     files = {path.relative_to(folder).as_posix(): digest(path) for path in paths}
-    write_json(folder / MANIFEST, with_checksum({**manifest, "haybale": version("haybale"), "files": files}))
+    write_json(folder / MANIFEST, with_checksum({**manifest, "haybale": __version__, "files": files}))
 
 
 def read_manifest(

@@ -10,7 +10,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from haybale.errors import InputError, UnknownNameError
+from haybale.errors import HaybaleError, InputError, UnknownNameError
 
 T = TypeVar("T")
 
@@ -125,6 +125,11 @@ def _entries(group: str) -> list[EntryPoint]:
         if project.get("name") == "haybale":
             declared = project["entry-points"][group]
             own = [EntryPoint(name, declared[name], group) for name in sorted(declared)]
+    if not own:
+        raise HaybaleError(
+            f"{Path(__file__).parent}: expected an installed package or a clone of the repository, found neither, so "
+            f"nothing is registered in {group}; install haybale, or copy its pyproject.toml beside that folder"
+        )
     return own + others
 
 

@@ -83,3 +83,16 @@ def test_torch_shares_its_memory() -> None:
     assert device_of(tensor) == CPU
     assert np.shares_memory(to_numpy(tensor), tensor.numpy())
     assert np.shares_memory(to_device(tensor, CPU), tensor.numpy())
+
+
+def test_sparse_matrices_of_cupy_lack_what_numpy_has(cupy_double: Any) -> None:
+    """What a GPU showed of cupyx: no device, no products of values without rows or columns."""
+    matrix, without_rows = (to_device(sparse.csr_matrix((n, 3), dtype=np.float32), CUDA) for n in (2, 0))
+    with pytest.raises(NotImplementedError):
+        _ = matrix.device
+    assert matrix.data.device == cupy_double.cuda.Device(0)
+    assert matrix.multiply(matrix).nnz == 0
+    with pytest.raises(ZeroDivisionError):
+        without_rows.multiply(without_rows)
+    assert without_rows.power(2).sum(axis=1).shape == (0, 1)
+    assert without_rows.multiply(2.0).shape == without_rows.toarray().shape == (0, 3)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
 from haybale.cli.application import MORE, command
 from haybale.cli.terminal import console_for_tables, visible
 from haybale.errors import HaybaleError
+from haybale.versions import version_of
 
 
 class Check(NamedTuple):
@@ -45,10 +45,7 @@ CHECKS = (
 
 def examine(check: Check) -> tuple[bool, str, str]:
     """Return ``(usable, version, remark)``; the remark of a missing package is the command that installs it."""
-    try:
-        number = version(check.distribution)
-    except PackageNotFoundError:
-        number = "?"
+    number = version_of(check.distribution) or "?"
     try:
         module = importlib.import_module(check.module)
         return True, number, _remark(check, module)

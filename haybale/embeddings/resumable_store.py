@@ -11,14 +11,12 @@ own.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import platform
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
@@ -30,6 +28,7 @@ from haybale.manifest import check_kinds
 from haybale.parameters import COUNT, check_parameters
 from haybale.progress import track
 from haybale.text_files import reading
+from haybale.versions import versions_of
 
 DIGESTS = "digests"
 _SHARD = [range(1, 2**20)]
@@ -310,11 +309,7 @@ def check_same(place: StoreFiles | Path, begun: Any, now: Any, where: str = "") 
 
 def library_versions() -> dict[str, str]:
     """Return the versions of the installed libraries that may affect the stored numbers."""
-    found = {"python": platform.python_version()}
-    for library in _LIBRARIES:
-        with contextlib.suppress(PackageNotFoundError):
-            found[library] = version(library)
-    return found
+    return {"python": platform.python_version()} | versions_of(_LIBRARIES)
 
 
 def to_stored(values: Any, dtype: str, what: str) -> Any:

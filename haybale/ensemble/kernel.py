@@ -101,7 +101,7 @@ class Points:
             if self.dense is not None:
                 total += squared_lengths(self.dense)
             if self.sparse is not None:
-                squares = self.sparse.multiply(self.sparse).sum(axis=1)
+                squares = self.sparse.power(2).sum(axis=1)  # multiply of CuPy divides by the number of rows
                 total += self.xp.asarray(squares, dtype=np.float32).ravel()
         return total
 
@@ -137,7 +137,7 @@ class Points:
                 out[:] = self.dense.astype(np.float64) @ other.dense.astype(np.float64).T
             else:
                 self.xp.matmul(self.dense, other.dense.T, out=out)
-            if self.sparse is not None and other.sparse is not None:
+            if self.sparse is not None and other.sparse is not None and out.size:
                 if self.device.is_cpu:
                     add_products(self.sparse, other._columns, out)
                 else:
@@ -222,7 +222,7 @@ def _squared_distances(a: Points, b: Points) -> Any:
     xp = a.xp
     parts: list[tuple[Any, Any, Any]] = [
         (a.dense, b.dense, lambda d: (d * d).sum(axis=1)),
-        (a.sparse, b.sparse, lambda d: xp.asarray(d.multiply(d).sum(axis=1)).ravel()),
+        (a.sparse, b.sparse, lambda d: xp.asarray(d.power(2).sum(axis=1)).ravel()),
     ]
     total = xp.zeros((len(a), len(b)))
     for x, y, squares in parts:

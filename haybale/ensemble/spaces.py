@@ -206,7 +206,7 @@ def _moments(used: Ints, vectors: Matrix, standardize: bool, spread: bool, where
     if is_sparse(vectors):
         if standardize:
             raise InputError("standardize=True needs dense vectors, found a sparse matrix; use standardize=False")
-        sums = (where.xp.asarray(matrix.sum(axis=1)).ravel() for matrix in (vectors, vectors.multiply(vectors)))
+        sums = (where.xp.asarray(matrix.sum(axis=1)).ravel() for matrix in (vectors, vectors.power(2)))
         mean, square = (float(share @ each / width) for each in sums)
         return _Moments(None, one, width, mean, square)
     # Sums are float64. They are computed in parts, to limit the memory of the float64 copies.

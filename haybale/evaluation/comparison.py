@@ -7,10 +7,8 @@ import os
 import platform
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +28,7 @@ from haybale.rankers.query_blocks import rank_in_blocks
 from haybale.retrieval import Run
 from haybale.retrieval.run import DEPTH
 from haybale.timing import record_timings, timed
+from haybale.versions import versions_of
 
 KNOWN_QUESTIONS = "queries with the words of a training query"  # an entry of Outcome.facts
 
@@ -283,7 +282,4 @@ def environment() -> dict[str, str]:
     """Return the machine and the package versions on which results depend."""
     facts = {"python": platform.python_version()}
     facts["machine"] = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
-    for package in ("haybale", "numpy", "scipy", "scikit-learn", "pandas", "faiss-cpu", "ir_measures"):
-        with suppress(PackageNotFoundError):
-            facts[package] = version(package)
-    return facts
+    return facts | versions_of(("haybale", "numpy", "scipy", "scikit-learn", "pandas", "faiss-cpu", "ir_measures"))

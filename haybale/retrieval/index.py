@@ -438,6 +438,8 @@ class PassageIndex(PassageTable):
         """Return the inner products of query vectors (m, d) with a document's passages, (m, n_passages)."""
         queries, _ = self._place_queries(queries)
         start, end = (int(edge) for edge in self.doc_offsets[document : document + 2])
+        if not queries.shape[0] or start == end:  # cuSPARSE takes no matrix without rows
+            return np.empty((queries.shape[0], end - start), dtype=np.float32)
         with self.device.current():
             products = queries.astype(np.float64) @ self.vectors[start:end].astype(np.float64).T
             found: Floats = to_numpy(products.toarray() if self.is_sparse else products).astype(np.float32)

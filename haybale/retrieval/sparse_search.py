@@ -105,6 +105,8 @@ class ProductSearch:
 
     def _scores(self, passages: Any, queries: Any) -> Any:
         """Return the (m, n) inner products; only the queries are densified."""
+        if not queries.shape[0]:
+            return self.device.xp.empty((0, passages.shape[0]))
         return (passages @ queries.toarray().T).T
 
     def _absolute(self, matrix: Any) -> Any:

@@ -235,6 +235,7 @@ def module(devices: int = 1) -> types.ModuleType:
             raise CUDARuntimeError("cudaErrorNoDevice: no CUDA-capable device is detected")
         return devices
 
+    from support import cublas_double
     from support.cupy_kernels import RawModule
 
     double = types.ModuleType("cupy")
@@ -254,10 +255,13 @@ def module(devices: int = 1) -> types.ModuleType:
         getDevice=lambda: Device.current,
         getDeviceProperties=lambda number: {"name": b"Double", "totalGlobalMem": Device.total},
         CUDARuntimeError=CUDARuntimeError,
+        CUDA_R_32F=cublas_double.CUDA_R_32F,
     )
     memory = types.SimpleNamespace(OutOfMemoryError=OutOfMemoryError)
     device = types.SimpleNamespace(get_cublas_handle=lambda: 1)
-    double.cuda = types.SimpleNamespace(Device=Device, runtime=runtime, memory=memory, device=device)
+    double.cuda = types.SimpleNamespace(
+        Device=Device, runtime=runtime, memory=memory, device=device, cublas=cublas_double
+    )
     double.__version__ = "double"
     return double
 

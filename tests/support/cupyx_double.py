@@ -1,8 +1,11 @@
-"""A double of ``cupyx.scipy.sparse`` that computes with SciPy and has the interface of CuPy 14.
+"""A double of ``cupyx.scipy.sparse`` that computes with SciPy and has the interface of CuPy 14.2.
 
 Matrices are of floats and consist of arrays of the CuPy double. Products with dense matrices are in Fortran order.
 Rows are taken by slices and device arrays. Functions of SciPy and NumPy reject these matrices. Sources:
-cupyx/scipy/sparse/_base, _compressed, _csr, _csc, _data, _index, _construct.
+cupyx/scipy/sparse/_base, _compressed, _csr, _csc, _data, _index, _construct, and cupyx/cusparse.
+
+What cuSPARSE makes of matrices without rows or columns is not documented, so the double refuses to pass them to it.
+Calls that CuPy answers itself, without cuSPARSE, accept them.
 """
 
 from __future__ import annotations
@@ -54,10 +57,13 @@ class _Compressed:
         return self._scipy(parts, shape=self.shape)
 
     dtype = property(lambda self: self.data.dtype)
-    device = property(lambda self: self.data.device)
     nnz = property(lambda self: self.data.size)
     size = nnz
     T = property(lambda self: self.transpose())
+
+    @property
+    def device(self) -> Any:
+        raise NotImplementedError  # _base.py: only the arrays of a matrix know their device
 
     def __len__(self) -> int:
         raise TypeError("sparse matrix length is ambiguous; use getnnz() or shape[0]")
@@ -76,8 +82,19 @@ class _Compressed:
     def astype(self, t: Any) -> Any:
         return _wrapped(self._matrix.astype(t))
 
+    def power(self, n: Any, dtype: Any = None) -> Any:
+        if not np.isscalar(n) or n == 0:
+            raise NotImplementedError("input is not scalar, or zero")
+        return self._with_data(self.data**n if dtype is None else self.data.astype(dtype) ** n)
+
+    def copy(self) -> Any:
+        return self._with_data(self.data.copy())
+
+    def _with_data(self, data: ndarray) -> Any:
+        return type(self)((data, self.indices.copy(), self.indptr.copy()), shape=self.shape)
+
     def toarray(self, order: str | None = None, out: None = None) -> ndarray:
-        return ndarray(self._matrix.toarray(order=order))
+        return ndarray(self._matrix.toarray(order=order or "C"))
 
     def sum(self, axis: int | None = None, dtype: Any = None, out: None = None) -> ndarray:
         found = self._matrix.sum(axis=axis)
@@ -87,6 +104,8 @@ class _Compressed:
     def multiply(self, other: Any) -> Any:
         if not np.isscalar(other) and not isinstance(other, csr_matrix):
             raise TypeError("expected scalar or csr matrix")
+        if not np.isscalar(other):  # _csr.py, multiply_by_csr
+            _ = [max(both) // length for both in zip(self.shape, other.shape, strict=True) for length in both]
         return _wrapped(sparse.csr_matrix(self._matrix.multiply(_plain(other))))
 
     def __matmul__(self, other: Any) -> Any:
@@ -101,8 +120,11 @@ class _Compressed:
         if np.isscalar(other):
             return _wrapped(self._matrix * other)
         if isinstance(other, _Compressed):
+            _check_extents(self, other)
             return _wrapped(sparse.csr_matrix(self._matrix @ other._matrix))
         if isinstance(other, ndarray):
+            if self.nnz:  # cusparse.py, spmv and spmm: without stored values, CuPy returns zeros itself
+                _check_extents(self, other)
             found = np.asarray(self._matrix @ _inside(other))
             return ndarray(np.asfortranarray(found))
         return NotImplemented
@@ -110,6 +132,7 @@ class _Compressed:
     def __sub__(self, other: Any) -> Any:
         if not isinstance(other, _Compressed):
             raise NotImplementedError("the double subtracts sparse matrices only")
+        _check_extents(self, other)
         return _wrapped(sparse.csr_matrix(self._matrix - other._matrix))
 
     __rmul__ = __mul__
@@ -137,6 +160,13 @@ class csc_matrix(_Compressed):
 
 for _kind in (csr_matrix, csc_matrix):
     _kind.__module__ = f"cupyx.scipy.sparse._{_kind.format}"
+
+
+def _check_extents(*operands: Any) -> None:
+    """Raise for operands without rows or columns, which would be passed to cuSPARSE."""
+    if any(0 in operand.shape for operand in operands):
+        shapes = " and ".join(str(operand.shape) for operand in operands)
+        raise ValueError(f"cuSPARSE is given operands of shapes {shapes}, and does not say what it returns for these")
 
 
 def _wrapped(matrix: Any) -> Any:
