@@ -21,7 +21,7 @@ TOKENS, EMBED_MS, EMBED_COMMIT, EMBED_MACHINE = 200, 127.0, "c5fe89c", "Intel Xe
 JUDGED = {"pydocs": 2_112, "peps": 743, "gesetze": 21_918}  # training queries: benchmarks/results/best.md
 BILLION, PER_DOCUMENT, QUERIES = 1e9, 24, 100_000  # passages, passages a document, judged queries
 MACHINES, CORES = 32, 16
-BAGS_SECONDS = 2 * 560  # core seconds of 127 bags for 98,380 queries: benchmarks/archive/large.md
+BAGS_SECONDS = 2 * 560  # core seconds of 127 bags for 98,380 queries: benchmarks/archive/large.md at 97da212
 ID_BYTES = {"passage": 14.8, "document": 12.2}  # of the ids of bench_large.py's collections in memory
 SPACE = "\N{NO-BREAK SPACE}"
 
