@@ -29,7 +29,6 @@ CHECKS = (
     Check("index backend faiss-gpu", "faiss", "faiss-gpu-cuvs", "gpu"),
     Check("encoder sentence-transformers", "sentence_transformers", "sentence-transformers", "neural"),
     Check("encoder torch", "torch", "torch", "neural"),
-    Check("encoder backend onnx", "onnxruntime", "onnxruntime", "onnx"),
     Check("encoder backend openvino", "openvino", "openvino", "openvino"),
     Check("fine-tuning", "accelerate", "accelerate", "train"),
     Check("fine-tuning: data sets", "datasets", "datasets", "train"),
