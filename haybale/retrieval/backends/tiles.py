@@ -48,7 +48,7 @@ class NumPyTiles(Backend):
 class CuPyTiles(NumPyTiles):
     name = "cupy"
     runs_on = "cuda"
-    priority = 2
+    priority = 3
 
     def check(self) -> None:
         import_optional("cupy", "gpu")
