@@ -61,7 +61,7 @@ def knn(bench: Bench) -> Iterator[str]:
     bare, n = bench.alternating(product)["bare product"][0], len(made.vectors)
     yield f"{m:,} queries × {n:,} passages × {WIDTH}, float32; the bare product takes {bare:.3g} s."
     indexes = {}
-    for name in ("numpy", "faiss") if bench.device.is_cpu else ("cupy", "cuvs", "faiss-gpu"):
+    for name in ("numpy",) if bench.device.is_cpu else ("cupy", "cuvs", "faiss-gpu"):
         try:
             indexes[name] = PassageIndex(made.vectors, made.doc_offsets, backend=name)
         except HaybaleError as error:

@@ -24,7 +24,6 @@ CHECKS = (
     Check("report charts", "matplotlib", "matplotlib", "reports"),
     Check("report pages", "jinja2", "jinja2", "reports"),
     Check("near-duplicates in reviews", "datasketch", "datasketch", "review"),
-    Check("index backend faiss", "faiss", "faiss-cpu", "faiss"),
     Check("index backend cuvs", "cuvs", "cuvs-cu13", "gpu"),
     Check("index backend faiss-gpu", "faiss", "faiss-gpu-cuvs", "gpu"),
     Check("encoder sentence-transformers", "sentence_transformers", "sentence-transformers", "neural"),
