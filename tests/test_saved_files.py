@@ -129,9 +129,11 @@ def test_engines_of_another_version_are_refused(folder: Path, changes: dict[str,
 
 def test_records_with_positions_as_ids_are_refused(folder: Path) -> None:
     path = folder / "engine-of-files" / "files.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"ids": 1}))
-    with pytest.raises(InputError, match=r"engine-of-files.*haybale attach"):
-        update(Engine.open(folder / "engine-of-files"), folder / "files")
+    record = json.loads(path.read_text())
+    for earlier in (record | {"ids": 1}, {name: record[name] for name in record if name != "source"}):
+        path.write_text(json.dumps(earlier))
+        with pytest.raises(InputError, match=r"engine-of-files.*haybale attach"):
+            update(Engine.open(folder / "engine-of-files"), folder / "files")
 
 
 def test_models_of_another_version_are_refused(folder: Path) -> None:

@@ -104,10 +104,11 @@ def update(
     """
     assert engine.folder is not None
     record = read_json(engine.folder / FILES)
-    if record.get("ids") != IDS:
+    if record.get("ids") != IDS or not {"source", "columns"} <= record.keys():
         raise InputError(
-            f"{engine.folder / FILES}: expected version {IDS} of the ids of records, found {record.get('ids')!r}; "
-            "index the files with a new --out, and bind the file of judgements to the new engine with haybale attach"
+            f"{engine.folder / FILES}: expected a record of files with version {IDS} of the ids, found one of an "
+            "earlier build; index the files with a new --out, and bind the file of judgements to the new engine with "
+            "haybale attach"
         )
     columns = recorded_columns(engine.folder, record, columns or {})
     listing = list_files(source)
