@@ -91,7 +91,7 @@ def test_hits_on_a_device_equal_the_oracles(
     from_host = index.search(queries, k, exclude=own)
     assert isinstance(from_host.passages, np.ndarray)
     assert_hits(from_host, expected)
-    on_device = index.search(cupy.asarray(queries), k, exclude=own)
+    on_device = index.search(cupy.asarray(queries), np.int64(k), exclude=own)
     assert isinstance(on_device.passages, cupy.ndarray)
     assert isinstance(on_device.scores, cupy.ndarray)
     assert_hits(on_device, expected)

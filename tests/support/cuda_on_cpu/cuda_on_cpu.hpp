@@ -30,7 +30,9 @@
 #define __noinline__
 #define __restrict__ __restrict
 #define __launch_bounds__(...)
-#define __shared__ thread_local // a variable of this storage inside a function is one variable for all fibres
+// A shared variable inside a function is one variable for all fibres. Unlike thread_local, __thread has no initialiser
+// to call, which GCC 12 calls in a template although there is none.
+#define __shared__ __thread
 
 using std::max;
 using std::min;
@@ -42,7 +44,7 @@ typedef uint3 dim3;
 inline thread_local uint3 threadIdx, blockIdx, blockDim, gridDim;
 constexpr int warpSize = 32;
 constexpr size_t MOST_SHARED = 227 * 1024; // bytes that a block may have on compute capability 9.0
-alignas(128) inline thread_local unsigned char dynamic_shared[MOST_SHARED];
+alignas(128) inline __thread unsigned char dynamic_shared[MOST_SHARED];
 
 namespace on_cpu {
 
@@ -155,7 +157,7 @@ inline const char* launch(dim3 grid, dim3 block, size_t shared, unsigned order, 
 #if defined(__SANITIZE_ADDRESS__)
         __asan_unpoison_memory_region(dynamic_shared, MOST_SHARED);
 #endif
-        std::memset(dynamic_shared, 0xA5, MOST_SHARED); // shared memory begins with garbage
+        std::memset(dynamic_shared, 0xFF, MOST_SHARED); // shared memory begins with garbage: NaN as floats
 #if defined(__SANITIZE_ADDRESS__)
         __asan_poison_memory_region(dynamic_shared + (shared + 7) / 8 * 8, MOST_SHARED - (shared + 7) / 8 * 8);
 #endif
@@ -261,6 +263,8 @@ inline int __clz(int x) { return x ? __builtin_clz(unsigned(x)) : 32; }
 inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fmul_rn(float a, float b) { return a * b; }
+// Its result is 0 for divisors above 2^126, and otherwise has an error of up to 2 units in the last place.
+inline float __fdividef(float a, float b) { return std::fabs(b) > 0x1p126f ? 0.0f : a / b; }
 template <class T> T __ldg(const T* address) { return *address; }
 
 struct alignas(8) float2 { float x, y; };
