@@ -358,7 +358,7 @@ class SVR(OutOfFold, Ranker):
             self._saved_evidence = None if saved == list(default_evidence(self.unit)) else saved
         self.ensemble_ = SVREnsemble.load(folder / "ensemble", self._index(engine))
         self.query_ids_ = pq.read_table(folder / "training_queries.parquet").column("query_id").to_pylist()
-        known = state.get("feature_range")  # version 0.2 saved none, and did not clip
+        known = state.get("feature_range")  # None without evidence
         self.feature_range_ = None if known is None else np.array(known, dtype=np.float32)
         packed = load_file(folder / "seen.safetensors")["seen"]
         self.ensemble_.seen_ = np.unpackbits(packed, axis=1, count=self.ensemble_.n_bags).astype(bool)

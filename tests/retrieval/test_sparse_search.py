@@ -127,7 +127,7 @@ def test_invalid_matrices_are_rejected() -> None:
         (lambda: PassageIndex(np.eye(3)).search(identity, 1), "queries: expected a dense"),
         (lambda: index.search(sparse.identity(2, format="csr"), 1), "width 3.* 2"),
         (lambda: PassageIndex(sparse.csr_matrix([[1.0, 2.0], [0.0, np.nan]])), "passages: row 1"),
-        (lambda: PassageIndex(identity, backend="faiss"), "backend.*'faiss'"),
+        (lambda: PassageIndex(identity, backend="cuvs"), "backend.*'cuvs'"),
     ]:
         with pytest.raises(InputError, match=named):
             call()
