@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 # Modules are compiled when they are first imported, and most of them never are: the installation takes half the time.
 PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check install -q --no-compile -c constraints.txt
 
-.PHONY: demo serve smoke test thorough lint check docs figures hostile browser best serving reproduce stale gpu-test gpu-check clean
+.PHONY: demo serve smoke test thorough lowest changelog lint check docs figures hostile browser best serving reproduce stale gpu-test gpu-check clean
 
 demo: $(VENV)/base
 	$(BIN)/haybale demo
@@ -39,6 +39,27 @@ test: CHOSEN := -m "not thorough"
 test thorough:
 	@$(MAKE) --no-print-directory -j2 lint browser
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(CHOSEN)
+
+# Most tests with the lowest versions that pyproject.toml allows, in an environment of their own. Warnings of old packages
+# are no errors here, and types are checked with the versions of constraints.txt only. odfpy has no wheels. torch, which
+# the extra neural needs, is the one of constraints.txt: older ones for the CPU alone are not on every index, and others
+# take gigabytes. LOWEST_EXTRAS=test,neural,train,docs adds these extras, TESTS=tests/engine runs fewer tests.
+LOWEST_EXTRAS ?= test
+TESTS ?= tests haybale
+LOWEST := build/lowest/bin/python
+lowest:
+	$(PYTHON) -m venv --clear build/lowest
+	$(LOWEST) -m pip --disable-pip-version-check install -q --upgrade "pip>=26" "uv>=0.9"
+	$(if $(findstring neural,$(LOWEST_EXTRAS)),$(LOWEST) -m pip install -q --no-deps -c constraints.txt torch)
+	grep ^torch== constraints.txt > build/lowest/torch.txt
+	$(LOWEST) -m uv pip install -q --python $(LOWEST) --resolution lowest-direct -c build/lowest/torch.txt \
+		--only-binary :all: --no-binary haybale --no-binary odfpy -e ".[$(LOWEST_EXTRAS)]"
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(LOWEST) -m pytest -n 2 --dist loadfile --no-loadscope-reorder \
+		-W default -m "not thorough" --ignore tests/test_types.py $(TESTS)
+
+# At a release: moves the files of changes/ into CHANGELOG.md, under the version of haybale/versions.py.
+changelog: $(VENV)/$(EXTRAS)
+	$(BIN)/towncrier build --yes
 
 # The documentation site, into build/site; a warning is an error. The tests build it too.
 docs: $(VENV)/$(EXTRAS)

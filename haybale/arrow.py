@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 
@@ -46,3 +47,16 @@ def numbers_of(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
     if len(chunks) == 1:
         return np.from_dlpack(chunks[0])
     return np.concatenate([*map(np.from_dlpack, chunks)]) if chunks else np.empty(0, dtype=np.int64)
+
+
+def true_rows(mask: pa.Array | pa.ChunkedArray) -> NDArray[np.int64]:
+    """Return the rows (n,) of a column of booleans without nulls that are true.
+
+    Before release 26, ``indices_nonzero`` of Arrow crashes for a column without rows.
+
+    >>> true_rows(pa.chunked_array([[True, False], [True]]))
+    array([0, 2])
+    >>> true_rows(pa.chunked_array([], pa.bool_()))
+    array([], dtype=int64)
+    """
+    return numbers_of(pc.indices_nonzero(mask)).astype(np.int64) if len(mask) else np.empty(0, dtype=np.int64)

@@ -98,7 +98,7 @@ class Device:
             needed, fitting = f"{rows * row_bytes / 1e9:.3g} GB", int(free / row_bytes)
             raise DeviceError(
                 f"{rows:,} {what} need {needed} on {self}, found {free / 1e9:.3g} GB free, where {fitting:,} fit; "
-                "use device='cpu' or fewer documents, or search the store by a ShardedIndex with memory_budget"
+                "use device='cpu', or fewer documents"
             )
 
 

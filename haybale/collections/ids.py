@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from haybale.arrow import number_array, numbers_of
+from haybale.arrow import number_array, numbers_of, true_rows
 from haybale.cached import cached_property
 from haybale.errors import InputError, told_apart
 
@@ -197,7 +197,7 @@ def places_of(column: Strings, ids: Strings | pa.Array) -> Ints:
     array([0, 2])
     """
     values = ids.combine_chunks() if isinstance(ids, pa.ChunkedArray) else ids
-    return numbers_of(pc.indices_nonzero(pc.is_in(column, value_set=values))).astype(np.int64)
+    return true_rows(pc.is_in(column, value_set=values))
 
 
 def latest_with_id(ids: Strings, n_first: int) -> Ints | None:

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from haybale.arrow import numbers_of, text_array
+from haybale.arrow import numbers_of, text_array, true_rows
 from haybale.collections.collection import (
     Collection,
     Ints,
@@ -164,7 +164,7 @@ def load_collection(
 
     def rows(part: str, name: str, value: str) -> Any:
         """Return the rows (n,) whose column ``name`` has the given value."""
-        return numbers_of(pc.indices_nonzero(pc.equal(tables[part][name], text_array([value])[0])))
+        return true_rows(pc.equal(tables[part][name], text_array([value])[0]))
 
     sections = links = None
     if "sections" in parts:

@@ -126,7 +126,11 @@ def test_frames_and_files_keep_the_order(
     table = run.to_frame()
     table.to_csv(path, index=False)
     table.to_parquet(path.with_suffix(".parquet"))
-    for read in (table.iloc[::-1], pd.read_csv(path), pd.read_parquet(path.with_suffix(".parquet"))):
+    for read in (
+        table.iloc[::-1],
+        pd.read_csv(path, float_precision="round_trip"),
+        pd.read_parquet(path.with_suffix(".parquet")),
+    ):
         back = Run.from_frame(read)
         assert {query: back[query] for query in back.query_ids} == {query: run[query] for query in back.query_ids}
         assert set(back.query_ids) == {query for query in run.query_ids if run[query]}
