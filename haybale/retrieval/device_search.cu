@@ -296,7 +296,7 @@ extern "C" __global__ void __launch_bounds__(1024) keep_best(
 }
 
 // Score the survivors exactly and write the k best, by falling score and rising number. Their keys stay in order.
-extern "C" __global__ void __launch_bounds__(512) rank_exactly(
+extern "C" __global__ void __launch_bounds__(512, 2) rank_exactly(
     const float* __restrict__ queries, const float* __restrict__ vectors, int width, int k, int capacity, int shared_keys,
     const double* __restrict__ bounds, const float* __restrict__ floors, int* __restrict__ counts,
     int* __restrict__ states, unsigned long long* __restrict__ keys_of_all, long long* __restrict__ passages,
