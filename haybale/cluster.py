@@ -26,7 +26,7 @@ from haybale.progress import track
 T = TypeVar("T")
 Tasks = Iterable[tuple[Any, ...]]
 
-_AHEAD = 8  # tasks for each thread of the workers that may be submitted before the first of them is done
+_MAX_TASKS_PER_THREAD = 8  # submitted tasks whose results are waited for, for each thread of the workers
 PATIENCE = 60.0  # seconds of waiting for a result before checking that the cluster still has a worker
 SAME_VERSIONS = ("python", "haybale", "numpy", "scipy", "numba")  # results may depend on their versions
 
@@ -109,7 +109,7 @@ def _run_with_dask(client: Any, function: Callable[..., T], arguments: Tasks, de
         A slow task does not keep other workers waiting, unless many results wait for it.
         """
         threads = max(1, sum(client.ncores().values()))
-        if len(running) >= _AHEAD * threads:
+        if len(running) >= _MAX_TASKS_PER_THREAD * threads:
             return [running[0]]
         unfinished = [future for future in running if not future.done()]
         return unfinished if len(unfinished) >= 2 * threads else []

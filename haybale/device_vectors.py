@@ -12,9 +12,9 @@ from haybale.device import device_of, to_device, to_numpy
 from haybale.device_kernels import KernelFile
 
 _KERNELS = KernelFile(Path(__file__).with_name("vectors.cu"))
-_THREADS = 128  # of a block
-_MAX_BLOCKS = 2**16  # of a kernel that takes any number
-_PARTS = 64  # of the rows whose columns are summed at the same time
+_THREADS = 128  # threads of a block
+_MAX_BLOCKS = 2**16  # thread blocks of the scaling kernel, which works with any number of them
+_MAX_ROW_PARTS = 64  # parts of the rows, whose columns are summed at the same time
 
 
 def squared_row_lengths(vectors: Any) -> Any:
@@ -33,7 +33,7 @@ def squared_row_lengths(vectors: Any) -> Any:
 def weighted_sums(vectors: Any, share: NDArray[np.float64], centre: NDArray[np.float64], power: int) -> Any:
     """Return Σ share_i · (x_i - centre)^power of float32 or float64 rows (n, d), (d,) in NumPy; the power is 1 or 2."""
     device, (n, d) = device_of(vectors), vectors.shape
-    parts, blocks = min(_PARTS, max(1, n)), max(1, -(-d // _THREADS))
+    parts, blocks = min(_MAX_ROW_PARTS, max(1, n)), max(1, -(-d // _THREADS))
     with device.current():
         out = device.xp.zeros((parts, d))
         if n and d:

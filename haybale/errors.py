@@ -13,7 +13,7 @@ from difflib import SequenceMatcher, get_close_matches
 from os import PathLike
 from typing import Any
 
-_MAX_LISTED = 12  # if more names are known, a message with a suggestion does not list them
+_MAX_LISTED_NAMES = 12  # if there are more valid names, a message with a suggestion does not list them
 
 
 class HaybaleError(Exception):
@@ -58,7 +58,7 @@ class UnknownNameError(InputError):
         similar = _similar(str(name), known)
         if similar:
             message += f" (did you mean {' or '.join(similar)}?)"
-        if not similar or len(known) <= _MAX_LISTED:
+        if not similar or len(known) <= _MAX_LISTED_NAMES:
             message += f"; known: {', '.join(known) or 'none'}"
         super().__init__(message)
 

@@ -16,8 +16,8 @@ from typing import Any, TextIO
 from haybale.errors import InputError, OutputExistsError
 
 LOCK = ".haybale.lock"  # the file that is locked where folders cannot be
-_LONGEST_NAME = 230  # bytes; file systems allow 255, and SQLite adds a suffix
-_SAMPLE = bytes(2**16)  # a disk without room for so many bytes counts as full
+_MAX_NAME_BYTES = 230  # file systems allow 255, and SQLite adds a suffix
+_TEST_CONTENT = bytes(2**16)  # a disk without room for so many bytes counts as full
 
 
 def check_output(folder: Path) -> None:
@@ -53,7 +53,7 @@ def _check_writable(path: Path) -> None:
             parent.mkdir()
             created.append(parent)
         try:
-            temporary.write_bytes(_SAMPLE)
+            temporary.write_bytes(_TEST_CONTENT)
         finally:
             temporary.unlink(missing_ok=True)
     except OSError as error:
@@ -66,7 +66,7 @@ def _check_writable(path: Path) -> None:
 def _temporary_path(path: Path) -> Path:
     """Return a unique path in the folder of the file or folder that ``path``, perhaps a link, leads to."""
     path = Path(os.path.realpath(path))
-    name = os.fsdecode(os.fsencode(path.name)[:_LONGEST_NAME])
+    name = os.fsdecode(os.fsencode(path.name)[:_MAX_NAME_BYTES])
     return path.parent / f".{name}.{uuid.uuid4().hex[:12]}"
 
 

@@ -19,7 +19,7 @@ from haybale.errors import InputError, UnknownNameError
 
 _MAX_LENGTH = 20_000  # characters; longer texts would take minutes
 _HYPHEN = "__"  # replaces hyphens in names for Python's parser
-_WORDS: dict[str, Any] = {"true": True, "false": False, "none": None, "null": None}
+_CONSTANTS: dict[str, Any] = {"true": True, "false": False, "none": None, "null": None}
 
 
 class Word(str):
@@ -110,7 +110,7 @@ def _value(node: ast.expr) -> Any:
             return tuple(map(_value, values))
         case ast.Name():
             name = _name(node)
-            return _WORDS.get(name.lower(), Word(name))
+            return _CONSTANTS.get(name.lower(), Word(name))
         case ast.Call(func=ast.Name() as name, args=args, keywords=keywords):
             params = {each.arg or "": _value(each.value) for each in keywords}
             if len(params) < len(keywords) or "" in params:

@@ -31,7 +31,7 @@ Arrays = Mapping[str, NDArray[Any]]
 _LOGGER = logging.getLogger("haybale")
 RANKER = ".ranker-"  # begins the names of folders of rankers that are saved while blocks of queries are ranked
 _SUFFIX = ".safetensors"
-_NAME = re.compile(
+_RESULT_NAME = re.compile(
     r"\.?[0-9a-f]{64}\.safetensors(\.[0-9a-f]{12})?"
 )  # of a result, or of one that a kill left unfinished
 
@@ -60,7 +60,7 @@ class KeptResults:
     def remove(self) -> None:
         """Remove all results, and the folder if it has no other files."""
         for path in self.folder.glob("*"):
-            if _NAME.fullmatch(path.name):
+            if _RESULT_NAME.fullmatch(path.name):
                 path.unlink(missing_ok=True)
             elif path.name.startswith(RANKER):  # a kill left it
                 shutil.rmtree(path, ignore_errors=True)

@@ -25,7 +25,7 @@ STDIN = Path("-")
 
 MAX_LINE = 2**27  # bytes of one line: 128 MiB, such as one document in a .jsonl file
 MAX_TEXT = 2**28  # bytes of one text or JSON value: 256 MiB
-_BLOCK = 2**17  # bytes that are unpacked at once
+_BYTES_PER_READ = 2**17  # bytes that are read and unpacked at once
 
 
 def find_file(folder: Path, name: str) -> Path | None:
@@ -78,7 +78,7 @@ def _opened(path: Path, place: list[int]) -> Iterator[Any]:
     with reading(path), nullcontext(_stdin()) if path == STDIN else path.open("rb") as file:
         try:
             packed = path.suffix == ".gz"
-            yield BufferedReader(cast(Any, gzip.GzipFile(fileobj=file)), _BLOCK) if packed else file
+            yield BufferedReader(cast(Any, gzip.GzipFile(fileobj=file)), _BYTES_PER_READ) if packed else file
         except (EOFError, zlib.error) as error:
             message = f"expected gzip data, found a truncated or damaged file after {place[0]:,} lines"
             raise FileFormatError(path, place[0], message) from error
@@ -132,7 +132,7 @@ def read_text(path: Path, limit: int = MAX_TEXT) -> str:
     """Return the text of a UTF-8 file of at most ``limit`` bytes after unpacking, with ``\\n`` as the line end."""
     place, blocks, size = [0], list[bytes](), 0
     with _opened(path, place) as file:
-        while block := file.read(_BLOCK):
+        while block := file.read(_BYTES_PER_READ):
             blocks.append(block)
             place[0] += block.count(b"\n")
             size += len(block)

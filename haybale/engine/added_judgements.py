@@ -31,10 +31,10 @@ from haybale.manifest import check_kinds
 Qrels: TypeAlias = "Frame | str | Path"  # a frame, or the path of a file
 Pair = tuple[str, str]  # the ids of a query and of a document
 
-_GRADES = range(-(2**31), 2**31)
-_KINDS = {
+_VALID_GRADES = range(-(2**31), 2**31)
+_JUDGEMENT_KINDS = {
     "queries": [{"id": str, "paragraphs": [str], "own": (str, None)}],
-    "splits": [{"split": str, "queries": [str], "documents": [str], "grades": [_GRADES], "texts": [(str, None)]}],
+    "splits": [{"split": str, "queries": [str], "documents": [str], "grades": [_VALID_GRADES], "texts": [(str, None)]}],
 }
 
 
@@ -188,7 +188,7 @@ class AddedJudgements:
     @classmethod
     def from_dict(cls, path: Path, values: dict[str, Any]) -> AddedJudgements:
         """Return what :meth:`to_dict` returned; ``path`` is for errors."""
-        check_kinds(path, values, _KINDS)
+        check_kinds(path, values, _JUDGEMENT_KINDS)
         queries = {each["id"]: (each["paragraphs"], each["own"]) for each in values["queries"]}
         splits, digests = {}, {}
         for each in values["splits"]:
@@ -242,7 +242,7 @@ def _distinct(given: Iterable[Line]) -> dict[Pair, Line]:
     """Return the judgements by their pairs; a pair with two grades is an error."""
     lines: dict[Pair, Line] = {}
     for line in given:
-        if line.grade not in _GRADES:
+        if line.grade not in _VALID_GRADES:
             line.fail(f"a grade must fit into 32 bits, found {line.grade:.3g}")
         as_ids([line.query, line.document], "query and document ids")
         first = lines.setdefault((line.query, line.document), line)

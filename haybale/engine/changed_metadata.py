@@ -18,7 +18,7 @@ from haybale.collections.ids import Strings, check_characters
 from haybale.collections.metadata import joined_metadata, with_values
 from haybale.errors import FileFormatError, InputError
 
-_IDS = "id of the document"
+_ID_COLUMN = "id of the document"
 Metadata: TypeAlias = Mapping[str, Mapping[str, Any]]  # by document id and column
 
 
@@ -43,7 +43,7 @@ class ChangedMetadata:
 
     def to_bytes(self) -> bytes:
         """Return a Parquet file with the metadata, and with the ids in the column after them."""
-        table = self.table.append_column(_IDS, self.ids)
+        table = self.table.append_column(_ID_COLUMN, self.ids)
         buffer = pa.BufferOutputStream()
         with pq.ParquetWriter(buffer, table.schema, compression="lz4", use_dictionary=False) as writer:
             writer.write_table(table.combine_chunks())
@@ -56,8 +56,10 @@ class ChangedMetadata:
             with pq.ParquetFile(pa.BufferReader(content)) as file:
                 table = file.read(use_threads=False)
             ids, names = table.column(len(table.column_names) - 1), ", ".join(table.column_names)
-            if table.column_names[-1] != _IDS or ids.type != pa.large_string() or ids.null_count:
-                raise FileFormatError(path, None, f"expected the last column {_IDS!r}, found {names}; restore the file")
+            if table.column_names[-1] != _ID_COLUMN or ids.type != pa.large_string() or ids.null_count:
+                raise FileFormatError(
+                    path, None, f"expected the last column {_ID_COLUMN!r}, found {names}; restore the file"
+                )
         except (pa.ArrowException, OSError) as error:
             raise FileFormatError(path, None, f"expected Parquet, found a damaged file ({error})") from None
         return cls(ids, table.remove_column(len(table.column_names) - 1))

@@ -11,7 +11,7 @@ from typing import Any
 
 from haybale.errors import InputError
 
-_LEAST_SHARE = 0.5  # of the recorded files that another folder must have to be taken for the same
+_MIN_SHARE_OF_FILES = 0.5  # a folder with this share of the recorded files is taken for the recorded folder
 
 
 def about_source(source: Path, columns: Mapping[str, str]) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def check_source(
         return
     contents = {signature[2] for signature in now.values() if signature[2]}
     same = sum(signature[2] in contents for signature in before.values())
-    if same < _LEAST_SHARE * len(before):
+    if same < _MIN_SHARE_OF_FILES * len(before):
         raise InputError(
             f"{source}: expected the source that {folder} was built from, {known}, found another one: it has {same:,} "
             f"of {len(before):,} files, and all other documents would be removed; give a new --out"

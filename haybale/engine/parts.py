@@ -70,10 +70,11 @@ from haybale.vectors import Matrix
 
 UNITS = ("passage", "document")
 INDEXES = ("bm25-passage", "bm25-document", "passages", "documents")
-_REST = ("words", "counts", "passage-vectors", "document-vectors")  # that are deleted when its indexes are written
-_STATISTICS, _COUNTS, _WORDS = "haybale term statistics", "haybale term counts", "haybale words"
-_TERMS = pa.schema([("term", pa.large_string()), *((unit, pa.int64()) for unit in UNITS)])
-_VOCABULARY = pa.schema([("term", pa.large_string())])
+# Folders of a part that are only needed to make its indexes, and are deleted afterwards.
+_BUILD_FOLDERS = ("words", "counts", "passage-vectors", "document-vectors")
+_STATISTICS_FORMAT, _COUNTS_FORMAT, _WORDS_FORMAT = "haybale term statistics", "haybale term counts", "haybale words"
+_STATISTICS_SCHEMA = pa.schema([("term", pa.large_string()), *((unit, pa.int64()) for unit in UNITS)])
+_VOCABULARY_SCHEMA = pa.schema([("term", pa.large_string())])
 
 
 class Range(NamedTuple):
@@ -157,7 +158,7 @@ def count_words(part: Range) -> Counter[str]:
         ends.append(len(words))
     tensors: dict[str, Any] = {"words": np.array(words, dtype=np.int32), "offsets": np.array(ends, dtype=np.int64)}
     if part.source == "collection" and not (part.folder / "counts").exists():
-        _save_tensors(part.folder / "words", _WORDS, tensors, vocabulary, {})
+        _save_tensors(part.folder / "words", _WORDS_FORMAT, tensors, vocabulary, {})
     counts = np.bincount(tensors["words"], minlength=len(vocabulary)).tolist()
     return Counter(dict(zip(vocabulary, counts, strict=True)))
 
@@ -179,7 +180,7 @@ def count_all(texts: Texts) -> None:
         frequencies = {unit: np.zeros(0, dtype=np.int64) for unit in UNITS}
         totals = {f"n_{name}": 0 for name in ("passages", "documents", "passage_terms", "document_terms")}
         for part in parts:
-            terms, tensors, manifest = _read_tensors(part.folder / "counts", _COUNTS)
+            terms, tensors, manifest = _read_tensors(part.folder / "counts", _COUNTS_FORMAT)
             places = np.array([numbers.setdefault(term, len(numbers)) for term in terms], dtype=np.int64)
             for unit in UNITS:
                 grown = np.zeros(len(numbers), dtype=np.int64)
@@ -192,8 +193,9 @@ def count_all(texts: Texts) -> None:
             language = analyzer.language
             raise InputError(f"the texts hold no term besides stop words (language {language!r}); change the language")
         with whole_folder(folder) as aside:
-            write_table(aside / "terms.parquet", pa.table([strings_of(numbers), *frequencies.values()], schema=_TERMS))
-            write_manifest(aside, {"format": _STATISTICS, "version": 1} | totals)
+            table = pa.table([strings_of(numbers), *frequencies.values()], schema=_STATISTICS_SCHEMA)
+            write_table(aside / "terms.parquet", table)
+            write_manifest(aside, {"format": _STATISTICS_FORMAT, "version": 1} | totals)
 
 
 def count_part(part: Range, analyzer: Analyzer) -> None:
@@ -212,7 +214,7 @@ def count_part(part: Range, analyzer: Analyzer) -> None:
         tensors |= {f"{unit}.{name}": getattr(matrix, name) for name in ("data", "indices", "indptr")}
         tensors[f"{unit}.frequencies"] = np.bincount(matrix.indices, minlength=matrix.shape[1]).astype(np.int64)
         about |= {f"n_{unit}s": len(each), f"n_{unit}_terms": int(each.lengths.sum())}
-    _save_tensors(part.folder / "counts", _COUNTS, tensors, counts.vocabulary, about)
+    _save_tensors(part.folder / "counts", _COUNTS_FORMAT, tensors, counts.vocabulary, about)
     shutil.rmtree(part.folder / "words", ignore_errors=True)
 
 
@@ -220,7 +222,7 @@ def _counted(part: Range, documents: Collection, analyzer: Analyzer) -> TermCoun
     """Return the term counts of the passages of a part, from their words if these were written."""
     if not (part.folder / "words").exists():
         return TermCounts.of(documents.passages.texts, analyzer)
-    words, tensors, _ = _read_tensors(part.folder / "words", _WORDS)
+    words, tensors, _ = _read_tensors(part.folder / "words", _WORDS_FORMAT)
     vocabulary: dict[str, int] = {}
     terms_of = list(analyzer.numbered_words(words, vocabulary))
     terms = np.array([term for each in terms_of for term in each], dtype=np.int32)
@@ -234,7 +236,7 @@ def _save_tensors(
     def save(folder: Path) -> None:
         with whole_folder(folder) as aside:
             write_tensors(aside / "tensors.safetensors", tensors)
-            write_table(aside / "vocabulary.parquet", pa.table([strings_of(vocabulary)], schema=_VOCABULARY))
+            write_table(aside / "vocabulary.parquet", pa.table([strings_of(vocabulary)], schema=_VOCABULARY_SCHEMA))
             write_manifest(aside, {"format": kind, "version": 1} | about)
 
     _save_once(save, folder)
@@ -253,7 +255,7 @@ def _read_tensors(folder: Path, kind: str) -> tuple[list[str], dict[str, Any], d
     """Return the vocabulary, the arrays and the manifest of the counts, or of the words, of a part."""
     manifest = read_manifest(folder, "term counts", {"format": kind, "version": 1})
     check_files(folder, manifest, ("tensors.safetensors", "vocabulary.parquet"))
-    terms = read_table(folder / "vocabulary.parquet", _VOCABULARY).column("term").to_pylist()
+    terms = read_table(folder / "vocabulary.parquet", _VOCABULARY_SCHEMA).column("term").to_pylist()
     return terms, mapped_tensors(folder / "tensors.safetensors"), manifest
 
 
@@ -270,9 +272,9 @@ def _statistics_of_call(segment: str, call: str) -> dict[str, TermStatistics]:
 
 def _read_statistics(segment: Path) -> dict[str, TermStatistics]:
     folder = segment / "statistics"
-    manifest = read_manifest(folder, "term statistics", {"format": _STATISTICS, "version": 1})
+    manifest = read_manifest(folder, "term statistics", {"format": _STATISTICS_FORMAT, "version": 1})
     check_files(folder, manifest, ("terms.parquet",))
-    table = read_table(folder / "terms.parquet", _TERMS)
+    table = read_table(folder / "terms.parquet", _STATISTICS_SCHEMA)
     terms = table.column("term").to_pylist()
     found = {}
     for unit in UNITS:
@@ -293,7 +295,7 @@ def index_all(texts: Texts, source: Any) -> None:
         for _ in spread(index_part, tasks, None, "indexing segments"):
             pass
     for part in parts:
-        for name in _REST:
+        for name in _BUILD_FOLDERS:
             shutil.rmtree(part.folder / name, ignore_errors=True)
         remove_unfinished(part.folder)
 
@@ -311,7 +313,7 @@ def index_part(part: Range, analyzer: Analyzer, encoder: Any, call: str, from_co
     """
     missing, passages = _missing(part), part.read()
     whole = passages if part.source == "collection" else part.read("collection")
-    terms, tensors, _ = _read_tensors(part.folder / "counts", _COUNTS)
+    terms, tensors, _ = _read_tensors(part.folder / "counts", _COUNTS_FORMAT)
     statistics = _statistics_of_call(part.segment, call)
     vocabulary = {term: number for number, term in enumerate(terms)}
     saved = Path(part.segment).parent / "encoder"

@@ -28,7 +28,7 @@ from haybale.engine.segment import Segment
 from haybale.errors import InputError
 from haybale.retrieval import BM25Index, PassageIndex
 
-_MAX_CACHED = 8  # number of values in the cache of rankers
+_MAX_CACHED_VALUES = 8  # in the cache of rankers
 
 T = TypeVar("T")
 
@@ -128,7 +128,7 @@ class Documents(ABC):
             found: T = self._cache[key] if key in self._cache else make()
             with self._cache_lock:
                 self._cache[key] = found
-                if len(self._cache) > _MAX_CACHED:
+                if len(self._cache) > _MAX_CACHED_VALUES:
                     del self._cache[next(iter(self._cache))]
             return found
 

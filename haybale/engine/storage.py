@@ -45,7 +45,7 @@ from haybale.text_files import MAX_TEXT, json_object, read_bytes, read_json, rea
 from haybale.timing import timed
 
 FORMAT, VERSION = "haybale engine", 3
-# What no change of an engine changes in its manifest.
+# The entries of a manifest that no change of the engine changes.
 FIXED = ("id", "identity", "settings", "input", "language", "encoder")
 _MANIFEST, _BUILDING = "engine.json", "building.json"
 _SETTINGS = {
@@ -55,9 +55,9 @@ _SETTINGS = {
     "paragraphs": (str, None),
     "chunking": (CHUNKING, None),
     "store": (str, None),
-    "segments": (range(2, 2**40), None),  # in which its first documents are indexed; None for one
+    "segments": (range(2, 2**40), None),  # the number of parts of the first documents; None for one
 }
-_KINDS = {
+_MANIFEST_KINDS = {
     "id": str,
     "identity": str,
     "settings": dict,
@@ -68,8 +68,8 @@ _KINDS = {
     "judgements": (str, None),
     "metadata": (str, None),
 }
-_OPTIONAL = ("judgements", "metadata")  # that a manifest without them leaves out
-_TEMPORARY = re.compile(r"\..+\.(\d+|[0-9a-f]{12})")  # names of unfinished files, see folders.py
+_NULLABLE = ("judgements", "metadata")  # entries that a manifest leaves out if they are None
+_TEMPORARY_NAME = re.compile(r"\..+\.(\d+|[0-9a-f]{12})")  # names of unfinished files, see folders.py
 
 
 class Storage:
@@ -269,9 +269,9 @@ class Storage:
                 f"expected version {VERSION}, found {found}; build the engine again in a new folder, and bind its file "
                 "of judgements with haybale attach",
             )
-        for name in _OPTIONAL:
+        for name in _NULLABLE:
             manifest.setdefault(name, None)
-        check_kinds(path, manifest, _KINDS)
+        check_kinds(path, manifest, _MANIFEST_KINDS)
         manifest["settings"] = {"segments": None} | manifest["settings"]
         check_kinds(path, manifest["settings"], _SETTINGS)
         numbers = segment_numbers(manifest)
@@ -285,7 +285,7 @@ class Storage:
         """Write the manifest with its checksum."""
         assert self.folder is not None
         head = {"format": FORMAT, "version": VERSION}
-        manifest = {name: value for name, value in manifest.items() if name not in _OPTIONAL or value is not None}
+        manifest = {name: value for name, value in manifest.items() if name not in _NULLABLE or value is not None}
         replace_json(self.folder / _MANIFEST, with_checksum(head | manifest))
 
     def write_judgements(self, judgements: AddedJudgements, before: str | None) -> str | None:
@@ -354,7 +354,7 @@ def segment_numbers(manifest: dict[str, Any]) -> list[int]:
 def remove_unfinished(folder: Path) -> None:
     """Delete what a writer that was killed has left in a folder under temporary names."""
     for path in folder.glob(".*"):
-        if _TEMPORARY.fullmatch(path.name):
+        if _TEMPORARY_NAME.fullmatch(path.name):
             shutil.rmtree(path, ignore_errors=True) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 

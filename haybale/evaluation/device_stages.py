@@ -23,7 +23,7 @@ from haybale.extras import import_optional, quiet_transformers
 from haybale.retrieval import Hits, PassageIndex, Vectors, aggregate
 from haybale.retrieval.hits import NO_PASSAGE
 
-ROUNDS = 3  # timed calls after the first one
+ROUNDS = 3  # timed calls of a stage after the first one
 SLOWER = 1.5  # a stage is slow if it takes more than so many times as long as on the CPU
 TOL = 1e-3  # of the solver; predictions may differ by twice as much
 PER_DOCUMENT = 20  # passages of a document
@@ -252,11 +252,11 @@ def _encoder(device: Device, scale: float) -> Work:
         _save_longformer(Path(folder))
         model = LongformerEncoder(folder, device=str(device))
     rng = np.random.default_rng(10)
-    texts = [" ".join(rng.choice(list(_WORDS), size=200)) for _ in range(_count(32, scale, 2))]
+    texts = [" ".join(rng.choice(list(_TEST_WORDS), size=200)) for _ in range(_count(32, scale, 2))]
     return Work(lambda: model.encode(texts), lambda: str(device))
 
 
-_WORDS = "abcdefghijklmnopqrstuvwxyz"
+_TEST_WORDS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def _save_longformer(folder: Path) -> None:
@@ -269,7 +269,7 @@ def _save_longformer(folder: Path) -> None:
         "unk_token": "<unk>",
         "mask_token": "<mask>",
     }
-    vocabulary = {token: number for number, token in enumerate((*special.values(), *_WORDS))}
+    vocabulary = {token: number for number, token in enumerate((*special.values(), *_TEST_WORDS))}
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="<unk>"))
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
     pair = ("</s>", vocabulary["</s>"]), ("<s>", vocabulary["<s>"])

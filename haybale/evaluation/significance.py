@@ -20,9 +20,9 @@ from haybale.evaluation.measures import averages, values_by_query
 from haybale.frames import Frame
 from haybale.parameters import COUNT, check_parameters
 
-_ROUNDS = 10_000  # of the randomisation test, so that p is at least 1 / 10,001
-_CHUNK = 500  # rounds computed at once
-_ROUNDING = 1e-12  # of the magnitude of values: smaller differences come from rounding
+_N_SIGN_PATTERNS = 10_000  # drawn by the randomisation test, so that p is at least 1 / 10,001
+_PATTERNS_PER_CHUNK = 500  # sign patterns computed at once
+_RELATIVE_ROUNDING = 1e-12  # times the magnitude of values: smaller differences come from rounding
 
 
 @dataclass(frozen=True)
@@ -191,14 +191,14 @@ def randomization_test(differences: NDArray[np.float64], magnitude: float | None
     nonzero = np.ldexp(nonzero, -exponent)
     total, n_extreme = nonzero.sum(), 1
     least = abs(total) - _rounding(nonzero, magnitude, exponent)
-    for _ in range(_ROUNDS // _CHUNK):
-        positive = rng.integers(2, size=(_CHUNK, len(nonzero)), dtype=np.int8)
+    for _ in range(_N_SIGN_PATTERNS // _PATTERNS_PER_CHUNK):
+        positive = rng.integers(2, size=(_PATTERNS_PER_CHUNK, len(nonzero)), dtype=np.int8)
         sums = 2 * (positive.astype(np.float64) @ nonzero) - total
         n_extreme += int((np.abs(sums) >= least).sum())
-    return n_extreme / (_ROUNDS + 1)
+    return n_extreme / (_N_SIGN_PATTERNS + 1)
 
 
 def _rounding(differences: NDArray[np.float64], magnitude: float | None, exponent: int) -> float:
     """Return how far the sum of differences may be off; ``magnitude`` was divided by 2 to the ``exponent`` since."""
     own = float(np.abs(differences).sum())
-    return _ROUNDING * (own if magnitude is None else max(own, float(np.ldexp(magnitude, -exponent))))
+    return _RELATIVE_ROUNDING * (own if magnitude is None else max(own, float(np.ldexp(magnitude, -exponent))))

@@ -47,7 +47,7 @@ B = (0.3, 0.5, 0.75, 0.9, 1.0)
 K3 = (0.0, 2.0, 8.0, None)
 Setting = tuple[float, float, float | None]  # k1, b, k3
 DEFAULT: Setting = (BM25().k1, BM25().b, BM25().k3)
-_FOLDS = 5
+_N_FOLDS = 5
 _RANGES = {
     "unit": one_of(["passage", "document"]),
     "k1": SEQUENCE,
@@ -265,7 +265,7 @@ def _cross_validated(gains: NDArray[np.float64], groups: Ints, random_state: int
     names, place = np.unique(groups, return_inverse=True)
     if len(names) < 2:
         return None
-    fold = (check_random_state(random_state).permutation(len(names)) % _FOLDS)[place]
+    fold = (check_random_state(random_state).permutation(len(names)) % _N_FOLDS)[place]
     held_out = np.empty(len(place))
     for each in np.unique(fold):
         held_out[fold == each] = gains[_largest_gain(gains[:, fold != each])][fold == each]
