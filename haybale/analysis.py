@@ -137,9 +137,9 @@ class Analyzer:
         return [names[i] for i in terms.ids[0]]
 
     def tokens(self, text: str) -> list[str]:
-        """Return the words of one text in reading order, unstemmed and in lower case, and all that is between them.
+        """Return the words of one text in reading order, in lower case and unstemmed, and the characters between them.
 
-        Stop words are words, too. All other visible characters are tokens of their own.
+        Stop words are words, too. Each other character that is not white space is a token of its own.
 
         >>> Analyzer("english").tokens("Of dogs (and 1 Dog).")
         ['of', 'dogs', '(', 'and', '1', 'dog', ')', '.']
@@ -168,8 +168,8 @@ class Analyzer:
         >>> Analyzer("english").term_spans("the o\\ufb03ces of Bu\\u0308rger")
         [('offic', 4, 9), ('bürger', 13, 20)]
         """
-        (found,) = self.spans([text])
-        return found
+        (spans,) = self.spans([text])
+        return spans
 
     def spans(self, texts: Iterable[str]) -> Iterator[list[tuple[str, int, int]]]:
         """Yield the :meth:`term_spans` of each text. A word that several texts have is stemmed once."""
@@ -178,19 +178,19 @@ class Analyzer:
         cache = _TermCache(self, numbers, grow=True)
         parts = _PartCache(self.compounds)
         for text in texts:
-            normalised, places = normalised_spans(text)
+            normalised, origins = normalised_spans(text)
             words: Iterable[tuple[str, int, int]] = _word_spans(normalised)
             if self.function is not None:
                 runs = re.finditer(r"\S+", normalised)
                 words = [(word, *run.span()) for run in runs for word in self.function(run[0])]
-            found = [
+            numbered_parts = [
                 (cache[part], start, end)
                 for word, start, end in words
                 for part in ((word,) if self.compounds is None else parts[word])
             ]
             names += list(islice(numbers, len(names), None))
-            starts, ends = places[:, 0].tolist(), places[:, 1].tolist()
-            yield [(names[n], starts[start], ends[end - 1]) for n, start, end in found if n >= 0]
+            starts, ends = origins[:, 0].tolist(), origins[:, 1].tolist()
+            yield [(names[n], starts[start], ends[end - 1]) for n, start, end in numbered_parts if n >= 0]
 
     def __call__(self, texts: Iterable[str], vocabulary: dict[str, int] | None = None) -> Terms:
         """Analyse texts; with a ``vocabulary``, terms that are not in it are dropped."""
@@ -223,8 +223,8 @@ class Analyzer:
         """
         cache, parts = _TermCache(self, numbers, grow=True), _PartCache(self.compounds)
         for word in words:
-            each = (word,) if self.compounds is None else parts[word]
-            yield [number for number in map(cache.__getitem__, each) if number >= 0]
+            word_parts = (word,) if self.compounds is None else parts[word]
+            yield [number for number in map(cache.__getitem__, word_parts) if number >= 0]
 
     def stemmer(self) -> Callable[[str], str]:
         """Return a function from a word to its term."""
@@ -320,8 +320,8 @@ class _PartCache(dict[str, tuple[str, ...]]):
 
     def __missing__(self, word: str) -> tuple[str, ...]:
         assert self._compounds is not None
-        found = self[word] = (word, *self._compounds.split(word))
-        return found
+        parts = self[word] = (word, *self._compounds.split(word))
+        return parts
 
 
 def splits_compounds(language: str, compounds: bool | None) -> bool:
@@ -374,7 +374,7 @@ def guess_language(texts: Iterable[str]) -> str:
     texts = list(texts)
     words = Counter(word for text in texts for word in _words(normalise(text)))
     counts = {language: sum(words[word] for word in stop_words(language)) for language in _STOP_WORD_LANGUAGES}
-    first, second = sorted(counts, key=lambda each: (-counts[each], each != "english", each))[:2]
+    first, second = sorted(counts, key=lambda language: (-counts[language], language != "english", language))[:2]
     if first in _BY_STOP_WORDS and counts[first] >= max(_MIN_STOP_WORD_SHARE * words.total(), 2 * counts[second]):
         return first
     code, probability = _detector().classify("\n".join(texts))
@@ -408,13 +408,13 @@ def _words(text: str) -> list[str]:
     text = text.lower()
     if text.isascii() or not _HAS_UNSPACED.search(text):
         return _WORD.findall(text)
-    found: list[str] = []
+    words: list[str] = []
     for run in _RUN.findall(text):
         if _is_unspaced(run) and len(run) > 1:
-            found += map("".join, pairwise(run))
+            words += map("".join, pairwise(run))
         else:
-            found.append(run)
-    return found
+            words.append(run)
+    return words
 
 
 def _word_spans(text: str) -> Iterator[tuple[str, int, int]]:
@@ -427,7 +427,7 @@ def _word_spans(text: str) -> Iterator[tuple[str, int, int]]:
     # Some characters, such as İ, become two when they are lower-cased.
     origin: Sequence[int] = range(len(text))
     if len(lower) != len(text):
-        origin = [place for place, character in enumerate(text) for _ in character.lower()]
+        origin = [position for position, character in enumerate(text) for _ in character.lower()]
     if len(lower) == len(text) and not _HAS_UNSPACED.search(lower):
         yield from ((word[0], *word.span()) for word in _WORD.finditer(lower))
         return

@@ -37,9 +37,9 @@ def weighted_sums(vectors: Any, share: NDArray[np.float64], centre: NDArray[np.f
     with device.current():
         out = device.xp.zeros((parts, d))
         if n and d:
-            given = device.xp.ascontiguousarray(vectors), to_device(share, device), to_device(centre, device)
+            arrays = device.xp.ascontiguousarray(vectors), to_device(share, device), to_device(centre, device)
             sizes = np.int32(power), np.int64(n), np.int64(d), np.int32(parts), np.int32(blocks)
-            _KERNELS.launch(device, f"sum_columns_{vectors.dtype}", parts * blocks, _THREADS, *given, *sizes, out)
+            _KERNELS.launch(device, f"sum_columns_{vectors.dtype}", parts * blocks, _THREADS, *arrays, *sizes, out)
         return to_numpy(out).sum(axis=0)
 
 
@@ -51,10 +51,10 @@ def scaled_vectors(vectors: Any, shift: NDArray[Any], factor: NDArray[Any]) -> A
         if out.size:
             factors = np.ascontiguousarray(np.atleast_1d(factor), dtype=shift.dtype)
             rows = device.xp.ascontiguousarray(vectors, dtype=shift.dtype)
-            given = rows, to_device(shift, device), to_device(factors, device)
+            arrays = rows, to_device(shift, device), to_device(factors, device)
             sizes = np.int32(len(factors)), np.int64(d), np.int64(out.size)
             blocks = min(_MAX_BLOCKS, -(-out.size // _THREADS))
-            _KERNELS.launch(device, f"scale_{shift.dtype}", blocks, _THREADS, *given, *sizes, out)
+            _KERNELS.launch(device, f"scale_{shift.dtype}", blocks, _THREADS, *arrays, *sizes, out)
         return out
 
 

@@ -212,4 +212,4 @@ def clean(text: str) -> str:
     >>> clean("\\x1b[2J \\u202e")
     '\\\\x1b[2J \\\\u202e'
     """
-    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)

@@ -34,7 +34,7 @@ _DTYPES = {
     "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "|u1", "BOOL": "|b1",
 }  # fmt: skip
 _DTYPE_NAMES = {kind: name for name, kind in _DTYPES.items()}
-MANY = range(1, 2**40)  # valid counts
+MANY = range(1, 2**40)  # the kind of a count above 0
 _ALIGNMENT_BYTES = 64  # of the first tensor in its file; other tensors are aligned to the size of their items
 _MAX_READ_BYTES = 2**18  # a smaller table is read as a whole, a larger one is mapped to memory
 _ROWS_PER_GROUP = 2**17  # rows of a Parquet row group, which are compressed together
@@ -69,9 +69,9 @@ def read_manifest(
             raise FileFormatError(path, None, f"not found: {folder} is not a saved {what}; give the folder of one")
         manifest = parsed_json(path, read_bytes(path))
     for entry, value in expected.items():
-        found = manifest.get(entry) if isinstance(manifest, dict) else None
-        if found != value:
-            raise FileFormatError(path, None, f"expected {entry} {value!r}, found {found!r}")
+        saved_value = manifest.get(entry) if isinstance(manifest, dict) else None
+        if saved_value != value:
+            raise FileFormatError(path, None, f"expected {entry} {value!r}, found {saved_value!r}")
     manifest = verify_checksum(path, manifest)
     check_kinds(path, manifest, kinds or {})
     return manifest
@@ -98,11 +98,13 @@ def _is_kind(value: Any, kind: Any) -> bool:
     """
     match kind:
         case tuple():
-            return any(_is_kind(value, each) for each in kind)
+            return any(_is_kind(value, alternative) for alternative in kind)
         case list():
-            return isinstance(value, list) and all(_is_kind(each, kind[0]) for each in value)
+            return isinstance(value, list) and all(_is_kind(member, kind[0]) for member in value)
         case dict():
-            return isinstance(value, dict) and all(_is_kind(value.get(name), each) for name, each in kind.items())
+            return isinstance(value, dict) and all(
+                _is_kind(value.get(name), entry_kind) for name, entry_kind in kind.items()
+            )
         case range():
             return type(value) is int and value in kind
     return value is None if kind is None else type(value) is kind
@@ -112,8 +114,8 @@ def check_files(folder: Path, manifest: dict[str, Any], names: Iterable[str]) ->
     """Check that the manifest lists exactly these files, and that their SHA-256 is as listed."""
     files, names = manifest.get("files"), sorted(names)
     if not isinstance(files, dict) or sorted(files) != names:
-        found = ", ".join(sorted(files)) if isinstance(files, dict) else repr(files)
-        raise FileFormatError(folder / MANIFEST, None, f"expected 'files' {', '.join(names)}; found {found}")
+        listed = ", ".join(sorted(files)) if isinstance(files, dict) else repr(files)
+        raise FileFormatError(folder / MANIFEST, None, f"expected 'files' {', '.join(names)}; found {listed}")
     for name in names:
         if not (folder / name).is_file():
             raise FileFormatError(folder / name, None, f"not found, but {MANIFEST!r} lists it; copy the file back")
@@ -265,15 +267,17 @@ def read_table(path: Path, schema: pa.Schema, columns: Sequence[str] | None = No
     """Read a Parquet table, or some of its columns; the file must have the given schema and no missing values."""
     try:
         with pq.ParquetFile(path, memory_map=_is_mapped(path)) as file:
-            found = file.schema_arrow
+            file_schema = file.schema_arrow
             # Threads do not help, because one column makes up most of a file.
             table = file.read(columns, use_threads=False)
     except (pa.ArrowException, OSError) as error:
         refuse_too_many_open_files(path, error)
         raise FileFormatError(path, None, f"expected Parquet, found a damaged file ({error})") from None
-    if not found.equals(schema):
-        expected, given = (", ".join(f"{field.name} ({field.type})" for field in each) for each in (schema, found))
-        raise FileFormatError(path, None, f"expected columns {expected}; found {given}")
+    if not file_schema.equals(schema):
+        expected, actual = (
+            ", ".join(f"{field.name} ({field.type})" for field in side) for side in (schema, file_schema)
+        )
+        raise FileFormatError(path, None, f"expected columns {expected}; found {actual}")
     for name, column in zip(table.column_names, table.columns, strict=True):
         if column.null_count:
             raise FileFormatError(path, None, f"column {name!r} must have a value in every row, found nulls")

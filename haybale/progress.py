@@ -138,8 +138,8 @@ def _pictures(*columns: Any) -> Progress:
     class Pictures(Progress):
         drawn = 0.0
 
-        def update(self, *given: Any, **values: Any) -> None:
-            super().update(*given, **values)
+        def update(self, *args: Any, **values: Any) -> None:
+            super().update(*args, **values)
             if time.monotonic() >= self.drawn + _SECONDS_PER_PICTURE:
                 self.drawn, file = time.monotonic(), io.StringIO()
                 Console(file=file, width=100).print(self.get_renderable())

@@ -54,12 +54,12 @@ def array_namespace(array: Any) -> ModuleType:
 def stored_type(dtype: Any) -> np.dtype[Any]:
     """Return ``dtype`` as a NumPy dtype; raise :class:`InputError` unless it is float32 or float16."""
     try:
-        found: np.dtype[Any] | None = np.dtype(dtype)
+        numpy_dtype: np.dtype[Any] | None = np.dtype(dtype)
     except TypeError:
-        found = None
-    if found is None or found.name not in STORED:
+        numpy_dtype = None
+    if numpy_dtype is None or numpy_dtype.name not in STORED:
         raise InputError(f"dtype must be {' or '.join(STORED)}, found {dtype!r}")
-    return found
+    return numpy_dtype
 
 
 def reals(values: Any, what: str, dtype: Any = np.float64) -> Any:
@@ -75,11 +75,11 @@ def reals(values: Any, what: str, dtype: Any = np.float64) -> Any:
     device = device_of(values)
     reason: Any
     try:
-        given = to_device(values, device)
-        if given.dtype.kind not in "cmM":
-            convert = sparse.csr_matrix if sparse.issparse(given) else device.xp.ascontiguousarray
-            return convert(given, dtype=dtype)
-        reason = given.dtype
+        array = to_device(values, device)
+        if array.dtype.kind not in "cmM":
+            convert = sparse.csr_matrix if sparse.issparse(array) else device.xp.ascontiguousarray
+            return convert(array, dtype=dtype)
+        reason = array.dtype
     except (TypeError, ValueError) as error:
         reason = error
     raise InputError(f"{what}: expected real numbers, found other values ({reason})")

@@ -87,12 +87,12 @@ class DocumentFilter:
             for text in (_SELECT.format(1, where), query):  # the first has no parenthesis that the condition may close
                 self._check(json.loads(tables.execute("SELECT json_serialize_sql(?)", [text]).fetchone()[0]), where)
             with _interrupted_after(tables, SECONDS):
-                found = tables.execute(query).fetchnumpy()[self._number]
+                numbers = tables.execute(query).fetchnumpy()[self._number]
         except duckdb.InterruptException:
             raise self._wrong(where, f"it takes longer than {SECONDS:g} seconds") from None
         except (duckdb.Error, RecursionError, UnicodeError) as error:
             raise self._wrong(where, str(error)) from None
-        return np.sort(np.asarray(found, dtype=np.int64))
+        return np.sort(np.asarray(numbers, dtype=np.int64))
 
     @cached_property
     def _tables(self) -> Any:
@@ -138,7 +138,7 @@ class DocumentFilter:
 
 @contextmanager
 def _interrupted_after(tables: Any, seconds: float) -> Iterator[None]:
-    """Interrupt what a connection of DuckDB runs in the block if it takes too long."""
+    """Interrupt the query that a connection of DuckDB runs in the block if it takes more than ``seconds``."""
     timer = threading.Timer(seconds, tables.interrupt)
     timer.daemon = True
     timer.start()

@@ -92,11 +92,13 @@ def results(values: dict[str, Frame], baseline: str) -> Results:
     others = [name for name in tables if name != baseline]
 
     def compared(name: str, measure: str) -> Comparison:
-        ours, theirs = (tables[each][measure].to_numpy() for each in (name, baseline))
+        ours, theirs = (tables[ranker][measure].to_numpy() for ranker in (name, baseline))
         return paired_tests(ours, theirs, n_comparisons=len(others))
 
     measures = tables[baseline].columns
-    return Results(tables, baseline, {name: {each: compared(name, each) for each in measures} for name in others})
+    return Results(
+        tables, baseline, {name: {measure: compared(name, measure) for measure in measures} for name in others}
+    )
 
 
 def _for_the_same_queries(tables: dict[str, pd.DataFrame], baseline: str) -> dict[str, pd.DataFrame]:
@@ -111,9 +113,9 @@ def _for_the_same_queries(tables: dict[str, pd.DataFrame], baseline: str) -> dic
                 f"results of {name}: expected the queries of {baseline}, but {where}; give both the same ones"
             )
         if lacking := [measure for measure in tables[baseline].columns if measure not in table.columns]:
-            found = ", ".join(map(str, table.columns))
+            columns = ", ".join(map(str, table.columns))
             raise InputError(
-                f"results of {name}: expected the measure {lacking[0]!r} of {baseline}, found {found}; add it"
+                f"results of {name}: expected the measure {lacking[0]!r} of {baseline}, found {columns}; add it"
             )
         row_of = {query: row for row, query in enumerate(ids[name])}
         same = ids[name] == wanted
@@ -199,6 +201,6 @@ def randomization_test(differences: NDArray[np.float64], magnitude: float | None
 
 
 def _rounding(differences: NDArray[np.float64], magnitude: float | None, exponent: int) -> float:
-    """Return how far the sum of differences may be off; ``magnitude`` was divided by 2 to the ``exponent`` since."""
-    own = float(np.abs(differences).sum())
-    return _RELATIVE_ROUNDING * (own if magnitude is None else max(own, float(np.ldexp(magnitude, -exponent))))
+    """Return a bound on the rounding error of the sum of differences, which were divided by 2 to the ``exponent``."""
+    total = float(np.abs(differences).sum())
+    return _RELATIVE_ROUNDING * (total if magnitude is None else max(total, float(np.ldexp(magnitude, -exponent))))
