@@ -26,8 +26,8 @@ class Mask(NamedTuple):
     The links of a training query's document reveal its relevant documents, and a new document has no links yet.
     """
 
-    # Hide a link between ``own`` and another document, in either direction, only if own * n_documents + other is among
-    # these; None hides all links of ``own``.
+    # The links to hide: own * n_documents + other for links, in either direction, between the documents ``own`` and
+    # ``other``. None hides all links of ``own``.
     pairs: Ints | None
     n_documents: int
 
@@ -43,7 +43,7 @@ class Mask(NamedTuple):
 
 
 class Edges(NamedTuple):
-    """Typed edges, sorted by target, relation and source. Small dtypes, since there may be millions."""
+    """Typed edges, sorted by target, relation and source. The dtypes are small: a graph may have millions of edges."""
 
     source: NDArray[np.int32]
     target: NDArray[np.int32]

@@ -119,7 +119,7 @@ class NetworkFolds(dict[int, Any]):
         return trained_network(self.ranker, self.dim, self.batches, fold)
 
     def _train_all(self, judged: JudgedDocuments, address: Address | None) -> None:
-        """Train the networks of all folds by tasks, in other processes if there is an address of the engine."""
+        """Train the network of each fold in a task; tasks run in other processes if the engine has an ``address``."""
         ranker, batch, spec, outside = self.ranker, judged.batch, self.ranker.to_dict(), self.ranker.outside_state()
         judged_arrays = JudgedArrays(batch.queries, np.asarray(batch.vectors), batch.label, *judged[1:])
 

@@ -97,5 +97,5 @@ def _openvino(network: Any, features: dict[str, Any], dtype: str) -> Callable[[l
         "INFERENCE_NUM_THREADS": torch.get_num_threads(),
     }
     compiled = openvino.Core().compile_model(converted, "CPU", settings)
-    # A request of its own for each call: threads may encode at the same time.
+    # Every call has its own request, since threads may encode at the same time.
     return lambda values: compiled.create_infer_request().infer(values)[0].copy()

@@ -223,7 +223,7 @@ def load_fitted(folder: Path | str) -> Any:
 
 
 def rebuild(described: dict[str, Any], where: str) -> Any:
-    """Make an encoder from its ``describe()``, which was read from ``where``. Announce its model before loading it."""
+    """Make an encoder from the description that ``where`` holds, and announce its model before loading it."""
     kind = _class_named(described.get("class"))
     if kind is None or hasattr(kind, "fit"):
         raise InputError(

@@ -40,7 +40,7 @@ def queries_of_model(name: str) -> frozenset[str]:
 
 
 def check_unseen(query_ids: Sequence[str], seen: frozenset[str], ranker: Any) -> None:
-    """Raise :class:`InputError` if a query is one of those ``seen`` in the training of an encoder behind a ranker."""
+    """Raise :class:`InputError` if an encoder behind a ranker was trained on a query; ``seen`` are its queries' ids."""
     biased = [query for query in query_ids if query in seen] if seen else []
     if biased:
         raise InputError(

@@ -88,7 +88,7 @@ class StoreFiles:
         except BaseException:
             self.remove(partial)
             raise
-        if self.is_local and os.path.isdir(self.at(name)):  # a file would be moved into it
+        if self.is_local and os.path.isdir(self.at(name)):  # else the file would be moved into that folder
             self.remove(name)
         self.fs.mv(self.at(partial), self.at(name))
 

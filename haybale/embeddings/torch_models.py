@@ -50,7 +50,7 @@ def tokenizer_digest(tokenizer: Any) -> str:
 
 
 def model_digests(model: Any, tokenizer: Any) -> dict[str, str]:
-    """Return the digests by which a saved ranker knows its model: of the ``weights`` and of the ``tokenizer``."""
+    """Return the digests with which a saved ranker checks its model: of the ``weights`` and of the ``tokenizer``."""
     return {"weights": weights_digest(model), "tokenizer": tokenizer_digest(tokenizer)}
 
 

@@ -30,7 +30,7 @@ def checkpoint_at(work: Path, step: int) -> Path:
 
 
 def finish_checkpoint(work: Path, step: int, best_step: int | None) -> None:
-    """Write the manifest of a checkpoint, which completes it, then remove old ones except for the best."""
+    """Complete a checkpoint by writing its manifest, then remove old checkpoints except for the best."""
     folder = checkpoint_at(work, step)
     files = {path.name: digest(path) for path in sorted(folder.iterdir())}
     replace_json(folder / MANIFEST, with_checksum({**_HEAD, "run": digest(work / RUN), "files": files}))

@@ -26,7 +26,7 @@ class SameTexts:
         self._offsets = passages.doc_offsets
         texts, starts = passages.texts, range(0, len(passages.texts), _TEXTS_PER_BLOCK)
         hashes = (hash(text) for start in starts for text in texts.slice(start, _TEXTS_PER_BLOCK).to_pylist())
-        # Two texts with the same 64 bits would only count as one.
+        # Two different texts with the same 64-bit hash would only count as one text.
         self.of: Ints = np.unique(np.fromiter(hashes, np.int64, len(texts)), return_inverse=True)[1]  # (n_passages,)
         self.counts = np.bincount(self.of)  # the number of passages with each text
         rows = self._passages_in(sorted(documents))

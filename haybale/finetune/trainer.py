@@ -174,7 +174,7 @@ def train_encoder(
     n_evaluations = min(chosen.evaluations, len(plan))
     plan = plan[: len(plan) // n_evaluations * n_evaluations]  # so that the last step is evaluated
     lineage = {
-        "trained_on": sorted(ids | trained_queries(trainee.encoder)),  # with those of the encoder that it begins with
+        "trained_on": sorted(ids | trained_queries(trainee.encoder)),  # and those of the initial encoder
         "selected_on": sorted(training.twins.with_twins(held_out_ids)) if selection else [],
     }
     identity = as_json(

@@ -44,7 +44,7 @@ from haybale.text_files import read_json
 from haybale.timing import timed
 
 _WEIGHTS, _CLOCK = "model.safetensors", "clock.json"
-_MIN_PAIRS_FOR_GRADCACHE, _PAIRS_PER_MINI_BATCH = 129, 32  # the sizes for GradCache
+_MIN_PAIRS_FOR_GRADCACHE, _PAIRS_PER_MINI_BATCH = 129, 32  # batches of 129 pairs or more are encoded by 32 pairs
 _CHOICE = "choice"  # the measure that selects a checkpoint
 
 

@@ -157,7 +157,7 @@ class CrossPairs(PairEncoder):
         }
 
     def digests(self) -> dict[str, str]:
-        """Return the SHA-256 of the ``weights`` and of the ``tokenizer``, by which a saved ranker knows the model."""
+        """Return the SHA-256 of the ``weights`` and of the ``tokenizer``, with which a saved ranker checks the model."""
         return model_digests(self.model, self.tokenizer)
 
     @cached_property
@@ -277,7 +277,7 @@ class TokenPairs(PairEncoder):
         return {"class": "TokenPairs", "model": self.name, "weights": weights, "max_length": length, "width": 1}
 
     def digests(self) -> dict[str, str]:
-        """Return the SHA-256 of the ``weights`` and of the ``tokenizer``, by which a saved ranker knows the model."""
+        """Return the SHA-256 of the ``weights`` and of the ``tokenizer``, with which a saved ranker checks the model."""
         return model_digests(self.model, self.model.tokenizer)
 
     def _tokens(self, encode: Callable[..., Any], texts: Sequence[str]) -> list[Floats]:
@@ -392,7 +392,7 @@ def _loaded(name: str, read: str, device: str | None, options: dict[str, Any]) -
 def _activation(model: str, config: Any, options: dict[str, Any]) -> Any:
     """Return the activation that sentence-transformers applies: the one saved with the model, or a sigmoid."""
     util = import_optional("sentence_transformers.util", "neural")
-    saved = util.load_file_path(model, "config_sentence_transformers.json", **options)  # version 6 saves it there
+    saved = util.load_file_path(model, "config_sentence_transformers.json", **options)  # written by version 6
     name = None if saved is None else read_json(Path(saved)).get("activation_fn")
     name = name or (getattr(config, "sentence_transformers", None) or {}).get("activation_fn")
     name = name or getattr(config, "sbert_ce_default_activation_function", None) or "torch.nn.Sigmoid"
