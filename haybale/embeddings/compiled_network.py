@@ -43,7 +43,7 @@ def compile_network(model: Any, name: str, dtype: str) -> None:
     kind = type(transformer).__name__
     if kind != "Transformer" or getattr(transformer, "module_output_name", None) != "token_embeddings":
         raise InputError(
-            "backend='openvino' needs a model whose first module is a Transformer with token vectors, found {found} "
+            f"backend='openvino' needs a model whose first module is a Transformer with token vectors, found {kind} "
             f"in {name!r}; use backend='torch'"
         )
     network = transformer.model.eval()
