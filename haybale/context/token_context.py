@@ -307,7 +307,7 @@ class TokenMatrices:
         return int(self.of_queries(["a text"])[0].shape[1])
 
     def digests(self) -> dict[str, str]:
-        """Return the SHA-256 of the ``weights`` and of the ``tokenizer``, with which a saved ranker checks the model."""
+        """Return the SHA-256 of ``weights`` and ``tokenizer``, with which a saved ranker checks the model."""
         return model_digests(self.model, self.model.tokenizer)
 
     def of_queries(self, texts: Sequence[str]) -> list[Floats]:

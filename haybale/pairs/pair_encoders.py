@@ -157,7 +157,7 @@ class CrossPairs(PairEncoder):
         }
 
     def digests(self) -> dict[str, str]:
-        """Return the SHA-256 of the ``weights`` and of the ``tokenizer``, with which a saved ranker checks the model."""
+        """Return the SHA-256 of ``weights`` and ``tokenizer``, with which a saved ranker checks the model."""
         return model_digests(self.model, self.tokenizer)
 
     @cached_property
@@ -277,7 +277,7 @@ class TokenPairs(PairEncoder):
         return {"class": "TokenPairs", "model": self.name, "weights": weights, "max_length": length, "width": 1}
 
     def digests(self) -> dict[str, str]:
-        """Return the SHA-256 of the ``weights`` and of the ``tokenizer``, with which a saved ranker checks the model."""
+        """Return the SHA-256 of ``weights`` and ``tokenizer``, with which a saved ranker checks the model."""
         return model_digests(self.model, self.model.tokenizer)
 
     def _tokens(self, encode: Callable[..., Any], texts: Sequence[str]) -> list[Floats]:
