@@ -2,6 +2,7 @@
 
     pip install scikit-learn-intelex
     python benchmarks/bench_svr.py FOLDER [--large] [--results benchmarks/results]
+    python benchmarks/bench_svr.py --planted [--results benchmarks/results]
 
 Rows are 20 BM25 and 20 nearest passages of every training query, over LSA vectors of 768 numbers, so that [q ; p] has
 the 1,536 features of the paper's Longformer; and, where support vectors are to be few, planted ones around topics, as
@@ -13,11 +14,13 @@ In every round the fast ones run twice, one directly after the other, and the se
 for memory that the system has to find, which on a virtual machine can cost as much as the computation. *Products* is
 the lower bound of an exact solver: the matrix products of every support vector's kernel row, half of them where both
 rows are needed, at the speed that NumPy has for a large product on all cores. ``--large``: 100,000 rows, each in a
-process of its own, whose largest resident memory is told.
+process of its own, whose largest resident memory is told. ``--planted``: planted rows only, without scikit-learn,
+with few and with many support vectors.
 """
 
 from __future__ import annotations
 
+import os
 import resource
 import signal
 import statistics
@@ -42,17 +45,25 @@ from haybale.rankers import BM25, KNN, Training
 WIDTH = 768
 GAMMA, TOL, MEMORY = 1.5, 1e-3, 2.2e9
 PLANTED = 8_000
+# rows, rounds, and γ · 1,536 for few and for many support vectors
+PLANTED_CASES = ((2_000, 7), (8_000, 5), (30_000, 1))
+PLANTED_GAMMAS = {"few": 1.0, "many": 3.0}
 # rows, every passage once, new rows to predict, rounds, rounds of sklearn
 CASES = ((3_000, True, 1_000, 3, 1), (8_000, True, 1_000, 3, 1), (26_000, False, 500, 3, 1))
 CURVES, EPSILONS, SHARES = 3_000, (0.4, 0.2, 0.1, 0.05), (1.2, 0.5, 0.25, 0.1)
 LARGE, MOST, LONGEST = 100_000, 4e9, 1500  # rows, bytes, CPU seconds
+HEADER = (
+    "| rows | passages | | fit s | × | CPU s | × | predict s | × | CPU s | × | support vectors | difference |",
+    "| ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+)
 Data = tuple[np.ndarray, np.ndarray, np.ndarray]  # features, labels, new features
 Peers = dict[str, Callable[..., Any]]
 
 
 def main() -> None:
     parser = options(__doc__)
-    parser.add_argument("collection", help="a folder with training queries")
+    parser.add_argument("collection", nargs="?", help="a folder with training queries")
+    parser.add_argument("--planted", action="store_true", help="planted rows only, without a collection")
     parser.add_argument("--large", action="store_true", help="many rows, time and memory")
     parser.add_argument("--one", nargs=2, metavar=("PEER", "FILE"), help="fit one of them in this process")
     a = parser.parse_args()
@@ -60,9 +71,14 @@ def main() -> None:
     if a.one:
         print(*fit_one(peers[a.one[0]], Path(a.one[1])))
         return
-    rows = Candidates.of(a.collection)
     more = tuple(name for name in peers if name.startswith("scikit"))
     origin = provenance(shown("bench_svr.py", sys.argv[1:]), more=more)
+    if a.planted:
+        write_page(a.results / "svr-planted.md", [*planted_page(peers), "", origin])
+        return
+    if a.collection is None:
+        parser.error("give a collection, or --planted")
+    rows = Candidates.of(a.collection)
     if a.large:
         columns = "| seconds | CPU seconds | GB resident at most | support vectors"
         title = f"# The regressor and its peers, {LARGE:,} candidate rows of {rows.name}"
@@ -79,8 +95,7 @@ def main() -> None:
         "vectors: the peer's, and how many more than ours. Products: the time of the matrix products alone that an "
         "exact solver needs for these support vectors. Where others use the machine, CPU seconds tell more.",
         "",
-        "| rows | passages | | fit s | × | CPU s | × | predict s | × | support vectors | difference |",
-        "| ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+        *HEADER,
     ]
     chosen = rows.data(CURVES, True, 0)
     for make in peers.values():
@@ -105,6 +120,27 @@ def main() -> None:
     lines += ["", f"haybale, {PLANTED:,} rows, seconds by memory:"]
     lines += table("share of the Gram matrix | planted s | candidates s", [(*p, q[1]) for p, q in by_share], words=0)
     write_page(a.results / "svr.md", [*lines, "", origin])
+
+
+def planted_page(peers: Peers) -> list[str]:
+    """Return the page of planted rows: few and many support vectors, without scikit-learn."""
+    fast = {name: make for name, make in peers.items() if name != "sklearn"}
+    few, many = (f"{scale:g}/{2 * WIDTH:,}" for scale in PLANTED_GAMMAS.values())
+    lines = [
+        "# The regressor and scikit-learn-intelex, planted rows",
+        "",
+        f"z-scores around topics, {2 * WIDTH:,} features, float32; C 1, ε 0.1, tol {TOL}, weight 3 on relevant rows; "
+        f"γ {few} (few support vectors) and {many} (many). Predictions are of every eighth row. Seconds are medians of "
+        "the rounds, CPU seconds those of all cores together; × is a peer's median over ours. The other columns are "
+        "those of [svr.md](svr.md).",
+        "",
+        *HEADER,
+    ]
+    for n, rounds in PLANTED_CASES:
+        for kind, scale in PLANTED_GAMMAS.items():
+            lines += compared(kind, planted(n), fast, scale / (2 * WIDTH), rounds, 0)
+    load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
+    return [*lines, "", f"Load average of the machine in the last 1, 5 and 15 minutes of the run: {load}."]
 
 
 def available() -> Peers:
@@ -257,18 +293,18 @@ def compared(kind: str, data: Data, peers: Peers, gamma: float, rounds: int, slo
         if name != "sklearn":
             fitted(make, data, gamma=gamma)[2].predict(x_new)
         fitting, cpu, model = fitted(make, data, gamma=gamma)
-        predicting, _, predicted = measured(lambda model=model: model.predict(x_new))
+        predicting, predict_cpu, predicted = measured(lambda model=model: model.predict(x_new))
         found[name] = predicted, len(model.support_)
-        taken[name].append((fitting, cpu, predicting))
+        taken[name].append((fitting, cpu, predicting, predict_cpu))
         print(f"  {n} {kind} {name} fit {fitting:.3f} cpu {cpu:.3f} predict {predicting:.3f}", flush=True)
     medians = {name: [statistics.median(column) for column in zip(*of, strict=True)] for name, of in taken.items()}
     ours_predicted, ours_vectors = found["haybale"]
     passages = len(np.unique(x[:, WIDTH:], axis=0))
     size, of_ours = f"{n:,} {kind}".strip(), medians["haybale"]
-    lines = [row(size, passages, *products(passages, ours_vectors, of_ours[0], of_ours[1]), "", "", "", "")]
+    lines = [row(size, passages, *products(passages, ours_vectors, of_ours[0], of_ours[1]), *[""] * 6)]
     for name, mine in medians.items():
         predicted, vectors = found[name]
-        times, support, apart = ["", "", ""], f"{vectors:,}", ""
+        times, support, apart = [""] * 4, f"{vectors:,}", ""
         if name != "haybale":
             times = [f"{theirs / ours:.1f}" for theirs, ours in zip(mine, medians["haybale"], strict=True)]
             support += f" ({vectors / ours_vectors - 1:+.2%})"

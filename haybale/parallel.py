@@ -85,6 +85,61 @@ def one_blas_thread() -> Iterator[None]:
                 _take_over()
 
 
+class _Helper:
+    """A thread that waits for work. Starting a thread for every piece of work takes several times as long."""
+
+    def __init__(self) -> None:
+        self._started, self._ended = threading.Lock(), threading.Lock()
+        self._work: Callable[[], None] | None = None
+        self._started.acquire()
+        self._ended.acquire()
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def start(self, work: Callable[[], None] | None) -> None:
+        """Begin to call ``work``, which must not raise; None ends the thread."""
+        self._work = work
+        self._started.release()
+
+    def wait(self) -> None:
+        """Wait until the work is done."""
+        self._ended.acquire()
+
+    def _run(self) -> None:
+        while True:
+            self._started.acquire()
+            work, self._work = self._work, None
+            if work is None:
+                return
+            work()
+            del work  # it refers to the arrays
+            self._ended.release()
+
+
+_idle: list[_Helper] = []  # shared by all threads; the methods of a list are atomic
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_idle.clear)  # a child process has none of the threads
+
+
+def _take_helpers(n: int) -> list[_Helper]:
+    """Return idle helpers, and new ones where there are too few."""
+    helpers: list[_Helper] = []
+    while len(helpers) < n:
+        try:
+            helpers.append(_idle.pop())
+        except IndexError:
+            helpers.append(_Helper())
+    return helpers
+
+
+def _keep_helpers(helpers: list[_Helper]) -> None:
+    """Keep helpers that are done with their work, at most one per core."""
+    for helper in helpers:
+        if len(_idle) < cpus():
+            _idle.append(helper)
+        else:
+            helper.start(None)
+
+
 def in_threads(function: Callable[[Any], T], items: Iterable[Any], threads: int | None = None) -> list[T]:
     """Return ``[function(item) for item in items]``, computed by ``threads`` threads, by default one per core.
 
@@ -109,13 +164,13 @@ def in_threads(function: Callable[[Any], T], items: Iterable[Any], threads: int 
                 if failed:
                     return
 
-        # This thread works too, which starts one thread less; a pool of threads takes ten times as long to start.
-        others = [threading.Thread(target=work) for _ in range(threads - 1)]
-        for thread in others:
-            thread.start()
+        helpers = _take_helpers(threads - 1)  # this thread works, too
+        for helper in helpers:
+            helper.start(work)
         work()
-        for thread in others:
-            thread.join()
+        for helper in helpers:
+            helper.wait()
+        _keep_helpers(helpers)
         if failed:
             raise failed[min(failed)]
         return results

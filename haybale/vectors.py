@@ -14,6 +14,7 @@ from scipy import sparse
 
 from haybale.device import Device, device_of, is_sparse, to_device, to_numpy
 from haybale.errors import InputError, VectorError
+from haybale.parallel import in_threads
 
 Floats = NDArray[np.float32]
 
@@ -36,6 +37,7 @@ class Matrix(Protocol):
 
 
 STORED = ("float32", "float16")  # the supported dtypes
+_ROWS = 256  # rows that a thread copies in one task
 _TILE = 2**22  # values converted or squared at once: 16 MiB of float32
 
 
@@ -120,6 +122,21 @@ def squared_lengths(vectors: Any) -> Any:
         rows *= rows
         squares[start:end] = rows.sum(axis=1)
     return squares
+
+
+def gather_rows(vectors: NDArray[Any], rows: NDArray[Any], threads: int | None = None) -> NDArray[Any]:
+    """Return ``vectors[rows]`` of a dense NumPy matrix, copied by ``threads`` threads, by default one per core."""
+    out: NDArray[Any]
+    if len(rows) <= _ROWS:
+        out = vectors[rows]
+        return out
+    out = np.empty((len(rows), vectors.shape[1]), dtype=vectors.dtype)
+
+    def copy(start: int) -> None:
+        out[start : start + _ROWS] = vectors[rows[start : start + _ROWS]]
+
+    in_threads(copy, range(0, len(rows), _ROWS), threads)
+    return out
 
 
 def row_tiles(vectors: Any) -> list[tuple[int, int]]:

@@ -47,6 +47,16 @@ def pytest_sessionfinish() -> None:
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
+    """With ``-m gpu``, skip the files that need a package which is not installed: few of them have device tests."""
+    report: Any = yield
+    error = report.call.excinfo.value.__cause__ if report.failed else None
+    if isinstance(error, ImportError) and collector.config.getoption("markexpr") == "gpu":
+        report.outcome, report.longrepr = "skipped", (str(collector.path), 0, f"Skipped: {error}")
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     """A host with a GPU may have no more than the core needs (benchmarks/gpu.md): a device test then skips, by name."""
     try:

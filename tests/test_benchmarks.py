@@ -216,6 +216,8 @@ def test_small_encoders(ran: Any, words: Path, tmp_path: Path) -> None:
 def test_small_svr(ran: Any, words: Path) -> None:
     page = ran("bench_svr", "svr.md", str(words), WIDTH=6, CASES=((40, False, 20, 1, 1),), PLANTED=60, CURVES=40)
     assert re.search(r"\| sklearn \(1 rounds\) .*e-0\d \|", page)
+    page = ran("bench_svr", "svr-planted.md", "--planted", WIDTH=6, PLANTED_CASES=((60, 1),))
+    assert len(re.findall(r"^\| 60 (?:few|many) \|.*\| haybale \(1 rounds\) ", page, re.M)) == 2
 
 
 @pytest.mark.thorough

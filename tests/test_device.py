@@ -96,3 +96,22 @@ def test_sparse_matrices_of_cupy_lack_what_numpy_has(cupy_double: Any) -> None:
         without_rows.multiply(without_rows)
     assert without_rows.power(2).sum(axis=1).shape == (0, 1)
     assert without_rows.multiply(2.0).shape == without_rows.toarray().shape == (0, 3)
+
+
+def test_cupy_rejects_what_numpy_accepts(cupy_double: Any) -> None:
+    """What the source of CuPy 14.2 says: keywords, positions of a partition, arrays without dimensions, dtypes."""
+    xp, values = cupy_double, cupy_double.asarray(np.arange(4.0))
+    for call in (
+        lambda: xp.sum(values, where=values > 1),
+        lambda: values.max(initial=0),
+        lambda: xp.partition(values, np.int64(2)),
+        lambda: values * np.array(2.0),
+        lambda: xp.unique(values, sorted=False),
+    ):
+        with pytest.raises(TypeError):
+            call()
+    with pytest.raises(ValueError, match="dtype"):
+        xp.asarray(np.array(["text"]))
+    with pytest.raises(RuntimeError, match="overlap"):
+        values[1:] = values[:-1]
+    np.testing.assert_array_equal(xp.partition(values, 2).get(), np.arange(4.0))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import threading
 import time
 import types
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -29,6 +32,50 @@ def test_results_keep_their_order(threads: int | None) -> None:
         in_threads(lambda x: 1 // x, [1, 0, 2], threads)
     with pytest.raises(ValueError, match="'b'"):  # the first error in the order of the items
         in_threads(lambda x: time.sleep(0.01 * (x == "b")) or int(x), ["1", "b", "c", "2"], threads)
+
+
+def threads_of(n: int) -> set[int]:
+    """Return the threads that work on ``n`` items at the same time."""
+    barrier = threading.Barrier(n)
+    return set(in_threads(lambda _: (barrier.wait(20), threading.get_ident())[1], range(n), n))
+
+
+def test_threads_are_kept_for_the_next_work() -> None:
+    """Work within work has threads of its own; surplus threads end; none keeps its last work alive."""
+
+    class Held:
+        """What the work refers to."""
+
+    assert len(threads_of(2)) == 2
+    assert threads_of(2) == threads_of(2)
+    held = Held()
+    is_held = weakref.ref(held)
+    assert in_threads(lambda _, held=held: len(threads_of(3)), range(3), 3) == [3, 3, 3]
+    del held
+    assert is_held() is None
+    before = threading.active_count()
+    for _ in range(5):
+        in_threads(lambda _: threads_of(3), range(3), 3)
+    end = time.monotonic() + 20
+    while threading.active_count() > before and time.monotonic() < end:
+        time.sleep(0.01)
+    assert threading.active_count() <= before
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_forked_process_starts_threads_of_its_own() -> None:
+    """The threads of its parent do not exist in it."""
+    in_threads(lambda x: x, range(3), 3)
+    if not (child := os.fork()):
+        os._exit(in_threads(lambda x: (time.sleep(0.01), x)[1], range(3), 3) != [0, 1, 2])
+    end = time.monotonic() + 20
+    while (ended := os.waitpid(child, os.WNOHANG))[0] == 0 and time.monotonic() < end:
+        time.sleep(0.01)
+    if not ended[0]:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert ended == (child, 0)
 
 
 def test_a_process_can_use_fewer_threads(monkeypatch: pytest.MonkeyPatch) -> None:

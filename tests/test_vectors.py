@@ -11,7 +11,15 @@ from scipy import sparse
 from haybale import vectors
 from haybale.device import CPU, device_of, to_device
 from haybale.errors import VectorError
-from haybale.vectors import array_namespace, check_like, check_vectors, moved, row_tiles, squared_lengths
+from haybale.vectors import (
+    array_namespace,
+    check_like,
+    check_vectors,
+    gather_rows,
+    moved,
+    row_tiles,
+    squared_lengths,
+)
 
 
 def test_vectors_are_checked_on_their_device(cupy: Any) -> None:
@@ -50,3 +58,16 @@ def test_vectors_are_converted_in_tiles(cupy: Any, monkeypatch: pytest.MonkeyPat
     expected = (rows.astype(np.float16).astype(np.float32) ** 2).sum(axis=1)
     np.testing.assert_allclose(cupy.asnumpy(squared_lengths(on_gpu)), expected, rtol=1e-6)
     assert moved(on_gpu, device_of(on_gpu), "float16") is on_gpu
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n_rows", [0, 1, 256, 257, 1000])
+def test_gathered_rows_are_those_of_numpy(n_rows: int, dtype: Any) -> None:
+    """Also of some columns of a matrix, and repeated."""
+    rng = np.random.default_rng(0)
+    matrix, rows = rng.normal(size=(300, 9)).astype(dtype), rng.integers(300, size=n_rows)
+    for part in (matrix, matrix[:, 4:], matrix[:, :0]):
+        for threads in (1, 3, None):
+            found = gather_rows(part, rows, threads)
+            assert found.dtype == dtype
+            np.testing.assert_array_equal(found, part[rows])

@@ -1,4 +1,4 @@
-"""Training of all bags: each bag is a separate problem, and the problems are solved in parallel.
+"""Training of all bags: each bag is a separate problem, and the problems are solved in parallel or together.
 
 Threads share the vectors. Processes and Dask workers receive only the vectors that their bags use.
 """
@@ -14,21 +14,31 @@ import numpy as np
 
 from haybale.cluster import count_jobs, dask_client, memory_per_task, own_threads, shares_memory, spread
 from haybale.device import CPU, find_device, to_numpy
+from haybale.ensemble.device_bags import solve_in_rounds, solves_together
 from haybale.ensemble.kernel import Points, gram
 from haybale.ensemble.problem import Dual, Problem, Solver
 from haybale.ensemble.rows import Ints
 from haybale.kept_results import KeptResults, kept_results, report_resumed, task_key
 from haybale.parallel import cpus, one_blas_thread
+from haybale.progress import track
+
+_BAGS_PER_TASK = (
+    64  # maximum number of bags that a process solves together; their solutions are kept when all are there
+)
 
 
 def solve_bags(
     problem: Problem, bags: list[Ints], solver: Solver, n_jobs: int | None, memory_budget: float | None = None
 ) -> list[Dual]:
-    """Solve the problem of each bag in parallel, with joblib or Dask.
+    """Solve the problem of each bag: together on a CUDA device, otherwise in parallel with joblib or Dask.
 
-    Bags with many common rows share one pair of Gram matrices, if that is less work than separate matrices and fits
-    the budget. The grouping depends only on the budget, and one thread computes each product. Results on processors of
-    one kind are therefore the same bit for bit for any number of threads or processes.
+    On the CPU, bags with many common rows share one pair of Gram matrices, if that is less work than separate matrices
+    and fits the budget. The grouping depends only on the budget, and one thread computes each product. Results on
+    processors of one kind are therefore the same bit for bit for any number of threads or processes.
+
+    On a CUDA device, the solvers ``"auto"`` and ``"smo"`` solve many bags at once
+    (:mod:`haybale.ensemble.device_bags`), in this process, or in tasks of several bags on the workers of a cluster.
+    Other solvers train bags in parallel, as on the CPU.
 
     Parameters
     ----------
@@ -38,13 +48,41 @@ def solve_bags(
         Row numbers of each bag.
     solver : Solver
     n_jobs : int, optional
-        Number of bags solved at the same time; lowered if their matrices exceed ``memory_budget``.
+        Number of bags solved at the same time, for bags that are not solved together; lowered if their matrices exceed
+        ``memory_budget``.
     memory_budget : float, optional
-        Bytes for all bags solved at the same time; on a cluster, for each task. Default: half of the memory.
+        Bytes for all bags solved at the same time; on a cluster, for each task. Default: half of the memory, or for
+        bags that are solved together, four fifths of the free memory of the device.
     """
+    together = solves_together(solver, problem.device)
+    if memory_budget is None and not together:
+        memory_budget = problem.device.half_of_memory() if dask_client() is None else memory_per_task(n_jobs)
+    kept = kept_results()
+    # The solutions of bags that are solved together do not depend on the budget.
+    keys = [] if kept is None else _keys(problem, bags, solver, None if together else memory_budget)
+    duals = {} if kept is None else _kept_duals(kept, keys)
+    report_resumed("training bags", len(duals), len(bags))
+    left = [number for number in range(len(bags)) if number not in duals]
+    if not together:
+        assert memory_budget is not None
+        solved = _solve_in_parallel(problem, bags, left, solver, n_jobs, memory_budget)
+    elif shares_memory():
+        rounds = solve_in_rounds(problem, {number: bags[number] for number in left}, solver, memory_budget)
+        solved = track(rounds, "training bags", len(left))
+    else:
+        solved = _solve_in_tasks(problem, bags, left, solver, n_jobs, memory_budget)
+    for number, dual in solved:
+        duals[number] = dual
+        if kept is not None:
+            kept.put(keys[number], dual.to_arrays())
+    return [duals[number] for number in range(len(bags))]
+
+
+def _solve_in_parallel(
+    problem: Problem, bags: list[Ints], left: list[int], solver: Solver, n_jobs: int | None, memory_budget: float
+) -> Iterator[tuple[int, Dual]]:
+    """Yield the number and the solution of each bag in ``left``; bags of a group share Gram matrices."""
     shared, local = shares_memory(), dask_client() is None
-    if memory_budget is None:
-        memory_budget = problem.device.half_of_memory() if local else memory_per_task(n_jobs)
     groups, jobs, budget = _group_bags(problem, bags, memory_budget), count_jobs(n_jobs), memory_budget
     if local:  # all tasks share the memory of one machine
         each = [problem.gram_bytes(bag) for bag in bags]
@@ -55,26 +93,33 @@ def solve_bags(
         budget /= jobs
     problem = replace(problem, memory_budget=budget, threads=max(1, cpus() // jobs) if shared else None)
     # Every process computes the matrices of its group, so a group becomes at most as many tasks as there are workers.
-    kept = kept_results()
-    keys = [] if kept is None else _keys(problem, bags, solver, memory_budget)
-    duals = {} if kept is None else _kept_duals(kept, keys)
-    report_resumed("training bags", len(duals), len(bags))
     parts = [
         (group, part.tolist())
         for group in groups
-        if (left := [number for number in group if number not in duals])
-        for part in np.array_split(left, len(left) if shared else min(len(left), jobs))
+        if (unsolved := [number for number in group if number in left])
+        for part in np.array_split(unsolved, len(unsolved) if shared else min(len(unsolved), jobs))
     ]
     tasks = make_tasks(problem, bags, parts, solver, jobs if shared else None)
     for (_, part), solved in zip(parts, spread(solve_task, tasks, n_jobs, "training bags", len(parts)), strict=True):
-        for number, dual in zip(part, solved, strict=True):
-            duals[number] = dual
-            if kept is not None:
-                kept.put(keys[number], dual.to_arrays())
-    return [duals[number] for number in range(len(bags))]
+        yield from zip(part, solved, strict=True)
 
 
-def _keys(problem: Problem, bags: list[Ints], solver: Solver, memory_budget: float) -> list[str]:
+def _solve_in_tasks(
+    problem: Problem, bags: list[Ints], left: list[int], solver: Solver, n_jobs: int | None, memory_budget: float | None
+) -> Iterator[tuple[int, Dual]]:
+    """Yield the number and the solution of each bag in ``left``; other processes solve several bags together."""
+    jobs = count_jobs(n_jobs)
+    if dask_client() is None:  # all processes share the device
+        memory_budget = (memory_budget or problem.device.half_of_memory()) / jobs
+    problem = replace(problem, memory_budget=memory_budget or np.inf, threads=None)
+    n_tasks = min(len(left), max(jobs, -(-len(left) // _BAGS_PER_TASK)))
+    parts = [part.tolist() for part in np.array_split(left, n_tasks)] if left else []
+    tasks = make_tasks(problem, bags, [(part, part) for part in parts], solver, None)
+    for part, solved in zip(parts, spread(solve_task, tasks, n_jobs, "training bags", len(parts)), strict=True):
+        yield from zip(part, solved, strict=True)
+
+
+def _keys(problem: Problem, bags: list[Ints], solver: Solver, memory_budget: float | None) -> list[str]:
     """Return the key of each bag under which its solution is kept."""
     vectors = [part for half in (problem.queries, problem.passages) for part in (half.dense, half.sparse)]
     arrays = [each for part in vectors if part is not None for each in _arrays_of(to_numpy(part))]
@@ -154,6 +199,10 @@ def solve_task(solver: Solver, problem: Problem, offsets: Ints, device: str, sha
     with one_blas_thread(), where.current():  # CUDA's current device belongs to a thread
         queries, passages = (half.to(where) for half in halves)
         problem = replace(problem, queries=queries, passages=passages, threads=threads, **columns)
+        if solves_together(solver, where):
+            bags = {number: np.arange(a, b) for number, (a, b) in enumerate(pairwise(offsets.tolist()))}
+            solved = dict(solve_in_rounds(problem, bags, solver, problem.memory_budget))
+            return [solved[number] for number in bags]
         if share:
             problem = problem.with_grams()
             problem = replace(problem, memory_budget=_remaining_budget(problem.memory_budget, problem.grams))

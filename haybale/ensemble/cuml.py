@@ -10,20 +10,11 @@ import numpy as np
 
 from haybale.device import to_device, to_numpy
 from haybale.ensemble.problem import Dual, Problem
-from haybale.errors import InputError, MissingExtraError
+from haybale.errors import InputError
 from haybale.extras import import_optional
 
 _INDEXABLE = 2**31 - 1
 _OLDEST = (26, 2)  # the first release whose SVR accepts a kernel matrix
-
-
-def cuml_takes(problem: Problem) -> bool:
-    """Return whether cuML is installed, recent enough, and able to hold the kernel matrix within the budget."""
-    try:
-        _check(problem)
-    except (MissingExtraError, InputError):
-        return False
-    return True
 
 
 def solve_cuml(problem: Problem) -> Dual:

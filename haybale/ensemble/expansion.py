@@ -152,7 +152,7 @@ class Expansion:
         where = self.queries.device
         query = np.searchsorted(queries, pairs.query[rows])
         distinct, passage = np.unique(pairs.passage[rows], return_inverse=True)
-        candidates = pairs.passages.take(distinct)
+        candidates = pairs.passages if len(distinct) == len(pairs.passages) else pairs.passages.take(distinct, None)
         weights = None if bag_weights is None else bag_weights[queries]
         weigh = _Weights(pairs.queries.take(queries), self.queries, weights, self.is_small)
         # The candidates are cut into tiles of equal size. The number of tiles is a multiple of the number of cores.

@@ -106,7 +106,7 @@ class GramRows:
         elif np.count_nonzero(self.slot[self._columns] >= 0) > _HELD * len(self._columns):
             self._compute(self._columns[self.slot[self._columns] < 0])
         blocks = range(0, len(numbers), TILE)
-        rows = [self.points.take(numbers[start : start + TILE]) for start in blocks]
+        rows = [self.points.take(numbers[start : start + TILE], self.threads) for start in blocks]
 
         def fill(place: tuple[int, int]) -> None:
             start, part = place

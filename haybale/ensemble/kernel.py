@@ -31,10 +31,10 @@ from haybale.ensemble.rows import Ints
 from haybale.ensemble.sparse_products import TermColumns, add_products
 from haybale.errors import DeviceError
 from haybale.parallel import in_threads, is_out_of_memory
-from haybale.vectors import Floats, squared_lengths
+from haybale.vectors import Floats, gather_rows, squared_lengths
 
 TILE = 512  # rows and columns of a tile of a Gram matrix: 1 MiB, which fits a second-level cache
-_DEVICE_TILE = 4096
+DEVICE_TILE = 4096  # rows and columns of a tile on a device
 # For squared lengths above _LONG, the error of float64 products is 1e-8 or more. It does not matter for squared
 # distances above _ZERO, where the kernel is 0.
 _LONG, _ZERO = 3e5, 1e3
@@ -105,10 +105,16 @@ class Points:
                 total += self.xp.asarray(squares, dtype=np.float32).ravel()
         return total
 
-    def take(self, rows: Any) -> Points:
-        """Return the rows with the given numbers (an array of either library) or in a slice."""
+    def take(self, rows: Any, threads: int | None = 1) -> Points:
+        """Return the rows with the given numbers (an array of either library) or in a slice.
+
+        On the CPU, ``threads`` copy dense vectors; None is one per core.
+        """
         rows = rows if isinstance(rows, slice) else to_device(rows, self.device)
-        taken = self._map(lambda part: part[rows])
+        if threads == 1 or isinstance(rows, slice) or not self.device.is_cpu:
+            taken = self._map(lambda part: part[rows])
+        else:
+            taken = self._map(lambda part: part[rows] if is_sparse(part) else gather_rows(part, rows, threads))
         if "norms" in vars(self):  # computed already
             with self.device.current():
                 vars(taken)["norms"] = self.norms[rows]
@@ -273,7 +279,7 @@ def gram(points: Points, threads: int | None = None, out: Any = None) -> Any:
     of CPU threads, by default one per core. Raises :class:`DeviceError` if the matrix does not fit on the device.
     """
     n, xp, is_cpu = len(points), points.xp, points.device.is_cpu
-    step = TILE if is_cpu else _DEVICE_TILE
+    step = TILE if is_cpu else DEVICE_TILE
     parts = [points.take(slice(start, start + step)) for start in range(0, n, step)]
     with points.device.current(), out_of_memory(points.device, (n, n), "Gram matrix"):
         out = xp.empty((n, n), dtype=points.dtype) if out is None else out

@@ -85,6 +85,11 @@ class Problem(Pairs):
         return replace(self, queries=self.queries.to(CPU), passages=self.passages.to(CPU), grams=grams)
 
     @property
+    def n_features(self) -> int:
+        """Number of pair features, 0 without them."""
+        return 0 if self.features is None else int(self.features.shape[1])
+
+    @property
     def diagonal(self) -> Floats:
         """(n,) kernel of each row with itself."""
         more = np.zeros(len(self.label)) if self.features is None else np.square(self.features).sum(axis=1)
@@ -112,14 +117,16 @@ class Problem(Pairs):
                 values[start : start + step] = pair_kernel(self, chosen[start : start + step], grams)
         return values
 
-    def merged(self) -> tuple[Problem, Ints]:
-        """Return the problem with equal rows merged and sorted by query, and the original row of each merged row.
+    def merged(self, by_passage: bool = False) -> tuple[Problem, Ints]:
+        """Return the problem with equal rows merged, and the original row of each merged row.
 
-        Rows with the same query, passage, features and label become one row with the sum of their weights, which
-        does not change the optimum. Rows of weight zero are removed.
+        Merged rows are sorted by query and then by passage, or with ``by_passage`` by passage and then by query. Rows
+        with the same query, passage, features and label become one row with the sum of their weights, which does not
+        change the optimum. Rows of weight zero are removed.
         """
         kept = np.flatnonzero(self.weight > 0)
-        keys: list[NDArray[Any]] = [self.label[kept], self.passage[kept], self.query[kept]]
+        numbers = [self.query[kept], self.passage[kept]]
+        keys: list[NDArray[Any]] = [self.label[kept], *(numbers if by_passage else numbers[::-1])]
         if self.features is not None:
             keys = [*self.features[kept].T, *keys]
         order = np.lexsort(keys)
@@ -136,7 +143,7 @@ class Problem(Pairs):
             by_row = np.argsort(where)
             place = np.empty_like(by_row)
             place[by_row] = np.arange(len(by_row))
-            passage, passages = place[passage], passages.take(used[by_row])
+            passage, passages = place[passage], passages.take(used[by_row], self.threads)
         columns = {"query": query, "passage": passage, "label": self.label[kept], "weight": weight}
         if self.features is not None:
             columns["features"] = self.features[kept]
@@ -173,15 +180,16 @@ Solver = Callable[[Problem], Dual]
 
 
 class Solution:
-    """The state of the working-set solver: a solution of the merged problem, with labels centred at 0.
+    """The state of a solver by SMO: a solution of the merged problem, with labels centred at 0.
 
-    Centring makes residuals small, so that float32 represents them more precisely. A ``tol`` below a millionth of the
-    largest label is raised to that value, the smallest difference that float32 resolves.
+    The merged rows are sorted by query, or with ``by_passage`` by passage. Centring makes residuals small, so that
+    float32 represents them more precisely. A ``tol`` below a millionth of the largest label is raised to that value,
+    the smallest difference that float32 resolves.
     """
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, by_passage: bool = False) -> None:
         self.given = problem
-        self.problem, self.rows = problem.merged()
+        self.problem, self.rows = problem.merged(by_passage)
         label = self.problem.label
         self.centre = float((label.max() + label.min()) / 2)
         self.label = label - self.centre

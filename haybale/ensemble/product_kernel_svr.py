@@ -23,6 +23,7 @@ from haybale.ensemble.solvers import find_solver, solve_sklearn
 from haybale.ensemble.spaces import Gamma, Spaces, as_spaces, check_spaces, fit_spaces, home_of
 from haybale.ensemble.support import Support
 from haybale.errors import FileFormatError, InputError
+from haybale.parallel import one_blas_thread
 from haybale.parameters import (
     FROM_0,
     GAMMA,
@@ -34,7 +35,7 @@ from haybale.parameters import (
     Interval,
     check_parameters,
 )
-from haybale.vectors import Matrix, reals, squared_lengths
+from haybale.vectors import Matrix, gather_rows, reals, squared_lengths
 
 _TOO_LONG = 2.0**14  # squared length of scaled vectors at which the error of float32 products reaches 1e-3
 _CHECKED = 2**18  # number of checked predictions · number of rows, approximately
@@ -80,7 +81,8 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         Maximum number of solver steps; -1 sets no limit. Reaching it before ``tol`` issues a ConvergenceWarning.
     memory_budget : float, default=2.2e9
         Bytes of kernel values held during training. Rows of the Gram matrices that do not fit are computed again when
-        they are needed. A smaller budget takes longer, and the predictions stay within 2 · tol.
+        they are needed. A smaller budget takes longer, and the predictions stay within 2 · tol. On a CUDA device,
+        ``solver="auto"`` uses SMO if the Gram matrices fit, and otherwise the working-set solver.
     solver : str or callable, default="auto"
         A name in :data:`~haybale.ensemble.solvers.SOLVERS`, or a function from
         :class:`~haybale.ensemble.problem.Problem` to :class:`~haybale.ensemble.problem.Dual`.
@@ -235,7 +237,8 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         split = self.split or 0
         left, right = X[:, :split], X[:, split:]
         (first_q, query), (first_p, passage) = distinct_rows(left), distinct_rows(right)
-        return to_device(left[first_q], where), to_device(right[first_p], where), query, passage
+        queries, passages = gather_rows(left, first_q), gather_rows(right, first_p)
+        return to_device(queries, where), to_device(passages, where), query, passage
 
     def _fit(
         self,
@@ -316,8 +319,9 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "expansion_")
         home, where = device_of(X), self.expansion_.device
         X = validate_data(self, _on_cpu(X, where, "X"), dtype=self.expansion_.queries.dtype, order="C", reset=False)
-        queries, passages, query, passage = self._distinct(X, where)
-        return to_device(self._predict([queries], [passages], query, passage), home)
+        with one_blas_thread():  # once for all steps, instead of in each of them
+            queries, passages, query, passage = self._distinct(X, where)
+            return to_device(self._predict([queries], [passages], query, passage), home)
 
     def predict_pairs(
         self, Q: Matrix | Sequence[Matrix], P: Matrix | Sequence[Matrix], query_index: Ints, passage_index: Ints
@@ -332,7 +336,8 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         query, passage = _indices(query_index, queries, passage_index, passages)
         if self.expansion_.queries.is_precise:
             queries, passages = _in_float64(Q, queries), _in_float64(P, passages)
-        return to_device(self._predict(queries, passages, query, passage), home)
+        with one_blas_thread():
+            return to_device(self._predict(queries, passages, query, passage), home)
 
     def _predict(self, queries: list[Matrix], passages: list[Matrix], query: Ints, passage: Ints) -> Any:
         points = self.spaces_.queries(queries), self.spaces_.passages(passages)

@@ -5,17 +5,36 @@ A solver is a function from :class:`Problem` to :class:`Dual`.
 
 from __future__ import annotations
 
+import logging
+
 import numpy as np
 
-from haybale.ensemble.cuml import cuml_takes, solve_cuml
+from haybale.ensemble.batched_smo import solve_smo, why_not_smo
+from haybale.ensemble.cuml import solve_cuml
 from haybale.ensemble.problem import Dual, Problem, Solver
 from haybale.ensemble.working_set import solve_working_set
-from haybale.errors import InputError, UnknownNameError
+from haybale.errors import DeviceError, InputError, UnknownNameError
+from haybale.parallel import free_cached
+
+_LOGGER = logging.getLogger("haybale")
 
 
 def solve_auto(problem: Problem) -> Dual:
-    """Solve with cuML if it is installed and accepts the bag, otherwise with the working-set solver."""
-    return solve_cuml(problem) if cuml_takes(problem) else solve_working_set(problem)
+    """Solve with the working-set solver on the CPU, and with SMO of the whole bag on a CUDA device.
+
+    The working-set solver also takes bags that SMO on a device does not take; a warning in the log says why.
+    """
+    if problem.device.is_cpu:
+        return solve_working_set(problem)
+    reason = why_not_smo(problem)
+    if reason is None:
+        try:
+            return solve_smo(problem)
+        except DeviceError as error:  # out of memory: other work has taken some
+            reason = str(error)
+        free_cached()  # outside the except block, because the traceback of the error refers to the arrays
+    _LOGGER.warning("a bag is solved by the working-set solver on %s, because %s", problem.device, reason)
+    return solve_working_set(problem)
 
 
 def solve_sklearn(problem: Problem) -> Dual:
@@ -46,6 +65,7 @@ def solve_sklearn(problem: Problem) -> Dual:
 SOLVERS: dict[str, Solver] = {
     "auto": solve_auto,
     "working-set": solve_working_set,
+    "smo": solve_smo,
     "cuml": solve_cuml,
     "sklearn": solve_sklearn,
 }

@@ -26,7 +26,7 @@ from haybale.parameters import GAMMA, check_parameters
 from haybale.vectors import Floats, Matrix, check_matrix
 
 _TILE = 2**24  # values converted to float64 in one step on a device
-_ROWS = 256  # rows that a thread converts to float64 in one task on the CPU, so that they stay in its cache
+_ROWS = 256  # rows that a thread scales or converts in one task on the CPU, so that they stay in its cache
 
 GammaOfSpace = float | tuple[float, float] | str
 Gamma = GammaOfSpace | list[GammaOfSpace]  # a list has one entry per space
@@ -51,6 +51,16 @@ class Scaling:
             scaled: Matrix
             if self.shift is None:
                 scaled = where.sparse.csr_matrix(given.multiply(self.factor.item()))
+            elif where.is_cpu and len(given) > _ROWS:
+                shift = self.shift
+                scaled = out = np.empty(given.shape, dtype=np.result_type(given, shift))
+
+                def scale(start: int) -> None:
+                    part = out[start : start + _ROWS]
+                    np.subtract(given[start : start + _ROWS], shift, out=part)
+                    part *= self.factor
+
+                in_threads(scale, range(0, len(given), _ROWS))
             else:
                 scaled = given - to_device(self.shift, where)  # float64 if the shift is
                 scaled *= to_device(self.factor, where)

@@ -109,15 +109,20 @@ class SVREnsemble:
         :meth:`relevant` is true if at least ``min_votes`` bags predict more than ``threshold``. The paper calls
         ``min_votes`` *proof*.
     solver : str or callable, default "auto"
-        A name in ``SOLVERS``, or a function from ``Problem`` to ``Dual``, all in :mod:`haybale.ensemble`.
+        A name in ``SOLVERS``, or a function from ``Problem`` to ``Dual``, all in :mod:`haybale.ensemble`. ``"auto"`` is
+        ``"working-set"`` on the CPU and ``"smo"`` on a CUDA device, which trains as many bags at once as it has
+        multiprocessors.
     memory_budget : float, optional
-        Bytes of kernel values held during training; on a Dask cluster, bytes per task. Kernel rows that do not fit are
-        computed again when they are needed. Default: half of the memory.
+        Bytes of kernel values held during training; on a Dask cluster, bytes per task. On the CPU, kernel rows that do
+        not fit are computed again when they are needed. On a CUDA device, it limits the number of bags that are trained
+        at once; with ``solver="auto"``, the working-set solver trains bags that do not fit alone, and the log says so.
+        Default: half of the memory, or on a CUDA device four fifths of its free memory.
     device : str, optional
         Device of vectors and kernels: ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"auto"``. Default: the device of the
         index's vectors.
     n_jobs : int, optional
-        Number of bags trained at the same time with joblib; ``joblib.parallel_config`` applies.
+        Number of bags trained at the same time with joblib; ``joblib.parallel_config`` applies. It does not matter for
+        bags that are trained at once on a CUDA device, unless ``joblib.parallel_config`` names processes or Dask.
     random_state : int, default 0
         Seed of the distribution over bags.
 

@@ -35,7 +35,7 @@ FRACTION = 0.3  # the solver leaves a working set when its violation has fallen 
 _OF_HELD = 512, 0.1
 STEPS = 20  # maximum number of steps per row of a working set
 REFRESHES = 10  # maximum number of times that all residuals are recomputed
-_CHECKED = 32  # residuals recomputed before a solution is accepted
+CHECKED = 32  # residuals recomputed before a solution is accepted
 _EARLY = 0.1  # share of the rows that must be support vectors before their final number is estimated
 _SMALL = 4096  # rows of a bag up to which whole Gram matrices are computed; they are hardly larger than the vectors
 _LEAST = 4  # minimum rows of a working set: two of the previous set, one with a large gain, one with a small cost
@@ -151,7 +151,7 @@ class _WorkingSets:
     def drift(self) -> float:
         """Return the largest error in a sample of the residuals."""
         solution, n = self.solution, len(self.solution.label)
-        sample = np.unique(np.linspace(0, n - 1, min(n, _CHECKED)).astype(np.int64))
+        sample = np.unique(np.linspace(0, n - 1, min(n, CHECKED)).astype(np.int64))
         values = to_numpy(self.kernel.problem.gram(sample))
         error = to_numpy(self.error[to_device(sample, self.device)])
         return float(np.abs(solution.label[sample] - values @ solution.beta - error).max())
@@ -195,19 +195,23 @@ class _Held:
         query, passage = self.query[rows], self.passage[rows]
         self.of_queries.hold(np.unique(query))
         slots = self.of_queries.slot[query], self.of_passages.slot[passage]
-        used, place = np.unique(passage[slots[1] < 0], return_inverse=True)
-        points, places = self.of_passages.points.take(used), np.zeros(len(rows), dtype=np.uint32)
-        tile, places[slots[1] < 0] = gram(points, self.problem.threads), place
+        missing, cached = (np.flatnonzero(lines).astype(np.uint32) for lines in (slots[1] < 0, slots[1] >= 0))
+        used, place = np.unique(passage[missing], return_inverse=True)
+        threads = self.problem.threads
+        tile = gram(self.of_passages.points.take(used, threads), threads)
+        places = np.zeros(len(rows), dtype=np.uint32)
+        places[missing] = place
         out = np.empty((len(rows), len(rows)), dtype=np.float32)
 
         def square(start: int) -> None:
             _square(
                 self.of_queries.values, slots[0], query, self.of_passages.values, slots[1], passage, tile, places,
-                start, out[start : start + _SQUARE_LINES],
+                missing, start, out,
             )  # fmt: skip
 
-        in_threads(square, range(0, len(rows), _SQUARE_LINES)[::-1], self.problem.threads)  # the longest first
-        _mirror(out, slots[1])
+        lines = range(0, len(rows), _SQUARE_LINES)[::-1]  # the longest first
+        in_threads(square, lines, threads)
+        in_threads(lambda start: _mirror(out, missing, cached, start), lines, threads)
         if self.problem.features is not None:
             features = self.problem.features[rows]
             out += features @ features.T
@@ -231,7 +235,8 @@ class _Held:
         halves = (self.of_queries, self.query), (self.of_passages, self.passage)
         for held, column in halves:
             held.hold(np.unique(column[rows]))
-        rows, change = np.pad(rows, (0, -len(rows) % 4), mode="edge"), np.pad(change, (0, -len(rows) % 4))
+        more = -len(rows) % 4  # the last row again, with no change
+        rows, change = np.append(rows, np.full(more, rows[-1])), np.append(change, np.zeros(more, dtype=np.float32))
         slots = [held.slot[column[rows]] for held, column in halves]
         tasks = _CORES * -(-len(rows) // (_CORES * _LINES))
         lines = 4 * -(-len(rows) // (4 * tasks))
@@ -268,17 +273,30 @@ def _rooms(n_queries: int, n_passages: int, budget: float) -> tuple[int, int]:
 
 @njit(nogil=True, cache=True)
 def _square(
-    kq: Any, q_slot: Any, query: Any, kp: Any, p_slot: Any, passage: Any, tile: Any, place: Any, first: int, out: Any
+    kq: Any,
+    q_slot: Any,
+    query: Any,
+    kp: Any,
+    p_slot: Any,
+    passage: Any,
+    tile: Any,
+    place: Any,
+    missing: Any,
+    first: int,
+    out: Any,
 ) -> None:  # pragma: no cover - compiled
     """Compute rows ``first`` … of the kernel, without the values that :func:`_mirror` copies.
 
-    ``tile`` and ``place`` replace ``kp`` for passages not in the cache.
+    ``missing`` are the rows whose passages are not in the cache; ``tile`` and ``place`` replace ``kp`` for them.
     """
-    for i in range(first, first + len(out)):
-        line, of_query = out[i - first], kq[q_slot[i]]
+    for i in range(first, min(first + _SQUARE_LINES, len(out))):
+        line, of_query = out[i], kq[q_slot[i]]
         if p_slot[i] >= 0:
             row = kp[p_slot[i]]
-            for k in range(len(query) if len(tile) else i + 1):
+            for k in range(i + 1):
+                line[k] = of_query[query[k]] * row[passage[k]]
+            for m in range(np.searchsorted(missing, i), len(missing)):
+                k = missing[m]
                 line[k] = of_query[query[k]] * row[passage[k]]
         else:
             row = tile[place[i]]
@@ -287,19 +305,32 @@ def _square(
 
 
 @njit(nogil=True, cache=True)
-def _mirror(out: Any, p_slot: Any) -> None:  # pragma: no cover - compiled
-    """Copy values of cached passages' rows to rows of other passages, then all values to above the diagonal."""
-    n = len(out)
-    for start in range(0, n, 32):  # columns that stay in the cache
-        for i in range(start, n):
-            if p_slot[i] < 0:
-                for k in range(start, min(start + 32, i)):
-                    if p_slot[k] >= 0:
-                        out[i, k] = out[k, i]
-    for start in range(0, n, 32):
-        for i in range(min(start + 32, n)):
-            for k in range(max(i + 1, start), min(start + 32, n)):
-                out[i, k] = out[k, i]
+def _mirror(out: Any, missing: Any, cached: Any, first: int) -> None:  # pragma: no cover - compiled
+    """Complete rows ``first`` … up to the diagonal, and copy them to the same columns above the diagonal.
+
+    Values of ``cached`` passages' rows are copied to rows of ``missing`` passages. A square at a time goes by way of a
+    small array, because rows of the kernel that are a power of two apart displace each other from the cache.
+    """
+    last = min(first + _SQUARE_LINES, len(out))
+    square = np.empty((_SQUARE_LINES, _SQUARE_LINES), dtype=np.float32)
+    rows = missing[np.searchsorted(missing, first) : np.searchsorted(missing, last)]
+    for start in range(0, last, _SQUARE_LINES):
+        end = min(start + _SQUARE_LINES, last)
+        if len(rows):
+            for k in cached[np.searchsorted(cached, start) : np.searchsorted(cached, end)]:
+                line = out[k]
+                for i in rows:
+                    square[i - first, k - start] = line[i]
+            for i in rows:
+                line = out[i]
+                for k in cached[np.searchsorted(cached, start) : np.searchsorted(cached, min(end, i))]:
+                    line[k] = square[i - first, k - start]
+        below, above = out[first:last, start:end], out[start:end, first:last]
+        square[: last - first, : end - start] = below
+        for k in range(end - start):
+            line = above[k]
+            for i in range(max(0, start + k + 1 - first), last - first):
+                line[i] = square[i, k]
 
 
 @njit(nogil=True, fastmath=True, cache=True)

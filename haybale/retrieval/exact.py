@@ -1,8 +1,9 @@
 """Exact search over dense vectors: a backend proposes candidates, which are ranked by inner products in float64.
 
-The same code runs on NumPy and CuPy. The error of a float64 sum of d products is at most d · 2^-53 · |q| · |p|, before
-the sum is rounded to float32. Two devices add in different orders, so their scores may differ by 1 float32 ulp, or by
-more where products cancel to less than that bound. On one device, equal vectors get equal scores.
+A backend may also search exactly by itself; proposals then serve the queries that it leaves. The same code runs on
+NumPy and CuPy. The error of a float64 sum of d products is at most d · 2^-53 · |q| · |p|, before the sum is rounded to
+float32. Two devices add in different orders, so their scores may differ by 1 float32 ulp, or by more where products
+cancel to less than that bound. On one device, equal vectors get equal scores.
 """
 
 from __future__ import annotations
@@ -15,15 +16,14 @@ import numpy as np
 
 from haybale.cached import cached_property
 from haybale.device import Device, to_device
-from haybale.parallel import batch_size_for_memory, iter_chunks
-from haybale.retrieval.backends import Backend, tiles_on
+from haybale.retrieval.backends import Backend, Search, SearchResult, tiles_on
+from haybale.retrieval.device_search import exact_scores, length_of_longest
 from haybale.retrieval.hits import NO_PASSAGE, Ints, select
 from haybale.retrieval.id_order import IdOrder
 from haybale.vectors import squared_lengths
 
 SLACK = 24  # candidates beyond k, so that most searches need only one proposal
 _RESCORED = 2**18  # float64 values gathered at once on the CPU: 2 MiB, which fit into a cache
-_GATHERED = 2**30  # maximum bytes gathered at once on a device
 
 
 class ExactSearch:
@@ -36,7 +36,11 @@ class ExactSearch:
     def __init__(self, vectors: Any, doc_offsets: Ints, device: Device, backend: Backend, order: IdOrder) -> None:
         self.vectors, self.device, self.backend, self.order = vectors, device, backend, order
         self._sizes = np.append(np.diff(doc_offsets), 0)  # the last size is for -1, no document
-        self._doc_of = to_device(np.repeat(np.arange(len(self._sizes)), self._sizes), device)
+        self._first_passages = doc_offsets
+
+    def queries_at_once(self, k: int) -> int:
+        """Return the number of queries to search in one batch."""
+        return self.backend.queries_at_once(self.vectors, k)
 
     def search(self, queries: Any, k: int, excluded: Ints) -> tuple[Any, Any]:
         """Return the numbers and scores of the nearest passages, (m, k), padded with -1 and -inf.
@@ -45,11 +49,17 @@ class ExactSearch:
         excludes, -1 for none.
         """
         xp, n = self.device.xp, len(self.vectors)
-        passages = xp.full((len(queries), k), NO_PASSAGE, dtype=np.int64)
-        scores = xp.full((len(queries), k), -np.inf, dtype=np.float32)
+        result = self._search_by_backend(queries, k, excluded)
+        if result is None:
+            passages = xp.full((len(queries), k), NO_PASSAGE, dtype=np.int64)
+            scores = xp.full((len(queries), k), -np.inf, dtype=np.float32)
+            rows = xp.flatnonzero(queries.any(axis=1))
+        else:
+            passages, scores, rows = result.passages, result.scores, to_device(result.unfinished, self.device)
+        if not len(rows):
+            return passages, scores
         depth = min(n, k + int(self._sizes[excluded].max(initial=0)) + SLACK)
         excluded = to_device(excluded, self.device)
-        rows = xp.flatnonzero(queries.any(axis=1))
         while len(rows):
             found, proposed, exact, bound = self._propose(queries[rows], depth)
             exact = xp.where(self._doc_of[found] == excluded[rows][:, None], np.float32(-np.inf), exact)
@@ -61,6 +71,17 @@ class ExactSearch:
             depth = min(n, 2 * depth)
         return passages, scores
 
+    def _search_by_backend(self, queries: Any, k: int, excluded: Ints) -> SearchResult | None:
+        """Return the result of a backend that searches exactly, or None."""
+        if self.device.is_cpu:
+            return None
+        ranges = np.stack([self._first_passages[excluded], self._first_passages[excluded] + self._sizes[excluded]], 1)
+        result = self.backend.search(Search(queries, self.vectors, k, ranges, self._max_length, self.order))
+        if result is None or result.is_within_bound:
+            return result
+        self._replace_backend()
+        return None
+
     def _propose(self, queries: Any, depth: int) -> tuple[Any, Any, Any, Any]:
         """Return candidates (m, depth), their proposed and exact scores, and a bound on the proposals' errors (m,)."""
         xp, width = self.device.xp, int(self.vectors.shape[1])
@@ -71,39 +92,41 @@ class ExactSearch:
         found, proposed = backend.propose(queries, self.vectors, depth)
         exact = self.inner_products(queries, found)
         if backend.is_checked and bool((xp.abs(proposed - exact) > 2 * bound[:, None]).any()):
-            self.backend = tiles_on(self.device)
-            warnings.warn(
-                f"index backend {backend.name!r} returned scores outside its error bound, so {self.backend.name!r} is "
-                f"used instead; set backend={self.backend.name!r}",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+            self._replace_backend()
             return self._propose(queries, depth)
         return found, proposed, exact, bound
 
+    def _replace_backend(self) -> None:
+        """Use tiles from now on, and say so."""
+        name, self.backend = self.backend.name, tiles_on(self.device)
+        warnings.warn(
+            f"index backend {name!r} returned scores outside its error bound, so {self.backend.name!r} is used "
+            f"instead; set backend={self.backend.name!r}",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
     def inner_products(self, queries: Any, found: Any) -> Any:
         """Return the inner products with the candidates, (m, c), summed in float64 and rounded to float32."""
-        xp, (m, depth), width = self.device.xp, found.shape, max(1, int(self.vectors.shape[1]))
-        scores, wide = xp.empty((m, depth), dtype=np.float32), queries.astype(np.float64)
-        if self.device.is_cpu:
-            step = max(1, _RESCORED // width)
-            for row, left in np.ndindex(m, -(-depth // step)):
-                part = slice(left * step, (left + 1) * step)
-                scores[row, part] = np.vecdot(self.vectors[found[row, part]].astype(np.float64), wide[row])
-            return scores
-        flat = found.ravel()
+        if not self.device.is_cpu:
+            return exact_scores(self.device, queries, self.vectors, found)
+        m, depth = found.shape
+        scores, wide = np.empty((m, depth), dtype=np.float32), queries.astype(np.float64)
+        step = max(1, _RESCORED // max(1, int(self.vectors.shape[1])))
+        for row, left in np.ndindex(m, -(-depth // step)):
+            part = slice(left * step, (left + 1) * step)
+            scores[row, part] = np.vecdot(self.vectors[found[row, part]].astype(np.float64), wide[row])
+        return scores
 
-        def score(tile: slice) -> Any:
-            near = self.vectors[flat[tile]].astype(np.float64)
-            near *= wide[xp.arange(tile.start, tile.stop) // depth]
-            return near.sum(axis=1).astype(np.float32)
-
-        size = batch_size_for_memory(min(self.device.half_of_memory(), _GATHERED), width * 20)
-        tiles = iter_chunks(flat.size, size, score, what="candidates")
-        return xp.concatenate(list(tiles)).reshape(m, depth)
+    @cached_property
+    def _doc_of(self) -> Any:
+        """The document of each passage, (n,), on the device."""
+        return to_device(np.repeat(np.arange(len(self._sizes)), self._sizes), self.device)
 
     @cached_property
     def _max_length(self) -> float:
-        """Return an upper bound on the length of the longest passage, as squares below 2^-126 underflow."""
-        squares = float(squared_lengths(self.vectors).max())
+        """Return an upper bound on the length of the longest passage."""
+        if not self.device.is_cpu:
+            return length_of_longest(self.device, self.vectors)
+        squares = float(squared_lengths(self.vectors).max())  # squares below 2^-126 underflow
         return math.sqrt(squares) + math.sqrt(self.vectors.shape[1]) * 2.0**-63

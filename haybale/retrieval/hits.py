@@ -98,7 +98,7 @@ def _select(scores: Any, k: int, numbers: Any) -> tuple[Any, Any]:
     rising = bits ^ ((bits >> 31) & 0x7FFFFFFF)
     keys = ((~rising).astype(np.int64) << 32) | (numbers & 0xFFFFFFFF)
     if k < keys.shape[1]:
-        keys = xp.partition(keys, k - 1, axis=1)[:, :k]
+        keys = xp.partition(keys, int(k) - 1, axis=1)[:, :k]  # CuPy takes no integers of NumPy here
     keys = xp.sort(keys, axis=1)
     rising = ~(keys >> 32).astype(np.int32)
     best = (rising ^ ((rising >> 31) & 0x7FFFFFFF)).view(np.float32)

@@ -65,7 +65,8 @@ class PassageIndex(PassageTable):
         Distinct ids. The defaults are the numbers as strings.
     backend : str, default "auto"
         The library that proposes candidates: one of the :data:`~haybale.retrieval.BACKENDS` of the device. "auto"
-        selects the fastest that is installed; sparse vectors allow only "auto".
+        selects the first that is installed, which is haybale's own: "numpy", or "tensor-cores" on a device. Sparse
+        vectors allow only "auto".
     device : str, optional
         "cpu", "cuda", "cuda:1" or "auto". By default, the vectors stay on their device, and are not copied if they are
         float32 in C order.
@@ -299,9 +300,13 @@ class PassageIndex(PassageTable):
                 return rows, *searcher.search(queries[rows], k, excluded[rows])
 
             # A batch that runs out of memory is searched again in smaller ones.
-            done = iter_chunks(m, _BATCH, search, what="queries")
-            for rows, numbers, best in track(done, "searching", -(-m // _BATCH)):
-                passages[rows], scores[rows] = numbers, best
+            size = _BATCH if self.is_sparse else self._exact_search.queries_at_once(k)
+            done = iter_chunks(m, size, search, what="queries")
+            for rows, numbers, best in track(done, "searching", -(-m // size)):
+                if len(numbers) == m and not self.is_sparse:  # one batch is not copied
+                    passages, scores = numbers, best
+                else:
+                    passages[rows], scores[rows] = numbers, best
             hits = Hits(passages, scores)
             return hits.to_numpy() if on_host else hits
 

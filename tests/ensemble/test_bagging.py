@@ -1,18 +1,28 @@
-"""Tasks that train bags: their vectors, their device, their position in memory and the Gram matrices they share."""
+"""Tasks that train bags: their vectors, their device, their position in memory and the Gram matrices they share.
+
+Bags that are trained together on a device: rounds, budgets, interruptions, and tasks of several bags.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from support.problems import check_same
 
-from haybale.device import device_of
+from haybale import resumable
+from haybale.device import Device, device_of
+from haybale.ensemble import bagging, device_bags
 from haybale.ensemble.bagging import make_tasks, solve_bags, solve_task
+from haybale.ensemble.batched_smo import solve_together
 from haybale.ensemble.kernel import Points
 from haybale.ensemble.problem import Dual, Problem
 from haybale.ensemble.solvers import find_solver
+from haybale.errors import DeviceError, InputError
+from haybale.kept_results import KeptResults
 
 BAGS = [np.arange(0, 20), np.arange(10, 30), np.arange(30, 60)]
 SOLVER = find_solver("working-set")
@@ -119,3 +129,136 @@ def test_bags_share_gram_matrices_if_they_overlap_and_the_budget_allows(n_jobs: 
         assert all(problem.memory_budget <= budget for problem in seen)
     for one, other in zip(*found.values(), strict=True):
         np.testing.assert_allclose(one.coef, other.coef, atol=1e-3)
+
+
+# bags that are trained together on a device ---------------------------------------------------------------
+
+TOGETHER = [np.arange(0, 45), np.arange(5, 50), np.arange(50, 60), np.arange(20, 60)]
+AUTO, SMO = find_solver("auto"), find_solver("smo")
+
+
+@pytest.fixture
+def rounds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return the number of bags of each round."""
+    sizes: list[int] = []
+
+    def counted(solutions: Any) -> Any:
+        sizes.append(len(solutions))
+        return solve_together(solutions)
+
+    monkeypatch.setattr(device_bags, "solve_together", counted)
+    return sizes
+
+
+def check_bags(found: list[Dual], expected: list[Dual], problem: Problem) -> None:
+    for bag, one, other in zip(TOGETHER, found, expected, strict=True):
+        check_same(problem.take(bag), one, other)
+
+
+def test_bags_are_trained_in_rounds_that_fit(cupy: Any, rounds: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Budgets, multiprocessors and free memory limit the bags of a round, and change no bit."""
+    on_cpu = all_rows(tol=1e-5)
+    problem, expected = all_rows(cupy.asarray, tol=1e-5), solve_bags(on_cpu, TOGETHER, SOLVER, 1)
+    needed = [bag.needed for bag in device_bags._measured(problem, dict(enumerate(TOGETHER)))]
+    whole = solve_bags(problem, TOGETHER, AUTO, 1)
+    assert rounds == [4]
+    check_bags(whole, expected, on_cpu)
+    for budget, sizes in ((sum(needed[:2]), [2, 2]), (max(needed), [1, 1, 2]), (sum(needed[:3]), [3, 1])):
+        rounds.clear()
+        found = solve_bags(problem, TOGETHER, AUTO, 1, budget)
+        assert rounds == sizes
+        for one, other in zip(found, whole, strict=True):
+            np.testing.assert_array_equal(one.coef, other.coef)
+            assert one.intercept == other.intercept
+    rounds.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(device_bags, "_count_multiprocessors", lambda device: 3)
+        solve_bags(problem, TOGETHER, SMO, None)
+    assert rounds == [3, 1]
+    workspace = max(bag.workspace for bag in device_bags._measured(problem, dict(enumerate(TOGETHER))))
+    half = (workspace + sum(needed[:2])) / device_bags._SHARE_OF_FREE / 2 + 1
+    monkeypatch.setattr(Device, "half_of_memory", lambda self: half)
+    rounds.clear()
+    solve_bags(problem, TOGETHER, AUTO, 1)
+    assert rounds == [2, 2]
+
+
+def test_bags_that_do_not_fit_are_told_once(cupy: Any, rounds: list[int], caplog: pytest.LogCaptureFixture) -> None:
+    on_cpu, problem = all_rows(tol=1e-5), all_rows(cupy.asarray, tol=1e-5)
+    expected = solve_bags(on_cpu, TOGETHER, SOLVER, 1)
+    needed = sorted(bag.needed for bag in device_bags._measured(problem, dict(enumerate(TOGETHER))))
+    found = solve_bags(problem, TOGETHER, AUTO, 1, needed[1])
+    assert sum(rounds) == 2
+    assert sorted(dual.n_working_sets > 0 for dual in found) == [False, False, True, True]
+    check_bags(found, expected, on_cpu)
+    (record,) = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert "2 of 4 bags" in record.getMessage()
+    with pytest.raises(InputError, match=r"2 of 4 bags .* memory_budget"):
+        solve_bags(problem, TOGETHER, SMO, 1, needed[1])
+    precise = replace(problem, queries=problem.queries.precise(), passages=problem.passages.precise())
+    with pytest.raises(InputError, match="float64"):
+        solve_bags(precise, TOGETHER, SMO, 1)
+    caplog.clear()
+    check_bags(solve_bags(precise, TOGETHER, AUTO, 1), expected, on_cpu)
+    assert "float64" in caplog.text
+
+
+def test_a_device_that_runs_out_of_memory_takes_fewer_bags(
+    cupy: Any, rounds: list[int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    on_cpu, problem = all_rows(tol=1e-5), all_rows(cupy.asarray, tol=1e-5)
+    expected, prepared = solve_bags(on_cpu, TOGETHER, SOLVER, 1), device_bags._prepared
+
+    def small(problem: Problem, bags: Any) -> Any:
+        if len(bags) > 1 or len(bags[0].rows) == 45:
+            raise DeviceError("out of memory")
+        return prepared(problem, bags)
+
+    monkeypatch.setattr(device_bags, "_prepared", small)
+    found = solve_bags(problem, TOGETHER, AUTO, 1)
+    assert rounds == [1, 1]
+    assert [dual.n_working_sets > 0 for dual in found] == [True, True, False, False]
+    check_bags(found, expected, on_cpu)
+    assert "2 of 4 bags" in caplog.text
+
+
+def test_an_interrupted_training_on_a_device_goes_on(
+    cupy: Any, rounds: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bags that were solved before the interruption are not solved again, with another budget neither."""
+    problem = all_rows(cupy.asarray)
+    whole = solve_bags(problem, TOGETHER, AUTO, 1)
+    rounds.clear()
+    put, puts = KeptResults.put, list[str]()
+
+    def interrupted(kept: KeptResults, key: str, arrays: Any) -> None:
+        if len(puts) == 2:
+            raise KeyboardInterrupt
+        puts.append(key)
+        put(kept, key, arrays)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(KeptResults, "put", interrupted)
+        with pytest.raises(KeyboardInterrupt), resumable(tmp_path / "kept"):
+            solve_bags(problem, TOGETHER, AUTO, 1)
+    with resumable(tmp_path / "kept"):
+        found = solve_bags(problem, TOGETHER, AUTO, 1, 1e7)
+    assert rounds == [4, 2]
+    for one, other in zip(found, whole, strict=True):
+        np.testing.assert_array_equal(one.coef, other.coef)
+
+
+@pytest.mark.parametrize("budget", [None, 1e7])
+def test_a_task_solves_several_bags_together(
+    cupy: Any, rounds: list[int], monkeypatch: pytest.MonkeyPatch, budget: float | None
+) -> None:
+    """Where tasks run in other processes, as on a cluster, bags are distributed over them, with the same bits."""
+    problem = all_rows(cupy.asarray)
+    whole = solve_bags(problem, TOGETHER, AUTO, 1)
+    rounds.clear()
+    monkeypatch.setattr(bagging, "shares_memory", lambda: False)
+    found = solve_bags(problem, TOGETHER, AUTO, 2, budget)
+    assert rounds == [2, 2]
+    for one, other in zip(found, whole, strict=True):
+        np.testing.assert_array_equal(one.coef, other.coef)
+        assert one.intercept == other.intercept

@@ -38,6 +38,20 @@ def test_scaling_and_gamma_are_those_of_the_feature_matrix(seed: int, d: int) ->
     assert plain.gamma[0][0] == pytest.approx(1 / (2 * d * raw.var()), rel=1e-4)
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+@pytest.mark.parametrize("standardize", [False, True])
+def test_many_rows_are_scaled_as_few(standardize: bool, dtype: Any) -> None:
+    """By several threads, bit for bit."""
+    vectors = np.random.default_rng(0).normal(2, 3, size=(700, 5)).astype(dtype)
+    rows = np.arange(len(vectors))
+    for precise in (np.float32, np.float64):
+        scaling = fit_spaces(rows, rows, [vectors], [vectors], 0.5, standardize, dtype=precise).query[0]
+        parts = [scaling(vectors[start : start + 100]) for start in range(0, len(vectors), 100)]
+        scaled = scaling(vectors)
+        assert scaled.dtype == parts[0].dtype == precise
+        assert np.array_equal(scaled, np.concatenate(parts))
+
+
 def two_spaces() -> tuple[list[Any], list[Any]]:
     rng = np.random.default_rng(1)
     wide = [sparse.random(n, 20, density=0.3, random_state=1, dtype=np.float32).tocsr() for n in (8, 11)]

@@ -11,20 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning
 from support.cupy_double import HAS_CUDA
-from support.problems import moved, random_problem, realistic
+from support.problems import check_same, moved, random_problem, realistic
 
 from haybale.ensemble import SOLVERS
 from haybale.ensemble import working_set as module
-from haybale.ensemble.problem import Dual, Problem
+from haybale.ensemble.problem import Problem
 from haybale.ensemble.working_set import solve_working_set
 from haybale.errors import DeviceError
-
-
-def check_same(problem: Problem, found: Dual, expected: Dual, atol: float = 2e-4) -> None:
-    kernel = problem.gram()
-    np.testing.assert_allclose(
-        kernel @ found.coef + found.intercept, kernel @ expected.coef + expected.intercept, atol=atol
-    )
 
 
 @settings(max_examples=40, deadline=None)
@@ -51,6 +44,20 @@ def test_the_solution_equals_that_of_scikit_learn(
     assert not dual.coef[weight == 0].any()
     assert abs(dual.coef.sum()) < 1e-9
     check_same(problem, dual, SOLVERS["sklearn"](problem))
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 999), n=st.integers(1, 200), cached=st.integers(0, 60), features=st.booleans())
+def test_the_kernel_of_a_working_set(seed: int, n: int, cached: int, features: bool) -> None:
+    """For cached and other passages in any order, over several squares: exactly symmetric, and that of the problem."""
+    rng = np.random.default_rng(seed)
+    problem = random_problem(seed, n, features, n_queries=40, n_passages=60).merged()[0]
+    kernel = module._Held(problem, None)
+    kernel.of_passages.hold(rng.permutation(len(problem.passages))[:cached])
+    rows = np.sort(rng.permutation(len(problem.label))[: rng.integers(1, len(problem.label) + 1)])
+    values = kernel.among(rows)
+    np.testing.assert_allclose(values, problem.gram(rows)[:, rows], atol=2e-6)
+    assert np.array_equal(values, values.T)
 
 
 @pytest.mark.parametrize("way", ["own", "given", "features"])

@@ -141,13 +141,18 @@ def test_installed_cuda_backends(cupy: Any, data: Any) -> None:
             check(PassageIndex(cupy.asarray(data[0]), backend=name), data, 10)
 
 
-def test_auto_selects_the_first_available_backend(with_cuvs: Any, with_faiss: Any) -> None:
+def test_auto_selects_the_first_available_backend(
+    with_cuvs: Any, with_faiss: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert auto() == (CUDA, "tensor-cores")
+    assert find_backend("auto", CPU).name == "numpy"
+    missing = MissingExtraError("cupy", "gpu")
+    monkeypatch.setattr(type(BACKENDS["tensor-cores"]), "missing", lambda self: missing)
     assert auto() == (CUDA, "cuvs")
     with_cuvs["cuvs"].__version__ = "25.08.00"
     assert find_backend("auto", CUDA).name == "faiss-gpu"
     with_faiss.get_num_gpus = lambda: 0
     assert find_backend("auto", CUDA).name == "cupy"
-    assert find_backend("auto", CPU).name == "numpy"
 
 
 def test_unavailable_backends_are_rejected(with_cuvs: Any, with_faiss: Any, monkeypatch: Any) -> None:
@@ -155,7 +160,7 @@ def test_unavailable_backends_are_rejected(with_cuvs: Any, with_faiss: Any, monk
         with pytest.raises(error, match=named):
             PassageIndex(np.eye(3), **settings)
 
-    rejects(InputError, "'faiss'.* cpu.* cuda:0.* auto, cuvs, faiss", device="cuda", backend="faiss")
+    rejects(InputError, "'faiss'.* cpu.* cuda:0.* auto, tensor-cores, cuvs, faiss", device="cuda", backend="faiss")
     with_cuvs["cuvs"].__version__ = "25.08.00"
     rejects(DeviceError, r"26\.x.* 25\.08\.00", device="cuda", backend="cuvs")
     with_faiss.get_num_gpus = lambda: 0

@@ -77,18 +77,23 @@ def test_documents_from_known_hits(data: st.DataObject, seed: int, monkeypatch: 
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
-@given(data=st.data(), seed=st.integers(0, 2**32 - 1), memory=st.sampled_from([1.0, 3e3, 1e9]))
+@given(
+    data=st.data(),
+    seed=st.integers(0, 2**32 - 1),
+    memory=st.sampled_from([1.0, 3e3, 1e9]),
+    backend=st.sampled_from(["cupy", "tensor-cores"]),
+)
 def test_hits_on_a_device_equal_the_oracles(
-    cupy: Any, data: st.DataObject, seed: int, memory: float, monkeypatch: pytest.MonkeyPatch
+    cupy: Any, data: st.DataObject, seed: int, memory: float, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Device, "half_of_memory", lambda self: memory)
     passages, queries, offsets, own, k = case(data, seed, 60)
-    index = PassageIndex(passages, offsets, device="cuda", backend="cupy")
+    index = PassageIndex(passages, offsets, device="cuda", backend=backend)
     expected = oracle(queries, passages, k, index.doc_of, own)
     from_host = index.search(queries, k, exclude=own)
     assert isinstance(from_host.passages, np.ndarray)
     assert_hits(from_host, expected)
-    on_device = index.search(cupy.asarray(queries), k, exclude=own)
+    on_device = index.search(cupy.asarray(queries), np.int64(k), exclude=own)
     assert isinstance(on_device.passages, cupy.ndarray)
     assert isinstance(on_device.scores, cupy.ndarray)
     assert_hits(on_device, expected)
@@ -143,7 +148,7 @@ def test_batches_are_halved_when_memory_is_exhausted(cupy_double: Any, monkeypat
 
     limit_memory(tiles, "_largest", 300, 1)
     limit_memory(exact, "select", 60, 0)
-    index = PassageIndex(passages, device="cuda")
+    index = PassageIndex(passages, device="cuda", backend="cupy")
     assert_hits(index.search(queries, 6), oracle(queries, passages, 6))
     assert sizes["_largest"][:2] == [(4, 90), (4, 45)]
     assert sizes["select"][:2] == [(4, 30), (2, 30)]
@@ -178,7 +183,7 @@ def test_invalid_arguments_are_rejected(toy: Collection) -> None:
         (
             lambda: PassageIndex(np.eye(3), backend="hnsw"),
             UnknownNameError,
-            "auto, numpy, faiss, cuvs, faiss-gpu, cupy",
+            "auto, numpy, faiss, tensor-cores, cuvs, faiss-gpu, cupy",
         ),
         (lambda: PassageIndex(np.empty((0, 3))), InputError, "at least one.* 0"),
         (lambda: PassageIndex(np.eye(3), passage_ids=["a", "b"]), InputError, "3 passage_ids.* 2"),

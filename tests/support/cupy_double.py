@@ -17,8 +17,17 @@ from typing import Any
 
 import numpy as np
 
-from support.cupy_rules import MAKING, WAITING, check_function, check_method, check_scatter, check_written
-from support.cupy_runtime import CUDARuntimeError, Device, OutOfMemoryError, Pool
+from support.cupy_rules import (
+    DTYPES,
+    MAKING,
+    WAITING,
+    check_function,
+    check_method,
+    check_overlap,
+    check_scatter,
+    check_written,
+)
+from support.cupy_runtime import CUDARuntimeError, Device, OutOfMemoryError, Pool, properties
 
 
 def _cuda_answers() -> bool:
@@ -56,7 +65,7 @@ def _inside(value: Any) -> Any:
         if value._number != Device.current:  # _core/_kernel.pyx: _preprocess_args
             raise ValueError(f"Array device must be same as the current device: {value._number}, not {Device.current}")
         return value._array
-    if isinstance(value, np.ndarray) and value.ndim:
+    if isinstance(value, np.ndarray):  # _core/_scalar.pyx: 0-d arrays of NumPy are no scalars
         raise TypeError("Unsupported type <class 'numpy.ndarray'>")
     if isinstance(value, tuple | list):
         return type(value)(_inside(item) for item in value)
@@ -80,6 +89,8 @@ class ndarray:
     waits = 0
 
     def __init__(self, array: np.ndarray) -> None:
+        if array.dtype.char not in DTYPES:
+            raise ValueError(f"Unsupported dtype {array.dtype}")
         self._array = array
         self._number = Device.current
 
@@ -145,6 +156,7 @@ class ndarray:
             raise TypeError("Unsupported type <class 'list'>")
         inner, values = _inside(key), _inside(value)
         check_written(self._array, inner, values)
+        check_overlap(self._array, inner, values)
         _inside(self)[inner] = values
 
 
@@ -159,7 +171,7 @@ def _delegate(name: str) -> Any:
             args[0], "indptr"
         ):  # _core/core.pyx, _should_use_rop: the sparse matrix computes the result
             return NotImplemented
-        check_method(name, kwargs, self._array)
+        check_method(name, args, kwargs, self._array)
         ndarray.waits += name in WAITING
         given = args if name == "reshape" else _inside(args)  # CuPy arrays cannot be lengths
         result = getattr(_inside(self), name)(*given, **_inside(kwargs))
@@ -253,7 +265,7 @@ def module(devices: int = 1) -> types.ModuleType:
     runtime = types.SimpleNamespace(
         getDeviceCount=count,
         getDevice=lambda: Device.current,
-        getDeviceProperties=lambda number: {"name": b"Double", "totalGlobalMem": Device.total},
+        getDeviceProperties=properties,
         CUDARuntimeError=CUDARuntimeError,
         CUDA_R_32F=cublas_double.CUDA_R_32F,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any, ClassVar
 
 
 class _Current(threading.local):
@@ -23,6 +24,13 @@ class Device(metaclass=_Kind):
 
     free, total = 2**33, 2**34
     count = 1
+
+    properties: ClassVar[dict[str, Any]] = {  # of an H100, with less memory
+        "name": b"Double",
+        "multiProcessorCount": 132,
+        "sharedMemPerBlock": 48 * 1024,
+        "sharedMemPerBlockOptin": 227 * 1024,
+    }
 
     def __init__(self, number: int | None = None) -> None:
         self.id = Device.current if number is None else number
@@ -52,6 +60,13 @@ class Device(metaclass=_Kind):
         Device.current = self._before.pop()
 
     def synchronize(self) -> None: ...
+
+
+def properties(number: int) -> dict[str, Any]:
+    """``cupy.cuda.runtime.getDeviceProperties``."""
+    if not 0 <= number < Device.count:
+        raise CUDARuntimeError("cudaErrorInvalidDevice: invalid device ordinal")
+    return Device.properties | {"totalGlobalMem": Device.total}
 
 
 class OutOfMemoryError(MemoryError):

@@ -10,7 +10,7 @@ from scipy import sparse
 
 from haybale.device import Device
 from haybale.ensemble.kernel import Points
-from haybale.ensemble.problem import Problem
+from haybale.ensemble.problem import Dual, Problem
 from support.worlds import random_rows
 
 CUDA = Device("cuda", 0)
@@ -84,3 +84,11 @@ def realistic(n: int, d: int = 64, each: int = 20) -> Problem:
 def moved(of: Any) -> Any:
     """Return a problem, a support or pairs with vectors on the device."""
     return replace(of, queries=of.queries.to(CUDA), passages=of.passages.to(CUDA))
+
+
+def check_same(problem: Problem, found: Dual, expected: Dual, atol: float = 2e-4) -> None:
+    """Check that two solutions predict the same for the rows of a problem on the CPU."""
+    kernel = problem.gram()
+    np.testing.assert_allclose(
+        kernel @ found.coef + found.intercept, kernel @ expected.coef + expected.intercept, atol=atol
+    )

@@ -1,7 +1,8 @@
 """Backends of exact search: each proposes the best passages of a query, with a bound on its rounding errors.
 
 Each backend is one file in this folder, whose class registers itself. The products of two libraries differ in their
-last bits, so :mod:`~haybale.retrieval.exact` requests more passages than it needs and scores them again.
+last bits, so :mod:`~haybale.retrieval.exact` requests more passages than it needs and scores them again. A backend may
+also do all of that itself (:meth:`Backend.search`).
 """
 
 from __future__ import annotations
@@ -9,13 +10,51 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from haybale.device import Device, find_device
 from haybale.errors import DeviceError, InputError, MissingExtraError, UnknownNameError
 
+if TYPE_CHECKING:
+    from haybale.retrieval.id_order import IdOrder
+
+Ints = NDArray[np.int64]
 Proposal = tuple[Any, Any]  # (m, k) int64 passage numbers and float32 scores, in any order
 BACKENDS: dict[str, Backend] = {}  # sorted by kind of device and priority
+
+
+@dataclass(frozen=True)
+class Search:
+    """What :meth:`Backend.search` searches: the ``k`` nearest ``vectors`` (n, d) of each of the ``queries`` (m, d).
+
+    ``excluded`` (m, 2), a NumPy array, has the first passage that each query excludes, and the one after the last.
+    ``longest`` is an upper bound on the lengths of the vectors; ``order`` is the order of equal scores.
+    """
+
+    queries: Any
+    vectors: Any
+    k: int
+    excluded: Ints
+    longest: float
+    order: IdOrder
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """Passage numbers and exact scores, (m, k), as :meth:`PassageIndex.search` returns them, on the device.
+
+    ``unfinished``, a NumPy array, holds the rows that the backend did not search. ``is_within_bound`` is False if the
+    backend computed a score with a larger error than its bound, which may have lost passages.
+    """
+
+    passages: Any
+    scores: Any
+    unfinished: Ints
+    is_within_bound: bool
 
 
 class Backend(ABC):
@@ -42,6 +81,14 @@ class Backend(ABC):
 
         A score may differ from the inner product by up to ``error(d)`` · |query| · |longest passage|.
         """
+
+    def search(self, search: Search) -> SearchResult | None:
+        """Search exactly; return None if the backend only proposes, which is the default."""
+        return None
+
+    def queries_at_once(self, vectors: Any, k: int) -> int:
+        """Return the number of queries to search in one batch."""
+        return 1024
 
     def error(self, width: int) -> float:
         """Bound the relative error of a float32 sum of products: width · 2^-24 plus a margin (Higham 2002, (3.5))."""

@@ -16,7 +16,7 @@ from haybale.retrieval.backends import Backend, Proposal
 class CuVS(Backend):
     name = "cuvs"
     runs_on = "cuda"
-    priority = 0
+    priority = 1
     is_checked = True
 
     def check(self) -> None:

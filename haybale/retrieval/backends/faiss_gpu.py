@@ -17,7 +17,7 @@ from haybale.retrieval.backends import Backend, Proposal
 class FaissGPU(Backend):
     name = "faiss-gpu"
     runs_on = "cuda"
-    priority = 1
+    priority = 2
     most = 2048
     is_checked = True
 

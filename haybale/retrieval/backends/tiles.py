@@ -48,7 +48,7 @@ class NumPyTiles(Backend):
 class CuPyTiles(NumPyTiles):
     name = "cupy"
     runs_on = "cuda"
-    priority = 2
+    priority = 3
 
     def check(self) -> None:
         import_optional("cupy", "gpu")
@@ -63,5 +63,5 @@ def _largest(numbers: Any, scores: Any, k: int) -> Proposal:
     xp, n = array_namespace(scores), int(scores.shape[1])
     if n <= k:
         return numbers, scores
-    columns = xp.argpartition(scores, n - k, axis=1)[:, n - k :]
+    columns = xp.argpartition(scores, int(n - k), axis=1)[:, n - k :]  # CuPy takes no integers of NumPy here
     return xp.take_along_axis(numbers, columns, axis=1), xp.take_along_axis(scores, columns, axis=1)

@@ -2,7 +2,8 @@
 //
 // A block of one thread is a plain call. In a block of several threads, each thread is a fibre with a stack of its own.
 // A fibre runs until it waits at a barrier or a shuffle, and `order` decides which fibre runs next: a kernel that lacks
-// a barrier gives other results in another order. Blocks run one after the other, from the first or from the last.
+// a barrier gives other results in another order. In a random order, some warps also run ahead of others. Blocks run one
+// after the other, from the first or from the last.
 #pragma once
 #define CUDA_ON_CPU
 
@@ -29,7 +30,9 @@
 #define __noinline__
 #define __restrict__ __restrict
 #define __launch_bounds__(...)
-#define __shared__ thread_local // a variable of this storage inside a function is one variable for all fibres
+// A shared variable inside a function is one variable for all fibres. Unlike thread_local, __thread has no initialiser
+// to call, which GCC 12 calls in a template although there is none.
+#define __shared__ __thread
 
 using std::max;
 using std::min;
@@ -41,7 +44,7 @@ typedef uint3 dim3;
 inline thread_local uint3 threadIdx, blockIdx, blockDim, gridDim;
 constexpr int warpSize = 32;
 constexpr size_t MOST_SHARED = 227 * 1024; // bytes that a block may have on compute capability 9.0
-alignas(128) inline thread_local unsigned char dynamic_shared[MOST_SHARED];
+alignas(128) inline __thread unsigned char dynamic_shared[MOST_SHARED];
 
 namespace on_cpu {
 
@@ -74,9 +77,10 @@ inline void run_fibre() {
 
 // Let the fibres go on that wait for each other: the whole block, or each warp whose fibres all wait for their warp.
 inline bool release() {
-    bool any = false, all_block = true, ended = false;
+    bool any = false, all_block = true, ended = false, can_run = false;
     for (const Fibre& fibre : fibres) {
         ended |= fibre.ended;
+        can_run |= !fibre.ended && fibre.waits == Waits::for_nothing;
         all_block &= fibre.ended || fibre.waits == Waits::for_block;
         any |= !fibre.ended;
     }
@@ -89,7 +93,7 @@ inline bool release() {
             fibre.waits = Waits::for_nothing;
         return !failure;
     }
-    bool released = false;
+    bool released = can_run;
     for (size_t first = 0; first < fibres.size(); first += warpSize) {
         size_t end = std::min(first + warpSize, fibres.size());
         bool whole = true;
@@ -110,7 +114,8 @@ inline void run_block(unsigned threads, unsigned order) {
     std::vector<unsigned> turns(threads);
     for (unsigned i = 0; i < threads; i++)
         turns[i] = i;
-    std::mt19937 random(order);
+    std::mt19937 random(order + blockIdx.x);
+    unsigned late_warps = order > 1 ? random() : 0; // by the number of a warp; they wait for some rounds
     for (unsigned i = 0; i < threads; i++) {
         constexpr size_t size = 64 * 1024;
         fibres[i].stack.reset(new char[size]);
@@ -125,7 +130,11 @@ inline void run_block(unsigned threads, unsigned order) {
             std::reverse(turns.begin(), turns.end());
         else if (order > 1)
             std::shuffle(turns.begin(), turns.end(), random);
+        if (order > 1 && random() % 16 == 0)
+            late_warps = random();
         for (unsigned i : turns) {
+            if (late_warps >> i / warpSize & 1)
+                continue;
             if (fibres[i].ended || fibres[i].waits != Waits::for_nothing)
                 continue;
             current = i;
@@ -148,7 +157,7 @@ inline const char* launch(dim3 grid, dim3 block, size_t shared, unsigned order, 
 #if defined(__SANITIZE_ADDRESS__)
         __asan_unpoison_memory_region(dynamic_shared, MOST_SHARED);
 #endif
-        std::memset(dynamic_shared, 0xA5, MOST_SHARED); // shared memory begins with garbage
+        std::memset(dynamic_shared, 0xFF, MOST_SHARED); // shared memory begins with garbage: NaN as floats
 #if defined(__SANITIZE_ADDRESS__)
         __asan_poison_memory_region(dynamic_shared + (shared + 7) / 8 * 8, MOST_SHARED - (shared + 7) / 8 * 8);
 #endif
@@ -202,15 +211,18 @@ template <class T> T __shfl_up_sync(unsigned mask, T value, unsigned delta) {
     return on_cpu::exchanged(mask, value, [=](unsigned lane) { return lane - delta; });
 }
 inline unsigned __ballot_sync(unsigned mask, int predicate) {
-    unsigned votes = predicate ? 1 : 0;
-    if (blockDim.x * blockDim.y * blockDim.z == 1)
-        return votes;
-    votes = 0;
-    for (unsigned lane = 0; lane < warpSize; lane++) {
-        unsigned last = on_cpu::fibres.size() - 1 - (on_cpu::current - on_cpu::current % warpSize);
-        int of_lane = on_cpu::exchanged(mask, predicate, [=](unsigned) { return lane; });
-        votes |= (lane <= last && of_lane) ? 1u << lane : 0;
-    }
+    if (on_cpu::fibres.empty() || blockDim.x * blockDim.y * blockDim.z == 1)
+        return predicate ? 1 : 0;
+    unsigned votes = 0;
+    on_cpu::exchanged(mask, predicate, [&](unsigned lane) { // called when all lanes have written their predicate
+        size_t first = on_cpu::current - lane, end = std::min(first + warpSize, on_cpu::fibres.size());
+        for (size_t other = first; other < end; other++) {
+            int of_lane;
+            std::memcpy(&of_lane, &on_cpu::fibres[other].exchanged, sizeof(of_lane));
+            votes |= of_lane ? 1u << (other - first) : 0;
+        }
+        return lane;
+    });
     return votes;
 }
 inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
@@ -251,6 +263,8 @@ inline int __clz(int x) { return x ? __builtin_clz(unsigned(x)) : 32; }
 inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fmul_rn(float a, float b) { return a * b; }
+// Its result is 0 for divisors above 2^126, and otherwise has an error of up to 2 units in the last place.
+inline float __fdividef(float a, float b) { return std::fabs(b) > 0x1p126f ? 0.0f : a / b; }
 template <class T> T __ldg(const T* address) { return *address; }
 
 struct alignas(8) float2 { float x, y; };
