@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 # Modules are compiled when they are first imported, and most of them never are: the installation takes half the time.
 PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check install -q --no-compile -c constraints.txt
 
-.PHONY: demo serve smoke test thorough lowest changelog lint check docs figures hostile browser best serving reproduce stale gpu-test gpu-bench clean
+.PHONY: demo serve smoke test thorough lowest changelog lint check docs figures hostile browser best serving reproduce stale gpu-test gpu-check clean
 
 demo: $(VENV)/base
 	$(BIN)/haybale demo
@@ -104,7 +104,7 @@ reproduce: $(VENV)/$(EXTRAS)
 	$(BIN)/python benchmarks/reproduce.py $(ENTRIES) $(if $(COLLECTIONS),--collections $(COLLECTIONS))
 
 # For a host with a GPU, with its own Python and packages (benchmarks/gpu.md): nothing is installed here.
-# make gpu-bench DEVICE=cpu SCALE=0.01 tries the script on a machine without a GPU.
+# make gpu-check DEVICE=cpu SCALE=0.01 tries the script on a machine without a GPU.
 GPU_PYTHON ?= python3
 DEVICE ?= cuda
 SCALE ?= 1
@@ -113,11 +113,9 @@ RESULTS ?= benchmarks/results
 gpu-test:
 	PYTHONPATH=. $(GPU_PYTHON) -m pytest -m gpu -W default -p no:cacheprovider tests
 
-gpu-bench:
-	PYTHONPATH=. $(GPU_PYTHON) benchmarks/bench_gpu.py --device $(DEVICE) --scale $(SCALE) --results $(RESULTS)
-ifneq ($(DEVICE),cpu)
-	PYTHONPATH=. $(GPU_PYTHON) benchmarks/bench_longformer.py --device $(DEVICE) --dtype bfloat16 --results $(RESULTS)
-endif
+# Tests, doctor and measurements in at most eight minutes: make gpu-check PARTS="knn bags"
+gpu-check:
+	PYTHONPATH=. $(GPU_PYTHON) benchmarks/bench_gpu.py $(PARTS) --device $(DEVICE) --scale $(SCALE) --results $(RESULTS)
 
 # The pip that comes with Python 3.11 takes twice as long to choose the versions of the packages.
 $(BIN)/python:

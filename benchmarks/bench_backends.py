@@ -1,4 +1,4 @@
-"""SentenceTransformerEncoder by PyTorch, ONNX Runtime and OpenVINO: CPU time, and agreement of rankings.
+"""SentenceTransformerEncoder by PyTorch and OpenVINO: CPU time, and agreement of rankings.
 
     python benchmarks/bench_backends.py FOLDER MODEL [--texts 512] [--queries 200] [--rounds 3]
 
@@ -20,8 +20,7 @@ from provenance import options, provenance, shown, table, write_page
 
 from haybale import SentenceTransformerEncoder, open_collection
 
-WAYS = (("torch", "float32"), ("torch", "bfloat16"), ("onnx", "float32"), ("openvino", "float32"))
-WAYS += (("openvino", "bfloat16"),)
+WAYS = tuple((backend, dtype) for backend in ("torch", "openvino") for dtype in ("float32", "bfloat16"))
 DEPTH = 10
 
 
@@ -67,7 +66,7 @@ def main() -> None:
         "",
         provenance(
             shown("bench_backends.py", sys.argv[1:]),
-            more=("torch", "transformers", "sentence-transformers", "onnxruntime", "openvino"),
+            more=("torch", "transformers", "sentence-transformers", "openvino"),
         ),
     ]
     write_page(a.results / "backends.md", lines)

@@ -9,16 +9,14 @@ scaling.md.
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import synthetic
 from provenance import machine, median, options, provenance, table, timed, write_json, write_page
 
-from haybale import CollectionBuilder, EmbeddingStore, PassageIndex, ProductKernelSVR, ShardedIndex, SVREnsemble, embed
+from haybale import PassageIndex, ProductKernelSVR, SVREnsemble
 from haybale.device import CPU
 from haybale.ensemble import SOLVERS, Dual, Problem
 from haybale.ensemble.working_set import WORKING_SET
@@ -26,14 +24,12 @@ from haybale.retrieval import Vectors, aggregate
 
 WIDTH, QUERIES, K, GAMMA = 768, 256, 100, 1.5
 PASSAGES = (31_250, 62_500, 125_000, 250_000, 500_000)
-STORED = (31_250, 62_500, 125_000)
 ROWS = (2_000, 4_000, 8_000, 16_000, 32_000)
 TRAINING = (500, 1_000, 2_000, 4_000)  # queries; 35 bags
 SCORED = (2_500, 5_000, 10_000, 20_000, 40_000)  # pairs
 PARAGRAPHS = (100, 300, 1_000, 3_000)  # of 1,000 hits each
 CONTENT = {
     "search": "exact search of 256 queries, k = 100, float32 (NumPy)",
-    "sharded": "the same from a store on disk, read and searched in shards, float16",
     "fit": "fit of one regressor, rows",
     "working_set": "the same fits' working sets",
     "bags": "fit of 35 bags, training queries of 50 candidates",
@@ -50,14 +46,14 @@ def main() -> None:
     parser.add_argument("--shrink", type=int, default=1, help="divide all sizes, for a trial")
     a = parser.parse_args()
     curves: dict[str, list[dict[str, Any]]] = {}
-    for stage in (searches, stored, fits, bags, scores, aggregations):
+    for stage in (searches, fits, bags, scores, aggregations):
         if not a.only or stage.__name__ in a.only:
             for name, point in stage(a.shrink):
                 curves.setdefault(name, []).append(point)
                 print(name, point, flush=True)
     large = np.ones((3072, 3072), dtype=np.float32)
     peak = 2.0 * 3072**3 / seconds(lambda: large @ large)[0]
-    origin = provenance("python benchmarks/bench_scaling.py", more=("zarr",))
+    origin = provenance("python benchmarks/bench_scaling.py")
     lines = ["# How costs grow", "", f"One large float32 product runs at {peak / 1e9:.0f} GFLOP/s here."]
     for name, points in curves.items():
         extra = [key for key in points[0] if key not in ("n", "seconds")]
@@ -82,36 +78,6 @@ def searches(shrink: int) -> Points:
         index = PassageIndex(made.vectors)
         taken, _ = seconds(lambda index=index, queries=queries: index.search(queries, K))
         yield "search", {"n": n, "seconds": taken, "bytes": index.vectors.nbytes}
-
-
-class Precomputed:
-    """An encoder for texts that are numbers: rows of vectors made before."""
-
-    def __init__(self, vectors: Any) -> None:
-        self.vectors = vectors
-        self.dim = self.width = int(vectors.shape[1])
-
-    def encode(self, texts: Sequence[str]) -> Any:
-        return self.vectors[[int(text) for text in texts]]
-
-    def describe(self) -> dict[str, Any]:
-        return {"class": "Precomputed", "shape": list(self.vectors.shape)}
-
-
-def stored(shrink: int) -> Points:
-    """A store on disk, searched in shards that are read for every search."""
-    for n in (n // shrink for n in STORED):
-        made = synthetic.collection(n, WIDTH, 24, CPU)
-        queries, _ = made.queries(QUERIES, 1)
-        builder = CollectionBuilder("synthetic")  # whose passages are the numbers of their vectors
-        for document, numbers in enumerate(np.split(np.arange(n), made.doc_offsets[1:-1])):
-            builder.add_document(str(document), [str(number) for number in numbers])
-        with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
-            embed(builder.build(), Precomputed(made.vectors), f"{folder}/store", dtype="float16", rows_per_chunk=4096)
-            size = sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file())
-            index = ShardedIndex(EmbeddingStore(f"{folder}/store"), n_shards=4, memory_budget=1e8)
-            taken, _ = seconds(lambda index=index, queries=queries: index.search(queries, K))
-        yield "sharded", {"n": n, "seconds": taken, "bytes": size}
 
 
 def fits(shrink: int) -> Points:

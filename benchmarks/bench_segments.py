@@ -88,7 +88,7 @@ def in_own_process(step: str, given: Record) -> Record:
 HEAD = """
 # Engines in segments
 
-Collections are resampled from gesetze as [large.md](../archive/large.md) says, with TF-IDF vectors and the parts of
+Collections are resampled from gesetze as [large.md](large.md) says, with TF-IDF vectors and the parts of
 compounds. Every row is a process of its own, from its start to its end: seconds by the clock and, in parentheses, of
 all cores that computed. Dask workers have one thread each; the process that uses them has one core. Memory is the peak
 of the process, then of each worker.""".strip()

@@ -23,7 +23,7 @@ from scipy.stats import binomtest
 from haybale.review import QBCB, Quant, StoppingRule, parse_rule
 
 TARGETS = (0.8, 0.9, 0.95)
-HEURISTICS = ("consecutive(50)", "consecutive(100)", "consecutive(200)", "budget(500)", "knee", "knee-budget")
+HEURISTICS = ("consecutive(50)", "consecutive(100)", "consecutive(200)", "budget(500)")
 ESTIMATES = (
     "cmh",
     "cmh(confidence=0.8)",
@@ -212,8 +212,6 @@ def peers(tar: Any, labels: np.ndarray, sampled: np.ndarray) -> Iterator[tuple[s
 
     yield pair("consecutive(100)", tar.ConsecutiveIrrelevant(100))
     yield pair("budget(500)", tar.FixedRound(49, batch_size=10, initial_documents=10))
-    yield pair("knee", tar.Kneedle(1000, batch_size=1))
-    yield pair("knee-budget(every=200)", tar.Budget(n))
     for t in TARGETS:
         cmh = tar.CMHHeuristic(t, n, batch_size=every)
         yield pair(f"cmh(target={t},every={every})", cmh, f"`cmh(target={t},every=…)`")

@@ -63,7 +63,16 @@ MEASURES = {
         "rankers/learned.py",
         "retrieval/fusion.py",
     ),
-    "bench_gpu.py": ("retrieval", "ensemble", "vectors.py", "device.py"),
+    "bench_gpu.py": (
+        "retrieval",
+        "ensemble",
+        "embeddings/networks",
+        "pairs/pair_encoders.py",
+        "vectors.py",
+        "device.py",
+        "device_kernels.py",
+        "device_products.py",
+    ),
     "bench_graph.py": (*CORE, "context"),
     "bench_held_back.py": ("review/learner.py", "review/topic_features.py", "review/incremental_svr.py"),
     "bench_judgements.py": CORE,
@@ -302,7 +311,9 @@ def shown(script: str, arguments: list[str]) -> str:
 
 
 def commit() -> str:
-    """The commit the numbers belong to, marked if the package differs from it."""
+    """The commit the numbers belong to, marked if the package differs from it; a copy without .git may be told it."""
+    if told := os.environ.get("HAYBALE_COMMIT"):
+        return told
     git = ["git", "-C", str(Path(__file__).parent.parent)]
     head = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
     changed = subprocess.run([*git, "status", "--porcelain", "haybale"], capture_output=True, text=True).stdout

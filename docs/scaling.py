@@ -21,7 +21,7 @@ TOKENS, EMBED_MS, EMBED_COMMIT, EMBED_MACHINE = 200, 127.0, "c5fe89c", "Intel Xe
 JUDGED = {"pydocs": 2_112, "peps": 743, "gesetze": 21_918}  # training queries: benchmarks/results/best.md
 BILLION, PER_DOCUMENT, QUERIES = 1e9, 24, 100_000  # passages, passages a document, judged queries
 MACHINES, CORES = 32, 16
-BAGS_SECONDS = 2 * 560  # core seconds of 127 bags for 98,380 queries: benchmarks/archive/large.md
+BAGS_SECONDS = 2 * 560  # core seconds of 127 bags for 98,380 queries: benchmarks/archive/large.md at 97da212
 ID_BYTES = {"passage": 14.8, "document": 12.2}  # of the ids of bench_large.py's collections in memory
 SPACE = "\N{NO-BREAK SPACE}"
 
@@ -41,7 +41,7 @@ def vector_values(found: dict[str, Any]) -> dict[str, Any]:
     """Return what the template needs about vectors, search and PARM."""
     curves = found["curves"]
     rate = 1000 / EMBED_MS
-    sharded = curves["sharded"][-1]
+    search = curves["search"][-1]
     rrf, vrrf = (curves[name][-1]["seconds"] / curves[name][-1]["hits"] * 1e9 for name in ("rrf", "vrrf"))
     memory = [
         f"| {name} | " + " | ".join(f"{size(4 * dim * n)} | {size(2 * dim * n)}" for dim in (384, 768)) + " |"
@@ -52,8 +52,8 @@ def vector_values(found: dict[str, Any]) -> dict[str, Any]:
         "memory_table": "\n".join(memory),
         "embedding_table": "\n".join(embedding),
         "cpu_rate": rate,
-        "sharded": sharded,
-        "sharded_time": duration(sharded["seconds"] * SIZES["100 M"] / sharded["n"]),
+        "search": search,
+        "search_time": duration(search["seconds"] * SIZES["100 M"] / search["n"]),
         "rrf": rrf,
         "vrrf": vrrf,
         "rrf_doc": rrf * 45_000 / 1e6,

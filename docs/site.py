@@ -27,8 +27,6 @@ ROLE = re.compile(r":(?:attr|class|data|func|meth|mod):<code>~?!?([\w.]+)</code>
 
 # Files of the root that are pages too.
 ROOT_PAGES = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md", "SECURITY.md": "security.md"}
-ARCHIVE = "benchmarks/archive/"  # measurements of earlier code: not on the site, findings.md links to the repository
-REPOSITORY = "https://github.com/haybale/haybale/blob/main/"
 
 # Names that extensions of haybale need and that no package exports.
 EXTENSIONS = (
@@ -110,8 +108,6 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
         if "://" in target or source.startswith("reference/"):
             return match[0]
         wanted = posixpath.normpath(posixpath.join(posixpath.dirname(in_repository), target))
-        if wanted.startswith(ARCHIVE):
-            return f"[{match[1]}]({REPOSITORY}{wanted})"
         wanted = {"README.md": "index.md", **ROOT_PAGES}.get(wanted, wanted.removeprefix("docs/"))
         if wanted not in known and not wanted.endswith((".svg", ".png")) and not wanted.startswith("reference/"):
             return match[1]

@@ -22,7 +22,6 @@ from .embeddings import LSAEncoder as LSAEncoder
 from .embeddings import SentenceTransformerEncoder as SentenceTransformerEncoder
 from .embeddings import TfidfEncoder as TfidfEncoder
 from .embeddings import embed as embed
-from .embeddings import embed_shards as embed_shards
 from .engine import Engine as Engine
 from .ensemble import ProductKernelSVR as ProductKernelSVR
 from .ensemble import SVREnsemble as SVREnsemble
@@ -82,7 +81,6 @@ from .retrieval import Hits as Hits
 from .retrieval import ParagraphSearch as ParagraphSearch
 from .retrieval import PassageIndex as PassageIndex
 from .retrieval import Run as Run
-from .retrieval import ShardedIndex as ShardedIndex
 from .retrieval import pool as pool
 from .retrieval import rank_documents as rank_documents
 from .retrieval import reciprocal_rank_fusion as reciprocal_rank_fusion

@@ -43,7 +43,9 @@ class KernelFile:
             Dynamic shared memory of each block.
         """
         if not all(isinstance(argument, np.generic) or argument.flags.c_contiguous for argument in arguments):
-            raise ValueError(f"{name} takes NumPy scalars and arrays in C order")
+            raise ValueError(
+                f"{name}: expected NumPy scalars and arrays in C order, found others; call ascontiguousarray"
+            )
         with device.current():
             kernel = self._module(device.xp).get_function(name)
             if shared_bytes > _UNASKED:

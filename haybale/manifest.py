@@ -58,12 +58,10 @@ def read_manifest(
     kinds: Mapping[str, Any] | None = None,
     *,
     name: str = MANIFEST,
-    unsigned: bool = True,
 ) -> dict[str, Any]:
     """Read and check the manifest of a saved ``what``; its entries must have the ``expected`` values.
 
-    ``kinds`` are the kinds of further entries, see :func:`check_kinds`. With ``unsigned``, a manifest without a
-    checksum of itself is accepted, as version 0.1 wrote it.
+    ``kinds`` are the kinds of further entries, see :func:`check_kinds`.
     """
     path = folder / name
     with reading(path):
@@ -74,7 +72,7 @@ def read_manifest(
         found = manifest.get(entry) if isinstance(manifest, dict) else None
         if found != value:
             raise FileFormatError(path, None, f"expected {entry} {value!r}, found {found!r}")
-    manifest = dict(manifest) if unsigned and "sha256" not in manifest else verify_checksum(path, manifest)
+    manifest = verify_checksum(path, manifest)
     check_kinds(path, manifest, kinds or {})
     return manifest
 

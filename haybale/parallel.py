@@ -7,16 +7,16 @@ bit for any number of threads.
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from typing import Any, TypeVar
 
 from threadpoolctl import OpenBLASController, ThreadpoolController
 
+from haybale.device_memory import free_cached
 from haybale.errors import DeviceError
 from haybale.stopping_work import check_wanted
 
@@ -182,16 +182,6 @@ def is_out_of_memory(error: BaseException) -> bool:
     words = ("out of memory", "out_of_memory", "bad_alloc", "alloc_failed", "cudaerrormemoryallocation")
     said = str(error).lower()
     return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and any(word in said for word in words))
-
-
-def free_cached() -> None:
-    """Free the unused memory in the memory pools of CuPy and torch."""
-    cupy, torch = sys.modules.get("cupy"), sys.modules.get("torch")
-    if cupy is not None:
-        with suppress(RuntimeError):  # CuPy without a device
-            cupy.get_default_memory_pool().free_all_blocks()
-    if torch is not None and torch.cuda.is_available():
-        torch.cuda.empty_cache()
 
 
 def iter_chunks(n: int, size: float, work: Callable[[slice], T], *, least: int = 1, what: str = "rows") -> Iterator[T]:

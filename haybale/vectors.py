@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from haybale.device import Device, device_of, is_sparse, to_device, to_numpy
+from haybale.device_vectors import squared_row_lengths
 from haybale.errors import InputError, VectorError
 from haybale.parallel import in_threads
 
@@ -97,16 +98,15 @@ def check_vectors(vectors: Any, what: str, dim: int | None = None, dtype: Any = 
     dtype = stored_type(dtype)
     device = device_of(vectors)
     with device.current(), np.errstate(over="ignore"):
-        xp = device.xp
         array = reals(vectors, what, dtype)
         if array.ndim != 2:
             raise VectorError(f"{what}: expected a two-dimensional array (rows, width), found shape {array.shape}")
         _check_width(array, what, dim)
         # A row's sum of squares is finite if and only if its elements are (below 1e19, which holds for embeddings).
-        finite = xp.isfinite(squared_lengths(array))
-        if not bool(finite.all()):
+        finite = np.isfinite(to_numpy(squared_lengths(array)))
+        if not finite.all():
             limit = " up to 65504, the largest of float16" if dtype == np.float16 else ""
-            row = int(xp.argmin(finite))
+            row = int(np.argmin(finite))
             raise VectorError(f"{what}: row {row} has NaN or infinity; give only finite values{limit}")
     return array
 
@@ -115,6 +115,8 @@ def squared_lengths(vectors: Any) -> Any:
     """Return the sums of squares of the rows (n, d) as (n,) float32, computed in float32 without an n × d temporary."""
     if isinstance(vectors, np.ndarray) and vectors.dtype == np.float32:
         return np.einsum("nd,nd->n", vectors, vectors)
+    if not device_of(vectors).is_cpu and vectors.dtype.name in STORED:
+        return squared_row_lengths(vectors)
     xp = array_namespace(vectors)
     squares = xp.empty(len(vectors), dtype=np.float32)
     for start, end in row_tiles(vectors):

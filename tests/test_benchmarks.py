@@ -9,6 +9,7 @@ import json
 import re
 import runpy
 import shlex
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -32,7 +33,8 @@ yaml = pytest.importorskip("yaml")
 ROOT = Path(__file__).parent.parent
 BENCHMARKS, RESULTS = ROOT / "benchmarks", ROOT / "benchmarks" / "results"
 SPLITS = (("train", "train"), ("dev", "dev"), ("dev", "test"))
-LIBRARIES = ("effectiveness", "provenance", "reading_orders", "resampled", "synthetic")
+LIBRARIES = ("effectiveness", "gpu_arrays", "gpu_bench", "gpu_whole", "provenance", "reading_orders")
+LIBRARIES += ("resampled", "synthetic")
 SCRIPTS = sorted(path.stem for path in BENCHMARKS.glob("*.py") if path.stem not in LIBRARIES)
 ENTRIES = yaml.safe_load((BENCHMARKS / "reproductions.yaml").read_text(encoding="utf-8"))
 
@@ -258,19 +260,91 @@ def test_small_scaling(ran: Any, script: Any, tmp_path: Path) -> None:
     assert loaded(tmp_path / "scaling.json")["curves"].keys() == script("bench_scaling").CONTENT.keys()
 
 
+GPU_ARRAYS = ("doctor", "knn", "bags", "compare-dense", "whole", "bag", "scoring", "parm")
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("device", ["cpu", "double", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.thorough
-def test_small_gpu(device: str, ran: Any, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_gpu(device: str, ran: Any, script: Any, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     if device == "cuda" and not HAS_CUDA:
         pytest.skip("no CUDA device")
     if device == "double":
         request.getfixturevalue("cupy_double")
     on = "cpu" if device == "cpu" else "cuda"
-    page = ran("bench_gpu", "gpu.md", "--device", on, "--scale", "0.0003", "--rounds", "1")
+    how = ("--device", on, "--scale", "0.0003", "--rounds", "1", "--here")
+    with pytest.raises(SystemExit) as left:
+        ran("bench_gpu", "gpu.md", *GPU_ARRAYS, *how)
+    page, record = (tmp_path / "gpu.md").read_text("utf-8"), loaded(tmp_path / "gpu.json")
+    assert {name: part["status"] for name, part in record["parts"].items()} == dict.fromkeys(GPU_ARRAYS, "done")
+    assert not left.value.code
     assert "OTHER DOCUMENTS" not in page
-    assert re.search(r"\| (numpy|cupy) \| 50 .* 100.00% \|", page)
-    assert all(f"## {part}\n" in page for part in ("knn", "svr", "scoring", "parm", "whole"))
+    searched = [line["cells"] for line in record["parts"]["knn"]["lines"] if len(line.get("cells", [])) > 5]
+    assert len(searched) >= 2
+    assert {cells[-1] for cells in searched} == {"20 of 20"}
+    differences = [line["cells"][-1] for line in record["parts"]["bag"]["lines"] if "cells" in line]
+    assert all(float(each) <= 2e-3 for each in differences if each)
+    assert record["card"].startswith("**Not run on a GPU.**") == (on == "cpu")
+
+
+def test_parts_on_a_device_end_alone(script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part that crashes, hangs or fails leaves its lines and says what ended it; the next ones run."""
+    gpu = script("bench_gpu")
+    copy = tmp_path / "bench_ends.py"
+    copy.write_text(
+        f"""
+import os, signal, sys, time
+sys.path.insert(0, {str(BENCHMARKS)!r})
+import bench_gpu
+
+def crashes(bench):
+    yield "before the crash"
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+def hangs(bench):
+    yield "before the hang"
+    time.sleep(600)
+
+def fails(bench):
+    yield "before the error"
+    raise ValueError("no such kernel")
+
+def lacks(bench):
+    yield "before the import"
+    bench_gpu.gpu_whole.import_optional("no_such_package", "neural")
+
+def works(bench):
+    yield bench_gpu.gpu_arrays.Cells("name | value", ("a", 1.5))
+    yield bench_gpu.gpu_arrays.Cells("name | value", ("b", 2))
+
+parts = {{work.__name__: bench_gpu.Part(work.__name__, work, 12) for work in (crashes, hangs, fails, lacks, works)}}
+bench_gpu.PARTS, bench_gpu.__file__, bench_gpu.MARGIN = parts, __file__, 30
+bench_gpu.main()
+"""
+    )
+    command = [sys.executable, str(copy), "--device", "cpu", "--results", str(tmp_path / "out")]
+    done = subprocess.run([*command, "crashes", "hangs", "fails", "lacks", "works"], capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    record = loaded(tmp_path / "out" / "gpu.json")["parts"]
+    assert [part["lines"][0].get("text") for part in record.values()] == [
+        "before the crash", "before the hang", "before the error", "before the import", None,
+    ]  # fmt: skip
+    assert record["crashes"]["status"].startswith("crashed by SIGSEGV\n")
+    assert record["hangs"]["status"].startswith("stopped after 12 s\n")
+    assert "in hangs" in record["hangs"]["status"]  # where it was
+    assert "ValueError: no such kernel" in record["fails"]["status"]
+    assert record["lacks"]["status"] == "left out"
+    assert "no_such_package is not installed" in record["lacks"]["lines"][1]["text"]
+    assert record["works"]["status"] == "done"
+    page = (tmp_path / "out" / "gpu.md").read_text("utf-8")
+    assert "| a | 1.5 |\n| b | 2 |\n" in page
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["gpu.json", "gpu.md"]
+    assert gpu.gpu_whole.outcome_of("[gw1] [ 12%] PASSED tests/a.py::test_b[x y] ") == (
+        "tests/a.py::test_b[x y]",
+        "PASSED",
+    )
+    assert gpu.gpu_whole.outcome_of("tests/a.py::test_b SKIPPED (no)  [ 3%]") == ("tests/a.py::test_b", "SKIPPED")
+    assert gpu.gpu_whole.outcome_of("1 passed, 2 skipped") is None
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -480,6 +554,8 @@ def test_every_page_names_its_commit_and_what_it_measures(script: Any) -> None:
 def test_pages_say_what_was_measured(script: Any) -> None:
     page = (RESULTS / "serving.md").read_text(encoding="utf-8")
     assert page == script("bench_serving").page(loaded(RESULTS / "serving.json"))
+    lines = (RESULTS / "gpu.md").read_text(encoding="utf-8").splitlines()
+    assert lines == "\n".join(script("bench_gpu").page(loaded(RESULTS / "gpu.json"))).splitlines()
     lines = (RESULTS / "stopping.md").read_text(encoding="utf-8").splitlines()
     assert lines == "\n".join(script("bench_stopping").page(loaded(RESULTS / "stopping.json"))).splitlines()
 

@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,11 +29,12 @@ from support.worlds import world
 
 from haybale import cluster
 from haybale.cluster import on_cluster, spread
-from haybale.embeddings import EmbeddingStore, embed, embed_shards
+from haybale.collections import open_collection
+from haybale.embeddings import EmbeddingStore, embed
+from haybale.engine import Engine
 from haybale.ensemble import SVREnsemble
-from haybale.errors import ClusterError, StoreError
-from haybale.rankers import query_batch
-from haybale.retrieval import PassageIndex, ShardedIndex
+from haybale.errors import ClusterError
+from haybale.rankers import SVR, query_batch
 
 dask = pytest.importorskip("dask")
 distributed = pytest.importorskip("distributed")
@@ -152,57 +152,24 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def store(folder: Path) -> EmbeddingStore:
-    embed(folder, HashEncoder(), folder.parent / "store", rows_per_chunk=6)
-    return EmbeddingStore(folder.parent / "store")
-
-
-def search(index: Any) -> Any:
-    queries = np.random.default_rng(0).normal(size=(5, 8)).astype(np.float32)
-    return index.search(queries, 50, exclude=["d3", None, "d4", "d4", None])
-
-
-def assert_same_hits(found: Any, expected: Any) -> None:
-    np.testing.assert_array_equal(found.passages, expected.passages)
-    np.testing.assert_array_equal(found.scores, expected.scores)
-
-
-def test_a_sharded_search_gives_the_hits_of_one_index_if_a_worker_is_killed(
-    client: Any, store: EmbeddingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expected = search(PassageIndex.from_store(store))
-    assert_same_hits(search(ShardedIndex(store)), expected)
-    waiting_search = partial(dask_tasks.waiting_search, str(tmp_path / "flags"))
-    monkeypatch.setattr("haybale.retrieval.sharded.search_shard", waiting_search)
-    with killing(tmp_path / "flags"):
-        assert_same_hits(search(ShardedIndex(store, 4)), expected)
-    monkeypatch.undo()
-    other = EmbeddingStore(store.path)
-    other.manifest = other.manifest | {"encoder": "another"}
-    with pytest.raises(StoreError):
-        search(ShardedIndex(other, 2))
+def test_a_store_is_a_dask_array(client: Any, folder: Path, tmp_path: Path) -> None:
+    embed(folder, HashEncoder(), tmp_path / "store", rows_per_chunk=6)
+    store = EmbeddingStore(tmp_path / "store")
     mean = client.compute(store.dask().mean(axis=0)).result()
     np.testing.assert_allclose(mean, store.vectors().mean(axis=0), rtol=1e-5)
 
 
-def assert_same_store(one: Path, other: Path) -> None:
-    a, b = EmbeddingStore(one), EmbeddingStore(other)
-    np.testing.assert_array_equal(a.vectors(), b.vectors())
-    assert a.passage_ids.equals(b.passage_ids)
-
-
-def test_a_worker_killed_while_it_embeds(
-    client: Any, local: Any, folder: Path, store: EmbeddingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_segments_have_the_same_bytes_if_a_worker_is_killed_while_it_encodes(
+    client: Any, local: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The chunks of the killed worker are kept, and its lock is removed."""
-    encoder = partial(dask_tasks.WaitingEncoder, str(tmp_path / "flags"), after=2)
+    collection, flags = open_collection(folder), tmp_path / "flags"
     monkeypatch.setattr(local.scheduler, "allowed_failures", 10)  # on a busy machine, the new worker may die as well
-    with killing(tmp_path / "flags"):
-        done = embed_shards(folder, encoder, tmp_path / "shards", rows_per_chunk=6)
-    assert done.kept == 12  # two chunks of the killed worker
-    assert done.passages == 48
-    assert_same_store(tmp_path / "shards", store.path)
+    with killing(flags):
+        Engine.build(collection, tmp_path / "killed", segments=2, encoder=dask_tasks.WaitingEncoder(str(flags)))
+    flags.joinpath("go").touch()
+    with joblib.parallel_config(backend="threading", n_jobs=1):
+        Engine.build(collection, tmp_path / "whole", segments=2, encoder=dask_tasks.WaitingEncoder(str(flags)))
+    assert tree_of_build(tmp_path / "killed") == tree_of_build(tmp_path / "whole")
 
 
 @pytest.mark.thorough
@@ -288,12 +255,6 @@ def test_commands(address: str, folder: Path, tmp_path: Path, here: Any, monkeyp
         assert status == 0, stderr
         assert (tmp_path / f"{out}.trec").read_text() == (tmp_path / "m1.trec").read_text()
     assert tree_of_build(tmp_path / "s1") == tree_of_build(tmp_path / "s2")
-    how = ("--encoder", "lsa(4)", "--language", "english", "--set", "rows_per_chunk=7")
-    status, _, stderr = here("embed", str(folder), "--out", str(tmp_path / "there"), *how, "--dask", address)
-    assert status == 0, stderr
-    assert (tmp_path / "there" / "shard-2-of-2").is_dir()  # one shard per worker
-    assert here("embed", str(folder), "--out", str(tmp_path / "here"), *how)[0] == 0
-    assert_same_store(tmp_path / "there", tmp_path / "here")
 
 
 def test_the_tutorial_runs(address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -312,11 +273,12 @@ def test_the_tutorial_runs(address: str, tmp_path: Path, capsys: pytest.CaptureF
             "qrels/qrels.train.tsv": "".join(f"q{i}\td{2 * i}\n" for i in range(100)),
         },
     )
-    found: dict[str, Any] = {"address": address, "folder": str(folder), "shared": str(tmp_path)}
-    exec(compile(example, "laptop-to-cluster.md", "exec"), found)
-    assert re.fullmatch(r"600 passages, mean of length 0\.\d+, longest 1\.000\n", capsys.readouterr().out)
-    assert_same_hits(found["index"].search(found["queries"], 5), found["passages"].search(found["queries"], 5))
-    assert found["ensemble"].n_rows_ >= 1000
+    names_of_page: dict[str, Any] = {"address": address, "folder": str(folder), "shared": str(tmp_path)}
+    exec(compile(example, "laptop-to-cluster.md", "exec"), names_of_page)
+    assert capsys.readouterr().out == "100 queries, 600 passages, longest vector 1.000\n"
+    whole = Engine(str(folder), encoder="lsa(n_components=64)")
+    with joblib.parallel_config(backend="threading", n_jobs=1):
+        assert names_of_page["run"] == SVR(n_bags=4).fit(whole).rank("train")
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:9", "nonsense://a:1", "tls://127.0.0.1:9"])

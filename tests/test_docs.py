@@ -22,7 +22,6 @@ from haybale.cli.application import COMMANDS, app
 from haybale.collections import Collection
 
 DOCS = Path(__file__).parent.parent / "docs"
-ARCHIVE = DOCS.parent / "benchmarks" / "archive"
 PYDOCS_SOURCES = ("numpy", "scipy", "scikit-learn", "pandas")
 
 
@@ -80,11 +79,6 @@ def test_the_notebook_is_the_first_tutorial() -> None:
 def test_figures_of_pages_are_those_of_the_measurements(tmp_path: Path) -> None:
     script("scaling").make(tmp_path)
     assert (tmp_path / "scaling.md").read_text(encoding="utf-8") == (DOCS / "scaling.md").read_text(encoding="utf-8")
-    measured = [path.read_text(encoding="utf-8") for path in ARCHIVE.glob("protocols-*.md")]
-    section = (DOCS / "findings.md").read_text(encoding="utf-8").partition("### The paper protocol")[2]
-    figures = re.findall(r"\b0\.\d{4}\b", section)
-    assert len(figures) > 50
-    assert set(figures) - {"0.9998"} <= {figure for text in measured for figure in re.findall(r"\b\d\.\d{4}\b", text)}
 
 
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
@@ -96,7 +90,6 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     build.build(config)
     found = json.loads((tmp_path / "search" / "search_index.json").read_text(encoding="utf-8"))["docs"]
     assert found
-    assert not [each["location"] for each in found if each["location"].startswith("benchmarks/archive/")]
     reference = "".join(path.read_text(encoding="utf-8") for path in tmp_path.glob("reference/**/*.html"))
     missing = [name for name in haybale.__all__ if f'id="{haybale._MODULE_OF[name]}.{name}"' not in reference]
     assert not missing
@@ -148,12 +141,6 @@ def headings(page: Path) -> set[str]:
         anchor = re.sub(r"[^\w\- ]", "", shown.lower()).strip().replace(" ", "-")
         found.add(next(each for n in range(99) if (each := anchor + (f"-{n}" if n else "")) not in found))
     return found
-
-
-def test_only_findings_links_to_archived_measurements() -> None:
-    archived = re.compile(r"\]\([^)]*benchmarks/archive/")
-    linking = {path.name for path in DOCS.glob("**/*.md") if archived.search(path.read_text(encoding="utf-8"))}
-    assert linking <= {"findings.md"}
 
 
 @pytest.mark.parametrize("name", haybale.__all__)

@@ -52,6 +52,7 @@ def compare(
     """
     from haybale.cli.resuming import resuming
     from haybale.collections.open import source_of
+    from haybale.device import find_device
     from haybale.evaluation import default_rankers
     from haybale.evaluation.comparison import KNOWN_QUESTIONS
     from haybale.folders import check_output, write_or_rescue
@@ -59,6 +60,7 @@ def compare(
     from haybale.retrieval.run import check_trec
     from haybale.timing import record_timings, timed
 
+    find_device(device or "cpu")  # raises for a missing device before any work
     if out is not None:
         check_output(out)
     settings = engine_settings(language, store, paragraphs=paragraphs, encoder=encoder)

@@ -14,7 +14,7 @@ from haybale.cli.options import ENCODER, MACHINE, RESULTS, VECTORS, chunking_of,
 from haybale.cli.resuming import explain_interrupt
 from haybale.cli.terminal import note
 from haybale.cli.values import parse_part, parse_values
-from haybale.errors import InputError, UnknownNameError
+from haybale.errors import UnknownNameError
 
 if TYPE_CHECKING:
     from haybale import Collection, Encoder
@@ -46,10 +46,6 @@ def embed(
     shard: Annotated[
         str | None, option("Embed part i of n (i/n, such as 2/8) on this machine. Default: everything.", MACHINE)
     ] = None,
-    dask: options.Dask = None,
-    shards: Annotated[
-        int | None, option("The number of shards with --dask. Default: one for each worker.", MACHINE, min=1)
-    ] = None,
 ) -> None:
     """Embed the passages of a collection into a store, for index --store and compare --store.
 
@@ -61,10 +57,6 @@ def embed(
     from haybale.folders import check_file
     from haybale.parameters import COUNT, check_parameters
 
-    if shards is not None and dask is None:
-        raise InputError("--shards needs --dask; without a cluster, give each machine its own --shard i/n")
-    if shard is not None and dask is not None:
-        raise InputError("--shard cannot be combined with --dask; use --shards")
     part = parse_part("shard", shard, "2/8")
     maker = partial(encoder_maker, encoder or "lsa", **given(device=device, max_fit_texts=_FIT_TEXTS))
     values = parse_values(set_values, rankers=False)
@@ -85,11 +77,7 @@ def embed(
         source = with_paragraphs(haybale.open_collection(collection, layout), paragraphs)
     make = _with_language(maker, language, source, layout)
     with explain_interrupt():
-        if dask is None:
-            done = haybale.embed(source, make(), out, shard=part, **how)
-        else:
-            with haybale.on_cluster(dask):
-                done = haybale.embed_shards(source, make, out, shards, **how)
+        done = haybale.embed(source, make(), out, shard=part, **how)
     kept = f", {done.kept:,} were in the store already" if done.kept else ""
     rates = f": {done.rates}" if done.passages else ""
     note(f"{done.passages:,} passages embedded in {done.seconds:.1f} s{kept}{rates}")

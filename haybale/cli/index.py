@@ -77,12 +77,14 @@ def index(
     """
     from haybale.collections.open import find_reader
     from haybale.collections.readers.files import Files, Skipped, read_files, refuse_skipped
+    from haybale.device import find_device
     from haybale.engine.update import FILES, record_files, signatures, update
     from haybale.folders import check_file, whole_file
     from haybale.spreadsheets import as_cell
     from haybale.timing import record_timings, timed
 
     start = time.perf_counter()
+    find_device(device or "cpu")  # raises for a missing device before any work
     check_file(out / "engine.json")
     if dask is not None and segments is None:
         raise InputError("--dask needs --segments, since a segment is what a worker indexes; give their number")

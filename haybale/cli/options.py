@@ -126,6 +126,8 @@ SetValues = Annotated[
     list[str] | None,
     option("NAME=VALUE sets a parameter of all rankers, bm25-doc.NAME=VALUE of one. Repeatable.", RANKING, "--set"),
 ]
-Device = Annotated[str | None, option("The device of dense vectors: cpu, cuda, cuda:1 or auto. Default: cpu.", MACHINE)]
+Device = Annotated[
+    str | None, option("The device of vectors and kernels: cpu, cuda, cuda:1 or auto. Default: cpu.", MACHINE)
+]
 Dask = Annotated[str | None, option("The address of the scheduler of a Dask cluster. Default: this machine.", MACHINE)]
 RandomState = Annotated[int | None, option("The seed of random choices. Default: 0.", MACHINE, min=0)]

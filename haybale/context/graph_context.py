@@ -90,13 +90,6 @@ class GraphContext(BestPassage, OutOfFold, Reranker):
     variants: ClassVar = {kind: {"kind": kind} for kind in KINDS} | {
         f"{kind}-paper": {"kind": kind, "setting": "paper"} for kind in KINDS
     }
-    removed_parameters: ClassVar = {
-        "relations": "paths",
-        "layers": 1,
-        "over": "neighbours",
-        "residual": True,
-        "loss": "listwise",
-    }
     _parameter_constraints: ClassVar = {
         **RANGES,
         "setting": one_of(["paths", "paper"]),

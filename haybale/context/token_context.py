@@ -100,7 +100,6 @@ class TokenContext(BestPassage, OutOfFold, Reranker):
 
     name = "token-context"
     variants: ClassVar = {f"token-{kind}": {"kind": kind} for kind in KINDS}
-    removed_parameters: ClassVar = {"residual": True, "loss": "listwise"}
     _parameter_constraints: ClassVar = {
         **RANGES,
         "model": [str],
@@ -269,7 +268,7 @@ class TokenContext(BestPassage, OutOfFold, Reranker):
         self.read_folds(folder)
         self.mask_ = state["mask"]
         for part, digest in self._tokens.digests().items():
-            if state.get(part, digest) != digest:  # version 0.2 saved no digests
+            if state[part] != digest:
                 raise FileFormatError(
                     self.model,
                     None,

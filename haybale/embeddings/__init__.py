@@ -8,7 +8,6 @@ from haybale.embeddings.encoder import Encoder, encode_queries, encoder_maker, p
 from haybale.embeddings.longformer import LongformerEncoder
 from haybale.embeddings.lsa import LSAEncoder
 from haybale.embeddings.sentence_transformer import SentenceTransformerEncoder
-from haybale.embeddings.shards import embed_shards
 from haybale.embeddings.store import EmbeddingStore
 from haybale.embeddings.tfidf import TfidfEncoder
 from haybale.embeddings.writing import Embedded, embed
@@ -25,7 +24,6 @@ __all__ = [
     "TfidfEncoder",
     "cut",
     "embed",
-    "embed_shards",
     "encode_queries",
     "encoder_maker",
     "parse_encoder",

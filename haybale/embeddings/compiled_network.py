@@ -1,12 +1,11 @@
-"""Run the network of a sentence-transformers model by ONNX Runtime or OpenVINO.
+"""Run the network of a sentence-transformers model by OpenVINO.
 
 The network is exported when the model is loaded. Tokenizer, pooling and prompts remain those of sentence-transformers,
-whose own backends need Optimum, which cannot be installed beside every version of Transformers.
+whose own backend needs Optimum, which cannot be installed beside every version of Transformers.
 """
 
 from __future__ import annotations
 
-import io
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -16,22 +15,14 @@ import numpy as np
 from haybale.errors import InputError
 from haybale.extras import import_optional, loading_model, quiet_transformers
 
-_MODULES = {"onnx": ("onnx", "onnxruntime"), "openvino": ("openvino",)}  # that a backend imports
-BACKENDS = ("torch", *_MODULES)
+BACKENDS = ("torch", "openvino")
 _TEXTS = ["a text", "a longer text of some words"]  # of unequal lengths, so that the export has a mask with padding
 _OTHERS = ["one more text", "texts of another number", "a text that is longer than each of those of the export is"]
 _TOLERANCE = {"float32": 1e-3, "bfloat16": 0.1, "float16": 0.1}  # of the largest number, between backends
-_OPSET = 18  # of the ONNX operators
 
 
-def require_backend(backend: str) -> None:
-    """Import the libraries of "onnx" or "openvino", or raise :class:`MissingExtraError` with the extra for them."""
-    for module in _MODULES[backend]:
-        import_optional(module, backend)
-
-
-def compile_network(model: Any, name: str, backend: str, dtype: str) -> None:
-    """Make a SentenceTransformer run its network by another library on the CPU. It cannot be trained afterwards.
+def compile_network(model: Any, name: str, dtype: str) -> None:
+    """Make a SentenceTransformer run its network by OpenVINO on the CPU. It cannot be trained afterwards.
 
     Parameters
     ----------
@@ -39,9 +30,8 @@ def compile_network(model: Any, name: str, backend: str, dtype: str) -> None:
         Its first module must be a Transformer for texts; the module is changed.
     name : str
         The name of the model in messages.
-    backend : {"onnx", "openvino"}
     dtype : {"float32", "bfloat16", "float16"}
-        The type of products; ONNX Runtime has float32 only.
+        The type of products.
 
     Raises
     ------
@@ -53,13 +43,12 @@ def compile_network(model: Any, name: str, backend: str, dtype: str) -> None:
     found = type(transformer).__name__
     if found != "Transformer" or getattr(transformer, "module_output_name", None) != "token_embeddings":
         raise InputError(
-            f"backend={backend!r} needs a model whose first module is a Transformer with token vectors, found {found} "
+            "backend='openvino' needs a model whose first module is a Transformer with token vectors, found {found} "
             f"in {name!r}; use backend='torch'"
         )
     network = transformer.model.eval()
     features = dict(transformer.tokenizer(_TEXTS, padding=True, return_tensors="pt"))
     others = dict(transformer.tokenizer(_OTHERS, padding=True, return_tensors="pt"))
-    make = _onnx if backend == "onnx" else _openvino
 
     class Tokens(torch.nn.Module):  # type: ignore[misc, name-defined]
         """The network as a function of tensors by position."""
@@ -83,43 +72,19 @@ def compile_network(model: Any, name: str, backend: str, dtype: str) -> None:
             return {"last_hidden_state": torch.from_numpy(run(values))}
 
     with (
-        loading_model(f"model for backend={backend!r}", name, {}),
+        loading_model("model for backend='openvino'", name, {}),
         quiet_transformers(),
         warnings.catch_warnings(),
         torch.no_grad(),
     ):
         warnings.simplefilter("ignore")  # tracing warns about branches that depend on the shape of the mask
         tokens = Tokens().eval()
-        run: Callable[[list[Any]], Any] = make(tokens, features, dtype)
+        run: Callable[[list[Any]], Any] = _openvino(tokens, features, dtype)
         expected, is_token = tokens(*others.values()).numpy(), others["attention_mask"].bool().numpy()
         off = np.abs(run([each.numpy() for each in others.values()]) - expected)[is_token]
         if not off.max() <= _TOLERANCE[dtype] * np.abs(expected).max():
             raise ValueError(f"its vectors differ from those of torch by {off.max():.3g}; use backend='torch'")
     transformer.model = Compiled().eval()
-
-
-def _onnx(network: Any, features: dict[str, Any], dtype: str) -> Callable[[list[Any]], Any]:
-    import onnxruntime
-    import torch
-
-    buffer, shape = io.BytesIO(), {0: "text", 1: "token"}
-    torch.onnx.export(
-        network,
-        tuple(features.values()),
-        buffer,
-        input_names=list(features),
-        output_names=["tokens"],
-        dynamic_axes=dict.fromkeys([*features, "tokens"], shape),
-        opset_version=_OPSET,
-        dynamo=False,  # the other exporter needs onnxscript, and four times as long
-    )
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads()
-    session = onnxruntime.InferenceSession(buffer.getvalue(), options, providers=["CPUExecutionProvider"])
-    used = {each.name for each in session.get_inputs()}  # the export drops what the network ignores
-    return lambda values: session.run(
-        None, {name: value for name, value in zip(features, values, strict=True) if name in used}
-    )[0]
 
 
 def _openvino(network: Any, features: dict[str, Any], dtype: str) -> Callable[[list[Any]], Any]:

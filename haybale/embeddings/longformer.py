@@ -186,7 +186,7 @@ class LongformerEncoder(Encoder):
             "pooling": self.pooling,
             "dtype": str(self.model.word_embeddings.dtype).removeprefix("torch."),
             "normalize": True,
-            "global_attention": "none",  # a setting until 0.2, as was "normalize"
+            "global_attention": "none",
             "max_length": self.max_length,
             "query_prompt": self.query_prompt,
             "passage_prompt": self.passage_prompt,

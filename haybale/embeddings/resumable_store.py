@@ -139,16 +139,15 @@ class Chunks(ABC, Generic[T]):
         """Write a chunk and return the bytes that its digest covers."""
 
     @abstractmethod
-    def signature(self) -> bytes | None:
-        """Return the settings that digests cover; None for a store without digests."""
+    def signature(self) -> bytes:
+        """Return the settings that digests cover."""
 
     def read(self, number: int) -> T:
         """Return a chunk; raise :class:`StoreError` if it is missing or damaged, or its digest differs."""
         cause: Exception | None = None
         try:
             chunk, stored = self.load(number)
-            digest = self._digest(number, stored)
-            if digest is None or self.files.read(f"{DIGESTS}/{number}") == digest:
+            if self.files.read(f"{DIGESTS}/{number}") == self._digest(number, stored):
                 return chunk
         except (ValueError, RuntimeError, OSError) as error:
             cause = error
@@ -160,9 +159,7 @@ class Chunks(ABC, Generic[T]):
 
     def write(self, number: int, chunk: T) -> None:
         """Write a chunk, then its digest, without which the chunk does not count as written."""
-        digest = self._digest(number, self.save(number, chunk))
-        if digest is not None:
-            self.files.write(f"{DIGESTS}/{number}", digest)
+        self.files.write(f"{DIGESTS}/{number}", self._digest(number, self.save(number, chunk)))
 
     def fill(
         self, sizes: Sequence[int], make: Callable[[int], T], report: Callable[[int, int, float], Any], description: str
@@ -216,11 +213,8 @@ class Chunks(ABC, Generic[T]):
             return True
         return False
 
-    def _digest(self, number: int, stored: bytes) -> bytes | None:
-        signature = self.signature()
-        if signature is None:
-            return None
-        return hashlib.sha256(b"%b %d " % (signature, number) + stored).hexdigest().encode()
+    def _digest(self, number: int, stored: bytes) -> bytes:
+        return hashlib.sha256(b"%b %d " % (self.signature(), number) + stored).hexdigest().encode()
 
 
 class StoreWriter:
@@ -268,7 +262,8 @@ def store_writer(
     if shard is not None:
         if len(shard) != 2:
             raise InputError(f"shard must be two numbers, i and n, found {shard!r}")
-        check_unsharded(files)
+        if files.exists(MANIFEST) or files.exists(BUILDING):
+            raise OutputExistsError(f"{files} already holds a store without shards; give a new folder")
         files = files.within(shard_name(*shard))
     if not any(files.exists(name) for name in (MANIFEST, BUILDING, *more_files)):
         taken = [name for name in files.names() if not name.startswith(".") and not name.endswith(".partial")]
@@ -287,12 +282,6 @@ def store_writer(
         raise StoreError(
             f"{files}: the store is not finished ({error.strerror}); run it again, which keeps what is written"
         ) from error
-
-
-def check_unsharded(files: StoreFiles) -> None:
-    """Raise :class:`OutputExistsError` if the folder holds a store without shards."""
-    if files.exists(MANIFEST) or files.exists(BUILDING):
-        raise OutputExistsError(f"{files} already holds a store without shards; give a new folder")
 
 
 def shard_name(i: int, n: int) -> str:

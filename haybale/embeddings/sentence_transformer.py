@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from haybale.embeddings.compiled_network import BACKENDS, compile_network, require_backend
+from haybale.embeddings.compiled_network import BACKENDS, compile_network
 from haybale.embeddings.encoder import Encoder
 from haybale.embeddings.token_batches import Batch, check_texts, encode_batches, token_rows
 from haybale.embeddings.torch_models import weights_digest
@@ -38,10 +38,10 @@ class SentenceTransformerEncoder(Encoder):
     dtype : {"float32", "bfloat16", "float16"}, default "float32"
         The type of matrix products; weights and vectors stay float32. On a processor with AMX, bfloat16 is two to three
         times as fast, with the same rankings except for near ties; on others it is slower.
-    backend : {"torch", "onnx", "openvino"}, default "torch"
-        The library that runs the network on the CPU: PyTorch, ONNX Runtime (extra ``onnx``; float32 only) or OpenVINO
-        (extra ``openvino``). The network is exported when the model is loaded, which takes seconds. Vectors of backends
-        differ by rounding, so an engine keeps the backend that it was built with.
+    backend : {"torch", "openvino"}, default "torch"
+        The library that runs the network on the CPU: PyTorch or OpenVINO (extra ``openvino``). The network is exported
+        when the model is loaded, which takes seconds. Vectors of backends differ by rounding, so an engine keeps the
+        backend that it was built with.
 
     Attributes
     ----------
@@ -86,10 +86,8 @@ class SentenceTransformerEncoder(Encoder):
                 raise InputError(f"backend={backend!r} needs the folder or hub id of a model, found a loaded model")
             if device not in (None, "auto", "cpu"):
                 raise InputError(f"backend={backend!r}: expected device='cpu', found {device!r}; use backend='torch'")
-            if backend == "onnx" and dtype != "float32":
-                raise InputError(f"backend='onnx' has float32 only, found dtype={dtype!r}; use torch or openvino")
             device = "cpu"
-            require_backend(backend)
+            import_optional("openvino", "openvino")
         library = import_optional("sentence_transformers", "neural")
         self.model, self.model_name = model, type(model).__name__
         if isinstance(model, (str, Path)):
@@ -105,7 +103,7 @@ class SentenceTransformerEncoder(Encoder):
         self._weights = ""  # their digest, where the compiled network has them
         if backend != "torch":
             self._weights = weights_digest(self.model)
-            compile_network(self.model, self.model_name, backend, dtype)
+            compile_network(self.model, self.model_name, dtype)
         self.counts = Counter[str]()
 
     @property
@@ -153,7 +151,7 @@ class SentenceTransformerEncoder(Encoder):
 
     def describe(self) -> dict[str, Any]:
         """Return JSON values that determine the vectors; ``weights`` is the SHA-256 of the weights."""
-        dtype = {} if self.dtype == "float32" else {"dtype": self.dtype}  # version 0.1 had no such parameter
+        dtype = {} if self.dtype == "float32" else {"dtype": self.dtype}  # descriptions name no defaults
         backend = {} if self.backend == "torch" else {"backend": self.backend}
         return (
             dtype

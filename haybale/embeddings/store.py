@@ -10,12 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import socket
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -55,6 +52,7 @@ class VectorChunks(Chunks[Floats]):
         "encoder": dict,
         "dtype": str,
         "rows_per_chunk": MANY,
+        "digests": bool,
     }
 
     def __init__(self, files: StoreFiles, settings: Settings, writable: bool = False) -> None:
@@ -123,9 +121,7 @@ class VectorChunks(Chunks[Floats]):
         self.array[self._rows_of(number)] = chunk
         return chunk.tobytes()
 
-    def signature(self) -> bytes | None:
-        if not self.settings.get("digests"):  # begun by an earlier version, without digests
-            return None
+    def signature(self) -> bytes:
         known = self.shared(self.settings) | {"shard": self.settings.get("shard")}
         return json.dumps(known, sort_keys=True).encode()
 
@@ -376,31 +372,6 @@ def count_chunks(store: EmbeddingStore) -> int:
     return sum(map(len, store._parts))
 
 
-def read_chunks(store: EmbeddingStore, first: int, last: int) -> Floats:
-    """Return the vectors of chunks ``first`` to ``last - 1``, (rows, d) float32."""
-    return np.concatenate([store.read(number) for number in range(first, last)])
-
-
-def address_of(store: EmbeddingStore) -> str:
-    """Return the path of a store that holds in any working directory."""
-    return os.path.abspath(store.path) if StoreFiles(store.path).is_local else store.path
-
-
 def fingerprint_of(store: EmbeddingStore) -> str:
     """Return the SHA-256 of the manifest, which contains the input, the encoder and the settings."""
     return hashlib.sha256(json.dumps(store.manifest, sort_keys=True).encode()).hexdigest()
-
-
-@lru_cache(maxsize=8)
-def opened(address: str, fingerprint: str) -> EmbeddingStore:
-    """Open the store at an address, once in each process; raise :class:`StoreError` if its fingerprint differs."""
-    host = socket.gethostname()
-    try:
-        store = EmbeddingStore(address)
-    except InputError as error:
-        raise StoreError(f"{error} (on {host}); use shared storage: every worker must reach the store there") from error
-    if fingerprint_of(store) != fingerprint:
-        raise StoreError(
-            f"{address}: on {host} this is another store; use shared storage: all workers must read one store"
-        )
-    return store

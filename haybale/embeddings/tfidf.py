@@ -264,13 +264,7 @@ def _check_analyzer(counts: TermCounts, expected: Analyzer) -> None:
 
 def _from_description(cls: Any, described: Mapping[str, Any]) -> Any:
     """Make an encoder with the parameters and the analyzer in a manifest."""
-    saved = described["parameters"]
-    if "analyzer" in described:  # until 0.2, for an encoder that detected the language of its texts
-        saved = saved | {"analyzer": described["analyzer"]}
-    parameters = {name: tuple(v) if isinstance(v, list) else v for name, v in saved.items()}
-    words = parameters.pop("words", not parameters.get("char_ngrams"))  # a parameter until 0.2
-    if words == bool(parameters.get("char_ngrams")):
-        raise InputError(f"words={words} with char_ngrams is no longer supported; use a ConcatEncoder of two encoders")
+    parameters = {name: tuple(v) if isinstance(v, list) else v for name, v in described["parameters"].items()}
     if parameters.get("analyzer") is not None:
         parameters["analyzer"] = Analyzer.from_dict(parameters["analyzer"])
     encoder = cls(**parameters)

@@ -123,9 +123,7 @@ def embed(
         if hasattr(encoder, "fit"):
             encoder = _fitted(encoder, writer)
         settings = {"input": read, "encoder": encoder.describe(), "dtype": dtype, "rows_per_chunk": rows_per_chunk}
-        if writer.begun is None or writer.begun.get("digests"):  # stores of an earlier version have no digests
-            settings["digests"] = True
-        writer.begin(settings)
+        writer.begin(settings | {"digests": True})
         done = _embed_missing(writer, encoder)
     if truncated := done.counts["truncated"]:
         message = (

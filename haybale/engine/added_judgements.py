@@ -34,9 +34,7 @@ Pair = tuple[str, str]  # the ids of a query and of a document
 _GRADES = range(-(2**31), 2**31)
 _KINDS = {
     "queries": [{"id": str, "paragraphs": [str], "own": (str, None)}],
-    "splits": [
-        {"split": str, "queries": [str], "documents": [str], "grades": [_GRADES], "texts": ([(str, None)], None)}
-    ],
+    "splits": [{"split": str, "queries": [str], "documents": [str], "grades": [_GRADES], "texts": [(str, None)]}],
 }
 
 
@@ -78,7 +76,7 @@ class Line(NamedTuple):
 class AddedJudgements:
     """Queries by id, each with its paragraphs and the id of its own document; grades by split and pair of ids.
 
-    ``digests`` has, by split and pair, a digest of the text that was judged; pairs of earlier versions lack one.
+    ``digests`` has, by split and pair, a digest of the text that was judged.
     """
 
     queries: Mapping[str, tuple[list[str], str | None]] = field(default_factory=dict)
@@ -115,24 +113,15 @@ class AddedJudgements:
         return added, Judged(len(ids), len(new), len(given), replaced)
 
     def followed(self, old_texts: TextDigests, texts: TextDigests) -> AddedJudgements:
-        """Return these at the documents that have the judged texts after a change; self if nothing moves.
-
-        Judgements without a digest get that of the text before the change.
-        """
+        """Return these at the documents that have the judged texts after a change; self if nothing moves."""
         owns = sorted({own for _, own in self.queries.values() if own is not None})
         pairs = [(split, pair) for split, grades in self.splits.items() for pair in grades]
-        doc_ids = sorted({document for _, (_, document) in pairs} | {*owns})
-        if not doc_ids:
+        if not pairs and not owns:
             return self
-        old = old_texts.of(doc_ids)
-        digests = {split: dict(known) for split, known in self.digests.items()}
-        for split, pair in pairs:
-            digest = old[pair[1]]
-            if digest is not None:
-                digests.setdefault(split, {}).setdefault(pair, digest)
+        old = old_texts.of(owns)
 
         def judged(split: str, pair: Pair) -> tuple[str, str | None]:
-            return pair[1], digests.get(split, {}).get(pair)
+            return pair[1], self.digests.get(split, {}).get(pair)
 
         moves = moves_of([judged(split, pair) for split, pair in pairs], texts)
         splits: dict[str, dict[Pair, int]] = {}
@@ -141,7 +130,7 @@ class AddedJudgements:
             targets = {pair: (pair[0], moves.get(judged(split, pair), pair[1])) for pair in grades}
             targets = _without_collisions(targets, {pair: judged(split, pair)[1] for pair in grades})
             splits[split] = {targets[pair]: grade for pair, grade in grades.items()}
-            known = digests.get(split, {})
+            known = self.digests.get(split, {})
             moved_digests[split] = {targets[pair]: known[pair] for pair in grades if pair in known}
         own_moves = moves_of([(own, old[own]) for own in owns], texts)
         queries = {
@@ -203,8 +192,7 @@ class AddedJudgements:
         queries = {each["id"]: (each["paragraphs"], each["own"]) for each in values["queries"]}
         splits, digests = {}, {}
         for each in values["splits"]:
-            texts = each.get("texts") or [None] * len(each["grades"])
-            columns = each["queries"], each["documents"], each["grades"], texts
+            columns = each["queries"], each["documents"], each["grades"], each["texts"]
             if len(set(map(len, columns))) != 1:
                 raise FileFormatError(path, None, "expected as many 'grades' as 'queries', found others; restore it")
             rows = list(zip(*columns, strict=True))

@@ -88,7 +88,7 @@ class LiveDocuments:
     @property
     def identity(self) -> str:
         """A random id that the engine got when it was built; :attr:`id` in memory, and of engines without one."""
-        return self.id if self.manifest is None else str(self.manifest["identity"] or self.id)
+        return self.id if self.manifest is None else str(self.manifest["identity"])
 
     # build and open ---------------------------------------------------------------------------------------------
 

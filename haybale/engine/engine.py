@@ -257,7 +257,7 @@ class Engine:
     def identity(self) -> str:
         """A random id that :meth:`build` gave the engine, and that no change, move or copy changes.
 
-        Two builds of one collection differ in it. For engines in memory and of earlier versions, it is :attr:`id`.
+        Two builds of one collection differ in it. For an engine in memory, it is :attr:`id`.
         """
         return self._live.identity
 

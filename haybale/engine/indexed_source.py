@@ -1,6 +1,6 @@
 """What an engine of files remembers of its source: the folder, and the columns of tables that were asked for.
 
-``files.json`` has them as ``source`` and ``columns``; engines of earlier versions have neither.
+``files.json`` has them as ``source`` and ``columns``.
 """
 
 from __future__ import annotations
@@ -21,9 +21,7 @@ def about_source(source: Path, columns: Mapping[str, str]) -> dict[str, Any]:
 
 def recorded_columns(folder: Path, record: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, str]:
     """Return the columns that an engine was built with; InputError if others are given."""
-    columns = record.get("columns")
-    if columns is None:
-        return dict(given)
+    columns = record["columns"]
     for name, value in given.items():
         if columns.get(name) != value:
             was = "no column" if name not in columns else f"the column {columns[name]!r}"
@@ -42,16 +40,13 @@ def check_source(
     names are now.
     ``before`` and ``now`` are the recorded and the present signatures of files: size, time and SHA-256.
     """
-    known = record.get("source")
+    known = record["source"]
     if not before or known == str(source.resolve()):
         return
     contents = {signature[2] for signature in now.values() if signature[2]}
     same = sum(signature[2] in contents for signature in before.values())
-    if known is None:  # an earlier version recorded no folder, so a file with the same name is enough
-        same = max(same, sum(name in now for name in before))
     if same < _LEAST_SHARE * len(before):
-        where = "" if known is None else f" {known}"
         raise InputError(
-            f"{source}: expected the source that {folder} was built from{where}, found another one: it has {same:,} of "
-            f"{len(before):,} files, and all other documents would be removed; give a new --out"
+            f"{source}: expected the source that {folder} was built from, {known}, found another one: it has {same:,} "
+            f"of {len(before):,} files, and all other documents would be removed; give a new --out"
         )

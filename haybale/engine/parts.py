@@ -17,6 +17,7 @@ interruption, tasks whose folders exist are not done again, and the result has t
 from __future__ import annotations
 
 import shutil
+import threading
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -39,7 +40,6 @@ from haybale.collections.saved import load_documents
 from haybale.embeddings import EmbeddingStore, embed
 from haybale.embeddings.counting import TermCounts, strings
 from haybale.embeddings.encoder import load_fitted
-from haybale.embeddings.shards import encoder_of_thread
 from haybale.engine.document_vectors import (
     document_encoder,
     documents_as_passages,
@@ -315,7 +315,7 @@ def index_part(part: Range, analyzer: Analyzer, encoder: Any, call: str, from_co
     statistics = _statistics_of_call(part.segment, call)
     vocabulary = {term: number for number, term in enumerate(terms)}
     saved = Path(part.segment).parent / "encoder"
-    encoder = encoder_of_thread(partial(load_fitted, saved) if encoder is None else encoder, call)
+    encoder = _encoder_of_thread(partial(load_fitted, saved) if encoder is None else encoder, call)
 
     def counts(unit: str) -> TermCounts:
         matrix = tuple(tensors[f"{unit}.{name}"] for name in ("data", "indices", "indptr"))
@@ -347,6 +347,18 @@ def index_part(part: Range, analyzer: Analyzer, encoder: Any, call: str, from_co
         for name, make in ((f"bm25-{unit}", bm25), (f"{unit}s", vectors)):
             if name in missing:
                 _save_once(make(unit, texts).save, part.folder / name)
+
+
+_thread = threading.local()  # threads do not share an encoder
+
+
+def _encoder_of_thread(encoder: Any, call: str) -> Any:
+    """Return the encoder, or make it with its function, once for each call of :func:`index_all` in this thread."""
+    if hasattr(encoder, "encode"):
+        return encoder
+    if getattr(_thread, "call", None) != call:
+        _thread.encoder, _thread.call = encoder(), call
+    return _thread.encoder
 
 
 def _encoded(source: Collection, encoder: Any, folder: Path) -> Matrix:

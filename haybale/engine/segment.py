@@ -13,7 +13,8 @@ import numpy as np
 from haybale.analysis import Analyzer
 from haybale.collections import Collection
 from haybale.device import find_device
-from haybale.embeddings import Chunking, EmbeddingStore, embed
+from haybale.device_memory import free_cached
+from haybale.embeddings import Chunking, EmbeddingStore, LongformerEncoder, SentenceTransformerEncoder, embed
 from haybale.embeddings.store import CHUNKING
 from haybale.embeddings.store_files import BUILDING, LOCK, MANIFEST
 from haybale.engine.document_vectors import (
@@ -28,7 +29,7 @@ from haybale.engine.storage import Storage
 from haybale.engine.texts import Texts
 from haybale.errors import InputError, StoreError
 from haybale.retrieval import BM25Index, PassageIndex
-from haybale.retrieval.index import FILES
+from haybale.retrieval.index import FILES, check_vectors_fit
 from haybale.timing import timed
 from haybale.vectors import Matrix
 
@@ -151,13 +152,18 @@ class Segment:
                 vectors = encoder.tfidf_rows(counts)
                 vectors = vectors if name == "passages" else vectors[documents_with_passages(part)]
         else:
+            by_passage = name == "passages"
+            self._check_fits(encoder, len(part.passages.texts) if by_passage else len(documents_with_passages(part)))
             source = part if name == "passages" else documents_as_passages(part)
             if folder is None or getattr(encoder, "is_sparse", False):
                 with timed(f"encode {name}"):
                     vectors = self._encoder_of(name).encode(source.passages.texts.to_pylist())
             else:
                 vectors = self._embed(source, folder)
-        with timed(f"index {name}"):
+        device = find_device(self.device or "cpu")
+        if not device.is_cpu:
+            free_cached()  # of the encoder
+        with timed(f"index {name}", device):
             if name == "documents":
                 index = index_documents(vectors, part, self.device)
             else:
@@ -165,6 +171,12 @@ class Segment:
         if index.is_sparse:  # dense vectors are in an embedding store
             self.texts.storage.save_if_writable(folder, index.save)
         return index
+
+    def _check_fits(self, encoder: Any, n_vectors: int) -> None:
+        """Raise DeviceError before texts are encoded if their vectors will not fit the device."""
+        device = find_device(self.device or "cpu")
+        if not device.is_cpu and isinstance(encoder, SentenceTransformerEncoder | LongformerEncoder):
+            check_vectors_fit((n_vectors, encoder.dim), device)
 
     def _encoder_of(self, name: str) -> Any:
         """Return the encoder; if passages have vectors, one of documents does not encode those of one passage again."""

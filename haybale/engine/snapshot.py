@@ -18,6 +18,7 @@ from haybale.cached import cached_property
 from haybale.collections import Collection
 from haybale.collections.collection import Ints, Strings
 from haybale.collections.ids import latest_with_id, places_of
+from haybale.device import to_device
 from haybale.engine.added_judgements import AddedJudgements
 from haybale.engine.changed_metadata import ChangedMetadata, Metadata
 from haybale.engine.document_filter import DocumentFilter
@@ -134,7 +135,7 @@ class Documents(ABC):
     def _first_passages(self) -> PassageIndex:
         index = self.index("passages")
         rows = index.doc_offsets[documents_with_passages(self.collection)]
-        return index_documents(index.vectors[index.device.xp.asarray(rows)], self.collection, self.device)
+        return index_documents(index.vectors[to_device(rows, index.search_device)], self.collection, self.device)
 
 
 class Snapshot(Documents):

@@ -33,7 +33,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from haybale.embeddings.encoder import encoder_text
 from haybale.embeddings.resumable_store import check_same
 from haybale.embeddings.store import CHUNKING
 from haybale.embeddings.store_files import StoreFiles, writer_lock
@@ -48,7 +47,6 @@ from haybale.timing import timed
 FORMAT, VERSION = "haybale engine", 3
 # What no change of an engine changes in its manifest.
 FIXED = ("id", "identity", "settings", "input", "language", "encoder")
-_VERSION_OF_0_2 = 2  # haybale 0.2 stored the settings of encoders beside the encoder's name
 _MANIFEST, _BUILDING = "engine.json", "building.json"
 _SETTINGS = {
     "encoder": (str, dict),
@@ -61,7 +59,7 @@ _SETTINGS = {
 }
 _KINDS = {
     "id": str,
-    "identity": (str, None),
+    "identity": str,
     "settings": dict,
     "language": str,
     "encoder": bool,
@@ -70,9 +68,7 @@ _KINDS = {
     "judgements": (str, None),
     "metadata": (str, None),
 }
-_OPTIONAL = ("identity", "judgements", "metadata")  # that the manifests of earlier versions do not have
-# The settings of encoders in version 2, with their defaults.
-_ENCODER_SETTINGS = {"n_components": 1024, "random_state": 0, "query_prompt": "", "passage_prompt": ""}
+_OPTIONAL = ("judgements", "metadata")  # that a manifest without them leaves out
 _TEMPORARY = re.compile(r"\..+\.(\d+|[0-9a-f]{12})")  # names of unfinished files, see folders.py
 
 
@@ -105,14 +101,9 @@ class Storage:
                     f"{self.folder}: not an engine, holds other files ({taken[0]}); give a new folder"
                 )
             return None
-        settings: dict[str, Any] = (self.read() if files.exists(_MANIFEST) else self._begun())["settings"]
+        manifest = self.read() if files.exists(_MANIFEST) else read_json(self.folder / _BUILDING)
+        settings: dict[str, Any] = manifest["settings"]
         return settings
-
-    def _begun(self) -> dict[str, Any]:
-        """Return the input and settings of a build that was begun."""
-        assert self.folder is not None
-        found = read_json(self.folder / _BUILDING)
-        return found | {"settings": upgraded(found["settings"])}
 
     @contextmanager
     def writing(self, work: str = "this engine") -> Iterator[None]:
@@ -162,7 +153,7 @@ class Storage:
             _check_same(self.folder, self.read(), request)
             return True
         if (self.folder / _BUILDING).exists():
-            _check_same(self.folder, self._begun(), request)
+            _check_same(self.folder, read_json(self.folder / _BUILDING), request)
         replace_json(self.folder / _BUILDING, request)
         return False
 
@@ -261,20 +252,27 @@ class Storage:
         self.check_same_build(number)
 
     def read(self) -> dict[str, Any]:
-        """Read and verify the manifest; convert one of version 2 to the current form."""
+        """Read and verify the manifest."""
         assert self.folder is not None
         path = self.folder / _MANIFEST
         with reading(path):
             if not path.is_file() and (self.folder / _BUILDING).exists():
                 raise StoreError(f"{self.folder}: this engine is not finished; build it again to resume")
-        manifest = read_manifest(self.folder, "engine", {"format": FORMAT}, name=_MANIFEST, unsigned=False)
+        manifest = read_manifest(self.folder, "engine", {"format": FORMAT}, name=_MANIFEST)
         del manifest["format"]
-        if manifest.pop("version", None) not in (_VERSION_OF_0_2, VERSION):
-            raise FileFormatError(path, None, f"expected version {VERSION}; build the engine again")
+        version = manifest.pop("version", None)
+        if version != VERSION or "identity" not in manifest:
+            found = f"version {version!r}" if version != VERSION else "an engine without identity, of an earlier build"
+            raise FileFormatError(
+                path,
+                None,
+                f"expected version {VERSION}, found {found}; build the engine again in a new folder, and bind its file "
+                "of judgements with haybale attach",
+            )
         for name in _OPTIONAL:
             manifest.setdefault(name, None)
         check_kinds(path, manifest, _KINDS)
-        manifest["settings"] = {"segments": None} | upgraded(manifest["settings"])
+        manifest["settings"] = {"segments": None} | manifest["settings"]
         check_kinds(path, manifest["settings"], _SETTINGS)
         numbers = segment_numbers(manifest)
         if numbers[:1] != [0] or numbers != sorted(set(numbers)):
@@ -366,15 +364,6 @@ def _checked(path: Path) -> bytes:
     if hashlib.sha256(content).hexdigest() != path.stem:
         raise FileFormatError(path, None, f"expected the SHA-256 {path.stem!r}, found another; restore the file")
     return content
-
-
-def upgraded(settings: dict[str, Any]) -> dict[str, Any]:
-    """Convert settings of version 2: those of the encoder become part of the encoder text."""
-    changed = {name: settings[name] for name, value in _ENCODER_SETTINGS.items() if settings.get(name, value) != value}
-    settings = {name: value for name, value in settings.items() if name not in _ENCODER_SETTINGS}
-    if changed and isinstance(settings.get("encoder"), str):
-        settings["encoder"] = encoder_text(settings["encoder"], **changed)
-    return settings
 
 
 def _check_same(folder: Path, found: dict[str, Any], request: dict[str, Any]) -> None:

@@ -25,11 +25,12 @@ from haybale.collections.readers.files import (
 from haybale.engine.engine import Engine
 from haybale.engine.indexed_source import about_source, check_source, recorded_columns
 from haybale.engine.reattaching import Unattached
+from haybale.errors import InputError
 from haybale.folders import replace_json
 from haybale.text_files import read_json
 
 FILES = "files.json"
-IDS = 2  # the version of the ids of records; before version 2, they were positions
+IDS = 2  # the version of the ids of records: keys or digests, and not positions
 
 Signature = list[Any]  # size, time in nanoseconds, SHA-256; of metadata.csv, its values, too
 
@@ -63,7 +64,7 @@ def record_files(
     engine: Engine,
     files: Mapping[str, Signature],
     skipped: Iterable[Skipped],
-    source: Path | None = None,
+    source: Path,
     columns: Mapping[str, str] | None = None,
 ) -> None:
     """Record the files that an engine was built from; their signatures are those from before they were read.
@@ -71,8 +72,8 @@ def record_files(
     ``source`` and ``columns`` are those of :func:`update`.
     """
     assert engine.folder is not None
-    about = {} if source is None else about_source(source, columns or {})
-    replace_json(engine.folder / FILES, {"ids": IDS, "files": files, "skipped": [*skipped]} | about)
+    record = {"ids": IDS, "files": files, "skipped": [*skipped]}
+    replace_json(engine.folder / FILES, record | about_source(source, columns or {}))
 
 
 def update(
@@ -103,27 +104,26 @@ def update(
     """
     assert engine.folder is not None
     record = read_json(engine.folder / FILES)
+    if record.get("ids") != IDS or not {"source", "columns"} <= record.keys():
+        raise InputError(
+            f"{engine.folder / FILES}: expected a record of files with version {IDS} of the ids, found one of an "
+            "earlier build; index the files with a new --out, and bind the file of judgements to the new engine with "
+            "haybale attach"
+        )
     columns = recorded_columns(engine.folder, record, columns or {})
     listing = list_files(source)
     before, now = record["files"], _signatures_of(listing, record["files"])
     check_source(engine.folder, record, source, before, now)
     names = before.keys() | now.keys()
     changed = {name for name in names if _digest(before.get(name)) != _digest(now.get(name))}
-    if columns and "columns" not in record:  # recorded by a version that did not keep them
-        changed |= names
     rows, problems = read_metadata(source / METADATA) if METADATA in changed else ({}, [])
     old_rows = before[METADATA][3:] if METADATA in before else [{}]
-    if METADATA in changed and not old_rows:  # recorded by a version that did not keep them
-        changed |= now.keys()
-    elif METADATA in changed:
+    if METADATA in changed:
         # A file that has lost a value is read again, since the value may have replaced one of its own.
         lost = (file for file, row in old_rows[0].items() if not row.keys() <= rows.get(file, {}).keys())
         changed |= {_path_of(file, names) for file in lost}
         rows = {file: row for file, row in rows.items() if row != old_rows[0].get(file)}
-    has_old_ids = record.get("ids") != IDS
-    files = _files(engine.whole) if changed or has_old_ids else {}
-    if has_old_ids:
-        changed |= _files_of_records(files, names)
+    files = _files(engine.whole) if changed else {}
     skipped = [Skipped(*each) for each in record["skipped"] if _path_of(each[0], names) in names - changed]
     skipped += (skipped_file for skipped_file in listing.skipped if skipped_file.file != METADATA)
     old = {doc_id for doc_id, file in files.items() if file is not None and _path_of(file, before.keys()) in changed}
@@ -190,7 +190,7 @@ def _files(documents: Collection) -> dict[str, str | None]:
 def earlier_records(engine: Engine, added: Collection) -> list[str]:
     """Return the ids of records that an engine has of the same files as added documents, and that these lack.
 
-    They were deleted from the file, were edited, or have ids of an earlier version, which were positions.
+    They were deleted from the file, or were edited.
     """
     new_files = _files(added)
     files = {file for doc_id, file in new_files.items() if file is not None and doc_id.startswith(f"{file}:")}
@@ -200,12 +200,6 @@ def earlier_records(engine: Engine, added: Collection) -> list[str]:
         for doc_id, file in old_files.items()
         if file in files and doc_id.startswith(f"{file}:") and doc_id not in new_files
     ]
-
-
-def _files_of_records(files: Mapping[str, str | None], names: Set[str]) -> set[str]:
-    """Return the files, on disk, of documents with ids that may be positions: a file's path, a colon, and more."""
-    paths = {file for doc_id, file in files.items() if file is not None and doc_id.startswith(f"{file}:")}
-    return {_path_of(file, names) for file in paths} & names
 
 
 def _judged(engine: Engine) -> set[tuple[str, str, str]]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from haybale.cluster import count_jobs, dask_client, memory_per_task, own_threads, shares_memory, spread
 from haybale.device import CPU, find_device, to_numpy
+from haybale.device_memory import free_cached
 from haybale.ensemble.device_bags import solve_in_rounds, solves_together
 from haybale.ensemble.kernel import Points, gram
 from haybale.ensemble.problem import Dual, Problem, Solver
@@ -54,6 +55,8 @@ def solve_bags(
         Bytes for all bags solved at the same time; on a cluster, for each task. Default: half of the memory, or for
         bags that are solved together, four fifths of the free memory of the device.
     """
+    if not problem.device.is_cpu:
+        free_cached()  # of the stages before
     together = solves_together(solver, problem.device)
     if memory_budget is None and not together:
         memory_budget = problem.device.half_of_memory() if dask_client() is None else memory_per_task(n_jobs)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from haybale.device import to_device, to_numpy
+from haybale.device_memory import share_pool
 from haybale.ensemble.problem import Dual, Problem
 from haybale.errors import InputError
 from haybale.extras import import_optional
@@ -25,6 +26,9 @@ def solve_cuml(problem: Problem) -> Dual:
     """
     _check(problem)
     svm = import_optional("cuml.svm", "gpu")
+    if not problem.device.is_cpu:
+        with problem.device.current():
+            share_pool(problem.device.number)
     settings = {"C": problem.C, "epsilon": problem.epsilon, "tol": problem.tol, "max_iter": problem.max_iter}
     with problem.device.current():
         # With its default gamma='scale', cuML would compute the variance of the kernel matrix.

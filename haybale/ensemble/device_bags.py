@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from haybale.device import Device
+from haybale.device_memory import free_cached
 from haybale.ensemble.batched_smo import bytes_of_rows, solve_smo, solve_together
 from haybale.ensemble.kernel import DEVICE_TILE, Points, gram
 from haybale.ensemble.problem import Dual, Problem, Solution, Solver
@@ -21,7 +22,7 @@ from haybale.ensemble.rows import Ints
 from haybale.ensemble.solvers import solve_auto
 from haybale.ensemble.working_set import solve_working_set
 from haybale.errors import DeviceError, InputError
-from haybale.parallel import free_cached, in_threads
+from haybale.parallel import in_threads
 
 _LOGGER = logging.getLogger("haybale")
 _SHARE_OF_FREE = 0.8  # of the free memory of the device, for the arrays of a round and for computing them

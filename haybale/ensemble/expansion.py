@@ -13,8 +13,8 @@ every query only change W.
 The tiles are divided into groups. Other processes can compute the sums over a group each, because nothing but the
 vectors of the pairs is needed for it, and adding these sums gives the same bits as one process does.
 
-Vectors may be on a device; sums are computed on the same device. All other arrays are NumPy arrays. The sums over tiles
-are added in float64, first within a group.
+Vectors may be on a device, where the kernels of :mod:`device_tiles` compute the sums. All other arrays, also the sums,
+are NumPy arrays. The sums over tiles are added in float64, first within a group.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from typing import Any
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
-from scipy import sparse
 
 from haybale.cached import cached_property
-from haybale.device import Device, to_device
+from haybale.device import to_device, to_numpy
+from haybale.ensemble.device_tiles import add_pair_sums, sum_weights
 from haybale.ensemble.kernel import Pairs, Points, kernel_tile
 from haybale.ensemble.rows import Ints
 from haybale.parallel import batch_size_for_memory, cpus, in_threads, iter_chunks
@@ -43,7 +43,6 @@ _PASSAGES = 1024  # passages of a tile, at most; 16 times as many on a device
 _SUPPORT = 2048  # support passages of a tile: 8 MiB of kernel values
 _GROUPS = 8  # groups of tiles, at most: each of them computes Kq
 _FEW = 64  # passages up to which starting threads would take longer than the work
-_PAIRS = 2**15  # pairs of a block on a device, whose rows are gathered
 _MEMORY = 2**29  # numbers held for a chunk of queries: 2 GiB
 _KERNEL = 2**27  # values of Kq that are held while W is computed: 512 MiB
 
@@ -115,13 +114,12 @@ class Expansion:
     def sums(
         self, pairs: Pairs, terms: list[Terms], bag_weights: BagWeights | None = None, group: int | None = None
     ) -> Any:
-        """Return (n_pairs, n_terms) float64 Σ coef · K over the rows of each of the ``terms``, on the vectors' device.
+        """Return (n_pairs, n_terms) float64 Σ coef · K over the rows of each of the ``terms``.
 
         With ``group``, only the rows of that group of support passages are summed; the sums of all groups, added in
         order, are those over all rows. Queries are processed in chunks, as large as memory allows.
         """
-        where = self.queries.device
-        out = where.xp.zeros((len(terms), len(pairs.query)))
+        out = np.zeros((len(terms), len(pairs.query)))
         if not len(self.passages) or not len(pairs.query):
             return out.T
         groups = self.groups if group is None else [self.groups[group]]
@@ -129,14 +127,14 @@ class Expansion:
         queries, starts = np.unique(pairs.query[order], return_index=True)
         ends = np.append(starts[1:], len(order))
 
-        def sums_of_queries(part: slice) -> tuple[Ints, Any]:
+        def sums_of_queries(part: slice) -> tuple[Ints, NDArray[np.float64]]:
             rows = order[starts[part.start] : ends[part.stop - 1]]
             rows = rows[np.argsort(pairs.passage[rows], kind="stable")]
             return rows, self._sums_of(pairs, rows, queries[part], terms, bag_weights, groups)
 
         size = max(1, _MEMORY // (max(map(len, groups)) * _SUPPORT * len(terms)))
         for rows, sums in iter_chunks(len(queries), size, sums_of_queries, what="queries"):
-            out[:, to_device(rows, where)] = sums
+            out[:, rows] = sums
         return out.T
 
     def _sums_of(
@@ -147,7 +145,7 @@ class Expansion:
         terms: list[Terms],
         bag_weights: BagWeights | None,
         groups: Sequence[range],
-    ) -> Any:
+    ) -> NDArray[np.float64]:
         """Return the sums (n_terms, n_rows) of the pairs ``rows``, sorted by passage; ``queries`` are their queries."""
         where = self.queries.device
         query = np.searchsorted(queries, pairs.query[rows])
@@ -161,24 +159,26 @@ class Expansion:
         n_tiles = cores * int(np.ceil(len(distinct) / most)) if len(distinct) > _FEW else 1
         edges = np.linspace(0, len(distinct), n_tiles + 1).astype(np.int64)
         ends = np.searchsorted(passage, edges)
-        total, of_group = (where.xp.zeros((len(terms), len(rows))) for _ in range(2))
+        total, of_group = np.zeros((len(terms), len(rows))), where.xp.zeros((len(terms), len(rows)))
         first_tiles = {group.start: group for group in groups}
         for number in track([tile for group in groups for tile in group], "scoring"):
             if number in first_tiles:
-                group, total, of_group = first_tiles[number], total + of_group, where.xp.zeros_like(of_group)
+                group, total, of_group = first_tiles[number], total + to_numpy(of_group), where.xp.zeros(total.shape)
                 weighed = [weigh(each, group) for each in terms]
             support, of_tile = self.tiles[number], [each[number - group.start] for each in weighed]
 
             def add(number: int, support: Points = support, of_tile: list[Any] = of_tile, sums: Any = of_group) -> None:
                 part = slice(ends[number], ends[number + 1])
                 kp = kernel_tile(candidates.take(slice(edges[number], edges[number + 1])), support, self.is_small)
-                row, column = (to_device(each[part], where) for each in (passage - edges[number], query))
+                row, column = passage[part] - edges[number], query[part]
                 for (columns, w), of_terms in zip(of_tile, sums, strict=True):
-                    if len(columns):
-                        of_terms[part] += _pair_sums(_take_columns(kp, columns), w, row, column, where)
+                    if len(columns) and where.is_cpu:
+                        of_terms[part] += _pair_sums(_take_columns(kp, columns), w, row, column)
+                    elif len(columns):
+                        add_pair_sums(kp, columns, w, row, column, of_terms[part])
 
             in_threads(add, range(n_tiles), cores)
-        return total + of_group
+        return np.asarray(total + to_numpy(of_group))
 
     def highest(
         self,
@@ -214,7 +214,8 @@ class Expansion:
         def search(rows: slice) -> Any:
             weights = None if bag_weights is None else bag_weights[rows]
             weigh = _Weights(queries.take(rows), self.queries, weights, self.is_small)
-            weighed = weigh(terms, range(len(self.tiles)))
+            widths = None if where.is_cpu else [len(tile) for tile in self.tiles]
+            weighed = weigh(terms, range(len(self.tiles)), widths)
 
             def top_k(start: int) -> tuple[Any, Any]:
                 tile = passages(slice(start, min(start + step, n)))
@@ -247,20 +248,28 @@ class _Weights:
         self.chunks = [slice(start, min(start + size, len(queries))) for start in range(0, len(queries), size)]
         self._known: Any = None  # Kq, if it is a single chunk
 
-    def __call__(self, terms: Terms, tiles: Sequence[int]) -> list[tuple[Any, Any]]:
-        """Return, for each tile, the columns of its support passages that occur in the terms, and W of them."""
+    def __call__(
+        self, terms: Terms, tiles: Sequence[int], widths: Sequence[int] | None = None
+    ) -> list[tuple[Any, Any]]:
+        """Return, for each tile, the columns of its support passages that occur in the terms, and W of them.
+
+        With ``widths``, the number of support passages of each tile, on a device, W has a column for all of them.
+        """
         xp, m, none = self.where.xp, len(self.queries), np.zeros(0, dtype=np.int64)
         of_tiles = [terms.tiles[tile] if tile < len(terms.tiles) else None for tile in tiles]
         columns = [none if tile is None else tile.columns for tile in of_tiles]
-        found = [xp.zeros((m, len(each)), dtype=self.support.dtype) for each in columns]
+        whole_tiles = widths is not None
+        widths = [len(each) for each in columns] if widths is None else widths
+        targets = columns if whole_tiles else [np.arange(n) for n in widths]
+        found = [xp.zeros((m, n), dtype=self.support.dtype) for n in widths]
         for chunk in self.chunks:
             kq, weights = self._kernel(chunk), None if self.bag_weights is None else self.bag_weights[chunk]
-            for tile, w in zip(of_tiles, found, strict=True):
+            for tile, of_columns, w in zip(of_tiles, targets, found, strict=True):
                 if tile is not None and self.where.is_cpu:
                     self._add(tile, kq, weights, w[chunk])
                 elif tile is not None:
-                    w[chunk] = self._on_device(tile, kq, weights)
-        return [(to_device(each, self.where), w) for each, w in zip(columns, found, strict=True)]
+                    sum_weights(kq, tile.query, tile.column, tile.coef, tile.bag, weights, of_columns, w[chunk])
+        return list(zip([np.arange(n) for n in widths] if whole_tiles else columns, found, strict=True))
 
     def _kernel(self, chunk: slice) -> Any:
         """Return Kq of some queries; it is kept if these are all queries."""
@@ -290,20 +299,6 @@ class _Weights:
 
         in_threads(add, _parts(len(kq)))
 
-    def _on_device(self, tile: _Tile, kq: Any, weights: Any) -> Any:
-        """Return W as a sparse product of the coefficients with Kq; with bag weights, one product for each bag."""
-        xp, shape = self.where.xp, (len(tile.columns), kq.shape[1])
-        shares: list[tuple[Any, Any]] = [(slice(None), 1)]
-        if weights is not None and tile.bag is not None:
-            columns = to_device(weights, self.where).T
-            shares = [(tile.bag == bag, columns[int(bag)]) for bag in np.unique(tile.bag)]
-        w = xp.zeros((len(tile.columns), len(kq)), dtype=kq.dtype)
-        for rows, share in shares:
-            entries = tile.coef[rows], (tile.column[rows], tile.query[rows])
-            coef = sparse.csr_matrix(entries, shape=shape, dtype=kq.dtype)
-            w += (to_device(coef, self.where) @ kq.T) * share
-        return xp.ascontiguousarray(w.T)
-
 
 def _parts(n: int) -> list[slice]:
     """Return slices of ``n`` queries for the threads of the CPU."""
@@ -316,15 +311,10 @@ def _take_columns(kernel: Any, columns: Any) -> Any:
     return kernel if len(columns) == kernel.shape[1] else kernel.take(columns, axis=1)
 
 
-def _pair_sums(kp: Any, w: Any, passage: Any, query: Any, where: Device) -> Any:
+def _pair_sums(kp: Any, w: Any, passage: Ints, query: Ints) -> NDArray[np.float64]:
     """Return (n,) float64 <kp[passage[n]], w[query[n]]>."""
-    out = where.xp.zeros(len(passage))
-    if where.is_cpu:
-        _dot_rows(kp, w, passage, query, out)
-        return out
-    for start in range(0, len(passage), _PAIRS):
-        part = slice(start, start + _PAIRS)
-        out[part] = (kp[passage[part]] * w[query[part]]).sum(axis=1, dtype=np.float64)
+    out = np.zeros(len(passage))
+    _dot_rows(kp, w, passage, query, out)
     return out
 
 

@@ -10,8 +10,10 @@ added.
 
 On the CPU, a tile of 512 × 512 values is computed by a matrix product, and then by exponentials while the tile is in
 the cache. The exponential is a polynomial that a compiler can vectorise: 0.25 ns per value on one core, against 0.45 ns
-for ``numpy.exp`` in float32 (x86-64 with AVX-512). Its relative error is below 3e-7, like that of the product. On a
-device, the tiles are computed by array operations.
+for ``numpy.exp`` in float32 (x86-64 with AVX-512). Its relative error is below 3e-7, like that of the product.
+
+On a device, Gram matrices are computed by float32 products, and tiles for scoring by three products in TF32
+(:mod:`haybale.device_products`), whose error is at most four times as large; :mod:`device_tiles` has the exponentials.
 """
 
 from __future__ import annotations
@@ -25,8 +27,12 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from haybale import device_vectors
 from haybale.cached import cached_property
 from haybale.device import Device, device_of, is_sparse, to_device
+from haybale.device_products import float32_product
+from haybale.ensemble import device_sparse
+from haybale.ensemble.device_tiles import exp_tile, gather_products, write_gram
 from haybale.ensemble.rows import Ints
 from haybale.ensemble.sparse_products import TermColumns, add_products
 from haybale.errors import DeviceError
@@ -97,41 +103,42 @@ class Points:
     def norms(self) -> Any:
         """(n,) squared lengths, in float32."""
         with self.device.current():
-            total = self.xp.zeros(len(self), dtype=np.float32)
-            if self.dense is not None:
-                total += squared_lengths(self.dense)
-            if self.sparse is not None:
-                squares = self.sparse.power(2).sum(axis=1)  # multiply of CuPy divides by the number of rows
-                total += self.xp.asarray(squares, dtype=np.float32).ravel()
-        return total
+            dense = None if self.dense is None else squared_lengths(self.dense)
+            if self.sparse is None:
+                return dense
+            total = _squared_lengths(self.sparse).astype(np.float32, copy=False)
+            return total if dense is None else dense + total
 
     def take(self, rows: Any, threads: int | None = 1) -> Points:
         """Return the rows with the given numbers (an array of either library) or in a slice.
 
         On the CPU, ``threads`` copy dense vectors; None is one per core.
         """
-        rows = rows if isinstance(rows, slice) else to_device(rows, self.device)
-        if threads == 1 or isinstance(rows, slice) or not self.device.is_cpu:
-            taken = self._map(lambda part: part[rows])
+        numbers: Any = rows if isinstance(rows, slice) else to_device(rows, self.device)
+        if not self.device.is_cpu:
+            taken = self._map(lambda part: _taken_on_device(part, rows))
+        elif threads == 1 or isinstance(rows, slice):
+            taken = self._map(lambda part: part[numbers])
         else:
-            taken = self._map(lambda part: part[rows] if is_sparse(part) else gather_rows(part, rows, threads))
+            taken = self._map(lambda part: part[numbers] if is_sparse(part) else gather_rows(part, numbers, threads))
         if "norms" in vars(self):  # computed already
             with self.device.current():
-                vars(taken)["norms"] = self.norms[rows]
+                vars(taken)["norms"] = self.norms[numbers]
         return taken
 
     @cached_property
     def _columns(self) -> Any:
-        """The sparse part by column: its terms on the CPU, (v, n) CSR in CuPy, whose CSR products are faster."""
+        """The sparse part by term."""
         assert self.sparse is not None
-        return TermColumns.of(self.sparse) if self.device.is_cpu else self.sparse.T.tocsr()
+        return (TermColumns if self.device.is_cpu else device_sparse.DeviceTermColumns).of(self.sparse)
 
     def products(self, other: Points, exact: bool = False) -> Any:
         """Return the inner products (n, m) with other points on the same device.
 
         BLAS changes the order of summation at the edges of its blocks, so the last bit of a product may depend on the
-        other rows of the call. With ``exact``, the CPU sums in float64, which avoids this and takes twice as long.
-        Raises :class:`DeviceError` for points on different devices.
+        other rows of the call. With ``exact``, the CPU sums in float64, which avoids this and takes twice as long, and
+        a device multiplies in float32 instead of three times in TF32. Raises :class:`DeviceError` for points on
+        different devices.
         """
         if self.device != other.device:
             raise DeviceError(f"both sets of points must be on one device, found {self.device} and {other.device}")
@@ -141,14 +148,21 @@ class Points:
                 out[:] = 0
             elif exact and self.device.is_cpu:
                 out[:] = self.dense.astype(np.float64) @ other.dense.astype(np.float64).T
-            else:
+            elif exact or self.device.is_cpu:
                 self.xp.matmul(self.dense, other.dense.T, out=out)
-            if self.sparse is not None and other.sparse is not None and out.size:
-                if self.device.is_cpu:
-                    add_products(self.sparse, other._columns, out)
-                else:
-                    out += (self.sparse @ other._columns).toarray()
+            else:
+                float32_product(self.dense, other.dense, out)
+            if self.sparse is not None and other.sparse is not None:
+                add: Any = add_products if self.device.is_cpu else device_sparse.add_products
+                add(self.sparse, other._columns, out)
         return out
+
+
+def _taken_on_device(part: Any, rows: Any) -> Any:
+    """Return some rows of a dense or sparse matrix on a device."""
+    if is_sparse(part):
+        return device_sparse.take_rows(part, rows)
+    return part[rows] if isinstance(rows, slice) else device_vectors.take_rows(part, rows)
 
 
 @dataclass(frozen=True)
@@ -177,15 +191,20 @@ def pair_kernel(pairs: Pairs, rows: Ints, grams: tuple[Any, Any] | None = None) 
     """
     where = pairs.device
     with where.current():
-        xp, values = where.xp, None
-        for number, (points, column) in enumerate(((pairs.queries, pairs.query), (pairs.passages, pairs.passage))):
-            if grams is not None:
-                near = grams[number][to_device(column[rows], where)]
-            else:
-                used, place = np.unique(column[rows], return_inverse=True)
-                near = kernel_tile(points.take(used), points)[to_device(place, where)]
-            near = xp.take(near, to_device(column, where), axis=1)
-            values = near if values is None else xp.multiply(values, near, out=near)
+        query_rows, passage_rows = pairs.query[rows], pairs.passage[rows]
+        if grams is None:
+            used_q, query_rows = np.unique(query_rows, return_inverse=True)
+            used_p, passage_rows = np.unique(passage_rows, return_inverse=True)
+            kq = kernel_tile(pairs.queries.take(used_q), pairs.queries, exact=not where.is_cpu)
+            kp = kernel_tile(pairs.passages.take(used_p), pairs.passages, exact=not where.is_cpu)
+        else:
+            kq, kp = grams
+        if where.is_cpu:
+            near_q = np.take(kq[query_rows], pairs.query, axis=1)
+            values = np.take(kp[passage_rows], pairs.passage, axis=1)
+            np.multiply(near_q, values, out=values)
+        else:
+            values = gather_products(kq, kp, query_rows, passage_rows, pairs.query, pairs.passage)
         if pairs.features is not None:
             features = to_device(pairs.features, where)
             values += features[to_device(rows, where)] @ features.T
@@ -226,26 +245,40 @@ def _squared_distances(a: Points, b: Points) -> Any:
     matter, they are computed from differences.
     """
     xp = a.xp
-    parts: list[tuple[Any, Any, Any]] = [
-        (a.dense, b.dense, lambda d: (d * d).sum(axis=1)),
-        (a.sparse, b.sparse, lambda d: xp.asarray(d.power(2).sum(axis=1)).ravel()),
-    ]
     total = xp.zeros((len(a), len(b)))
-    for x, y, squares in parts:
+    for x, y in ((a.dense, b.dense), (a.sparse, b.sparse)):
         if x is None or y is None or not x.shape[1]:
             continue
-        products = x @ y.T
-        lengths = squares(x)[:, None] + squares(y)
+        by_kernel = is_sparse(x) and not a.device.is_cpu
+        if by_kernel:
+            x, y = x.astype(np.float64), y.astype(np.float64)
+            products = xp.zeros(total.shape)
+            device_sparse.add_products(x, device_sparse.DeviceTermColumns.of(y), products)
+        else:
+            products = x @ y.T
+        lengths = _squared_lengths(x)[:, None] + _squared_lengths(y)
         far = lengths - 2 * (products.toarray() if is_sparse(products) else products)
         xp.maximum(far, 0, out=far)
         near = (far < 2.0**-30 * lengths) | ((far < _ZERO) & (lengths > _LONG))
         left, right = xp.nonzero(near)
-        step = TILE if is_sparse(x) else max(1, _DIFFERENCES // x.shape[1])
-        for start in range(0, len(left), step):
-            i, j = left[start : start + step], right[start : start + step]
-            far[i, j] = squares(x[i] - y[j])
+        if by_kernel:
+            device_sparse.write_squared_differences(x, y, left, right, far)
+        else:
+            step = TILE if is_sparse(x) else max(1, _DIFFERENCES // x.shape[1])
+            for start in range(0, len(left), step):
+                i, j = left[start : start + step], right[start : start + step]
+                far[i, j] = _squared_lengths(x[i] - y[j])
         total += far
     return total
+
+
+def _squared_lengths(rows: Any) -> Any:
+    """Return the sums of squares (n,) of dense or sparse rows."""
+    if not is_sparse(rows):
+        return (rows * rows).sum(axis=1)
+    if device_of(rows).is_cpu:
+        return np.asarray(rows.power(2).sum(axis=1)).ravel()
+    return device_sparse.squared_row_lengths(rows)
 
 
 def kernel_tile(a: Points, b: Points, exact: bool = False) -> Any:
@@ -261,15 +294,8 @@ def kernel_tile(a: Points, b: Points, exact: bool = False) -> Any:
         with a.device.current():
             return a.xp.exp(-_squared_distances(a, b))
     tile = a.products(b, exact)
-    if a.device.is_cpu:
-        _exp_tile(tile, a.norms, b.norms)
-        return tile
-    with a.device.current():
-        tile *= 2
-        tile -= a.norms[:, None]
-        tile -= b.norms[None, :]
-        a.xp.minimum(tile, 0, out=tile)  # rounding can make a distance negative
-        return a.xp.exp(tile, out=tile)
+    (_exp_tile if a.device.is_cpu else exp_tile)(tile, a.norms, b.norms)
+    return tile
 
 
 def gram(points: Points, threads: int | None = None, out: Any = None) -> Any:
@@ -288,6 +314,10 @@ def gram(points: Points, threads: int | None = None, out: Any = None) -> Any:
 
         def fill(place: tuple[int, int]) -> None:
             i, j = place
+            if not (is_cpu or points.is_precise):
+                tile = parts[i].products(parts[j], exact=True)
+                write_gram(tile, parts[i].norms, parts[j].norms, i * step, j * step, out)
+                return
             tile = kernel_tile(parts[i], parts[j])
             if i == j and not is_cpu:  # on the CPU, the product of a matrix with its transpose is exactly symmetric
                 tile = xp.minimum(tile, tile.T)
@@ -299,7 +329,8 @@ def gram(points: Points, threads: int | None = None, out: Any = None) -> Any:
                     mirror[:, start : start + width] = tile[start : start + width].T
 
         in_threads(fill, [(i, j) for i in range(len(parts)) for j in range(i + 1)], threads if is_cpu else 1)
-        xp.fill_diagonal(out, 1)
+        if is_cpu or points.is_precise:
+            xp.fill_diagonal(out, 1)
     return out
 
 

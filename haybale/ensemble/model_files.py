@@ -38,12 +38,10 @@ from haybale.manifest import (
 )
 from haybale.parameters import check_parameters
 
-FORMAT, VERSION = "haybale model", 2  # version 1 had parameters that were removed
+FORMAT, VERSION = "haybale model", 2
 _TENSORS = "tensors.safetensors"
 _COLUMNS = ("query", "passage", "coef", "label", "offsets", "intercept")
 _OPTIONAL = ("feature_weights",)
-_REMOVED = ("max_iter", "feature_gamma")  # parameters of an ensemble that 0.1 wrote
-_RENAMED = {"proof": "min_votes"}  # parameters that 0.2 wrote under another name
 _REPORT = "facts"  # the key of the report in the manifest
 _IDS = pa.schema([pa.field("id", pa.large_string())])
 
@@ -110,21 +108,13 @@ def load_model(folder: Path, kind: str, make: Callable[..., M], ids: Sequence[st
             message = f"{name!r} is missing or has the wrong type; fit and save the model again"
             raise FileFormatError(folder / MANIFEST, None, message)
     check_files(folder, manifest, {_TENSORS, *(f"{name}.parquet" for name in ids)})
-    given = {_RENAMED.get(name, name): value for name, value in manifest["parameters"].items()}
-    for name in _REMOVED if kind == "SVREnsemble" else ():
-        given.pop(name, None)
-    if given.get("solver", "") is None:  # 0.1 wrote this for a solver that is a function
-        del given["solver"]
     try:
-        model: Any = make(**{name: _unplain(value) for name, value in given.items()})
+        model: Any = make(**{name: _unplain(value) for name, value in manifest["parameters"].items()})
         check_parameters(kind, model.get_params(), model._parameter_constraints)
     except (TypeError, ValueError) as error:
         message = f"cannot use the saved parameters: {error}; fit and save the model again"
         raise FileFormatError(folder / MANIFEST, None, message) from None
     tensors = read_tensors(folder / _TENSORS)
-    if "features_root" in tensors:
-        message = "the kernel of pair features ('features_root') is no longer supported; fit and save the model again"
-        raise FileFormatError(folder, None, message)
     try:
         columns: dict[str, Any] = {name: tensors[name] for name in _COLUMNS}
         columns |= {name: tensors.get(name) for name in _OPTIONAL}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from haybale.device import device_of, is_sparse, placed, to_numpy
+from haybale.device import is_sparse, to_numpy
 from haybale.errors import InputError
 from haybale.parameters import check_parameters, one_of
 from haybale.retrieval import Hits, PassageIndex
@@ -128,13 +128,10 @@ def candidate_rows(
 
 def _nearest(index: PassageIndex, queries: Matrix, rows: Ints, documents: Ints) -> Ints:
     """Return (n,) the document's passage nearest to the query, for each pair (query row, document)."""
-    where = device_of(index.vectors)
-    queries, best = placed(queries, where, "queries"), []
-    with where.current():
-        for row, document in zip(rows.tolist(), documents.tolist(), strict=True):
-            passages = index.vectors[int(index.doc_offsets[document]) : int(index.doc_offsets[document + 1])]
-            similarity = passages @ queries[row].T
-            best.append((similarity.toarray() if is_sparse(similarity) else similarity).argmax())
-        # All results are copied together, because each copy waits for the device.
-        places = to_numpy(where.xp.stack(best)) if best else np.zeros(0, dtype=np.int64)
+    queries, places = to_numpy(queries), np.zeros(len(rows), dtype=np.int64)
+    for pair, (row, document) in enumerate(zip(rows.tolist(), documents.tolist(), strict=True)):
+        # The few passages of a document are multiplied on the CPU, which takes less time than to ask a device.
+        passages = to_numpy(index.vectors[int(index.doc_offsets[document]) : int(index.doc_offsets[document + 1])])
+        similarity = passages @ queries[row].T
+        places[pair] = (similarity.toarray() if is_sparse(similarity) else similarity).argmax()
     return np.asarray(index.doc_offsets[documents] + places)

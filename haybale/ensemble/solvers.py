@@ -9,12 +9,12 @@ import logging
 
 import numpy as np
 
+from haybale.device_memory import free_cached
 from haybale.ensemble.batched_smo import solve_smo, why_not_smo
 from haybale.ensemble.cuml import solve_cuml
 from haybale.ensemble.problem import Dual, Problem, Solver
 from haybale.ensemble.working_set import solve_working_set
 from haybale.errors import DeviceError, InputError, UnknownNameError
-from haybale.parallel import free_cached
 
 _LOGGER = logging.getLogger("haybale")
 

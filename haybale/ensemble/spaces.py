@@ -10,14 +10,17 @@ always NumPy arrays.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
+from haybale import device_vectors
 from haybale.device import CPU, Device, device_of, find_device, is_sparse, placed, to_device, to_numpy
+from haybale.ensemble import device_sparse
 from haybale.ensemble.kernel import Points
 from haybale.ensemble.rows import Ints
 from haybale.errors import DeviceError, InputError, VectorError
@@ -25,7 +28,6 @@ from haybale.parallel import in_threads
 from haybale.parameters import GAMMA, check_parameters
 from haybale.vectors import Floats, Matrix, check_matrix
 
-_TILE = 2**24  # values converted to float64 in one step on a device
 _ROWS = 256  # rows that a thread scales or converts in one task on the CPU, so that they stay in its cache
 
 GammaOfSpace = float | tuple[float, float] | str
@@ -50,7 +52,7 @@ class Scaling:
             given: Any = vectors
             scaled: Matrix
             if self.shift is None:
-                scaled = where.sparse.csr_matrix(given.multiply(self.factor.item()))
+                scaled = _multiplied(given, self.factor.item(), where)
             elif where.is_cpu and len(given) > _ROWS:
                 shift = self.shift
                 scaled = out = np.empty(given.shape, dtype=np.result_type(given, shift))
@@ -61,9 +63,11 @@ class Scaling:
                     part *= self.factor
 
                 in_threads(scale, range(0, len(given), _ROWS))
+            elif where.is_cpu:
+                scaled = given - self.shift  # float64 if the shift is
+                scaled *= self.factor  # type: ignore[operator]
             else:
-                scaled = given - to_device(self.shift, where)  # float64 if the shift is
-                scaled *= to_device(self.factor, where)
+                scaled = device_vectors.scaled_vectors(given, self.shift, self.factor)
         return scaled
 
     def precise(self, gamma: float) -> Scaling:
@@ -74,6 +78,13 @@ class Scaling:
     def width(self) -> int | None:
         """d of the space."""
         return self.columns if self.shift is None else len(self.shift)
+
+
+def _multiplied(vectors: Any, factor: float, where: Device) -> Any:
+    """Return a CSR matrix times a number."""
+    if where.is_cpu:
+        return sparse.csr_matrix(vectors.multiply(factor))
+    return device_sparse.csr_matrix(where, vectors.data * factor, vectors.indices, vectors.indptr, vectors.shape)
 
 
 @dataclass(frozen=True)
@@ -115,7 +126,7 @@ def _scaled(scalings: tuple[Scaling, ...], vectors: Sequence[Matrix]) -> Points:
     with where.current():
         return Points(
             (dense[0] if len(dense) == 1 else where.xp.concatenate(dense, axis=1)) if dense else None,
-            where.sparse.hstack(wide, format="csr") if wide else None,
+            (wide[0] if len(wide) == 1 else where.sparse.hstack(wide, format="csr")) if wide else None,
         )
 
 
@@ -212,25 +223,32 @@ def _moments(used: Ints, vectors: Matrix, standardize: bool, spread: bool, where
     one, (n, width) = np.ones((), dtype=np.float32), vectors.shape
     if not width:  # without features, all rows are equal
         return _Moments(np.zeros(0, dtype=np.float32), one, 0, 0.0, 0.0)
-    share = where.xp.asarray(np.bincount(used, minlength=n) / len(used))  # share of the candidate rows, by vector
+    share: Any = np.bincount(used, minlength=n) / len(used)  # share of the candidate rows, by vector
     if is_sparse(vectors):
         if standardize:
             raise InputError("standardize=True needs dense vectors, found a sparse matrix; use standardize=False")
-        sums = (where.xp.asarray(matrix.sum(axis=1)).ravel() for matrix in (vectors, vectors.power(2)))
+        host = to_numpy(vectors)  # where few sums are faster than a device compiles their kernels
+        sums = (np.asarray(matrix.sum(axis=1)).ravel() for matrix in (host, host.power(2)))
         mean, square = (float(share @ each / width) for each in sums)
         return _Moments(None, one, width, mean, square)
     # Sums are float64. They are computed in parts, to limit the memory of the float64 copies.
-    step, threads = (_ROWS, None) if where.is_cpu else (max(1, _TILE // width), 1)
-    parts = [slice(start, start + step) for start in range(0, n, step)]
+    parts = [slice(start, start + _ROWS) for start in range(0, n, _ROWS)]
 
-    def weighted(values: Callable[[Any], Any]) -> Any:
-        """Return the mean (d,) of some float64 values of the vectors over the candidate rows."""
-        return sum(in_threads(lambda part: share[part] @ values(vectors[part].astype(np.float64)), parts, threads))
+    def weighted(centre: Any, power: int) -> Any:
+        """Return the mean (d,) of a power of the vectors, less a centre, over the candidate rows."""
+        if not where.is_cpu:
+            return device_vectors.weighted_sums(vectors, share, np.broadcast_to(np.float64(centre), width), power)
 
-    mean = to_numpy(centre := weighted(lambda part: part))
+        def of_part(part: slice) -> Any:
+            values = vectors[part].astype(np.float64)
+            return share[part] @ (np.square(values - centre) if power == 2 else values)
+
+        return sum(in_threads(of_part, parts))
+
+    mean = weighted(0.0, 1)
     if not spread:
         return _Moments(mean.astype(np.float32), one, width, 0.0, 0.0)
-    deviation = np.sqrt(to_numpy(weighted(lambda part: where.xp.square(part - centre))))
+    deviation = np.sqrt(weighted(mean, 2))
     if not standardize:
         total = float(mean.mean()), float((np.square(mean) + np.square(deviation)).mean())
         return _Moments(mean.astype(np.float32), one, width, *total)
@@ -311,7 +329,10 @@ def take_rows(matrix: Matrix, rows: Any, where: Device) -> Matrix:
     here = device_of(matrix)
     try:
         with here.current():
-            chosen = matrix[to_device(rows, here)]
+            if here.is_cpu:
+                chosen: Any = matrix[np.asarray(rows)]
+            else:
+                chosen = (device_sparse if is_sparse(matrix) else device_vectors).take_rows(matrix, rows)
             chosen = chosen if chosen.dtype == np.float32 else chosen.astype(np.float32)
         moved: Matrix = to_device(chosen, where)
         return moved

@@ -5,7 +5,8 @@ its support rows r; φ are the pair features, if there are any. The mean of the 
 with different weights for every query, so it costs as much as one bag. :mod:`haybale.ensemble.expansion` computes the
 sums.
 
-The vectors may be on a device; predictions are computed on the same device. All other arrays are NumPy arrays.
+The vectors may be on a device; predictions are computed on the same device. All other arrays are NumPy arrays, also
+predictions.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from haybale.cached import cached_property
-from haybale.device import Device, to_device, to_numpy
+from haybale.device import CPU, Device, to_numpy
 from haybale.ensemble.expansion import BagWeights, Expansion, Terms
 from haybale.ensemble.kernel import Pairs, Points, kernel_tile
 from haybale.ensemble.problem import Dual, PrecisionWarning, Problem, rounding
@@ -142,8 +143,10 @@ class Support:
 
     # predictions ----------------------------------------------------------------------------------------------
 
-    def mean(self, pairs: Pairs, bag_weights: BagWeights | None = None, *, intercept: bool = True) -> Any:
-        """Return the mean predictions (n,) of the bags, float64, in the array library of the vectors.
+    def mean(
+        self, pairs: Pairs, bag_weights: BagWeights | None = None, *, intercept: bool = True
+    ) -> NDArray[np.float64]:
+        """Return the mean predictions (n,) of the bags, float64.
 
         Parameters
         ----------
@@ -154,11 +157,11 @@ class Support:
             Whether to add the intercepts.
         """
         rest = self.without_memory(pairs.query, pairs.features, bag_weights, intercept=intercept)
-        with self.device.current():
-            return self.memory(pairs, bag_weights) + to_device(rest, self.device)
+        found: NDArray[np.float64] = self.memory(pairs, bag_weights) + rest
+        return found
 
     def memory(self, pairs: Pairs, bag_weights: BagWeights | None = None, group: int | None = None) -> Any:
-        """Return the sums (n,) over the support rows in :meth:`mean`, float64, on the vectors' device.
+        """Return the sums (n,) over the support rows in :meth:`mean`, float64.
 
         With ``group``, the sums are those over one of :attr:`Expansion.groups`; added in order, they are all sums.
         """
@@ -179,12 +182,12 @@ class Support:
             rest += self.intercept.mean() if bag_weights is None else (bag_weights @ self.intercept)[query]
         return rest
 
-    def bags(self, pairs: Pairs) -> Any:
-        """Return the predictions (n, n_bags) of every bag, float64, in the array library of the vectors."""
+    def bags(self, pairs: Pairs) -> NDArray[np.float64]:
+        """Return the predictions (n, n_bags) of every bag, float64."""
         with self.device.current():
             sums = self.expansion.sums(pairs, self._by_bag)
-            sums += to_device(self._of_features(pairs.features), self.device)
-            return sums + to_device(self.intercept, self.device)
+        sums += self._of_features(pairs.features)
+        return np.asarray(sums + self.intercept)
 
     def highest(
         self,
@@ -242,12 +245,14 @@ class Support:
     def error(self, pairs: Pairs, exact: Support | None = None, exact_pairs: Pairs | None = None) -> float:
         """Return the largest difference of mean predictions, without features, from those in float64.
 
-        ``exact`` and ``exact_pairs`` are the support and the pairs in float64; by default they are converted.
+        ``exact`` and ``exact_pairs`` are the support and the pairs in float64; by default, they are converted on the
+        CPU.
         """
         if exact is None or exact_pairs is None:
-            exact = replace(self, queries=self.queries.precise(), passages=self.passages.precise())
-            exact_pairs = replace(pairs, queries=pairs.queries.precise(), passages=pairs.passages.precise())
-        return float(np.nan_to_num(to_numpy(abs(self.mean(pairs) - exact.mean(exact_pairs))), nan=np.inf).max())
+            halves = [(of.queries.to(CPU).precise(), of.passages.to(CPU).precise()) for of in (self, pairs)]
+            exact = replace(self, queries=halves[0][0], passages=halves[0][1])
+            exact_pairs = replace(pairs, queries=halves[1][0], passages=halves[1][1])
+        return float(np.nan_to_num(abs(self.mean(pairs) - exact.mean(exact_pairs)), nan=np.inf).max())
 
     def check_precision(self, problem: Problem, duals: list[Dual]) -> None:
         """Issue a :class:`PrecisionWarning` if rounding to float32 changes predictions by more than ``tol``."""

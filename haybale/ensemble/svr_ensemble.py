@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from haybale.device import device_of, to_device, to_numpy
+from haybale.device import device_of, find_device, to_device, to_numpy
 from haybale.ensemble.bagging import solve_bags
 from haybale.ensemble.bags import STRATEGIES, make_bags, out_of_bag_weights, seen_by
 from haybale.ensemble.expansion import BagWeights
@@ -30,7 +30,7 @@ from haybale.ensemble.problem import Solver
 from haybale.ensemble.rows import PROTOCOLS, CandidateRows, Ints, candidate_rows
 from haybale.ensemble.scaled_rows import scale_rows
 from haybale.ensemble.solvers import find_solver
-from haybale.ensemble.spaces import home_of, take_rows
+from haybale.ensemble.spaces import take_rows
 from haybale.ensemble.support import Support
 from haybale.errors import InputError, NotFittedError
 from haybale.parameters import (
@@ -304,7 +304,7 @@ class SVREnsemble:
             vectors,
             index.vectors,
             features,
-            home_of(self.device, [index.vectors]),
+            find_device(index.device if self.device is None else self.device),
             gamma=self.gamma,
             standardize=self.standardize,
             eta=self.eta,
@@ -578,13 +578,13 @@ class SVREnsemble:
     def load(cls, folder: Path | str, index: PassageIndex, *, device: str | None = None) -> Self:
         """Load a saved model for an index whose vectors have the same width as in training.
 
-        ``device`` is by default the device of the index's vectors. Raises :class:`FileFormatError` for missing or
+        ``device`` is by default the device of the index. Raises :class:`FileFormatError` for missing or
         changed files, or another kind or version, and :class:`VectorError` for vectors of another width.
         """
         model, saved = load_model(Path(folder), "SVREnsemble", cls, ids=("queries", "passages"))
         saved.spaces.check_passages(index.vectors)
         model.device, model.index_, model.spaces_ = device, index, saved.spaces
-        model.support_ = saved.support.to(home_of(device, [index.vectors]))
+        model.support_ = saved.support.to(find_device(index.device if device is None else device))
         model.features_ = saved.scalings.get("features")
         model.support_query_ids_, model.support_passage_ids_ = saved.ids["queries"], saved.ids["passages"]
         model.__dict__.update({name: saved.report.get(name) for name in _REPORTED})

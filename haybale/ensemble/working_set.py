@@ -20,13 +20,14 @@ from numba import njit
 from numpy.typing import NDArray
 
 from haybale.device import to_device, to_numpy
+from haybale.device_memory import free_cached
 from haybale.ensemble.gram_rows import GramRows
 from haybale.ensemble.kernel import gram
 from haybale.ensemble.problem import Dual, Problem, Solution
 from haybale.ensemble.rows import Ints
 from haybale.ensemble.smo import State, optimise
 from haybale.errors import DeviceError
-from haybale.parallel import batch_size_for_memory, free_cached, in_threads, one_blas_thread
+from haybale.parallel import batch_size_for_memory, in_threads, one_blas_thread
 from haybale.vectors import Floats
 
 WORKING_SET = 1024  # rows

@@ -282,4 +282,4 @@ def environment() -> dict[str, str]:
     """Return the machine and the package versions on which results depend."""
     facts = {"python": platform.python_version()}
     facts["machine"] = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
-    return facts | versions_of(("haybale", "numpy", "scipy", "scikit-learn", "pandas", "faiss-cpu", "ir_measures"))
+    return facts | versions_of(("haybale", "numpy", "scipy", "scikit-learn", "pandas", "ir_measures"))

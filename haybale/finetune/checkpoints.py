@@ -64,7 +64,7 @@ def check_checkpoint(folder: Path, other_step: str = "") -> None:
     ``other_step`` is what its message says may be removed instead of all checkpoints.
     """
     try:
-        manifest = read_manifest(folder, "checkpoint", _HEAD, {"run": str}, unsigned=False)
+        manifest = read_manifest(folder, "checkpoint", _HEAD, {"run": str})
         check_all_files(folder, manifest, MANIFEST)
     except FileFormatError as error:
         raise StoreError(
@@ -84,8 +84,6 @@ def check_run(work: Path, identity: dict[str, Any]) -> None:
         return
     begun = _read(work / RUN, f"remove {work} to begin again")
     for name, value in identity.items():
-        if name == "selection" and name not in begun:  # earlier builds did not write it
-            continue
         if begun.get(name) != value:
             key = ""
             if name == "recipe" and isinstance(begun.get(name), dict):

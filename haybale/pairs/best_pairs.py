@@ -98,11 +98,7 @@ class BestPairs:
 
     def load_state(self, folder: Path, state: dict[str, Any], engine: Engine) -> None:
         """Load the model that ranks; models of folds are loaded, and their digests compared, when they are needed."""
-        digests = {part: state.get(part, {}) for part in _PARTS}  # version 0.2 did not save them
-        models = {model for of_models in digests.values() for model in of_models}
-        self._saved_digests = {
-            model: {part: digests[part][model] for part in _PARTS if model in digests[part]} for model in models
-        }
+        self._saved_digests = {model: {part: state[part][model] for part in _PARTS} for model in state[_PARTS[0]]}
         self._encoder(self.model)
 
     def rescore(self, batch: QueryBatch, rows: Ints, documents: Ints, scores: Any, out_of_fold: bool) -> Scores:

@@ -100,8 +100,8 @@ class InteractionChunks(Chunks[bytes]):
         """Return the parsed content of a file; raise :class:`StoreError` if it is missing or damaged."""
         cause: Exception | None = None
         try:
-            content, digest = self.files.read(name), f"{DIGESTS}/{name}"
-            if not self.files.exists(digest) or self.files.read(digest) == _sha256(content):  # version 0.2 wrote none
+            content = self.files.read(name)
+            if self.files.read(f"{DIGESTS}/{name}") == _sha256(content):
                 return parse(content)
         except (OSError, ValueError, KeyError, SafetensorError, pa.ArrowException) as error:
             cause = error

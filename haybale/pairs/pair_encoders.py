@@ -19,7 +19,7 @@ from scipy import sparse
 
 from haybale.cached import cached_property
 from haybale.collections.collection import Ints
-from haybale.device import to_numpy
+from haybale.device import device_of, to_device, to_numpy
 from haybale.embeddings.token_batches import Batch, check_texts, encode_batches, token_batches
 from haybale.embeddings.torch_models import late_interaction, model_digests, torch_device, weights_digest
 from haybale.engine import Engine
@@ -220,7 +220,8 @@ class VectorPairs(PairEncoder):
         out = np.empty((len(texts), self.dim), dtype=np.float32)
         if (rows >= 0).any():
             assert self.engine is not None
-            out[rows >= 0] = to_numpy(self.engine.passages.vectors[rows[rows >= 0]])
+            vectors = self.engine.passages.vectors
+            out[rows >= 0] = to_numpy(vectors[to_device(rows[rows >= 0], device_of(vectors))])
         others = np.flatnonzero(rows < 0)
         if len(others):
             out[others] = self.encoder.encode([texts[i] for i in others.tolist()])

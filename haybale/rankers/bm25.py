@@ -64,7 +64,7 @@ class BM25(Ranker):
 
     def rank_batch(self, batch: QueryBatch, depth: int) -> Run:
         index, texts = batch.engine.bm25(self.unit, self.k1, self.b, self.k3), batch.texts
-        with batch.timed(f"search BM25 ({self.unit}s)"):
+        with batch.timed(f"search BM25 ({self.unit}s)", "cpu"):
             rows, documents, scores = index.documents(texts, depth, exclude=batch.own, top=self.top)
             return Run.from_numbers(batch.ids, batch.engine.collection.doc_ids, rows, documents, scores, depth)
 

@@ -13,6 +13,8 @@ from haybale.notebook import html_table
 if TYPE_CHECKING:
     import pandas as pd
 
+    from haybale.device import Device
+
 _IN_REPR, _IN_NOTEBOOK = 3, 10  # the number of shares that are shown
 
 
@@ -172,6 +174,11 @@ def shortened(text: str, width: int = 100) -> str:
 def by_size(shares: Sequence[Share]) -> list[Share]:
     """Return shares sorted by size, the largest first, then by name."""
     return sorted(shares, key=lambda share: (-abs(share.share), share.what))
+
+
+def device_notes(device: Device) -> list[str]:
+    """Return a note that says on which device a score was computed; none for the CPU."""
+    return [] if device.is_cpu else [f"computed on {device}"]
 
 
 def passage_note(passages: Passages, passage: int) -> str:

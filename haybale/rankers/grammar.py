@@ -203,11 +203,6 @@ def from_spec(spec: Ranker | Mapping[str, Any] | str) -> Ranker:
     if not isinstance(spec, Mapping) or not isinstance(spec.get("ranker"), str):
         raise InputError(f"expected the name of a ranker, or an object with 'ranker', found {spec!r}")
     params = {str(name): _from_plain(value) for name, value in spec.items() if name != "ranker"}
-    for name, default in RANKERS[spec["ranker"]].ranker.removed_parameters.items():
-        if (value := params.pop(name, default)) != default:
-            raise InputError(
-                f"{spec['ranker']}: {name}={value!r} is no longer supported, only {default!r}; fit the ranker again"
-            )
     args = params.pop("rankers", ())
     if not isinstance(args, tuple):
         raise InputError(f"{spec['ranker']}: 'rankers' must be a list of rankers, found {args!r}")

@@ -11,7 +11,7 @@ from haybale.device import to_numpy
 from haybale.embeddings import TfidfEncoder
 from haybale.engine import Engine
 from haybale.parameters import COUNT, one_of
-from haybale.rankers.explanation import Explanation, Share, by_size, passage_note
+from haybale.rankers.explanation import Explanation, Share, by_size, device_notes, passage_note
 from haybale.rankers.passage_sum import check_top, summed
 from haybale.rankers.query_batch import QueryBatch
 from haybale.rankers.ranker import Ranker
@@ -64,7 +64,7 @@ class KNN(Ranker):
         # PARM searches the same passages for queries of one paragraph: its hits are reused if there are enough.
         enough = self.unit == "passage" and self.top == 1 and _PASSAGES_PER_DOCUMENT * depth <= min(_HITS, len(index))
         hits = batch.single_hits(index, _HITS) if enough else None
-        with batch.timed(f"search kNN ({self.unit}s)"):
+        with batch.timed(f"search kNN ({self.unit}s)", index.search_device):
             rows, documents, scores = index.documents(batch.vectors, depth, exclude=batch.own, hits=hits, top=self.top)
             return Run.from_numbers(batch.ids, ids, rows, documents, scores, depth)
 
@@ -93,9 +93,11 @@ class KNN(Ranker):
         if self.top > 1:
             return summed(batch, base, first, within, self.top, shares)
         passage = first + int(np.argmax(within))
-        found = replace(base, shares=shares(passage))
+        found = replace(base, shares=shares(passage), notes=device_notes(index.search_device))
         if self.unit == "document":
             return found
         if self.unit == "first passage":
             return replace(found, passage_id=passages.ids[int(passages.doc_offsets[document])].as_py())
-        return replace(found, notes=[passage_note(passages, passage)], passage_id=passages.ids[passage].as_py())
+        return replace(
+            found, notes=[passage_note(passages, passage), *found.notes], passage_id=passages.ids[passage].as_py()
+        )

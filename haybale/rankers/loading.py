@@ -36,7 +36,7 @@ def load(folder: str | Path, engine: Engine) -> Ranker:
     folder = Path(folder)
     head = {"format": FORMAT, "version": VERSION}
     manifest_digest = digest(folder / MANIFEST) if (folder / MANIFEST).is_file() else ""
-    manifest = read_manifest(folder, "ranker", head, _KINDS, name=MANIFEST, unsigned=False)
+    manifest = read_manifest(folder, "ranker", head, _KINDS, name=MANIFEST)
     check_all_files(folder, manifest, MANIFEST)
     if manifest["engine"] != engine.id:
         raise InputError(

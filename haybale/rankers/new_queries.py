@@ -70,7 +70,6 @@ class NewQueries:
     def probabilities(self, runs: Mapping[str, Run]) -> Array:
         """Return the probability (m,) that each query is unseen, given the share of unseen queries in training."""
         features = query_features(runs, same_queries(list(runs.values())), self.trained, self.plain)
-        features = features[:, : len(self.weights)]  # models of earlier builds lack the scores of others' documents
         probability: Array = 1 / (1 + np.exp(-(features @ np.array(self.weights) + self.intercept)))
         return probability
 

@@ -7,10 +7,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from haybale.device import device_of
 from haybale.engine import Engine
 from haybale.errors import InputError
 from haybale.parameters import BM25_RANGES, COUNT, NOT_NEGATIVE, one_of
-from haybale.rankers.explanation import Explanation, Share, by_size
+from haybale.rankers.explanation import Explanation, Share, by_size, device_notes
 from haybale.rankers.query_batch import QueryBatch
 from haybale.rankers.ranker import Ranker
 from haybale.retrieval import AGGREGATIONS, BM25Index, ParagraphHits, ParagraphSearch, PassageIndex, Run
@@ -97,7 +98,7 @@ class PARM(Ranker):
 
     def rank_batch(self, batch: QueryBatch, depth: int) -> Run:
         search, found = self._search(batch.engine, depth), self._hits(batch)
-        with batch.timed(f"aggregate {self}"):
+        with batch.timed(f"aggregate {self}", device_of(found.hits.passages)):
             return search.aggregate(batch.ids, found)
 
     def explain_document(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:
@@ -122,6 +123,6 @@ class PARM(Ranker):
                 if counts[at]
             ]
             notes = [*notes, f"{len(rows):,} pairs of paragraphs and passages, added up for each passage"]
-        index = search.index
+        index, notes = search.index, [*notes, *device_notes(device_of(found.hits.passages))]
         matcher = index.analyzer if isinstance(index, BM25Index) else base.matcher
         return replace(base, shares=by_size(shares), detail=detail, matcher=matcher, notes=notes)

@@ -121,9 +121,9 @@ class QueryBatch:
         firsts = order[np.unique(groups[order], return_index=True)[1]]  # of each group, the query with the smallest id
         return np.unique(ids[firsts][groups], return_inverse=True)[1]
 
-    def timed(self, name: str) -> AbstractContextManager[None]:
-        """Time a stage, whose name gets the batch's label."""
-        return timed(f"{name} ({self.label})" if self.label else name)
+    def timed(self, name: str, where: Any = None) -> AbstractContextManager[None]:
+        """Time a stage, whose name gets the batch's label; ``where`` is as in :func:`~haybale.timing.timed`."""
+        return timed(f"{name} ({self.label})" if self.label else name, where)
 
     @cached_property
     def ids(self) -> list[str]:
@@ -216,7 +216,8 @@ class QueryBatch:
         def searched() -> ParagraphHits:
             lexical = isinstance(index, BM25Index)
             given: Sequence[Any] = self.paragraphs if lexical else self.paragraph_vectors
-            with self.timed("search query paragraphs (BM25)" if lexical else "search query paragraphs"):
+            where = "cpu" if isinstance(index, BM25Index) else index.search_device
+            with self.timed("search query paragraphs (BM25)" if lexical else "search query paragraphs", where):
                 search = ParagraphSearch(index, "rrf", n_hits=n_hits)
                 return search.search(given, exclude=self.own, query_ids=self.ids)
 

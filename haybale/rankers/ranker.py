@@ -82,8 +82,6 @@ class Ranker(RankerParameters, ABC):
         Name of the class in ranker texts and in saved files.
     variants : dict of str to dict
         Names in ranker texts and tables, each with the parameters that it sets. Default: ``name`` without parameters.
-    removed_parameters : dict of str to object
-        Parameters of earlier versions with their defaults. A saved ranker with another value is refused.
     engine_ : Engine
         The engine that the ranker was fitted on. It ranks the documents that the engine has when a call begins.
     rankers_ : sequence of Ranker
@@ -92,7 +90,6 @@ class Ranker(RankerParameters, ABC):
         Ids of the judged queries that the ranker learned from, of twins only one; and the ids of the other twins.
     """
 
-    removed_parameters: ClassVar[Mapping[str, Any]] = {}
     _parameter_constraints: ClassVar[Mapping[str, list[Any]]] = {}
 
     engine_: Engine

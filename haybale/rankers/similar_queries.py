@@ -153,11 +153,9 @@ class SimilarQueries(OutOfFold, Ranker):
         return {}
 
     def load_state(self, folder: Path, state: dict[str, Any], engine: Engine) -> None:
-        folder = folder / _FOLDER  # earlier builds also wrote a manifest there, which ranker.json replaces
+        folder = folder / _FOLDER
         self.index_ = PassageIndex.open(folder / _INDEX)
         ids = self.index_.passage_ids
-        if not self.index_.doc_ids.equals(ids):  # until 0.2, numbers stood for the ids of queries
-            self.index_ = PassageIndex(self.index_.vectors, passage_ids=ids, doc_ids=ids)
         self.query_ids_ = ids.to_pylist()
         self.doc_ids_ = read_table(folder / _DOCUMENTS, _IDS).column("id")
         tensors = mapped_tensors(folder / _RELEVANT)

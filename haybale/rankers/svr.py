@@ -21,7 +21,7 @@ from haybale.errors import InputError
 from haybale.manifest import write_tensors
 from haybale.parameters import COUNT, NOT_NEGATIVE, one_of
 from haybale.rankers.bm25 import BM25
-from haybale.rankers.explanation import Explanation, Share, by_size
+from haybale.rankers.explanation import Explanation, Share, by_size, device_notes
 from haybale.rankers.knn import KNN
 from haybale.rankers.memory_tasks import memory_by_tasks
 from haybale.rankers.out_of_fold import OutOfFold
@@ -222,7 +222,7 @@ class SVR(OutOfFold, Ranker):
             of_rows = features[candidates.passages >= 0]
             if len(of_rows):  # otherwise fitting raises
                 self.feature_range_ = np.stack([of_rows.min(axis=0), of_rows.max(axis=0)])
-        with batch.timed(f"fit {self}"):
+        with batch.timed(f"fit {self}", index.device):
             ensemble = SVREnsemble(**settings)
             self.ensemble_ = ensemble.fit(index, vectors, relevant, candidates=candidates, **columns)
 
@@ -237,7 +237,7 @@ class SVR(OutOfFold, Ranker):
             rank_in_blocks(self.rankers_, batch, self.n_candidates, out_of_fold=out_of_fold)
         for ranker in dict.fromkeys(self.rankers_):
             if self.unit == "passage":
-                with batch.timed("search candidates"):
+                with batch.timed("search candidates", index.search_device):
                     hits_of[ranker] = ranker.passage_hits(batch, self.n_candidates)  # type: ignore[attr-defined]
                 continue
             run = (
@@ -267,7 +267,7 @@ class SVR(OutOfFold, Ranker):
         ensemble, vectors, out_of_fold = self.ensemble_on(batch.engine), to_numpy(batch.vectors), numbers is not None
         evidence, parts = self._hits(batch, out_of_fold=out_of_fold)
         if self.candidates is None:
-            with batch.timed(f"search {self}"):
+            with batch.timed(f"search {self}", ensemble.support_.device):
                 # Evidence can move hits of this search down. By these extra hits, the first n do not depend on depth.
                 k = depth + sum(part.passages.shape[1] for part in parts)
                 settings: dict[str, Any] = {"exclude": batch.own, "query_numbers": numbers, "intercept": False}
@@ -279,7 +279,7 @@ class SVR(OutOfFold, Ranker):
             if self.feature_range_ is not None:
                 features = np.clip(features, *self.feature_range_)
         scores, known = np.empty_like(candidates.scores), np.full(len(batch), -1) if numbers is None else numbers
-        with batch.timed(f"score {self}"):
+        with batch.timed(f"score {self}", ensemble.support_.device):
             for rows in filter(len, (np.flatnonzero(known < 0), np.flatnonzero(known >= 0))):
                 pairs, is_new = (vectors[rows], candidates.passages[rows]), known[rows[0]] < 0
                 memory = memory_by_tasks(self, batch, *pairs, None if is_new else known[rows])
@@ -336,6 +336,7 @@ class SVR(OutOfFold, Ranker):
         if found.n_others:
             shares.append(Share(f"{found.n_others:,} other training pairs", found.others))
         notes = [f"{len(found.votes)} of {len(found.bags)} bags vote for this candidate"]
+        notes += device_notes(ensemble.support_.device)
         return replace(base, shares=by_size(shares), notes=notes, detail=found, passage_id=passage_id)
 
     def save_state(self, folder: Path) -> dict[str, Any]:
@@ -357,7 +358,7 @@ class SVR(OutOfFold, Ranker):
             self._saved_evidence = None if saved == list(default_evidence(self.unit)) else saved
         self.ensemble_ = SVREnsemble.load(folder / "ensemble", self._index(engine))
         self.query_ids_ = pq.read_table(folder / "training_queries.parquet").column("query_id").to_pylist()
-        known = state.get("feature_range")  # version 0.2 saved none, and did not clip
+        known = state.get("feature_range")  # None without evidence
         self.feature_range_ = None if known is None else np.array(known, dtype=np.float32)
         packed = load_file(folder / "seen.safetensors")["seen"]
         self.ensemble_.seen_ = np.unpackbits(packed, axis=1, count=self.ensemble_.n_bags).astype(bool)

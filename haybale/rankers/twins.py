@@ -75,7 +75,7 @@ class Twins:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Twins:
-        """Read what :meth:`to_dict` returned; rankers of earlier builds have no twins."""
+        """Read what :meth:`to_dict` returned; none without twins."""
         contradictions = [Contradiction(*map(str, each)) for each in values.get("contradictions", ())]
         return cls({str(twin): str(query) for twin, query in values.get("twins", {}).items()}, contradictions)
 

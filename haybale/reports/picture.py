@@ -14,6 +14,7 @@ from scipy import sparse
 from sklearn.decomposition import PCA, TruncatedSVD
 from sklearn.manifold import TSNE
 
+from haybale.device import device_of, to_device, to_numpy
 from haybale.drawing import COLOURS
 from haybale.embeddings import encode_queries
 from haybale.engine import Engine
@@ -49,7 +50,8 @@ def picture_section(study: Study, engine: Engine) -> dict[str, Any]:
     if n + len(queries) < MIN_POINTS:
         return {"absent": f"The collection has too few passages. The picture needs {MIN_POINTS} points."}
     with timed("t-SNE"):
-        places = _project(index.vectors[passages], query_vectors)
+        vectors: Matrix = index.vectors
+        places = _project(to_numpy(vectors[to_device(passages, device_of(vectors))]), query_vectors)
     # Colour queries at equal steps of their similarity to their nearest relevant passage.
     order = sorted((i for i in range(len(queries)) if len(relevant[i])), key=lambda i: (-best[i][1], queries[i]))
     spread: Any = np.unique(np.linspace(0, len(order) - 1, HIGHLIGHTED).round().astype(int)) if order else []
@@ -84,7 +86,7 @@ def _best_passages(study: Study, engine: Engine, query: str, vector: Matrix) -> 
     found: list[tuple[float, int]] = []
     for document in engine.collection.document_numbers(study.relevant[query]).tolist():
         if offsets[document] < offsets[document + 1]:
-            products = np.asarray(engine.passages.similarities(vector, document))[0]
+            products = to_numpy(engine.passages.similarities(vector, document))[0]
             found.append((-float(products.max()), int(offsets[document] + products.argmax())))
     found.sort()
     return np.array([passage for _, passage in found[:RELEVANT]], dtype=np.int64), -found[0][0] if found else 0.0

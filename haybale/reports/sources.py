@@ -12,7 +12,6 @@ from haybale.collections.open import source_of
 from haybale.embeddings import Chunking, EmbeddingStore
 from haybale.engine import Engine
 from haybale.engine.document_filter import DocumentFilter
-from haybale.engine.storage import upgraded
 from haybale.errors import FileFormatError, InputError
 from haybale.evaluation.comparison import file_name
 from haybale.retrieval import Run
@@ -148,7 +147,7 @@ def engine_for(sources: Sequence[Source], opened: Collection | Engine) -> Engine
     """
     if isinstance(opened, Engine):
         return opened
-    recorded = upgraded(next((source.settings for source in sources if source.settings), {}))
+    recorded = next((source.settings for source in sources if source.settings), {})
     settings = {"encoder": "tfidf"} | {name: recorded[name] for name in _VECTOR_SETTINGS if name in recorded}
     if recorded.get("chunking") and settings.get("store") is None:
         settings["chunking"] = Chunking(**recorded["chunking"])

@@ -10,7 +10,6 @@ from haybale.retrieval.parm.explanation import ParagraphExplanation
 from haybale.retrieval.parm.formulas import AGGREGATIONS, Vectors
 from haybale.retrieval.parm.search import ParagraphHits, ParagraphSearch
 from haybale.retrieval.run import Run
-from haybale.retrieval.sharded import ShardedIndex
 
 __all__ = [
     "AGGREGATIONS",
@@ -22,7 +21,6 @@ __all__ = [
     "ParagraphSearch",
     "PassageIndex",
     "Run",
-    "ShardedIndex",
     "Vectors",
     "aggregate",
     "pool",

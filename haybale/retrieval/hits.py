@@ -8,14 +8,16 @@ order of documents, and of tiles, threads and backends.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from haybale.device import device_of, to_numpy
+from haybale.device import CPU, device_of, to_numpy
+from haybale.device_kernels import KernelFile
 from haybale.errors import InputError
-from haybale.vectors import Floats, array_namespace
+from haybale.vectors import Floats
 
 if TYPE_CHECKING:
     from haybale.retrieval.id_order import IdOrder
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 
 Ints = NDArray[np.int64]
 NO_PASSAGE = -1
+_KERNELS = KernelFile(Path(__file__).with_name("hits.cu"))
+_THREADS = 256  # of a block
+_BLOCKS = 1024  # to occupy a device: few long rows are divided among several blocks
 
 
 @dataclass(frozen=True)
@@ -75,34 +80,68 @@ def select(scores: Any, k: int, numbers: Any = None, order: IdOrder | None = Non
     >>> select(np.array([[0.5, 0.9, 0.5, 0.5]], dtype=np.float32), 3)
     (array([[1, 0, 2]]), array([[0.9, 0.5, 0.5]], dtype=float32))
     """
-    xp = array_namespace(scores)
+    if not device_of(scores).is_cpu:
+        return _select_on_device(scores, min(k, int(scores.shape[1])), numbers, order)
     if numbers is None:
-        numbers = xp.broadcast_to(xp.arange(scores.shape[1]), scores.shape)
+        numbers = np.broadcast_to(np.arange(scores.shape[1]), scores.shape)
     found, best = _select(scores, k + 1, numbers)  # one more, to see whether the last is tied
     if order is not None:
-        tied = xp.flatnonzero(((best[:, 1:] == best[:, :-1]) & ~xp.isneginf(best[:, 1:])).any(axis=1))
-        ids = order.on(device_of(scores)) if len(tied) else None
+        tied = np.flatnonzero(((best[:, 1:] == best[:, :-1]) & ~np.isneginf(best[:, 1:])).any(axis=1))
+        ids = order.on(CPU) if len(tied) else None
         if ids is not None:
             places, passages = ids
             by_place, best[tied] = _select(scores[tied], k + 1, places[numbers[tied]])
-            found[tied] = xp.where(by_place == NO_PASSAGE, NO_PASSAGE, passages[by_place].astype(np.int64))
+            found[tied] = np.where(by_place == NO_PASSAGE, NO_PASSAGE, passages[by_place].astype(np.int64))
     return found[:, :k], best[:, :k]
+
+
+def _select_on_device(scores: Any, k: int, numbers: Any, order: IdOrder | None) -> tuple[Any, Any]:
+    """Return the k best columns, as :func:`select` does; k is at most n."""
+    device, (m, n) = device_of(scores), scores.shape
+    with device.current():
+        xp = device.xp
+        found, best = xp.empty((m, k), dtype=np.int64), xp.empty((m, k), dtype=np.float32)
+        if not (m and k):
+            return found, best
+        scores, tied = xp.ascontiguousarray(scores, dtype=np.float32), xp.zeros(m, dtype=np.int32)
+        unused = xp.empty(1, dtype=np.int64), xp.empty(1, dtype=np.uint32)
+        given = unused[0] if numbers is None else xp.ascontiguousarray(numbers, dtype=np.int64)
+        of_numbers = given, np.int32(numbers is not None)
+
+        def run(rows: Any, ids: tuple[Any, Any] | None) -> None:
+            n_rows = m if rows is None else len(rows)
+            keys, parts = xp.empty((n_rows, n), dtype=np.int64), min(-(-n // _THREADS), -(-_BLOCKS // n_rows))
+            of_rows = tied if rows is None else xp.asarray(rows.astype(np.int32)), np.int32(rows is not None)
+            places, passages = (unused[1], unused[1]) if ids is None else ids
+            has_ids = np.int32(ids is not None)
+            making = scores, *of_numbers, *of_rows, places, has_ids, np.int64(n), np.int32(parts), keys
+            _KERNELS.launch(device, "make_keys", n_rows * parts, _THREADS, *making)
+            keys.sort(axis=1)
+            reading = keys, np.int64(n), np.int32(k), *of_rows, passages, has_ids, found, best, tied
+            _KERNELS.launch(device, "read_keys", n_rows, _THREADS, *reading)
+
+        run(None, None)
+        if order is not None:
+            rows = np.flatnonzero(to_numpy(tied))
+            ids = order.on(device) if len(rows) else None
+            if ids is not None:
+                run(rows, ids)
+        return found, best
 
 
 def _select(scores: Any, k: int, numbers: Any) -> tuple[Any, Any]:
     """Return the k best columns by falling score, then by rising number."""
-    xp = array_namespace(scores)
     # Sort by one integer key of score and number. The bits of a positive float32, read as int32, rise with its value;
     # those of a negative one fall. Adding 0.0 turns -0.0 into 0.0.
-    bits = (xp.ascontiguousarray(scores, dtype=np.float32) + np.float32(0)).view(np.int32)
+    bits = (np.ascontiguousarray(scores, dtype=np.float32) + np.float32(0)).view(np.int32)
     rising = bits ^ ((bits >> 31) & 0x7FFFFFFF)
     keys = ((~rising).astype(np.int64) << 32) | (numbers & 0xFFFFFFFF)
     if k < keys.shape[1]:
-        keys = xp.partition(keys, int(k) - 1, axis=1)[:, :k]  # CuPy takes no integers of NumPy here
-    keys = xp.sort(keys, axis=1)
+        keys = np.partition(keys, k - 1, axis=1)[:, :k]
+    keys = np.sort(keys, axis=1)
     rising = ~(keys >> 32).astype(np.int32)
     best = (rising ^ ((rising >> 31) & 0x7FFFFFFF)).view(np.float32)
-    return xp.where(xp.isneginf(best), NO_PASSAGE, keys & 0xFFFFFFFF), best
+    return np.where(np.isneginf(best), NO_PASSAGE, keys & 0xFFFFFFFF), best
 
 
 def pool(*parts: Hits, index: PassageTable | None = None) -> Hits:

@@ -22,7 +22,7 @@ from scipy import sparse
 from haybale.cached import cached_property
 from haybale.collections import Collection
 from haybale.collections.collection import ragged_take
-from haybale.device import CPU, Device, device_of, find_device, is_sparse, placed, to_device, to_numpy
+from haybale.device import CPU, Device, device_of, find_device, is_sparse, placed, tell_once, to_device, to_numpy
 from haybale.embeddings import EmbeddingStore
 from haybale.errors import InputError, VectorError
 from haybale.folders import whole_folder
@@ -35,7 +35,7 @@ from haybale.retrieval.exact import ExactSearch
 from haybale.retrieval.hits import NO_PASSAGE, Hits, Ints
 from haybale.retrieval.passage_sums import sums_of_best
 from haybale.retrieval.passages import TABLE_FILES, Columns, Exclude, Ids, PassageTable, document_offsets
-from haybale.retrieval.sparse_search import InvertedIndex, ProductSearch
+from haybale.retrieval.sparse_search import InvertedIndex
 from haybale.vectors import Floats, Matrix, check_like, check_matrix, moved
 
 _HEAD = {"format": "haybale index", "version": 1, "kind": "PassageIndex"}
@@ -53,7 +53,8 @@ class PassageIndex(PassageTable):
     rounded, and the search goes deeper until no other passage can be among the best. So all backends return the same
     hits, and equal vectors get equal scores. A CPU and a GPU add in different orders, so their scores may differ by 1
     float32 ulp. Sparse vectors, such as those of :class:`TfidfEncoder`, are never densified; their hits are passages
-    that share a term with the query, as in :class:`BM25Index`.
+    that share a term with the query, as in :class:`BM25Index`. They stay on the CPU, where an inverted index searches
+    them faster than a device; ``device`` then is only where models that learn from the index compute.
 
     Parameters
     ----------
@@ -99,7 +100,8 @@ class PassageIndex(PassageTable):
         device: str | Device | None = None,
     ) -> None:
         target = device_of(vectors) if device is None else find_device(device)
-        vectors = to_device(check_matrix(vectors, "passages"), target)
+        vectors = check_matrix(vectors, "passages")
+        vectors = vectors if is_sparse(vectors) else _on_device(vectors, target)
         super().__init__(int(vectors.shape[0]), doc_offsets, passage_ids, doc_ids)
         self._set(self.columns, vectors, target, backend)
 
@@ -110,7 +112,9 @@ class PassageIndex(PassageTable):
             self._exact_search = ExactSearch(
                 vectors, self.doc_offsets, device, find_backend(backend, device), columns.order
             )
-        elif backend != "auto":
+        elif not device.is_cpu:
+            tell_once(f"sparse vectors are searched on the CPU by an inverted index; models compute on {device}")
+        if self.is_sparse and backend != "auto":
             raise InputError(f"with sparse vectors, backend must be 'auto', found {backend!r}")
         return self
 
@@ -145,6 +149,7 @@ class PassageIndex(PassageTable):
             ``backend``, as in the class.
         """
         offsets, doc_ids = document_offsets(store.doc_ids)
+        check_vectors_fit((len(store), store.dim), find_device(device))
         vectors = store.vectors(device=device)
         return cls(vectors, offsets, passage_ids=store.passage_ids, doc_ids=doc_ids, **settings)
 
@@ -156,9 +161,7 @@ class PassageIndex(PassageTable):
         vectors = to_numpy(self.vectors)
         tensors: Tensors = {"vectors": vectors}
         if self.is_sparse:
-            search = self._sparse_search
-            columns = search.postings if isinstance(search, InvertedIndex) else vectors.tocsc()
-            sides = {"rows": vectors, "columns": columns}
+            sides = {"rows": vectors, "columns": self._sparse_search.postings}
             tensors = {f"{side}.{part}": getattr(sides[side], part) for side in sides for part in _PARTS}
         with whole_folder(Path(folder)) as aside:
             write_tensors(aside / _VECTORS, tensors)
@@ -188,9 +191,11 @@ class PassageIndex(PassageTable):
         check_files(folder, manifest, (_VECTORS, *TABLE_FILES))
         columns = Columns.read(folder)
         vectors, postings = _read_vectors(folder / _VECTORS)
-        vectors = moved(vectors, target) if postings is None else to_device(vectors, target)
+        if postings is None:
+            check_vectors_fit(vectors.shape, target)
+            vectors = moved(vectors, target)
         index = cls.__new__(cls)._set(columns, vectors, target, backend)
-        if postings is not None and target.is_cpu:
+        if postings is not None:
             index._sparse_search = InvertedIndex(postings, columns.doc_offsets, columns.order)
         return index
 
@@ -205,9 +210,9 @@ class PassageIndex(PassageTable):
         """
         rows, columns = self.columns.take(documents)
         first, end = int(rows[0]), int(rows[-1]) + 1
-        with self.device.current():
+        with self.search_device.current():
             consecutive = end - first == len(rows)
-            some = self.vectors[first:end] if consecutive else self.vectors[self.device.xp.asarray(rows)]
+            some = self.vectors[first:end] if consecutive else self.vectors[to_device(rows, self.search_device)]
         return type(self).__new__(type(self))._set(columns, some, self.device, self.backend)
 
     def extended(
@@ -223,21 +228,22 @@ class PassageIndex(PassageTable):
         distinct : bool, default True
             With False, existing ids are accepted: :meth:`take` one document with each id before looking ids up.
         """
-        more = to_device(check_like(vectors, "passages", self.vectors), self.device)
+        more = to_device(check_like(vectors, "passages", self.vectors), self.search_device)
         new = Columns.validated(int(more.shape[0]), doc_offsets, passage_ids, doc_ids, distinct=distinct)
         columns = self.columns.joined(new, distinct=distinct)
-        with self.device.current():
-            if self.is_sparse:
-                both = self.device.sparse.vstack([self.vectors, more], format="csr")
-            else:
+        if self.is_sparse:
+            both = sparse.vstack([self.vectors, more], format="csr")
+        else:
+            check_vectors_fit((len(self) + len(more), self.dim), self.device)  # beside those of this index
+            with self.device.current():
                 both = self.device.xp.concatenate([self.vectors, more])
         return type(self).__new__(type(self))._set(columns, both, self.device, self.backend)
 
     def __repr__(self) -> str:
         n, width = self.vectors.shape
-        kind = f"float32{' sparse' if self.is_sparse else ''}"
+        kind, where = f"float32{' sparse' if self.is_sparse else ''}", self.search_device
         return (
-            f"{type(self).__name__}: {n:,} × {width:,} {kind}, {len(self.doc_ids):,} documents, on {self.device}, "
+            f"{type(self).__name__}: {n:,} × {width:,} {kind}, {len(self.doc_ids):,} documents, on {where}, "
             f"backend {self.backend}: {self.backend_used}"
         )
 
@@ -255,13 +261,15 @@ class PassageIndex(PassageTable):
         """Whether the vectors are a CSR matrix."""
         return is_sparse(self.vectors)
 
+    @property
+    def search_device(self) -> Device:
+        """The device that holds the vectors and searches them: the CPU for sparse vectors."""
+        return CPU if self.is_sparse else self.device
+
     @cached_property
-    def _sparse_search(self) -> InvertedIndex | ProductSearch:
+    def _sparse_search(self) -> InvertedIndex:
         """The search over sparse vectors; it needs as much memory as the vectors."""
-        if self.device.is_cpu:
-            return InvertedIndex(sparse.csc_matrix(self.vectors), self.doc_offsets, self.columns.order)
-        with self.device.current():
-            return ProductSearch(self.vectors, self.doc_offsets, self.columns.order)
+        return InvertedIndex(sparse.csc_matrix(self.vectors), self.doc_offsets, self.columns.order)
 
     def search(self, queries: Matrix, k: int, *, exclude: Exclude | None = None) -> Hits:
         """Return the k nearest passages of each query vector.
@@ -287,14 +295,14 @@ class PassageIndex(PassageTable):
         InputError, DeviceError
             If queries have another width, kind or device than the index, k is out of range, or a document is unknown.
         """
-        queries, on_host = self._place_queries(queries)
+        queries, home = self._place_queries(queries)
         self.check_k(k)
-        m = int(queries.shape[0])
+        m, where = int(queries.shape[0]), self.search_device
         excluded = self.excluded(exclude, m)
         searcher = self._sparse_search if self.is_sparse else self._exact_search
-        with self.device.current():
-            passages = self.device.xp.empty((m, k), dtype=np.int64)
-            scores = self.device.xp.empty((m, k), dtype=np.float32)
+        with where.current():
+            passages = where.xp.empty((m, k), dtype=np.int64)
+            scores = where.xp.empty((m, k), dtype=np.float32)
 
             def search(rows: slice) -> tuple[slice, Any, Any]:
                 return rows, *searcher.search(queries[rows], k, excluded[rows])
@@ -307,8 +315,7 @@ class PassageIndex(PassageTable):
                     passages, scores = numbers, best
                 else:
                     passages[rows], scores[rows] = numbers, best
-            hits = Hits(passages, scores)
-            return hits.to_numpy() if on_host else hits
+        return Hits(to_device(passages, home), to_device(scores, home))
 
     def documents(
         self, queries: Matrix, k: int, *, exclude: Exclude | None = None, hits: Hits | None = None, top: int = 1
@@ -345,7 +352,7 @@ class PassageIndex(PassageTable):
             if len(hits) != len(left):
                 raise InputError(f"hits must have one row for each of the {len(left)} queries, found {len(hits)}")
             left = self._best_documents(hits, k, left, found)
-        if self.is_sparse and isinstance(self._sparse_search, InvertedIndex):
+        if self.is_sparse:
             some = queries[left], k, excluded[left], self.doc_of
             rows, documents, scores = self._sparse_search.documents(*some)
             found.append((left[rows], documents, scores))
@@ -384,7 +391,7 @@ class PassageIndex(PassageTable):
 
     def _document_sums(self, queries: Matrix, k: int, top: int, excluded: Ints) -> tuple[Ints, Ints, Floats]:
         """Rank documents by the sum of their best passages, as :meth:`documents` does."""
-        if self.is_sparse and isinstance(self._sparse_search, InvertedIndex):
+        if self.is_sparse:
             return self._sparse_search.documents(queries, k, excluded, self.doc_of, top)
         found: dict[int, tuple[Ints, Floats]] = {}
         left, depth = np.arange(len(excluded)), min(len(self), 3 * top * k)
@@ -431,11 +438,7 @@ class PassageIndex(PassageTable):
         passages, _ = ragged_take(self.doc_offsets, documents)
         with self.device.current():
             numbers = self.device.xp.asarray(passages)
-            if self.is_sparse:
-                products = self.vectors[numbers].astype(np.float64) @ query.astype(np.float64).T
-                scores = to_numpy(products.toarray().ravel().astype(np.float32))
-            else:
-                scores = to_numpy(self._exact_search.inner_products(query, numbers[None])[0])
+            scores = to_numpy(self._exact_search.inner_products(query, numbers[None])[0])
         order = np.argsort(-scores, kind="stable")
         return sums_of_best(self.doc_of[passages[order]], scores[order], top)[1]
 
@@ -443,19 +446,30 @@ class PassageIndex(PassageTable):
         """Return the inner products of query vectors (m, d) with a document's passages, (m, n_passages)."""
         queries, _ = self._place_queries(queries)
         start, end = (int(edge) for edge in self.doc_offsets[document : document + 2])
-        if not queries.shape[0] or start == end:  # cuSPARSE takes no matrix without rows
-            return np.empty((queries.shape[0], end - start), dtype=np.float32)
-        with self.device.current():
+        with self.search_device.current():
             products = queries.astype(np.float64) @ self.vectors[start:end].astype(np.float64).T
             found: Floats = to_numpy(products.toarray() if self.is_sparse else products).astype(np.float32)
             return found
 
-    def _place_queries(self, queries: Matrix) -> tuple[Matrix, bool]:
-        """Check queries and copy them to the index's device; return them, and whether they came from the CPU."""
-        on_host = device_of(queries).is_cpu
-        if not on_host:
+    def _place_queries(self, queries: Matrix) -> tuple[Matrix, Device]:
+        """Check queries and copy them to the device that searches; return them, and the device they came from."""
+        home = device_of(queries)
+        if not home.is_cpu:
             queries = placed(queries, self.device, "queries")
-        return placed(check_like(queries, "queries", self.vectors), self.device, "queries"), on_host
+        return placed(check_like(queries, "queries", self.vectors), self.search_device, "queries"), home
+
+
+def check_vectors_fit(shape: tuple[int, ...], device: Device) -> None:
+    """Raise :class:`DeviceError` if float32 vectors of passages do not fit the memory of the device."""
+    device.check_fits(shape[0], 4 * shape[1], "vectors of passages")
+
+
+def _on_device(vectors: Matrix, device: Device) -> Matrix:
+    """Move dense vectors to the device, if they fit."""
+    if device_of(vectors) != device:
+        check_vectors_fit(vectors.shape, device)
+    moved_vectors: Matrix = to_device(vectors, device)
+    return moved_vectors
 
 
 def _read_vectors(path: Path) -> tuple[Matrix, sparse.csc_matrix | None]:

@@ -33,8 +33,6 @@ from .stopping.budget import Budget as Budget
 from .stopping.cmh import CMH as CMH
 from .stopping.consecutive import Consecutive as Consecutive
 from .stopping.iph import IPH as IPH
-from .stopping.knee import Knee as Knee
-from .stopping.knee_budget import KneeBudget as KneeBudget
 from .stopping.qbcb import QBCB as QBCB
 from .stopping.quant import Quant as Quant
 from .stopping.rule import STOPPING_RULES as STOPPING_RULES

@@ -123,8 +123,8 @@ def bind(store: JudgementStore, engine: Engine) -> None:
     - A store that is bound belongs to the engine of that identity, wherever its folder is.
     - If an engine was built again in the folder of the engine that the store is bound to, the store is bound to the new
       one, with a warning, if that has every judged document with the text that was judged.
-    - A file of an earlier version, which no engine was noted in, is bound to the first engine that has at least half of
-      the judged texts of each topic.
+    - A store with topics that was never used with an engine is bound to the first one that has at least half of the
+      judged texts of each topic.
     """
     while True:
         before = store.owner

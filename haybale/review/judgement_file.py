@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import os
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 from haybale.engine import Engine
-from haybale.errors import InputError
-from haybale.review.engine_of_judgements import belongs_to
-from haybale.review.judgement_store import APPLICATION, JudgementStore
-
-SHARED_NAME = "judgements.sqlite"  # the default of earlier versions, for all engines in one parent folder
+from haybale.errors import InputError, StoreError
+from haybale.review.judgement_store import JudgementStore
 
 
 def judgement_file_of(engine: Engine | str | Path) -> Path:
     """Return the file that keeps the judgements of an engine if no other is named.
 
     It is ``NAME-judgements.sqlite`` beside the engine's folder, where NAME is the name of the folder without symbolic
-    links. Earlier versions used ``judgements.sqlite`` beside the folder for all engines there; such a file is still
-    used for the engine that it belongs to, until a file of the new name exists, and for no other engine.
+    links.
 
     Parameters
     ----------
@@ -32,29 +26,16 @@ def judgement_file_of(engine: Engine | str | Path) -> Path:
     InputError
         For an engine in memory.
     StoreError
-        If the file of earlier versions is damaged, so that nobody knows whose judgements it has.
+        If there is no such file, and ``judgements.sqlite`` beside it, the name that earlier builds used for all engines
+        in a folder, has the judgements of this engine.
     """
     folder = engine.folder if isinstance(engine, Engine) else Path(engine)
     if folder is None:
         raise InputError("an engine in memory has no file of judgements; give judgements=")
     real = Path(os.path.realpath(folder))
-    path = real.with_name(f"{real.name}-judgements.sqlite")
-    if path.exists():
-        return path
-    earlier = dict.fromkeys(each.parent / SHARED_NAME for each in (real, Path(os.path.abspath(folder))))
-    for candidate in earlier:
-        if candidate.is_file() and _is_store(candidate):
-            opened = engine if isinstance(engine, Engine) else Engine.open(folder)
-            with JudgementStore(candidate, read_only=True) as store:
-                if (store.owner is not None or store.topics()) and belongs_to(store, opened):
-                    return candidate
+    path, shared = real.with_name(f"{real.name}-judgements.sqlite"), real.with_name("judgements.sqlite")
+    if shared.is_file() and not path.exists():
+        with JudgementStore(shared, read_only=True) as store:
+            if store.owner is not None and store.owner.folder == str(real):
+                raise StoreError(f"{path}: expected the judgements of {real}, found them in {shared}; rename that file")
     return path
-
-
-def _is_store(path: Path) -> bool:
-    """Return whether a file is a store of judgements, and not a database of another program."""
-    try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-            return bool(connection.execute("PRAGMA application_id").fetchone()[0] == APPLICATION)
-    except sqlite3.DatabaseError:
-        return True  # perhaps one that is damaged: opening it says so

@@ -29,12 +29,14 @@ KINDS: tuple[str, ...] = get_args(Kind)
 GRADED = ("judged", "known")  # kinds of rows with a grade
 
 APPLICATION = 0x68617962  # "hayb": SQLite's application id of these files
-_VERSION_WITH_ID = 2  # the version of the schema from which on a store has an id and an owner
+VERSION = 3  # of the schema
 _SECONDS = 60.0  # to wait for another process that is writing
 
-# One script for each version of the schema. A released script is never changed; a change is a new script.
-_MIGRATIONS = (
-    """
+# store: a random id of this file, and how often it was written; each transaction writes its one page, so that a
+# write-ahead log of another file is recognised. engines: the engine that the judgements belong to is the last row.
+# moves: the document at which a row of judgements is now. attachments: the documents, by a digest, for which all rows
+# up to a number were compared with the texts of their documents.
+_SCHEMA = """
     CREATE TABLE topics (
         id INTEGER PRIMARY KEY,
         name TEXT NOT NULL UNIQUE,
@@ -65,11 +67,6 @@ _MIGRATIONS = (
     CREATE UNIQUE INDEX undone_once ON judgements (undoes) WHERE undoes IS NOT NULL;
     CREATE TRIGGER no_update BEFORE UPDATE ON judgements BEGIN SELECT RAISE(ABORT, 'judgements never change'); END;
     CREATE TRIGGER no_delete BEFORE DELETE ON judgements BEGIN SELECT RAISE(ABORT, 'judgements never change'); END;
-    """,
-    # store: a random id of this file, and how often it was written; each transaction writes its one page, so that a
-    # write-ahead log of another file is recognised. engines: the engine that the judgements belong to is the last row.
-    # Topics that count the last judgement, as all did by default, get the default rule.
-    """
     CREATE TABLE store (id TEXT NOT NULL, writes INTEGER NOT NULL);
     INSERT INTO store VALUES (lower(hex(randomblob(16))), 0);
     CREATE TABLE engines (
@@ -78,34 +75,26 @@ _MIGRATIONS = (
         folder TEXT,
         time TEXT NOT NULL
     );
-    UPDATE topics SET settings = json_remove(settings, '$.combine')
-        WHERE json_extract(settings, '$.combine') = 'latest';
     CREATE TRIGGER engines_stay BEFORE UPDATE ON engines BEGIN SELECT RAISE(ABORT, 'engines never change'); END;
     CREATE TRIGGER engines_remain BEFORE DELETE ON engines BEGIN SELECT RAISE(ABORT, 'engines never change'); END;
-    """,
-    # moves: the document at which a row of judgements is now. attachments: the documents, by a digest, for which all
-    # rows up to a number were compared with the texts of their documents.
-    """
-    CREATE TABLE IF NOT EXISTS moves (
+    CREATE TABLE moves (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
         judgement INTEGER NOT NULL REFERENCES judgements (id),
         doc_id TEXT NOT NULL,
         time TEXT NOT NULL
     );
-    CREATE INDEX IF NOT EXISTS moves_of_judgement ON moves (judgement, id);
-    CREATE TABLE IF NOT EXISTS attachments (
+    CREATE INDEX moves_of_judgement ON moves (judgement, id);
+    CREATE TABLE attachments (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
         documents TEXT NOT NULL,
         last INTEGER NOT NULL,
         time TEXT NOT NULL
     );
-    CREATE TRIGGER IF NOT EXISTS moves_stay BEFORE UPDATE ON moves
+    CREATE TRIGGER moves_stay BEFORE UPDATE ON moves
     BEGIN SELECT RAISE(ABORT, 'moves never change'); END;
-    CREATE TRIGGER IF NOT EXISTS moves_remain BEFORE DELETE ON moves
+    CREATE TRIGGER moves_remain BEFORE DELETE ON moves
     BEGIN SELECT RAISE(ABORT, 'moves never change'); END;
-    """,
-)
-_FIRST_WITH_MOVES = 3  # the version of the schema
+"""
 # The document at which a row is now: of a row that takes another one back, that of the other row.
 _DOC_ID = (
     "coalesce((SELECT doc_id FROM moves WHERE judgement = coalesce(judgements.undoes, judgements.id) "
@@ -220,12 +209,12 @@ class JudgementStore:
     path : str or Path, optional
         The file, which is made if it does not exist. Default: in memory.
     read_only : bool, default False
-        Whether only to read an existing file, which may be of an earlier version and is not converted.
+        Whether only to read an existing file.
 
     Raises
     ------
     StoreError
-        If the file is not a store of judgements, is damaged, was written by a later version, or cannot be written.
+        If the file is not a store of judgements, is damaged, was written by another version, or cannot be written.
 
     Examples
     --------
@@ -270,24 +259,22 @@ class JudgementStore:
         run("COMMIT")
         if application != APPLICATION and not (is_empty and application == 0):
             raise StoreError(f"{self.path}: expected a store of judgements, found another database; give another path")
-        if version > len(_MIGRATIONS):
+        if version != VERSION and not (is_empty and version == 0 and not read_only):
             raise StoreError(
-                f"{self.path}: expected version {len(_MIGRATIONS)} of the store or an earlier one, found {version}; "
-                "update haybale"
+                f"{self.path}: expected version {VERSION} of the store, found {version}; use the version of haybale "
+                "that wrote it, and export its judgements with that version"
             )
-        self._has_moves = not read_only or version >= _FIRST_WITH_MOVES
         if read_only:
             return
         self._use_wal()
         run("PRAGMA synchronous = FULL")  # a row is on disk before the call returns
-        if version < len(_MIGRATIONS):
+        if is_empty:
             with self._writing():
-                (version,) = run("PRAGMA user_version").fetchone()  # another process may have been faster
-                for script in _MIGRATIONS[version:]:
-                    for statement in _statements(script):
+                if run("PRAGMA user_version").fetchone()[0] == 0:  # otherwise another process was faster
+                    for statement in _statements(_SCHEMA):
                         run(statement)
-                run(f"PRAGMA application_id = {APPLICATION}")
-                run(f"PRAGMA user_version = {len(_MIGRATIONS)}")
+                    run(f"PRAGMA application_id = {APPLICATION}")
+                    run(f"PRAGMA user_version = {VERSION}")
 
     def _use_wal(self) -> None:
         """Switch to a write-ahead log, for which SQLite itself does not wait while other processes open the file."""
@@ -308,12 +295,8 @@ class JudgementStore:
             return self._owner()
 
     def _owner(self) -> Owner | None:
-        run = self._connection.execute
-        if (
-            run("PRAGMA user_version").fetchone()[0] < _VERSION_WITH_ID
-        ):  # a file of an earlier version, opened to be read
-            return None
-        row = run("SELECT identity, folder, time FROM engines ORDER BY id DESC LIMIT 1").fetchone()
+        select = "SELECT identity, folder, time FROM engines ORDER BY id DESC LIMIT 1"
+        row = self._connection.execute(select).fetchone()
         return None if row is None else Owner(*row)
 
     def set_owner(self, identity: str, folder: str | None, before: Owner | None) -> bool:
@@ -414,7 +397,7 @@ class JudgementStore:
         after : int, default 0
             Only rows with higher numbers.
         """
-        columns = ", ".join(_DOC_ID if name == "doc_id" and self._has_moves else name for name in _COLUMNS)
+        columns = ", ".join(_DOC_ID if name == "doc_id" else name for name in _COLUMNS)
         select = f"SELECT {columns}, id FROM judgements WHERE topic = ? AND id > ? ORDER BY id"
         with self._errors():
             rows = self._connection.execute(select, [topic.number, after]).fetchall()
@@ -455,22 +438,16 @@ class JudgementStore:
             f"SELECT doc_id, {_DOC_ID} FROM judgements WHERE topic = ? AND grade IS NOT NULL "
             "AND id IN (SELECT judgement FROM moves) ORDER BY id"
         )
-        if not self._has_moves:
-            return []
         with self._errors():
             return [(old, new) for old, new in self._connection.execute(select, [topic.number])]
 
     def last_move(self) -> int:
         """Return the number of the last move; 0 if no row was moved."""
-        if not self._has_moves:
-            return 0
         with self._errors():
             return int(self._connection.execute("SELECT coalesce(max(id), 0) FROM moves").fetchone()[0])
 
     def attached(self) -> tuple[str, int] | None:
         """Return the digest of documents and the number of a row that :meth:`move` noted last."""
-        if not self._has_moves:
-            return None
         select = "SELECT documents, last FROM attachments ORDER BY id DESC LIMIT 1"
         with self._errors():
             row = self._connection.execute(select).fetchone()
@@ -493,8 +470,7 @@ class JudgementStore:
         check_new_file(path)
         with self._errors(), replaced(path) as aside, closing(sqlite3.connect(aside, isolation_level=None)) as copy:
             self._connection.backup(copy)
-            if copy.execute("PRAGMA user_version").fetchone()[0] >= _VERSION_WITH_ID:
-                copy.execute("UPDATE store SET id = lower(hex(randomblob(16)))")  # another file, with its own log
+            copy.execute("UPDATE store SET id = lower(hex(randomblob(16)))")  # another file, with its own log
 
     def close(self) -> None:
         """Close the file. What is in memory only is lost."""

@@ -164,7 +164,7 @@ def _first_commit(log: Path) -> int | None:
 
 
 class _Written(NamedTuple):
-    """The id of a file and how often it was written; of files of earlier versions None and 0."""
+    """The id of a file and how often it was written; None and 0 if it has no tables."""
 
     id: str | None
     writes: int

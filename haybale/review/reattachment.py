@@ -134,20 +134,8 @@ def ensure_attached(store: JudgementStore, engine: Engine) -> None:
 
 
 def digests_of(rows: Sequence[Judgement]) -> dict[int, str | None]:
-    """Return the digest of the text that each row is about, by the row's number.
-
-    A row without one, as earlier versions wrote for skipped and drawn documents, has that of the row before it about
-    the same document, or else of the row after it.
-    """
-    digests: dict[int, str | None] = {row.number: row.document for row in rows}
-    for ordered in (rows, rows[::-1]):
-        last: dict[str, str] = {}
-        for row in ordered:
-            digest = digests[row.number]
-            if digest is None:
-                digests[row.number] = last.get(row.doc_id)
-            else:
-                last[row.doc_id] = digest
+    """Return the digest of the text that each row is about, by the row's number."""
+    digests = {row.number: row.document for row in rows}
     return digests | {row.number: digests.get(row.undoes) for row in rows if row.undoes is not None}
 
 

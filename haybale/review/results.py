@@ -100,7 +100,7 @@ class Progress:
         Ids of documents whose text is not the one that was judged. Their judgements are kept and exported, but the
         learner does not use them for the new text. Judge these documents again.
     undecided : list of str
-        Ids of documents of which it is not known which text was judged, as in files of earlier versions.
+        Ids of documents of which it is not known which text was judged: their rows were added without a digest.
     moved : dict of str to str
         Present ids of judged documents, by the ids under which they were judged, if these differ: the judgements
         followed the text.

@@ -173,15 +173,12 @@ class TopicRanking:
         return hashlib.sha256("\0".join(ids).encode()).hexdigest()[:16]
 
     def sample(self) -> list[str]:
-        """Return the documents that were drawn from those that the engine has; if there are none, all drawn ones.
-
-        Documents drawn by earlier versions, which did not note from what they drew, are taken to be of the sample.
-        """
+        """Return the documents that were drawn from those that the engine has; if there are none, all drawn ones."""
         drawn = [doc_id for doc_id in self.state.rows if self.state.is_drawn(doc_id)]
         return list(filter(self._is_in_sample, drawn)) or drawn
 
     def _is_in_sample(self, doc_id: str) -> bool:
-        return any(population in ("", self.population) for population in self.state.populations(doc_id))
+        return any(population == self.population for population in self.state.populations(doc_id))
 
     def _sample_gap(self, sample: Sequence[str]) -> str:
         """Return why a random sample certifies nothing about the documents that the engine has; empty if it does.

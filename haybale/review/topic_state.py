@@ -70,7 +70,7 @@ class TopicState:
         return any(row.kind == "drawn" for row in self.rows.get(doc_id, ()))
 
     def populations(self, doc_id: str) -> list[str]:
-        """Return the digests of the documents from which a document was drawn; empty texts for earlier versions."""
+        """Return the digests of the documents from which a document was drawn."""
         drawn = (row for row in self.rows.get(doc_id, ()) if row.kind == "drawn")
         return [(row.model or "").partition(SAMPLE_OF)[2] for row in drawn]
 

@@ -76,7 +76,7 @@ def create_app(workspace: Workspace, access: Access | None = None, log: TextIO |
         lifespan=refreshing,
     )
     application.state.workspace = workspace
-    metrics = Metrics()
+    metrics = Metrics(workspace)
     application.add_middleware(Guard, access=access or Access())
     application.add_middleware(AccessLog, metrics=metrics, out=log)
     add_handlers(application)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import APIRouter
-from starlette.responses import PlainTextResponse
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
 
 from haybale import __version__
 from haybale.service.metrics import Metrics
@@ -31,8 +32,9 @@ def health_routes(workspace: Workspace, metrics: Metrics) -> APIRouter:
 
     @router.get("/metrics", response_class=PlainTextResponse)
     @needs(JUDGE)
-    def metrics_text() -> PlainTextResponse:
+    def metrics_text(request: Request) -> Response:
         """Return counts and seconds of requests, and the size of the engine, in the text format of Prometheus."""
-        return PlainTextResponse(metrics.text(workspace), media_type="text/plain; version=0.0.4")
+        content, content_type = metrics.exposition(request.headers.get("accept"))
+        return Response(content, headers={"content-type": content_type})
 
     return router

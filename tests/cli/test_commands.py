@@ -7,9 +7,11 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import typer
 from support.cupy_double import installed
@@ -21,7 +23,8 @@ from haybale.cli.application import COMMANDS, app
 from haybale.cli.doctor import CHECKS, Check, examine
 from haybale.collections import Collection
 from haybale.errors import InputError
-from haybale.retrieval import Run
+from haybale.evaluation import device_stages
+from haybale.retrieval import Hits, Run, aggregate
 from haybale.retrieval.backends import auto
 
 ROOT = Path(__file__).parents[2]
@@ -178,6 +181,77 @@ def test_doctor_names_devices(cupy_double: Any) -> None:
         usable, _, remark = examine(check)
     assert not usable
     assert remark.startswith("CUDARuntimeError")
+
+
+def small_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_stages, "check_stages", partial(device_stages.check_stages, scale=0.02))
+
+
+def rows_of(shown: str) -> dict[str, list[str]]:
+    """Return the cells of each row of the printed table, by the first one."""
+    rows = ([cell.strip() for cell in line.strip("│ ").split("│")] for line in shown.splitlines() if "│" in line)
+    return {name: cells for name, *cells in rows}
+
+
+@pytest.mark.filterwarnings("ignore:.* bags have no relevant row")
+@pytest.mark.parametrize("device", ["cpu", "auto", "cuda:0"])
+def test_doctor_compares_a_device_with_the_cpu(
+    device: str, cupy: Any, here: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every stage is right; seconds on such small data may be slow, which is said and is no failure."""
+    small_stages(monkeypatch)
+    status, shown, said = here("doctor", "--device", device)
+    assert status == 0, shown + said
+    rows, where = rows_of(shown), "cpu" if device == "cpu" else "cuda:0"
+    assert list(rows) == [stage.name for stage in device_stages.STAGES]
+    assert {cells[-1] for cells in rows.values()} <= {"right", "slow", "skipped"}
+    for name in ("dense search", "a bag of support vectors", "scoring by an ensemble", "PARM aggregation"):
+        assert rows[name][0] == where, name
+        assert float(rows[name][4]) <= 2e-3
+    assert rows["sparse search"][-1] in ("right", "slow")
+
+
+def test_doctor_says_what_is_wrong(cupy_double: Any, here: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong result and an error of one stage are printed with the next step, and the other stages run."""
+    small_stages(monkeypatch)
+    stages = {stage.name: stage for stage in device_stages.STAGES}
+
+    def off_by_a_bit(hits: Any, *arguments: Any, **how: Any) -> Any:
+        queries, documents, scores = aggregate(hits, *arguments, **how)
+        is_cpu = isinstance(scores, np.ndarray)
+        return queries, documents, scores if is_cpu else scores + cupy_double.asarray(1e-3, dtype=scores.dtype)
+
+    def fails(device: Any, scale: float) -> Any:
+        raise RuntimeError("CUDA_ERROR_OUT_OF_SPACE [twice]")
+
+    monkeypatch.setattr(device_stages, "aggregate", off_by_a_bit)
+    changed = {"sparse search": stages["sparse search"]._replace(prepare=fails)}
+    changed["scoring by an ensemble"] = stages["scoring by an ensemble"]._replace(
+        difference=lambda found, expected: float("nan")
+    )
+    monkeypatch.setattr(device_stages, "STAGES", [changed.get(name, stage) for name, stage in stages.items()])
+    status, shown, _ = here("doctor", "--device", "cuda")
+    assert status == 1
+    verdicts = {name: cells[-1] for name, cells in rows_of(shown).items()}
+    assert verdicts["dense search"] in ("right", "slow")
+    assert verdicts["sparse search"] == "failed"
+    assert verdicts["scoring by an ensemble"] == verdicts["PARM aggregation"] == "wrong"
+    remark = next(line for line in shown.splitlines() if line.startswith("sparse search, failed: "))
+    assert "RuntimeError: CUDA_ERROR_OUT_OF_SPACE [twice]" in remark
+    assert device_stages.REPORT in remark
+    assert re.search(r"^PARM aggregation, wrong: .*1\.0e-03", shown, re.M)
+
+
+def test_hits_differ_by_scores_and_by_passages() -> None:
+    """Ties at the end of a list may be other passages; a better passage that is missing counts by its score."""
+    expected = Hits(np.array([[3, 1, 2], [4, -1, -1]]), np.array([[0.9, 0.5, 0.25], [0.5, -np.inf, -np.inf]]))
+    assert device_stages.hits_difference(expected, expected) == 0
+    tied = Hits(np.array([[3, 1, 7], [4, -1, -1]]), expected.scores)
+    assert device_stages.hits_difference(tied, expected) == 0
+    wrong = Hits(np.array([[3, 8, 2], [4, -1, -1]]), expected.scores)
+    assert device_stages.hits_difference(wrong, expected) == pytest.approx(0.25)
+    fewer = Hits(np.array([[3, 1, -1], [4, -1, -1]]), np.array([[0.9, 0.5, -np.inf], [0.5, -np.inf, -np.inf]]))
+    assert device_stages.hits_difference(fewer, expected) == np.inf
 
 
 def test_rooms_import_only_earlier_rooms() -> None:

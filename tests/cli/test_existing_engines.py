@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -82,22 +81,9 @@ def test_columns_that_were_given_once_are_kept(docs: Path, tmp_path: Path, here:
     assert here("index", str(docs), "--out", str(out), "--id", "name", "--strict", "--device", "cpu")[0] == 0
 
 
-def test_columns_of_an_engine_that_did_not_record_them_are_applied(docs: Path, tmp_path: Path, here: Call) -> None:
-    out = tmp_path / "e"
-    assert here("index", str(docs), "--out", str(out))[0] == 0
-    record = json.loads((out / FILES).read_text())
-    (out / FILES).write_text(json.dumps({name: record[name] for name in record if name not in ("source", "columns")}))
-    assert here("index", str(docs), "--out", str(out), "--text", "body")[0] == 0
-    assert [text for text in Engine.open(out).whole.document_texts() if "dogs bark" in text]
-
-
-@pytest.mark.parametrize("is_recorded", [True, False])
-def test_another_folder_is_refused(is_recorded: bool, docs: Path, tmp_path: Path, here: Call) -> None:
+def test_another_folder_is_refused(docs: Path, tmp_path: Path, here: Call) -> None:
     out, other = tmp_path / "e", tmp_path / "other"
     assert here("index", str(docs), "--out", str(out))[0] == 0
-    if not is_recorded:
-        record = json.loads((out / FILES).read_text())
-        (out / FILES).write_text(json.dumps({name: record[name] for name in record if name != "source"}))
     other.mkdir()
     (other / "letter.txt").write_text("a letter")
     before, documents = state(out), ids(out)

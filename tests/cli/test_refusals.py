@@ -82,8 +82,6 @@ REFUSED = [
     ("embed DATA --out M --encoder lsa(pooling=cls)", "'pooling'"),
     ("embed DATA --out M --dtype int8", "int8"),
     ("embed DATA --out M --shard 1of2", "'1of2'"),
-    ("embed DATA --out M --shards 2", "--dask"),
-    ("embed DATA --out M --shard 1/2 --dask a", "--shards"),
     ("interactions E --ranker bm25 --out M", "found bm25"),
     ("interactions E --ranker pli(bm25) --shard 2 --out M", "shard"),
     ("interactions E --ranker pli(bm25) --split tset --out M", "tset"),

@@ -14,7 +14,7 @@ from haybale import Engine
 from haybale.collections import Collection
 from haybale.context import PATHS, GraphContext
 from haybale.errors import InputError
-from haybale.rankers import KNN, from_spec, parse
+from haybale.rankers import KNN, parse
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.filterwarnings("default", "ignore::haybale.rankers.EmptyRankingWarning")
@@ -87,8 +87,3 @@ def test_what_is_refused(structured: Collection, engine: Engine) -> None:
         parse("lim(knn)").fit(Engine(structured))
     with pytest.raises(InputError, match=r"heads .*64.* 3"):
         parse("lim(knn,heads=3)").fit(engine)
-    saved = GraphContext(KNN(), kind="mim").to_dict()
-    removed = {"relations": "paths", "layers": 1, "over": "neighbours"}
-    assert from_spec(saved | removed) == GraphContext(KNN(), kind="mim")
-    with pytest.raises(InputError, match="layers=3"):
-        from_spec(saved | {"layers": 3})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from pathlib import Path
@@ -16,7 +17,7 @@ from support.tiny_models import save_bi_encoder
 
 from haybale import Engine, MaxSim, load
 from haybale.collections import Collection
-from haybale.context import LinearContext, LinkedDocuments, SectionPropagation, TokenContext
+from haybale.context import GraphContext, LinearContext, LinkedDocuments, SectionPropagation, TokenContext
 from haybale.errors import FileFormatError, InputError
 from haybale.rankers import BM25, KNN
 
@@ -108,3 +109,9 @@ def test_what_is_refused(engine: Engine, model: str, tmp_path: Path) -> None:
         TokenContext(KNN(), str(tmp_path / "nothing")).fit(engine)
     with pytest.raises(InputError, match=r"heads .*16.* 3"):
         TokenContext(KNN(), model, heads=3).fit(engine)
+
+
+def test_parameters_that_are_documented_once_have_equal_defaults() -> None:
+    shared = ["kind", "heads", "dropout", "learning_rate", "weight_decay", "mask", "device", "random_state"]
+    tokens, vectors = (inspect.signature(kind).parameters for kind in (TokenContext, GraphContext))
+    assert {name: tokens[name].default for name in shared} == {name: vectors[name].default for name in shared}

@@ -148,23 +148,6 @@ def test_counts_give_the_vectors_of_their_texts(pydocs: Collection, sublinear_tf
             other.fit_counts(counts)
 
 
-def test_encoders_of_earlier_versions_are_loaded(tmp_path: Path) -> None:
-    """Their manifests have a parameter ``words``, and the analyzer of the detected language."""
-    known = TfidfEncoder(language="german").fit(GERMAN)
-    known.save(tmp_path / "saved")
-    path = tmp_path / "saved" / "manifest.json"
-    manifest = json.loads(path.read_text()) | {"analyzer": Analyzer("german").describe()}
-    parameters = manifest["parameters"] | {"language": None}
-    for more in ({"words": False}, {"char_ngrams": [3, 3]}, {}):
-        manifest["parameters"] = parameters | {"words": True, "char_ngrams": None} | more
-        path.write_text(json.dumps(with_checksum(manifest)))
-        if more:
-            with pytest.raises(FileFormatError, match="words="):
-                TfidfEncoder.load(tmp_path / "saved")
-    loaded = TfidfEncoder.load(tmp_path / "saved")
-    np.testing.assert_array_equal(*(dense(model.encode(["der Häuser Straßen"])) for model in (loaded, known)))
-
-
 @pytest.mark.parametrize("make", BOTH)
 def test_a_function_as_analyzer(make: Any, tmp_path: Path) -> None:
     encoder = make(analyzer=str.split, min_df=1).fit(ENGLISH)

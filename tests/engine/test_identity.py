@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
 import pytest
 
 from haybale import Engine, parse
-from haybale.manifest import with_checksum
 
 DOCUMENTS = {"a": "Dogs bark.", "b": "Cats purr.", "c": "Cows moo."}
 
@@ -46,15 +44,3 @@ def test_two_builds_differ_in_nothing_but_the_identity(tmp_path: Path) -> None:
 def test_an_engine_in_memory_has_the_identity_of_its_documents() -> None:
     engines = [Engine(DOCUMENTS, language="english") for _ in range(2)]
     assert {each.identity for each in engines} == {engines[0].id}
-
-
-def test_an_engine_of_before_keeps_its_id_as_identity(tmp_path: Path) -> None:
-    built(tmp_path / "engine")
-    path = tmp_path / "engine" / "engine.json"
-    manifest = json.loads(path.read_text())
-    del manifest["identity"], manifest["sha256"]
-    path.write_text(json.dumps(with_checksum(manifest)))
-    engine = Engine.open(tmp_path / "engine")
-    assert engine.identity == engine.id
-    engine.add({"d": "Ducks quack."})
-    assert engine.identity == Engine.open(tmp_path / "engine").identity == engine.id

@@ -20,7 +20,7 @@ from haybale.engine.update import FILES, record_files, signatures, update
 def built(source: Path, folder: Path) -> Engine:
     collection, skipped = read_files(source)
     engine = Engine.build(collection, folder, language="english", encoder="tfidf(min_df=1)")
-    record_files(engine, signatures(source), skipped)
+    record_files(engine, signatures(source), skipped, source)
     return engine
 
 

@@ -36,7 +36,7 @@ def on_device(cupy: Any, hits: Hits) -> Hits:
 def moved(cupy: Any, index: PassageIndex) -> PassageIndex:
     on_gpu = copy.copy(index)
     on_gpu.__class__, on_gpu.twin, on_gpu.cupy = DeviceIndex, index, cupy
-    on_gpu.vectors = cupy.asarray(index.vectors)
+    on_gpu.vectors, on_gpu.device = cupy.asarray(index.vectors), CUDA
     return on_gpu
 
 

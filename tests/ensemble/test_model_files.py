@@ -105,7 +105,6 @@ def _flip(folder: Path) -> None:
         (lambda f: _tensors(f, offsets=np.array([0, 1])), "tensors.safetensors"),
         (lambda f: _tensors(f, feature_weights=np.zeros((2, 4))), "tensors.safetensors"),
         (lambda f: _tensors(f, feature_weights=np.full((3, 4), np.inf)), "'feature_weights'"),
-        (lambda f: _tensors(f, features_root=np.ones(3)), "'features_root'"),
         (lambda f: _tensors(f, intercept=np.array([0, 0, np.nan])), "'intercept'"),
     ],
 )
@@ -115,18 +114,6 @@ def test_changed_files_are_rejected(saved: tuple[Path, PassageIndex], tmp_path: 
     change(folder)
     with pytest.raises(FileFormatError, match=message):
         SVREnsemble.load(folder, saved[1])
-
-
-def test_models_of_0_1_and_0_2_load(saved: tuple[Path, PassageIndex], tmp_path: Path) -> None:
-    """0.2 saved min_votes as proof; 0.1 also saved parameters that were removed, and None for a callable solver."""
-    shutil.copytree(saved[0], tmp_path / "model")
-    parameters = json.loads((saved[0] / "manifest.json").read_text())["parameters"]
-    parameters["proof"] = parameters.pop("min_votes")
-    change_manifest(
-        tmp_path / "model", parameters=parameters | {"max_iter": -1, "feature_gamma": "scale", "solver": None}
-    )
-    loaded = SVREnsemble.load(tmp_path / "model", saved[1])
-    assert loaded.get_params() == SVREnsemble.load(*saved).get_params()
 
 
 def test_an_index_of_another_width_is_rejected(saved: tuple[Path, PassageIndex]) -> None:

@@ -78,12 +78,12 @@ def test_dense_and_sparse_spaces_multiply() -> None:
 
 
 @pytest.mark.parametrize("standardize", [False, True])
-@pytest.mark.parametrize("tile", [2**24, 9])
+@pytest.mark.parametrize("parts", [64, 3])
 def test_scalings_on_a_device_are_those_of_numpy(
-    cupy: Any, monkeypatch: pytest.MonkeyPatch, standardize: bool, tile: int
+    cupy: Any, monkeypatch: pytest.MonkeyPatch, standardize: bool, parts: int
 ) -> None:
-    """A dense space, and a sparse one if nothing is centred, in one tile and in many."""
-    monkeypatch.setattr("haybale.ensemble.spaces._TILE", tile)
+    """A dense space, and a sparse one if nothing is centred, in few parts and in many."""
+    monkeypatch.setattr("haybale.device_vectors._PARTS", parts)
     queries, passages = (spaces[: 1 if standardize else 2] for spaces in two_spaces())
     passages[0][:, 2] = 7  # a constant feature
     on_gpu = [[to_device(matrix, CUDA) for matrix in of] for of in (queries, passages)]

@@ -119,12 +119,6 @@ def _swapped(target: Target, engines: list[Engine], rng: random.Random) -> str:
         os.rename(paths[1], paths[0])
         os.rename(aside, paths[1])
         paths.reverse()
-    legacy = rng.random() < 0.3
-    if legacy:
-        os.rename(paths[0], shared := folder / "judgements.sqlite")
-        paths[0] = shared
-        if not (folder / "b-judgements.sqlite").exists():
-            assert judgement_file_of(places[1]) != shared, "the file of another engine"
     for number, path in enumerate(paths):
         with _review(opened[number], path) as review:
             assert review.progress([]).n_judged == 1

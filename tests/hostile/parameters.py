@@ -48,7 +48,7 @@ def uses(target: Target) -> dict[str, tuple[Use, str]]:
     collection, encoder, q, p = target.collection, target.encoder, target.vectors[:6], target.vectors
     texts, index = collection.passages.texts.to_pylist(), haybale.BM25Index
     X, y = np.random.default_rng(0).normal(size=(30, 4)), np.arange(30) % 2
-    store, trec = haybale.EmbeddingStore(target.folder / "store"), target.folder / "run.trec"
+    trec = target.folder / "run.trec"
     runs = {"a": target.run, "b": target.rankers["svr(n_bags=4)"].rank("dev", depth=5)}
     target.run.to_trec(trec)
     qrels = collection.qrels_frame("dev")
@@ -123,10 +123,6 @@ def uses(target: Target) -> dict[str, tuple[Use, str]]:
             no_error(lambda **s: haybale.embed(collection, encoder, target.new(), **s)),
             "rows_per_chunk dtype chunking shard",
         ),
-        "embed_shards": (
-            no_error(lambda **s: haybale.embed_shards(collection, encoder, target.new(), **s)),
-            "n_shards n_jobs dtype rows_per_chunk chunking layout",
-        ),
         "tune_bm25": (
             no_error(partial(haybale.tune_bm25, collection)),
             "k1 b k3 n_queries measure unit random_state language split",
@@ -138,10 +134,6 @@ def uses(target: Target) -> dict[str, tuple[Use, str]]:
         "compare": (
             no_error(lambda **s: haybale.compare(target.engine, **{"rankers": "bm25"} | s)),
             "rankers split train baseline measures report",
-        ),
-        "ShardedIndex": (
-            lambda **s: finite(haybale.ShardedIndex(store, **s).search(q, 2).scores),
-            "n_shards memory_budget device n_jobs",
         ),
         "SVREnsemble": (ensemble, " ".join(haybale.SVREnsemble._parameter_constraints)),
         "LearnedFusion": (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from sklearn.metrics import f1_score
 from support.tiny_models import save_cross_encoder
 
-from haybale import BERTPLI, CrossPairs, Engine, Interactions, Reading, Run
+from haybale import BERTPLI, PLI, CrossPairs, Engine, Interactions, Reading, Run
 from haybale.collections import CollectionBuilder
 from haybale.errors import FileFormatError, InputError, NotFittedError
 from haybale.pairs.bert_pli import PAPER, _loss, softmax
@@ -239,3 +240,8 @@ def test_held_out_queries_choose_the_epoch(loss: str) -> None:
     last = BERTPLI(hidden=4, epochs=3, n_seeds=1, learning_rate=5.0, loss=loss, held_out=0.0).fit(data, relevant)
     assert last.held_out_losses_ == [[]]
     assert np.abs(last.score(data) - np.polyval(slope, level)).max() > 0.1
+
+
+def test_the_ranker_has_the_defaults_of_its_network() -> None:
+    network, ranker = (inspect.signature(kind).parameters for kind in (BERTPLI, PLI))
+    assert {name: ranker[name].default for name in network} == {name: network[name].default for name in network}

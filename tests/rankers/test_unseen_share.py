@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -151,10 +150,6 @@ def test_the_probability_that_a_query_is_unseen(misled: Any) -> None:
     scaled = StandardScaler().fit_transform(np.array(features))
     oracle = LogisticRegression(C=0.1, max_iter=1000).fit(scaled, new)
     np.testing.assert_allclose(model.probabilities(runs), oracle.predict_proba(scaled)[:, 1], atol=1e-6)
-    # A model of an earlier build has only the first two weights.
-    old = replace(model, weights=model.weights[:2])
-    odds = np.array(features)[:, :2] @ model.weights[:2] + model.intercept
-    np.testing.assert_allclose(old.probabilities(runs), 1 / (1 + np.exp(-odds)))
     with pytest.raises(InputError, match="200 unseen of 200"):
         NewQueries.fit(runs, ids, np.ones(len(ids), dtype=bool), ["knn-queries"])
 

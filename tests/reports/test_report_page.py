@@ -6,11 +6,13 @@ import re
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from support.pages import Page, hostile
 
+from haybale import Engine
 from haybale.collections import Collection
 from haybale.evaluation import averages, compare, evaluate
 from haybale.reports import load, write_report
@@ -144,6 +146,20 @@ def test_the_picture_shows_all_passages_and_queries(page: Page, collection: Coll
     titles = re.findall("<title>(.*?)</title>", drawn)
     assert sum(title.startswith("query dev-") for title in titles) == 24
     assert set(titles) >= set(collection.passages.ids.to_pylist())
+
+
+@pytest.mark.parametrize("encoder", ["tfidf", "lsa(n_components=6)"], ids=["sparse", "dense"])
+def test_an_engine_on_a_device_has_the_same_page(
+    encoder: str, cupy: Any, folder: Path, collection: Collection, tmp_path: Path
+) -> None:
+    pages = []
+    for device in ("cpu", "cuda"):
+        write_report([folder], tmp_path / "x.html", collection=Engine(collection, encoder=encoder, device=device))
+        pages.append(Page((tmp_path / "x.html").read_text(encoding="utf-8")))
+    assert pages[0].sections == pages[1].sections
+    assert pages[0].absent == pages[1].absent == []
+    texts = [re.findall("<title>(.*?)</title>", page.raw.partition('id="picture"')[2]) for page in pages]
+    assert sorted(texts[0]) == sorted(texts[1])
 
 
 def test_the_package_data_includes_the_page() -> None:

@@ -160,7 +160,7 @@ def test_unavailable_backends_are_rejected(with_cuvs: Any, with_faiss: Any, monk
         with pytest.raises(error, match=named):
             PassageIndex(np.eye(3), **settings)
 
-    rejects(InputError, "'faiss'.* cpu.* cuda:0.* auto, tensor-cores, cuvs, faiss", device="cuda", backend="faiss")
+    rejects(InputError, "'numpy'.* cpu.* cuda:0.* auto, tensor-cores, cuvs, faiss", device="cuda", backend="numpy")
     with_cuvs["cuvs"].__version__ = "25.08.00"
     rejects(DeviceError, r"26\.x.* 25\.08\.00", device="cuda", backend="cuvs")
     with_faiss.get_num_gpus = lambda: 0
@@ -174,13 +174,6 @@ def test_unavailable_backends_are_rejected(with_cuvs: Any, with_faiss: Any, monk
     rejects(MissingExtraError, r'cuvs.*pip install "haybale\[gpu\]"', device="cuda", backend="cuvs")
     monkeypatch.setitem(sys.modules, "cupy", None)
     rejects(MissingExtraError, "cupy", device="cuda")
-
-
-def test_search_without_faiss(monkeypatch: pytest.MonkeyPatch, data: Any) -> None:
-    monkeypatch.setitem(sys.modules, "faiss", None)
-    check(PassageIndex(data[0]), data, 10)
-    with pytest.raises(MissingExtraError, match=r'pip install "haybale\[faiss\]"'):
-        PassageIndex(data[0], backend="faiss")
 
 
 def test_tiles_propose_for_k_above_2048(with_faiss: Any) -> None:

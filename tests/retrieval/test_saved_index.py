@@ -166,7 +166,7 @@ def test_index_on_a_device_is_saved_restricted_and_extended(cupy: Any, tmp_path:
 def test_backend_and_device_are_chosen_at_opening(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     vectors, queries = rng.normal(size=(30, 4)).astype(np.float32), rng.normal(size=(3, 4))
-    index = PassageIndex(vectors, backend="faiss")
+    index = PassageIndex(vectors, backend="auto")
     index.save(tmp_path / "i")
     other = PassageIndex.open(tmp_path / "i", backend="numpy", device="cpu")
     assert other.backend_used == "numpy"

@@ -1,7 +1,8 @@
-"""Exact search over sparse vectors on the CPU and on a device, compared with dense products."""
+"""Exact search over sparse vectors, for the CPU and for a device, compared with dense products."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -77,6 +78,34 @@ def test_hits_equal_the_oracles(
     assert all(found == by_document[0] for found in by_document)
 
 
+def test_sparse_vectors_of_a_device_stay_on_the_cpu(cupy: Any, tmp_path: Path) -> None:
+    """An index on a device keeps the device through all of its methods, and is saved as one on the CPU is."""
+    rng = np.random.default_rng(5)
+    passages, queries = random_csr(rng, 30, 9), random_csr(rng, 4, 9)
+    offsets, ids = np.array([0, 10, 20]), [f"d{number}" for number in range(3)]
+    more = {"passage_ids": [f"new{number}" for number in range(10)], "doc_ids": ids[2:]}
+    files, expected = [], []
+    for device in ("cpu", "cuda"):
+        index = PassageIndex(passages[:20], offsets, doc_ids=ids[:2], device=device)
+        whole = index.extended(to_device(passages[20:], index.device), np.array([0, 10]), **more)
+        taken = whole.take([0, 2])
+        taken.save(tmp_path / device)
+        opened = PassageIndex.open(tmp_path / device, device=device)
+        for each in (whole, taken, opened):
+            assert each.device.kind == device
+            assert sparse.issparse(each.vectors)
+        files.append((tmp_path / device / "vectors.safetensors").read_bytes())
+        for each in (taken, opened):
+            expected.append(each.search(queries, 5))
+            np.testing.assert_array_equal(expected[-1].passages, expected[0].passages)
+            np.testing.assert_array_equal(expected[-1].scores, expected[0].scores)
+            on_device = each.search(to_device(queries, each.device), 5)
+            assert (
+                (on_device.passages.device.id == 0) if device == "cuda" else isinstance(on_device.passages, np.ndarray)
+            )
+    assert files[0] == files[1]
+
+
 def test_sparse_input_is_normalised_and_not_changed() -> None:
     """Entries may be unsorted, duplicate or zero; any float type and sparse format is accepted."""
     messy = sparse.csr_matrix((np.array([1.0, 2.0, 0.0, 3.0]), [2, 2, 1, 0], [0, 4, 4]), shape=(2, 3))
@@ -98,7 +127,7 @@ def test_invalid_matrices_are_rejected() -> None:
         (lambda: PassageIndex(np.eye(3)).search(identity, 1), "queries: expected a dense"),
         (lambda: index.search(sparse.identity(2, format="csr"), 1), "width 3.* 2"),
         (lambda: PassageIndex(sparse.csr_matrix([[1.0, 2.0], [0.0, np.nan]])), "passages: row 1"),
-        (lambda: PassageIndex(identity, backend="faiss"), "backend.*'faiss'"),
+        (lambda: PassageIndex(identity, backend="cuvs"), "backend.*'cuvs'"),
     ]:
         with pytest.raises(InputError, match=named):
             call()

@@ -30,12 +30,6 @@ def judged(engine: Engine, path: Path, text: str = "barking dogs", ids: tuple[st
             review.judge(doc_id, 1, "ann", note="of this matter only")
 
 
-def earlier(path: Path) -> None:
-    """Make a store into one of the version before stores were bound to engines."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.executescript("DROP TABLE store; DROP TABLE engines; PRAGMA user_version = 1")
-
-
 def test_a_file_of_judgements_belongs_to_one_engine(tmp_path: Path) -> None:
     from haybale.service import Workspace
 
@@ -111,10 +105,16 @@ def test_attach_says_what_fits(tmp_path: Path) -> None:
     assert not (tmp_path / "none.sqlite").exists()
 
 
-def test_a_file_of_before_is_bound_to_the_first_engine_that_it_fits(tmp_path: Path) -> None:
+def unbound(path: Path) -> None:
+    """Make a store into one that was never used with an engine."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript("DROP TRIGGER engines_remain; DELETE FROM engines")
+
+
+def test_a_store_without_engine_is_bound_to_the_first_one_that_it_fits(tmp_path: Path) -> None:
     dogs, tax = built(tmp_path / "dogs"), built(tmp_path / "tax", TAX)
     judged(dogs, path := tmp_path / "j.sqlite")
-    earlier(path)
+    unbound(path)
     with pytest.raises(StoreError, match="attach"):
         Review(tax, "tax", judgements=path)
     judged(dogs, path, ids=())
@@ -123,12 +123,12 @@ def test_a_file_of_before_is_bound_to_the_first_engine_that_it_fits(tmp_path: Pa
         assert store.owner.identity == dogs.identity
 
 
-def test_a_file_of_before_with_topics_of_two_engines_is_not_bound(tmp_path: Path) -> None:
+def test_a_store_without_engine_and_with_topics_of_two_engines_is_not_bound(tmp_path: Path) -> None:
     dogs, tax = built(tmp_path / "dogs"), built(tmp_path / "tax", TAX)
     judged(dogs, path := tmp_path / "j.sqlite")
     attach(path, tax)
     judged(tax, path, "rules for firms", ("d4", "d5"))
-    earlier(path)
+    unbound(path)
     for engine in (dogs, tax):
         with pytest.raises(StoreError, match="attach"):
             Review(engine, "anything", judgements=path)
@@ -146,19 +146,11 @@ def test_each_engine_has_a_default_file_of_its_own(tmp_path: Path, monkeypatch: 
         assert judgement_file_of(folder) == path, folder
 
 
-def test_the_shared_file_of_before_is_used_by_the_engine_that_it_belongs_to(tmp_path: Path) -> None:
+def test_judgements_under_the_shared_name_of_before_are_not_lost_silently(tmp_path: Path) -> None:
     dogs, tax = built(tmp_path / "dogs"), built(tmp_path / "tax", TAX)
     judged(dogs, shared := tmp_path / "judgements.sqlite")
-    for unbind in (False, True):
-        if unbind:
-            earlier(shared)
-        before = shared.read_bytes()
-        assert judgement_file_of(dogs) == shared
-        assert judgement_file_of(tmp_path / "tax") == tmp_path / "tax-judgements.sqlite"
-        assert shared.read_bytes() == before
-    judged(tax, judgement_file_of(tax), "rules", ("d3",))
     assert judgement_file_of(tax) == tmp_path / "tax-judgements.sqlite"
-    shared.write_bytes(b"no database, but something else")
-    assert judgement_file_of(tax) == tmp_path / "tax-judgements.sqlite"
-    with pytest.raises(StoreError):
+    with pytest.raises(StoreError, match=r"dogs-judgements\.sqlite.*judgements\.sqlite; rename"):
         judgement_file_of(dogs)
+    shared.rename(path := tmp_path / "dogs-judgements.sqlite")
+    assert judgement_file_of(dogs) == path

@@ -119,25 +119,6 @@ def test_other_files_are_refused_and_left_alone(tmp_path: Path) -> None:
         assert not path.is_file() or path.read_bytes() == before
 
 
-def test_a_store_of_an_earlier_version_is_migrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "store.sqlite"
-    with JudgementStore(path) as store:
-        store.add(store.add_topic("t"), Judgement("a", "judged", 1))
-    more = "ALTER TABLE topics ADD COLUMN colour TEXT NOT NULL DEFAULT 'red';"
-    monkeypatch.setattr(module, "_MIGRATIONS", (*module._MIGRATIONS, more))
-    with JudgementStore(path) as store:
-        assert [row.doc_id for row in store.judgements(store.topic("t"))] == ["a"]
-        assert store._connection.execute("SELECT colour FROM topics").fetchall() == [("red",)]
-        assert store._connection.execute("PRAGMA user_version").fetchone() == (len(module._MIGRATIONS),)
-    # A script that fails changes nothing.
-    monkeypatch.setattr(module, "_MIGRATIONS", (*module._MIGRATIONS, "CREATE TABLE extra (x); SELECT no_such_thing;"))
-    with pytest.raises(StoreError):
-        JudgementStore(path)
-    connection = sqlite3.connect(path)
-    assert connection.execute("SELECT name FROM sqlite_schema WHERE name = 'extra'").fetchall() == []
-    connection.close()
-
-
 WRITER = """
 import sys
 from haybale.review import Judgement, JudgementStore

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import random
-import tarfile
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,11 +13,11 @@ import pandas as pd
 import pytest
 from support.record_worlds import WRITE, run_world
 
-from haybale import Engine, InputError, Review, SimilarQueries
+from haybale import Engine, InputError, Review
 from haybale.collections.readers.files import read_files
 from haybale.engine.update import record_files, signatures, update
 from haybale.review import Judgement, JudgementStore
-from haybale.review.reattachment import digests_of, reattach
+from haybale.review.reattachment import digests_of
 
 Call = Callable[..., tuple[int, str, str]]
 HOW: dict[str, Any] = {"language": "english", "encoder": "tfidf(min_df=1)"}
@@ -36,101 +33,8 @@ def test_judgements_stay_at_their_texts(suffix: str, has_ids: bool, seed: int, t
     run_world(tmp_path / "world", random.Random(f"{suffix} {has_ids} {seed}"), suffix, has_ids=has_ids)
 
 
-@pytest.fixture
-def old(tmp_path: Path) -> Path:
-    """Files, an engine whose record ids are positions, and its judgements, as an earlier version wrote them."""
-    pytest.importorskip("rispy")
-    pytest.importorskip("openpyxl")
-    with tarfile.open(Path(__file__).parents[1] / "data" / "engine-with-positions.tar.xz") as file:
-        file.extractall(tmp_path, filter="data")
-    return tmp_path
-
-
 def texts_of(engine: Engine) -> dict[str, str]:
     return dict(zip(engine.collection.doc_ids.to_pylist(), engine.collection.document_texts(), strict=True))
-
-
-def judged_texts(folder: Path, engine: Engine) -> dict[str, Any]:
-    """Return what the file and the engine have judged, by text."""
-    texts, found = texts_of(engine), dict[str, Any](judged={}, engine={}, skipped=[], drawn=[])
-    with Review(engine, topic="animals", judgements=folder / "judgements.sqlite") as review:
-        for row in review.judgements().to_dict("records"):
-            found["judged"].setdefault(texts[row["doc_id"]], []).append(row["grade"])
-        for row in review.store.judgements(review.topic):
-            if row.kind in ("skipped", "drawn"):
-                found[row.kind].append(texts[row.doc_id])
-    with Review(engine, topic="owls", judgements=folder / "judgements.sqlite") as review:
-        found["known"] = [texts[doc_id] for doc_id in review.judgements()["doc_id"]]
-    for _, doc_id, grade in engine.collection.qrels_frame("train").itertuples(index=False):
-        found["engine"].setdefault(texts[doc_id], []).append(int(grade))
-    return found
-
-
-def same(found: dict[str, Any], expected: dict[str, Any]) -> bool:
-    """Return whether all judgements are there; of identical texts, each may have either judgement."""
-    grades = all(
-        {text: Counter(values) for text, values in found[name].items()}
-        == {text: Counter(values) for text, values in expected[name].items()}
-        for name in ("judged", "engine")
-    )
-    return grades and all(Counter(found[name]) == Counter(expected[name]) for name in ("skipped", "drawn", "known"))
-
-
-@pytest.mark.parametrize("by", ["python", "command", "service"])
-@pytest.mark.parametrize("changes", ["nothing", "permuted"])
-def test_an_engine_with_positions_as_ids_is_converted(by: str, changes: str, old: Path, here: Call) -> None:
-    expected = json.loads((old / "expected.json").read_text())
-    if changes == "permuted":
-        header, *lines = (old / "files" / "r.csv").read_text().splitlines(keepends=True)
-        (old / "files" / "r.csv").write_text("".join([header, 'new,"Another text.",\n', *lines[::-1]]))
-    engine = Engine.open(old / "engine")
-    assert texts_of(engine).keys() == {*expected["ids"]}
-    if by == "service":
-        from haybale import parse
-        from haybale.service import Workspace
-
-        with JudgementStore(old / "judgements.sqlite") as store:
-            workspace = Workspace(engine, {"bm25": parse("bm25").fit(engine)}, store)
-            before = [topic.to_dict() for topic in workspace.topics()]
-            workspace.prepare_reviews()
-            update(Engine.open(old / "engine"), old / "files")  # by another process
-            assert workspace.refresh()
-            assert workspace.prepare_reviews()
-            assert [topic.to_dict() for topic in workspace.topics()] == before
-            assert workspace.progress(1).removed == workspace.progress(1).replaced == []
-    elif by == "command":
-        status, _, said = here("index", str(old / "files"), "--out", str(old / "engine"))
-        assert status == 0, said
-        assert [line for line in said.splitlines() if "34 moved" in line and "judgements.sqlite" in line]
-        engine.refresh()
-    else:
-        done = update(engine, old / "files")
-        assert (done.n_moved, done.unattached.orphaned, done.unattached.replaced) == (28, [], [])
-    ids = {*texts_of(engine)}
-    assert {doc_id for doc_id in ids if doc_id.rpartition(":")[2].isdecimal()} == set()
-    assert same(judged_texts(old, engine), expected)
-    assert update(engine, old / "files")[:3] == (0, 0, 0)
-    with JudgementStore(old / "judgements.sqlite") as store:
-        again = reattach(store, engine)
-        assert (again.n_moved, again.n_orphaned, again.n_replaced, again.n_undecided) == (0, 0, 0, 0)
-
-
-def test_a_file_of_another_name_follows_when_it_is_attached(old: Path, here: Call, tmp_path: Path) -> None:
-    mine = (old / "judgements.sqlite").rename(tmp_path / "mine.sqlite")
-    assert here("index", str(old / "files"), "--out", str(old / "engine"))[0] == 0
-    status, shown, said = here("attach", str(old / "engine"), str(mine))
-    assert status == 0, said
-    assert "judged: 34" in shown
-    with JudgementStore(mine) as store:
-        assert reattach(store, Engine.open(old / "engine")).n_moved == 0
-
-
-def test_known_documents_can_be_given_by_their_old_ids(old: Path) -> None:
-    update(engine := Engine.open(old / "engine"), old / "files")
-    with Review(engine, "cows", known=["r.csv:3"]) as review:
-        assert "cow" in texts_of(engine)[review.judgements()["doc_id"][0]]
-    with pytest.raises(InputError, match=r"r\.csv:99"):
-        Review(engine, "cows", known=["r.csv:99"])
 
 
 def judged(engine: Engine, store: JudgementStore, **grades: int) -> Review:
@@ -277,19 +181,17 @@ def test_nothing_is_learned_from_a_judgement_about_another_text() -> None:
     assert review._sync().taught == {"r1": 1, "r2": 1}
 
 
-def test_rows_of_before_have_the_digest_of_their_neighbours() -> None:
+def test_a_row_that_takes_another_back_has_its_digest() -> None:
     with JudgementStore() as store:
         topic = store.add_topic("pets")
         rows = [
-            Judgement("a", "drawn"),
             Judgement("b", "skipped"),
             Judgement("a", "judged", grade=1, document="A"),
-            Judgement("a", "reached"),
             Judgement("a", "judged", grade=0, document="B"),
-            Judgement("a", "undone", undoes=3),
+            Judgement("a", "undone", undoes=2),
         ]
         store.add(topic, *rows)
-        assert list(digests_of(store.judgements(topic)).values()) == ["A", None, "A", "A", "B", "A"]
+        assert list(digests_of(store.judgements(topic)).values()) == [None, "A", "B", "A"]
 
 
 def test_judgements_without_a_digest_stay_and_are_undecided() -> None:
@@ -331,12 +233,3 @@ def test_a_record_on_top_moves_no_judgement(tmp_path: Path) -> None:
         after = texts_of(engine)
         assert [before[doc_id] for doc_id in before] == [after[doc_id] for doc_id in review.judgements()["doc_id"]]
         assert review.progress([]).moved == {}
-
-
-def test_a_trained_ranker_remembers_renamed_documents(old: Path) -> None:
-    engine = Engine.open(old / "engine")
-    texts, ranker = texts_of(engine), SimilarQueries().fit(engine)
-    before = [texts[doc_id] for doc_id, _ in ranker.rank({"x": "dogs and hens"}, depth=50)["x"]]
-    update(engine, old / "files")
-    texts = texts_of(engine)
-    assert sorted(texts[doc_id] for doc_id, _ in ranker.rank({"x": "dogs and hens"}, depth=50)["x"]) == sorted(before)

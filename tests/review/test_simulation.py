@@ -16,7 +16,7 @@ from haybale import Collection, Engine, InputError, Review
 from haybale.review import LabelledTopic, parse_rule, screening_measures, simulate
 from haybale.review.workload import documents_until, recall_after, recall_curve, time_to_discovery, work_saved
 
-RULES = ["consecutive(5)", "cmh", "quant(every=3,at_least=3)", "qbcb(target=0.5)", "knee"]
+RULES = ["consecutive(5)", "cmh", "quant(every=3,at_least=3)", "qbcb(target=0.5)", "budget(15)"]
 
 
 def records(n: int = 40, seed: int = 0) -> tuple[dict[str, str], list[str]]:
@@ -114,7 +114,7 @@ def test_starts_seeds_and_measures(engine: Engine) -> None:
             labels = np.isin(np.arange(1, run.n_documents + 1), run.found_at)
             assert run.measures == screening_measures(labels, 0.95)
             assert run.oracle == run.measures["read@95"]
-            for rule in ("consecutive(5)", "cmh", "knee"):
+            for rule in ("consecutive(5)", "cmh", "budget(15)"):
                 expected = parse_rule(rule).first_stop(labels, run.n_documents)
                 assert run.stops[str(parse_rule(rule))].read == expected
             x, y = run.recall_curve()

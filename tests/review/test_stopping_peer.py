@@ -34,8 +34,6 @@ def peers(case: dict[str, np.ndarray], target: float) -> dict[str, Any]:
     return {
         "consecutive(50)": tar.ConsecutiveIrrelevant(50),
         "budget(120)": tar.FixedRound(11, batch_size=10, initial_documents=10),
-        "knee(at_least=100)": tar.Kneedle(100, batch_size=1),
-        "knee-budget(every=10)": tar.Budget(n, batch_size=10),
         f"cmh(target={target},every=25)": tar.CMHHeuristic(target, n, batch_size=25),
         f"iph(target={target},released=true)": tar.IPHyperbolic(target, n),
         f"iph(target={target},rate='power',released=true)": tar.PoissonPoint(target, n),

@@ -12,15 +12,12 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from haybale import HaybaleError, InputError, UnknownNameError
-from haybale.review import CMH, IPH, QBCB, STOPPING_RULES, Consecutive, Knee, Quant, Screening, StoppingRule, parse_rule
+from haybale.review import CMH, IPH, QBCB, STOPPING_RULES, Consecutive, Quant, Screening, StoppingRule, parse_rule
 from haybale.review.stopping.iph import _hyperbolic
-from haybale.review.stopping.knee import gain_knee
 
 RULES = [
     "consecutive(7)",
     "budget(12)",
-    "knee(at_least=5)",
-    "knee-budget(every=3)",
     "cmh(target=0.8,confidence=0.7)",
     "cmh(target=0.9,every=4)",
     "iph(target=0.8)",
@@ -194,15 +191,6 @@ def test_consecutive() -> None:
     assert Consecutive(2).first_stop(labels, 20) == 3
     assert Consecutive(3).first_stop(labels, 20) == 7
     assert Consecutive(4).first_stop(labels, 20) is None
-
-
-def test_the_knee_is_farthest_from_the_chord() -> None:
-    labels = np.array([1, 1, 1, 1, 0, 0, 0, 1, 0, 0], dtype=bool)
-    distances = [abs(10 * labels[:i].sum() - 5 * i) for i in range(1, 10)]
-    knee = gain_knee(labels)
-    assert knee.position == 1 + int(np.argmax(distances)) == 4
-    assert knee.ratio == pytest.approx((4 / 4) / ((1 + 1) / 6))
-    assert Knee().first_stop(made(1, 500, 40)["labels"], 500) == 500  # never before 1,000 documents
 
 
 @settings(max_examples=40, deadline=None)

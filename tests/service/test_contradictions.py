@@ -46,24 +46,6 @@ def test_the_last_judge_does_not_win(client: Any, workspace: Any) -> None:
     assert workspace.topic(topic).n_contradictory == 1
 
 
-def test_a_topic_of_before_counts_in_the_same_way(library: Any, rankers: Any, tmp_path: Any) -> None:
-    """Earlier versions noted the rule "latest" with every topic."""
-    import sqlite3
-    from contextlib import closing
-
-    from haybale.review import JudgementStore
-    from haybale.service import Workspace
-
-    with Review(library, "leases", judgements=tmp_path / "j.sqlite", combine="latest") as review:
-        review.judge(IDS[0], 1, "ann")
-    with closing(sqlite3.connect(tmp_path / "j.sqlite", isolation_level=None)) as connection:
-        connection.executescript("DROP TABLE store; DROP TABLE engines; PRAGMA user_version = 1")
-    with JudgementStore(tmp_path / "j.sqlite") as store:
-        workspace = Workspace(library, rankers, store)
-        workspace.judge(1, IDS[0], 0, "bob")
-        assert (workspace.topic(1).n_relevant, workspace.topic(1).n_contradictory) == (1, 1)
-
-
 def test_a_judgement_between_two_equal_ones(workspace: Any) -> None:
     """With the rule that the last judge has settled it, the last is the one who judged last."""
     review = Review(workspace.engine, "leases", judgements=workspace.store, combine="latest")

@@ -346,12 +346,29 @@ def test_users_are_kept_without_their_tokens(tmp_path):
 
 
 def test_metrics_and_health(client):
+    from prometheus_client.parser import text_string_to_metric_families
+
     client.get("/api/search?q=dog")
     client.get("/api/documents/nothing")
     client.get("/nowhere/at/all")
-    text = client.get("/metrics").text
-    assert 'haybale_requests_total{method="GET",route="/api/search",status="200"} 1' in text
-    assert 'haybale_requests_total{method="GET",route="/api/documents/{doc_id:path}",status="404"} 1' in text
-    assert 'route="other",status="404"} 1' in text
-    assert "haybale_documents 24" in text
+    answer = client.get("/metrics")
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    families = {family.name: family for family in text_string_to_metric_families(answer.text)}
+    requests = {tuple(sample.labels.values()): sample.value for sample in families["haybale_requests"].samples}
+    assert requests["GET", "/api/search", "200"] == 1
+    assert requests["GET", "/api/documents/{doc_id:path}", "404"] == 1
+    assert requests["GET", "other", "404"] == 1
+    seconds = [sample for sample in families["haybale_request_seconds"].samples if sample.labels["route"] == "other"]
+    assert [sample.value for sample in seconds if sample.name.endswith("_count")] == [1]
+    assert len([sample for sample in seconds if sample.name.endswith("_bucket")]) == 11
+    types = {"haybale_requests": "counter", "haybale_request_seconds": "histogram", "process_open_fds": "gauge"}
+    types |= dict.fromkeys(
+        ("haybale_info", "haybale_requests_running", "haybale_start_time_seconds", "process_resident_memory_bytes"),
+        "gauge",
+    )
+    sizes = {"haybale_documents": 24, "haybale_topics": 0, "haybale_judgement_rows": 0, "haybale_requests_running": 1}
+    assert {name: families[name].type for name in types} == types
+    assert {name: families[name].samples[0].value for name in sizes} == sizes
+    accepted = {"accept": "application/openmetrics-text;version=1.0.0"}
+    assert client.get("/metrics", headers=accepted).text.endswith("# EOF\n")
     assert client.get("/health").json()["status"] == "ok"

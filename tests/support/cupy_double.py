@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from support.compiled_kernels import note
 from support.cupy_rules import (
     DTYPES,
     MAKING,
@@ -148,7 +149,13 @@ class ndarray:
             view._number = self._number
             return view
         _count_masks(key)
-        return _outside(_inside(self)[_inside(key)])
+        inner = _inside(key)
+        note(
+            "take",
+            self._array,
+            *(part for part in (inner if isinstance(inner, tuple) else (inner,)) if part is not None),
+        )
+        return _outside(_inside(self)[inner])
 
     def __setitem__(self, key: Any, value: Any) -> None:
         _count_masks(key)
@@ -156,6 +163,9 @@ class ndarray:
             raise TypeError("Unsupported type <class 'list'>")
         inner, values = _inside(key), _inside(value)
         check_written(self._array, inner, values)
+        parts = inner if isinstance(inner, tuple) else (inner,)
+        gathered = [part for part in parts if isinstance(part, np.ndarray)]
+        note("scatter" if gathered else "copy", self._array[inner] if not gathered else self._array, *gathered, values)
         check_overlap(self._array, inner, values)
         _inside(self)[inner] = values
 
@@ -175,6 +185,7 @@ def _delegate(name: str) -> Any:
         ndarray.waits += name in WAITING
         given = args if name == "reshape" else _inside(args)  # CuPy arrays cannot be lengths
         result = getattr(_inside(self), name)(*given, **_inside(kwargs))
+        note(name, self._array, *_inside(args), result)
         return self if result is self._array else _outside(result)
 
     return method
@@ -208,14 +219,17 @@ class _Function:
         out = kwargs.get("out")
         # CuPy arrays cannot be lengths.
         shape = 0 if self._name in MAKING else 1 if self._name == "broadcast_to" else -1
-        given = (value if place == shape else _inside(value) for place, value in enumerate(args))
+        given = [value if place == shape else _inside(value) for place, value in enumerate(args)]
         result = self._function(*given, **_inside(kwargs))
+        parts = given[0] if isinstance(given[0], list | tuple) else given
+        note(self._name, *parts, *_inside([item for key, item in kwargs.items() if key == "out"]), result)
         return result if result is None else out if isinstance(out, ndarray) else _outside(result)
 
     def _at(self, target: ndarray, where: Any, values: Any = None) -> None:
         if not (isinstance(where, ndarray) and where.dtype == bool):
             check_scatter(self._function.__name__, target.dtype)
         self._function.at(_inside(target), _inside(where), _inside(values))
+        note(f"{self._function.__name__}.at", _inside(target), _inside(where), _inside(values))
 
 
 def _create(name: str) -> Any:
@@ -227,6 +241,8 @@ def _create(name: str) -> Any:
         )  # a copy, because device memory is separate
         found = getattr(np, name)(given, *args, **{key: item for key, item in kwargs.items() if key != "blocking"})
         here = isinstance(value, ndarray) and value._number == Device.current
+        if isinstance(value, ndarray) and found is not given:
+            note("copy", found, given)
         return value if here and found is given else ndarray(found if here else found.copy())
 
     return create

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from support import cupy_double
+from support.compiled_kernels import note_file
 from support.cuda_on_cpu import MOST_SHARED_UNASKED, KernelsOnCPU, has_compiler
 
 MOST_THREADS = 1  # threads of a block; kernels are correct for any number, and one thread is fastest on a CPU
@@ -32,6 +33,7 @@ class RawModule:
 
             pytest.skip("g++ is not installed")
         kernels = _compiled(self._code)
+        note_file(self._code)
         if name not in kernels.parameters:
             raise CUDADriverError("CUDA_ERROR_NOT_FOUND: named symbol not found")
         return RawKernel(kernels, name)

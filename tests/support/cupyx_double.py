@@ -33,13 +33,15 @@ class _Compressed:
     format: str
     ndim = 2
 
-    def __init__(self, arg1: Any, shape: Any = None) -> None:
+    def __init__(self, arg1: Any, shape: Any = None, dtype: Any = None) -> None:
         if isinstance(arg1, _Compressed):
             matrix = arg1._matrix.asformat(self.format)
         elif sparse.issparse(arg1):
             matrix = arg1.asformat(self.format).copy()
         elif isinstance(arg1, ndarray):
             matrix = self._scipy(_inside(arg1))
+        elif isinstance(arg1, tuple) and len(arg1) == 2 and all(isinstance(size, int) for size in arg1):
+            matrix = self._scipy(arg1, dtype=dtype or np.float64)
         elif isinstance(arg1, tuple) and len(arg1) == 3:
             if not all(isinstance(part, ndarray) and part.ndim == 1 for part in arg1):
                 raise ValueError("data, indices, and indptr should be 1-D")

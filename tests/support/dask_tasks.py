@@ -7,13 +7,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from haybale.ensemble.problem import Dual, Problem
 from haybale.ensemble.solvers import find_solver
-from haybale.retrieval.sharded import search_shard
 from support.encoders import HashEncoder
 
 
@@ -42,11 +40,6 @@ class WaitingEncoder(HashEncoder):
         if self.calls >= self.after:
             report_and_wait(self.folder)
         return super().encode(texts)
-
-
-def waiting_search(folder: str, *arguments: Any) -> Any:
-    report_and_wait(folder)
-    return search_shard(*arguments)
 
 
 def squared(x: int, vector: np.ndarray, folder: str) -> float:

@@ -111,7 +111,7 @@ def find_backend(name: str, device: Device) -> Backend:
 
     >>> find_backend("cuvs", Device("cpu"))
     Traceback (most recent call last):
-    haybale.errors.InputError: index backend 'cuvs' needs passages on cuda, found them on cpu; use auto, numpy, faiss
+    haybale.errors.InputError: index backend 'cuvs' needs passages on cuda, found them on cpu; use auto, numpy
     """
     of_device = [backend for backend in BACKENDS.values() if backend.runs_on == device.kind]
     if name == "auto":

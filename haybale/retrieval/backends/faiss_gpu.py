@@ -25,7 +25,7 @@ class FaissGPU(Backend):
         faiss = import_optional("faiss", "gpu")
         if not hasattr(faiss, "GpuDistanceParams"):
             raise DeviceError(
-                "the installed 'faiss' has no GPU support; replace faiss-cpu: pip install faiss-gpu-cuvs (CUDA 13) or "
+                "the installed 'faiss' has no GPU support; replace it: pip install faiss-gpu-cuvs (CUDA 13) or "
                 "faiss-gpu-cu12 (CUDA 12)"
             )
         if not faiss.get_num_gpus():

@@ -20,7 +20,7 @@ _DEVICE_TILE = 2**28  # scores held at once on a device, if its memory suffices
 class NumPyTiles(Backend):
     name = "numpy"
     runs_on = "cpu"
-    priority = 0  # faster than faiss (benchmarks/bench_search.py)
+    priority = 0
 
     def check(self) -> None:
         """Do nothing: NumPy is always installed."""

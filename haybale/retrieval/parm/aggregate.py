@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haybale.device import Device, device_of, is_sparse, placed, to_numpy
+from haybale.device import Device, device_of, is_sparse, placed, tell_once, to_numpy
 from haybale.errors import InputError, UnknownNameError
 from haybale.parallel import iter_chunks
 from haybale.parameters import COUNT, NOT_NEGATIVE, check_parameters, one_of
@@ -89,6 +89,8 @@ def aggregate(
     (array([0, 1]), array([0.0643, 0.0325]))
     """
     if vectors is not None and is_sparse(vectors.passages):
+        if not device_of(hits.passages).is_cpu:
+            tell_once("hits of sparse vectors are aggregated on the CPU, where the vectors are")
         hits, vectors = hits.to_numpy(), Vectors(*map(to_numpy, vectors))
     with device_of(hits.passages).current():
         task = make_task(hits, name, doc_of, offsets, vectors, rrf_k, n_hits, occurrences)

@@ -20,11 +20,13 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
-from haybale.device import is_sparse
+from haybale.device import is_sparse, to_numpy
 from haybale.retrieval.hits import NO_PASSAGE, Hits, Ints
 from haybale.retrieval.parm.kernels import Array, document_extremes, multiply
+from haybale.retrieval.parm.rounding import largest_of_rows, rounded_rows
 from haybale.vectors import Matrix, array_namespace
 
 _SEARCHED = 16  # with more passages for each hit, the sorted hits are searched, because a table of all takes longer
@@ -174,26 +176,31 @@ def round_for_sums(terms: Array, segment: Array, n: int, count: Array) -> Array:
     >>> a[0] + a[1] + a[2] == a[2] + a[1] + a[0], 0.1 + 0.2 + 0.3 == 0.3 + 0.2 + 0.1
     (np.True_, False)
     """
-    xp = array_namespace(terms)
-    largest = xp.zeros(n)
-    if terms.shape[1]:
-        xp.maximum.at(largest, segment, xp.maximum(terms.max(axis=1), -terms.min(axis=1)))
+    on_device, largest = array_namespace(terms) is not np, np.zeros(n)
+    segment, count = to_numpy(segment), to_numpy(count)
+    if terms.size:
+        of_rows = largest_of_rows(terms) if on_device else np.maximum(terms.max(axis=1), -terms.min(axis=1))
+        np.maximum.at(largest, segment, of_rows)
     # Let 2^e exceed the sum of all magnitudes. Adding 3 · 2^e rounds a term to a multiple of 2^(e - 51).
-    _, exponent = xp.frexp(largest * xp.maximum(count, 1))
-    shift = xp.ldexp(xp.full(n, 3.0), exponent)[segment][:, None]
-    rounded = terms + shift
-    rounded -= shift
+    _, exponent = np.frexp(largest * np.maximum(count, 1))
+    shift = np.ldexp(np.full(n, 3.0), exponent)[segment]
+    if on_device:
+        return rounded_rows(terms, shift)
+    rounded = terms + shift[:, None]
+    rounded -= shift[:, None]
     return rounded
 
 
 def _terms(block: Block, terms: Array) -> Array:
     """Round ``terms`` (r, N) or (1, N) for exact sums in each query; terms of hits that do not count become 0."""
     xp, n, (r, width) = block.xp, block.n_queries, block.cell.shape
-    of_row = xp.full(r, width) if block.used is None else block.used.sum(axis=1)
-    count = xp.bincount(block.query, weights=of_row, minlength=n)  # hits that count, for each query
+    query = np.repeat(np.arange(n), np.diff(block.offsets))  # of each row
+    of_row = np.full(r, width) if block.used is None else to_numpy(block.used.sum(axis=1))
+    count = np.bincount(query, weights=of_row, minlength=n)  # hits that count, for each query
     if len(terms) == 1 and block.used is None:  # all rows are equal: round once for each query
-        return round_for_sums(xp.repeat(terms, n, axis=0), xp.arange(n), n, count)[block.query]
-    return round_for_sums(block.masked(terms), block.query, n, count)
+        of_queries = round_for_sums(np.repeat(to_numpy(terms), n, axis=0), np.arange(n), n, count)
+        return xp.asarray(of_queries)[block.query]
+    return round_for_sums(block.masked(terms), query, n, count)
 
 
 def _sums(block: Block, terms: Array) -> Array:
@@ -206,7 +213,7 @@ def _sums(block: Block, terms: Array) -> Array:
 
 
 def _one(block: Block) -> Array:
-    return block.xp.ones((1, block.passages.shape[1]))
+    return block.xp.asarray(np.ones((1, block.passages.shape[1])))
 
 
 def _score(block: Block) -> Array:
@@ -214,15 +221,15 @@ def _score(block: Block) -> Array:
 
 
 def _reciprocal_rank(block: Block) -> Array:
-    return 1 / (block.task.rrf_k + _rank(block))
+    return block.xp.asarray(1 / (block.task.rrf_k + _ranks(block)))
 
 
 def _falling_rank(block: Block) -> Array:
-    return block.task.n_hits + 1 - _rank(block)
+    return block.xp.asarray(block.task.n_hits + 1 - _ranks(block))
 
 
-def _rank(block: Block) -> Array:
-    return block.xp.arange(1, block.passages.shape[1] + 1, dtype=block.xp.float64)[None]
+def _ranks(block: Block) -> NDArray[np.float64]:
+    return np.arange(1, block.passages.shape[1] + 1, dtype=np.float64)[None]
 
 
 # Scores of cells, from the weights of their hits.
@@ -258,9 +265,10 @@ def make_products(task: Task, first: int, last: int) -> Products:
     wanted[query[:, None], columns(hits)] = True
     # q̂ = Σ_i q_i, rounded so that it does not depend on the order of paragraphs
     paragraphs = task.vectors.paragraphs[rows].astype(np.float64)
-    of, count = query, xp.bincount(query, minlength=last - first)
+    of: Ints = np.repeat(np.arange(last - first), np.diff(offsets))  # the query of each paragraph
+    count = np.diff(offsets)
     if sparse.issparse(paragraphs):
-        of = np.repeat(query, np.diff(paragraphs.indptr))
+        of = np.repeat(of, np.diff(paragraphs.indptr))
         paragraphs.data = round_for_sums(paragraphs.data[:, None], of, last - first, count)[:, 0]
         ones = np.ones(len(query)), np.arange(len(query)), offsets
         q = sparse.csr_matrix(ones, shape=(last - first, len(query))) @ paragraphs

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from haybale.device import CPU, device_of, placed, to_device
+from haybale.device import device_of, placed, to_device
 from haybale.embeddings import encode_queries
 from haybale.errors import InputError
 from haybale.parameters import check_parameters
@@ -23,7 +23,6 @@ from haybale.retrieval.parm.explanation import ParagraphExplanation, explain_doc
 from haybale.retrieval.parm.formulas import Vectors
 from haybale.retrieval.passages import Exclude
 from haybale.retrieval.run import DEPTH, Run
-from haybale.retrieval.sharded import ShardedIndex
 
 Paragraphs = Sequence[str] | NDArray[Any] | Any  # texts, or vectors (n, d), dense or CSR
 _ROWS_IN_MEMORY = 64  # query paragraphs for which the vectors of the passages of an index in parts are loaded at once
@@ -37,7 +36,7 @@ class ParagraphHits:
     hits: Hits  # (n_paragraphs, N)
     offsets: Ints  # (n_queries + 1,) where the paragraphs of each query document begin
     vectors: Vectors | None  # None for a BM25 index
-    index: PassageIndex | BM25Index  # that the hits refer to; a sharded index makes one of the passages found
+    index: PassageIndex | BM25Index  # that the hits refer to
 
     def loaded(self, queries: slice, documents: Sequence[int] = ()) -> ParagraphHits:
         """Return the hits of some queries on an index in parts, with the vectors of the passages that were found.
@@ -59,7 +58,7 @@ class ParagraphSearch:
 
     Parameters
     ----------
-    index : PassageIndex, ShardedIndex or BM25Index
+    index : PassageIndex or BM25Index
         With a BM25 index, only aggregations without vectors are possible.
     aggregation : str, default "vrrf"
         How hits become scores of documents: one of :data:`~haybale.retrieval.AGGREGATIONS`.
@@ -88,7 +87,7 @@ class ParagraphSearch:
 
     def __init__(
         self,
-        index: PassageIndex | ShardedIndex | BM25Index,
+        index: PassageIndex | BM25Index,
         aggregation: str = "vrrf",
         *,
         encoder: Any = None,
@@ -141,8 +140,7 @@ class ParagraphSearch:
         _check_paragraphs([str(i) for i in range(len(paragraphs))] if query_ids is None else query_ids, paragraphs)
         return self._search(paragraphs, self.index.excluded(exclude, len(paragraphs)))
 
-    def _search(self, paragraphs: Sequence[Paragraphs], excluded: Ints, whole: Sequence[int] = ()) -> ParagraphHits:
-        """Return the hits; a sharded index also loads all passages of the documents ``whole``."""
+    def _search(self, paragraphs: Sequence[Paragraphs], excluded: Ints) -> ParagraphHits:
         lengths = [_length(each) for each in paragraphs]
         offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
         excluded, index = np.repeat(excluded, lengths), self.index
@@ -152,27 +150,23 @@ class ParagraphSearch:
             if texts is None:
                 raise InputError("a BM25 index needs 'paragraphs' as texts, found vectors")
             return ParagraphHits(index.search(texts, k, exclude=excluded), offsets, None, index)
-        vectors = self._vectors(paragraphs, texts)
+        vectors = self._vectors(index, paragraphs, texts)
         hits = index.search(vectors, k, exclude=excluded)
-        if isinstance(index, PassageIndex):
-            return ParagraphHits(hits, offsets, Vectors(index.vectors, vectors), index)
-        narrow, hits = index.index_of_hits(hits, whole)  # reads only the vectors of the passages that were found
-        return ParagraphHits(hits, offsets, Vectors(narrow.vectors, vectors), narrow)
+        return ParagraphHits(hits, offsets, Vectors(index.vectors, vectors), index)
 
-    def _vectors(self, paragraphs: Sequence[Paragraphs], texts: list[str] | None) -> Any:
-        device = self.index.device if isinstance(self.index, PassageIndex) else CPU  # shards copy queries themselves
+    def _vectors(self, index: PassageIndex, paragraphs: Sequence[Paragraphs], texts: list[str] | None) -> Any:
         if texts is not None:
             if self.encoder is None:
                 raise InputError("paragraphs as texts need an encoder; give ParagraphSearch(encoder=…), or vectors")
             vectors = encode_queries(self.encoder, texts)
-            return vectors if sparse.issparse(vectors) else to_device(vectors, device)
+            return vectors if sparse.issparse(vectors) else to_device(vectors, index.device)
         if not len(paragraphs):
-            return np.empty((0, self.index.dim), dtype=np.float32)  # type: ignore[union-attr]
+            return np.empty((0, index.dim), dtype=np.float32)
         if sparse.issparse(paragraphs[0]):
             return sparse.vstack(list(paragraphs), format="csr")
-        with device.current():
-            on_device = [placed(each, device, "paragraph vectors") for each in paragraphs]
-            return device.xp.concatenate([each.astype(np.float32, copy=False) for each in on_device])
+        with index.device.current():
+            on_device = [placed(each, index.device, "paragraph vectors") for each in paragraphs]
+            return index.device.xp.concatenate([each.astype(np.float32, copy=False) for each in on_device])
 
     def aggregate(self, query_ids: Sequence[str], found: ParagraphHits) -> Run:
         """Aggregate the hits of :meth:`search` to a run."""
@@ -202,14 +196,14 @@ class ParagraphSearch:
         passage_texts : (n_passages,) sequence of str, optional
             The texts of all passages of the index, to be shown in the explanation.
         found : ParagraphHits, optional
-            The hits of the query document, to save a search. Not for a sharded index.
+            The hits of the query document, to save a search.
         scored : optional
             What :meth:`score` returns for these hits, to save that too.
         """
         document = int(self.index.document_numbers([doc_id])[0])
         if found is None:
             _check_paragraphs(["the query document"], [paragraphs])
-            found = self._search([paragraphs], self.index.excluded([exclude], 1), [document])
+            found = self._search([paragraphs], self.index.excluded([exclude], 1))
         if isinstance(found.index, PassagesInParts):
             found, scored = found.loaded(slice(0, 1), [document]), None
         if passage_texts is not None:
