@@ -49,7 +49,7 @@ TESTS ?= tests haybale
 LOWEST := build/lowest/bin/python
 lowest:
 	$(PYTHON) -m venv --clear build/lowest
-	$(LOWEST) -m pip --disable-pip-version-check install -q --upgrade "pip>=26" "uv>=0.9"
+	$(LOWEST) -m pip --disable-pip-version-check install -q --upgrade "pip>=26" "setuptools>=77" "uv>=0.9"
 	$(if $(findstring neural,$(LOWEST_EXTRAS)),$(LOWEST) -m pip install -q --no-deps -c constraints.txt torch)
 	grep ^torch== constraints.txt > build/lowest/torch.txt
 	$(LOWEST) -m uv pip install -q --python $(LOWEST) --resolution lowest-direct -c build/lowest/torch.txt \

@@ -8,6 +8,7 @@ _MODULES = {
     "torch": (
         "haybale/embeddings/networks/*",
         "haybale/context/networks/*",
+        "haybale/finetune/trainable_longformer.py",
         "haybale/finetune/training_loop.py",
     ),
     "pyterrier": ("haybale/pyterrier.py",),

@@ -20,7 +20,7 @@ from haybale import __version__
 ROOT = Path(__file__).parents[1]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 # Extras that nothing installs with constraints.txt: their packages need a GPU, or are large alternatives to torch.
-UNPINNED_EXTRAS = {"gpu", "onnx", "openvino"}
+UNPINNED_EXTRAS = {"gpu", "openvino"}
 
 
 def pinned_versions() -> dict[str, str]:
@@ -33,6 +33,7 @@ def pinned_versions() -> dict[str, str]:
 def declared_requirements() -> list[Requirement]:
     """Return the requirements of the base install and the pinned extras, without those on haybale itself."""
     extras = PROJECT["project"]["optional-dependencies"]
+    assert extras.keys() >= UNPINNED_EXTRAS
     pinned = [texts for extra, texts in extras.items() if extra not in UNPINNED_EXTRAS]
     requirements = [Requirement(text) for texts in (PROJECT["project"]["dependencies"], *pinned) for text in texts]
     return [requirement for requirement in requirements if requirement.name != "haybale"]

@@ -329,7 +329,8 @@ def test_every_damaged_file_is_detected(
             middle = len(content) // 2
             flipped = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
             path.write_bytes({"truncated": content[:middle], "flipped": flipped, "emptied": b""}[damage])
-        expected = (FileFormatError, StoreError) if in_store else FileFormatError
+        # The flipped byte may be one of the name of a store's format, which then is another file's.
+        expected = (FileFormatError, StoreError, InputError) if in_store else FileFormatError
         try:
             engine = Engine.open(folder).prepare()
             _ = engine.encoder, engine.collection

@@ -145,7 +145,7 @@ def test_an_engine_that_was_built_again_is_copied_again(
     stored(tmp_path / "engine", 2)
     Engine.open(ADDRESS)
     manifest = (tmp_path / "engine/engine.json").read_bytes()
-    monkeypatch.setattr("haybale.manifest.version", lambda package: "9.9")
+    monkeypatch.setattr("haybale.manifest.__version__", "9.9")
     built = stored(tmp_path / "by another version", 2)
     assert without_identity((tmp_path / "by another version/engine.json").read_bytes()) == without_identity(manifest)
     assert_same_runs(Engine.open(ADDRESS), built, ("bm25", "knn"))
