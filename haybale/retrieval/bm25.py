@@ -495,7 +495,7 @@ class BM25Index(PassageTable):
     def term_counts(self, terms: Iterable[str], start: int, end: int) -> list[Counter[str]]:
         """Return how often each of the passages ``start`` to ``end`` − 1 has each of some terms.
 
-        Terms are those of :meth:`Analyzer.terms`; a counter has only those that its passage has.
+        Terms are those of :meth:`Analyzer.terms`; a counter has only the terms that its passage has.
 
         Examples
         --------

@@ -1,9 +1,10 @@
 """Exact search on a CUDA device by products on tensor cores and a running threshold.
 
-The scores of a tile of passages are computed in TF32 for a block of queries. One kernel appends those that reach the
-floor of their query to the query's buffer. When half of a buffer is full, the floor rises to the k-th best score so
-far, less twice the error bound of :func:`~haybale.device_products.tf32_error`: whatever is below it has a smaller exact
-score than k other passages. After the last tile, the exact scores of what is left are computed in float64 and sorted.
+The scores of a tile of passages are computed in TF32 for a block of queries. One kernel appends the scores that reach
+the floor of their query to the query's buffer. When half of a buffer is full, the floor rises to the k-th best score so
+far, less twice the error bound of :func:`~haybale.device_products.tf32_error`: a passage below it has a smaller exact
+score than k other passages. After the last tile, the scores of the passages in the buffers are computed in float64 and
+sorted.
 
 The search of a block waits for the device once. Where more passages are as near as the k-th best as half a buffer
 holds, as among equal vectors, and where scores may exceed float32, a query is left to another search.

@@ -1,6 +1,6 @@
 """Select the best passages or documents of queries from an inverted index, term by term (Turtle & Flood 1995).
 
-See :mod:`haybale.retrieval.range_search` for what is computed for one query, and for values.
+:mod:`haybale.retrieval.range_search` searches for one query, and defines *values*.
 """
 
 from __future__ import annotations

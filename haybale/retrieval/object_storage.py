@@ -2,8 +2,8 @@
 
 A process that opens an engine by its address copies all files except the indexes of its segments. The index of a
 segment is copied when it is first searched: on a cluster, by the workers that search it. An address is one of fsspec's,
-such as ``s3://bucket/engine``, whose package (s3fs, gcsfs, adlfs) must be installed on every machine; credentials and
-endpoints are those that fsspec is configured with.
+such as ``s3://bucket/engine``, whose package (s3fs, gcsfs, adlfs) must be installed on every machine; the
+configuration of fsspec has the credentials and endpoints.
 
 The cache is the folder that the variable ``HAYBALE_CACHE`` names, by default ``~/.cache/haybale``. The name of a copy
 depends on its address and on the content of its manifest, so an engine that was replaced on the storage is copied

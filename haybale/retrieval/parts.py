@@ -368,7 +368,7 @@ def _rows_of(queries: Any, rows: slice) -> Any:
 
 
 def terms_in(index: BM25Index, queries: Terms) -> Terms:
-    """Return terms by their numbers in another index, without those that it lacks."""
+    """Return queries with the term numbers of another index, without the terms that it lacks."""
     if queries.factors is not None:
         names = list(queries.vocabulary)
         return index.weighted([[names[number] for number in query_ids] for query_ids in queries.ids], queries.factors)
