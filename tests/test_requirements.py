@@ -45,7 +45,7 @@ def test_the_extra_has_one_release_of_rapids_that_the_adapters_accept() -> None:
     rapids = {str(GPU[f"{package}-cu13"].specifier) for package in ("cudf", "cuml", "cuvs")}
     assert len(rapids) == 1
     release = Version(rapids.pop().removeprefix("==").removesuffix(".*"))
-    assert release.release >= cuml._OLDEST
+    assert release.release >= cuml._OLDEST_RELEASE
     assert release.major == 26  # of cuVS, see haybale.retrieval.backends.cuvs
     assert str(GPU["faiss-gpu-cuvs"].specifier).startswith("==")
     assert {check.distribution for check in CHECKS if check.extra == "gpu"} <= set(GPU)

@@ -185,7 +185,7 @@ def test_the_memory_of_groups_of_support_rows_is_summed_by_tasks(
     folder: Path, tmp_path: Path, written: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Few tasks for the searches of all queries, and one for each group; runs are equal to the bit."""
-    monkeypatch.setattr(expansion, "_SUPPORT", 3)
+    monkeypatch.setattr(expansion, "_SUPPORT_PASSAGES_PER_TILE", 3)
     engine = Engine.open(folder)
     ranker = parse("learned(bm25,svr(n_bags=3))").fit(engine)
     svr = ranker.rankers_[1]

@@ -23,9 +23,7 @@ from haybale.kept_results import KeptResults, kept_results, report_resumed, task
 from haybale.parallel import cpus, one_blas_thread
 from haybale.progress import track
 
-_BAGS_PER_TASK = (
-    64  # maximum number of bags that a process solves together; their solutions are kept when all are there
-)
+_MAX_BAGS_PER_TASK = 64  # a process solves these bags together; their solutions are saved when all are solved
 
 
 def solve_bags(
@@ -56,7 +54,7 @@ def solve_bags(
         bags that are solved together, four fifths of the free memory of the device.
     """
     if not problem.device.is_cpu:
-        free_cached()  # of the stages before
+        free_cached()  # memory of the stages before
     together = solves_together(solver, problem.device)
     if memory_budget is None and not together:
         memory_budget = problem.device.half_of_memory() if dask_client() is None else memory_per_task(n_jobs)
@@ -88,11 +86,11 @@ def _solve_in_parallel(
     shared, local = shares_memory(), dask_client() is None
     groups, jobs, budget = _group_bags(problem, bags, memory_budget), count_jobs(n_jobs), memory_budget
     if local:  # all tasks share the memory of one machine
-        each = [problem.gram_bytes(bag) for bag in bags]
-        if not shared:  # a process holds the matrices of its group, and as much again for the bag that it solves
-            each = [problem.gram_bytes(np.concatenate([bags[i] for i in g])) * min(2, len(g)) for g in groups]
-        if jobs > 1 and max(each) <= budget:
-            jobs = n_jobs = max(1, min(jobs, int(budget / max(each))))
+        bytes_of_tasks = [problem.gram_bytes(bag) for bag in bags]
+        if not shared:  # a process holds the matrices of its group, and as many bytes again for the bag that it solves
+            bytes_of_tasks = [problem.gram_bytes(np.concatenate([bags[i] for i in g])) * min(2, len(g)) for g in groups]
+        if jobs > 1 and max(bytes_of_tasks) <= budget:
+            jobs = n_jobs = max(1, min(jobs, int(budget / max(bytes_of_tasks))))
         budget /= jobs
     problem = replace(problem, memory_budget=budget, threads=max(1, cpus() // jobs) if shared else None)
     # Every process computes the matrices of its group, so a group becomes at most as many tasks as there are workers.
@@ -115,7 +113,7 @@ def _solve_in_tasks(
     if dask_client() is None:  # all processes share the device
         memory_budget = (memory_budget or problem.device.half_of_memory()) / jobs
     problem = replace(problem, memory_budget=memory_budget or np.inf, threads=None)
-    n_tasks = min(len(left), max(jobs, -(-len(left) // _BAGS_PER_TASK)))
+    n_tasks = min(len(left), max(jobs, -(-len(left) // _MAX_BAGS_PER_TASK)))
     parts = [part.tolist() for part in np.array_split(left, n_tasks)] if left else []
     tasks = make_tasks(problem, bags, [(part, part) for part in parts], solver, None)
     for part, solved in zip(parts, spread(solve_task, tasks, n_jobs, "training bags", len(parts)), strict=True):
@@ -123,9 +121,9 @@ def _solve_in_tasks(
 
 
 def _keys(problem: Problem, bags: list[Ints], solver: Solver, memory_budget: float | None) -> list[str]:
-    """Return the key of each bag under which its solution is kept."""
+    """Return the key of each bag, under which its solution is saved."""
     vectors = [part for half in (problem.queries, problem.passages) for part in (half.dense, half.sparse)]
-    arrays = [each for part in vectors if part is not None for each in _arrays_of(to_numpy(part))]
+    arrays = [array for part in vectors if part is not None for array in _arrays_of(to_numpy(part))]
     columns = [problem.label, problem.weight, problem.query, problem.passage]
     columns += [] if problem.features is None else [np.asarray(to_numpy(problem.features))]
     name = f"{solver.__module__}.{solver.__qualname__}" if hasattr(solver, "__qualname__") else repr(solver)
@@ -139,9 +137,9 @@ def _arrays_of(matrix: Any) -> list[Any]:
 
 
 def _kept_duals(kept: KeptResults, keys: list[str]) -> dict[int, Dual]:
-    """Return the solutions of bags that are kept, by the number of the bag."""
-    found = ((number, kept.get(key)) for number, key in enumerate(keys))
-    return {number: Dual.from_arrays(arrays) for number, arrays in found if arrays is not None}
+    """Return the saved solutions, by the number of the bag."""
+    saved = ((number, kept.get(key)) for number, key in enumerate(keys))
+    return {number: Dual.from_arrays(arrays) for number, arrays in saved if arrays is not None}
 
 
 def _group_bags(problem: Problem, bags: list[Ints], memory_budget: float) -> list[list[int]]:
@@ -154,7 +152,7 @@ def _group_bags(problem: Problem, bags: list[Ints], memory_budget: float) -> lis
     for number, bag in enumerate(bags):
         alone, together = problem.gram_bytes(bag), np.inf
         if groups:
-            together = problem.gram_bytes(np.concatenate([bags[each] for each in (*groups[-1], number)]))
+            together = problem.gram_bytes(np.concatenate([bags[member] for member in (*groups[-1], number)]))
         if together < cost + alone and together <= memory_budget / 2:
             groups[-1].append(number)
             cost = together

@@ -17,7 +17,7 @@ from haybale.errors import InputError
 from haybale.vectors import Matrix
 
 STRATEGIES = ("queries", "rows", "regions")
-_MAX_SHARE = 1.5  # the largest cell of `regions`, relative to an even share of the queries
+_MAX_SIZE_OF_REGION = 1.5  # maximum number of queries of a cell of `regions`, relative to an even share of all queries
 
 
 def make_bags(
@@ -69,7 +69,7 @@ def make_bags(
         kind = "rows" if strategy == "rows" else "queries" if n == len(distinct) else "groups of queries"
         raise InputError(f"n_bags={n_bags} needs at least {n_bags} {kind}, found {n}")
     size = max(1, round(n * (1 + overlap) / n_bags))
-    rng, *of_bags = map(np.random.default_rng, np.random.SeedSequence(random_state).spawn(n_bags + 1))
+    rng, *bag_rngs = map(np.random.default_rng, np.random.SeedSequence(random_state).spawn(n_bags + 1))
     if strategy == "rows":
         bags = [np.sort(rng.integers(n, size=size)) for _ in range(n_bags)]
     else:
@@ -79,15 +79,15 @@ def make_bags(
         else:
             members = []
             for part in np.array_split(rng.permutation(n), n_bags):
-                others = np.setdiff1d(np.arange(n), part)
-                extra = rng.choice(others, size=max(0, min(n, size) - len(part)), replace=False)
+                other_units = np.setdiff1d(np.arange(n), part)
+                extra = rng.choice(other_units, size=max(0, min(n, size) - len(part)), replace=False)
                 members.append(np.flatnonzero(np.isin(group, np.concatenate((part, extra)))))
         ends = np.append(starts[1:], len(rows))
         bags = [np.concatenate([np.arange(starts[q], ends[q]) for q in chosen]) for chosen in members]
     if empty := sum(not rows.label[bag].any() for bag in bags):
         message = f"{empty} of {n_bags} bags have no relevant row and predict about 0; use fewer bags or more queries"
         warnings.warn(message, stacklevel=4)
-    return [thinned(rows, bag, rows_per_bag, each) for bag, each in zip(bags, of_bags, strict=True)]
+    return [thinned(rows, bag, rows_per_bag, bag_rng) for bag, bag_rng in zip(bags, bag_rngs, strict=True)]
 
 
 def _regions(vectors: Matrix, n_bags: int, overlap: float, rng: np.random.Generator) -> list[Ints]:
@@ -97,7 +97,7 @@ def _regions(vectors: Matrix, n_bags: int, overlap: float, rng: np.random.Genera
     n = int(vectors.shape[0])
     means = KMeans(n_bags, n_init=1, random_state=int(rng.integers(2**31))).fit(vectors)
     distances = means.transform(vectors)  # (n, n_bags)
-    room = np.full(n_bags, int(np.ceil(_MAX_SHARE * n / n_bags)))
+    room = np.full(n_bags, int(np.ceil(_MAX_SIZE_OF_REGION * n / n_bags)))
     cell = np.full(n, -1)
     for near in np.argsort(distances, axis=None, kind="stable"):
         query, region = divmod(int(near), n_bags)
@@ -115,7 +115,7 @@ def _regions(vectors: Matrix, n_bags: int, overlap: float, rng: np.random.Genera
 
 
 def thinned(rows: CandidateRows, bag: Ints, limit: int | None, rng: np.random.Generator) -> Ints:
-    """Cut a bag to about ``limit`` rows: keep all positives, and sample at least as many negatives if there are."""
+    """Cut a bag to about ``limit`` rows: keep all positives, and sample at least as many negatives if it has them."""
     if limit is None or len(bag) <= limit:
         return bag
     positive = rows.label[bag] > 0
@@ -143,9 +143,9 @@ def out_of_bag_weights(seen: NDArray[np.bool_], numbers: Ints, m: int) -> NDArra
     outside = ~seen[numbers] | (numbers < 0)[:, None]
     counts = outside.sum(axis=1)
     if not counts.all():
-        found = f"{(counts == 0).sum()} of {m} queries are in every bag, the first is {numbers[counts.argmin()]}"
+        in_all = f"{(counts == 0).sum()} of {m} queries are in every bag, the first is {numbers[counts.argmin()]}"
         raise InputError(
-            f"out-of-bag scores need a bag without the query, but {found}; use more bags, less overlap, or "
+            f"out-of-bag scores need a bag without the query, but {in_all}; use more bags, less overlap, or "
             "strategy='queries'"
         )
     return np.asarray(outside / counts[:, None])

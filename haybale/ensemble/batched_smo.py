@@ -31,13 +31,13 @@ from haybale.errors import InputError
 from haybale.stopping_work import check_wanted
 
 KERNELS = KernelFile(Path(__file__).with_name("batched_smo.cu"))
-SHARED_HEADER = 1024  # bytes of shared memory of a block before what depends on its bag: the struct Shared
-MAX_THREADS = 1024  # of a block
+SHARED_HEADER = 1024  # bytes of the struct Shared, at the begin of the shared memory of a block
+MAX_THREADS = 1024  # threads of a block
 ROWS_PER_THREAD = 8  # a block has as many warps as it needs for this number of rows per thread, up to MAX_THREADS
 ROW_STEPS = 3e8  # maximum of rows · steps of a launch, such as 10,000 steps of 30,000 rows
 NARROW = 2**16  # number of queries and of passages up to which the two numbers of a row are stored in 32 bits
 _RECOMPUTE_THREADS = 256
-_RECOMPUTE_BLOCKS = 4096  # maximum number of blocks that recompute the residuals of one bag
+_MAX_RECOMPUTE_BLOCKS = 4096  # blocks that recompute the residuals of one bag
 
 
 def bytes_of_rows(n_rows: int, n_features: int) -> float:
@@ -164,7 +164,7 @@ class _Batch:
         return to_device(np.concatenate([np.asarray(part, dtype=dtype) for part in parts]), self.device)
 
     def take_steps(self, bags: Ints) -> None:
-        """Take steps of some bags, until they are solved or the launch has taken its share."""
+        """Take steps of some bags, until they are solved or the launch has taken its maximum number of steps."""
         longest, shared = int(self.lengths[bags].max()), int(self._shared[bags].max())
         warps = -(-longest // (32 * ROWS_PER_THREAD))
         most, numbers = max(1, int(ROW_STEPS / longest)), self._put([bags], np.int32)
@@ -185,7 +185,7 @@ class _Batch:
         with self.device.current():
             drift = self.device.xp.zeros(len(self.solutions), dtype=np.int32)
         n_rows = int(self.lengths[bags].max()) if sample is None else 2 * sample
-        blocks = min(_RECOMPUTE_BLOCKS, -(-n_rows * 32 // _RECOMPUTE_THREADS))
+        blocks = min(_MAX_RECOMPUTE_BLOCKS, -(-n_rows * 32 // _RECOMPUTE_THREADS))
         KERNELS.launch(
             self.device, f"recompute_{self.bits}", blocks * len(bags), _RECOMPUTE_THREADS, self._put([bags], np.int32),
             np.int32(blocks), self._addresses, self._sizes, self._firsts, self._lengths, self._pairs, self._features,

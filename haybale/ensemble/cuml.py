@@ -14,8 +14,8 @@ from haybale.ensemble.problem import Dual, Problem
 from haybale.errors import InputError
 from haybale.extras import import_optional
 
-_INDEXABLE = 2**31 - 1
-_OLDEST = (26, 2)  # the first release whose SVR accepts a kernel matrix
+_MAX_KERNEL_VALUES = 2**31 - 1  # in one matrix: cuML numbers them by int32
+_OLDEST_RELEASE = (26, 2)  # its SVR is the first that accepts a kernel matrix
 
 
 def solve_cuml(problem: Problem) -> Dual:
@@ -46,11 +46,11 @@ def solve_cuml(problem: Problem) -> Dual:
 
 def _check(problem: Problem) -> None:
     version = str(import_optional("cuml", "gpu").__version__)
-    found = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
-    if found < _OLDEST:
+    release = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
+    if release < _OLDEST_RELEASE:
         raise InputError(f"cuML must be 26.02 or later, which takes kernel='precomputed', found {version}")
     n = len(problem.label)
-    if n * n > _INDEXABLE or 4 * n * n > problem.memory_budget:
+    if n * n > _MAX_KERNEL_VALUES or 4 * n * n > problem.memory_budget:
         raise InputError(
             f"cuML takes a kernel matrix of at most 46,340 rows that fits memory_budget; this bag has {n:,} rows, or "
             f"{4 * n * n / 1e9:.2g} GB; set rows_per_bag, use more bags, or use solver='working-set'"

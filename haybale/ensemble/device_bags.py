@@ -25,8 +25,8 @@ from haybale.errors import DeviceError, InputError
 from haybale.parallel import in_threads
 
 _LOGGER = logging.getLogger("haybale")
-_SHARE_OF_FREE = 0.8  # of the free memory of the device, for the arrays of a round and for computing them
-_COPIES = 4  # of the vectors of a bag, and of a tile of a Gram matrix, while the matrix is computed
+_SHARE_OF_FREE_MEMORY = 0.8  # for the arrays of a round and for computing them
+_COPIES_OF_VECTORS = 4  # and of a tile of a Gram matrix, while the matrix of a bag is computed
 
 
 def solves_together(solver: Solver, device: Device) -> bool:
@@ -56,9 +56,9 @@ def solve_in_rounds(
     """
     if not bags:
         return
-    free_cached()  # of the stages before
+    free_cached()  # memory of the stages before
     waiting = _measured(problem, bags)
-    free = _SHARE_OF_FREE * 2 * problem.device.half_of_memory()
+    free = _SHARE_OF_FREE_MEMORY * 2 * problem.device.half_of_memory()
     most = max(1.0, min(memory_budget or np.inf, free - max(bag.workspace for bag in waiting)))
     too_large = waiting if problem.queries.is_precise else [bag for bag in waiting if bag.needed > most]
     waiting = [bag for bag in waiting if bag not in too_large]
@@ -110,7 +110,7 @@ def _count_multiprocessors(device: Device) -> int:
 
 @dataclass(frozen=True, eq=False)
 class _Bag:
-    """The rows of a bag, and what they need."""
+    """The rows of a bag, and the memory that they need."""
 
     number: int
     rows: Ints
@@ -138,7 +138,7 @@ def _workspace(points: Points, n: int) -> float:
         vectors += float(points.dense.nbytes)
     if points.sparse is not None:
         vectors += 8.0 * float(points.sparse.nnz)
-    return _COPIES * (vectors * n / len(points) + 4.0 * min(n, DEVICE_TILE) ** 2)
+    return _COPIES_OF_VECTORS * (vectors * n / len(points) + 4.0 * min(n, DEVICE_TILE) ** 2)
 
 
 def _prepared(problem: Problem, bags: list[_Bag]) -> list[Solution]:
@@ -148,7 +148,7 @@ def _prepared(problem: Problem, bags: list[_Bag]) -> list[Solution]:
 
     def solution(position: int) -> Solution:
         bag, rows = bags[position], problem.take(bags[position].rows)
-        # The numbers of a problem with Gram matrices are rows of these.
+        # In a problem with Gram matrices, queries and passages are numbered by the rows of the matrices.
         query, passage = np.searchsorted(bag.queries, rows.query), np.searchsorted(bag.passages, rows.passage)
         return Solution(replace(rows, grams=grams[position], query=query, passage=passage), by_passage=True)
 

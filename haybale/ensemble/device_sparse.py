@@ -16,9 +16,9 @@ from haybale.device_kernels import KernelFile
 from haybale.errors import DeviceError
 
 _KERNELS = KernelFile(Path(__file__).with_name("sparse_products.cu"))
-_THREADS = 256  # of a block
-_MAX_BLOCKS = 4096  # of a kernel that takes any number
-_MAX_VALUES = 2**31 - 1  # in a matrix: the kernels number them by int32
+_THREADS_PER_BLOCK = 256
+_MAX_BLOCKS_PER_LAUNCH = 4096  # for kernels that take any number of blocks
+_MAX_VALUES_PER_MATRIX = 2**31 - 1  # the kernels number values by int32
 
 
 class DeviceTermColumns(NamedTuple):
@@ -38,13 +38,15 @@ class DeviceTermColumns(NamedTuple):
             counts = device.xp.zeros(width, dtype=np.int32)
             if values.size:
                 blocks = _blocks(values.size)
-                _KERNELS.launch(device, "count_terms", blocks, _THREADS, terms, np.int64(values.size), counts)
+                _KERNELS.launch(device, "count_terms", blocks, _THREADS_PER_BLOCK, terms, np.int64(values.size), counts)
             starts = np.concatenate(([0], np.cumsum(to_numpy(counts)))).astype(np.int32)
             vectors, weights = device.xp.empty(values.size, dtype=np.int32), device.xp.empty_like(values)
             if values.size:
-                next_places = to_device(starts[:-1], device)
+                next_postings = to_device(starts[:-1], device)
                 name = f"list_terms_{values.dtype}"
-                _KERNELS.launch(device, name, m, _THREADS, offsets, terms, values, next_places, vectors, weights)
+                _KERNELS.launch(
+                    device, name, m, _THREADS_PER_BLOCK, offsets, terms, values, next_postings, vectors, weights
+                )
             return cls(to_device(starts, device), vectors, weights, int(m))
 
 
@@ -57,7 +59,7 @@ def add_products(matrix: Any, columns: DeviceTermColumns, out: Any) -> None:
         offsets, terms, values = _arrays(matrix)
         name, of_columns = f"add_products_{values.dtype}", (*columns[:3], np.int64(columns.n_vectors))
         _KERNELS.launch(
-            device_of(matrix), name, int(matrix.shape[0]), _THREADS, offsets, terms, values, *of_columns, out
+            device_of(matrix), name, int(matrix.shape[0]), _THREADS_PER_BLOCK, offsets, terms, values, *of_columns, out
         )
 
 
@@ -74,7 +76,7 @@ def take_rows(matrix: Any, rows: Any) -> Any:
         if taken[-1]:
             numbers = to_device(chosen.astype(np.int32), device)
             arrays = numbers, offsets, terms, values, new_offsets, new_terms, new_values
-            _KERNELS.launch(device, f"take_rows_{values.dtype}", len(chosen), _THREADS, *arrays)
+            _KERNELS.launch(device, f"take_rows_{values.dtype}", len(chosen), _THREADS_PER_BLOCK, *arrays)
         return csr_matrix(device, new_values, new_terms, new_offsets, (len(chosen), int(width)))
 
 
@@ -86,7 +88,7 @@ def squared_row_lengths(matrix: Any) -> Any:
         out = device.xp.empty(n, dtype=values.dtype)
         if n:
             _KERNELS.launch(
-                device, f"square_rows_{values.dtype}", _blocks(n), _THREADS, offsets, values, np.int32(n), out
+                device, f"square_rows_{values.dtype}", _blocks(n), _THREADS_PER_BLOCK, offsets, values, np.int32(n), out
             )
         return out
 
@@ -97,7 +99,7 @@ def write_squared_differences(a: Any, b: Any, rows_a: Any, rows_b: Any, out: Any
     if len(rows_a):
         rows = (part.astype(np.int32, copy=False) for part in (rows_a, rows_b))
         arrays = *rows, np.int64(len(rows_a)), *_arrays(a), *_arrays(b), np.int64(out.shape[1]), out
-        _KERNELS.launch(device, "square_differences", _blocks(len(rows_a)), _THREADS, *arrays)
+        _KERNELS.launch(device, "square_differences", _blocks(len(rows_a)), _THREADS_PER_BLOCK, *arrays)
 
 
 def csr_matrix(device: Device, values: Any, terms: Any, offsets: Any, shape: tuple[int, int]) -> Any:
@@ -109,10 +111,10 @@ def csr_matrix(device: Device, values: Any, terms: Any, offsets: Any, shape: tup
 
 def _arrays(matrix: Any) -> tuple[Any, Any, Any]:
     """Return where the rows begin, the columns and the values of a CSR matrix."""
-    if matrix.data.size > _MAX_VALUES:
+    if matrix.data.size > _MAX_VALUES_PER_MATRIX:
         raise DeviceError(
-            f"a sparse matrix on a device must have at most {_MAX_VALUES:,} values, found {matrix.data.size:,}; use "
-            "device='cpu'"
+            f"a sparse matrix on a device must have at most {_MAX_VALUES_PER_MATRIX:,} values, found "
+            f"{matrix.data.size:,}; use device='cpu'"
         )
     offsets, terms = (part.astype(np.int32, copy=False) for part in (matrix.indptr, matrix.indices))
     return offsets, terms, matrix.data
@@ -120,4 +122,4 @@ def _arrays(matrix: Any) -> tuple[Any, Any, Any]:
 
 def _blocks(n: int) -> int:
     """Return the number of blocks for n values."""
-    return min(_MAX_BLOCKS, -(-n // _THREADS))
+    return min(_MAX_BLOCKS_PER_LAUNCH, -(-n // _THREADS_PER_BLOCK))

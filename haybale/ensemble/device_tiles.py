@@ -14,11 +14,11 @@ from haybale.device import Device, device_of, to_device
 from haybale.device_kernels import KernelFile
 
 _KERNELS = KernelFile(Path(__file__).with_name("kernel_tiles.cu"))
-_THREADS = 256  # of a block
-_BLOCKS = 1024  # to occupy a device: rows of few values are divided among several blocks
-_SIDE = 32  # rows and columns that a block of ``write_gram`` transposes
-_SHARED_BYTES = 4 * _SIDE * (_SIDE + 1)
-_PAIR_THREADS = 128  # of a block that sums the products of a pair
+_THREADS_PER_BLOCK = 256
+_BLOCKS_PER_LAUNCH = 1024  # enough to occupy a device; few long rows are divided among several blocks
+_TRANSPOSED_SIDE = 32  # rows and columns that a block of ``write_gram`` transposes
+_SHARED_BYTES = 4 * _TRANSPOSED_SIDE * (_TRANSPOSED_SIDE + 1)
+_THREADS_PER_PAIR = 128  # a block sums the products of one pair
 
 
 def exp_tile(tile: Any, norms_a: Any, norms_b: Any) -> None:
@@ -27,7 +27,7 @@ def exp_tile(tile: Any, norms_a: Any, norms_b: Any) -> None:
     if n and m:
         parts = _parts(n, m)
         arrays = tile, norms_a, norms_b, np.int64(m), np.int32(parts)
-        _KERNELS.launch(device_of(tile), "exp_tile", n * parts, _THREADS, *arrays)
+        _KERNELS.launch(device_of(tile), "exp_tile", n * parts, _THREADS_PER_BLOCK, *arrays)
 
 
 def write_gram(tile: Any, norms_a: Any, norms_b: Any, first_row: int, first_column: int, out: Any) -> None:
@@ -36,10 +36,10 @@ def write_gram(tile: Any, norms_a: Any, norms_b: Any, first_row: int, first_colu
     The tile lies on or below the diagonal, at ``first_row`` and ``first_column``.
     """
     n, m = tile.shape
-    blocks = -(-n // _SIDE) * -(-m // _SIDE)
+    blocks = -(-n // _TRANSPOSED_SIDE) * -(-m // _TRANSPOSED_SIDE)
     sizes = np.int32(n), np.int32(m), np.int64(first_row), np.int64(first_column), np.int64(len(out))
     arrays = tile, norms_a, norms_b, *sizes, out
-    _KERNELS.launch(device_of(out), "write_gram", blocks, _THREADS, *arrays, shared_bytes=_SHARED_BYTES)
+    _KERNELS.launch(device_of(out), "write_gram", blocks, _THREADS_PER_BLOCK, *arrays, shared_bytes=_SHARED_BYTES)
 
 
 def gather_products(kq: Any, kp: Any, query_rows: Any, passage_rows: Any, query: Any, passage: Any) -> Any:
@@ -52,7 +52,7 @@ def gather_products(kq: Any, kp: Any, query_rows: Any, passage_rows: Any, query:
             parts = _parts(n_rows, n)
             sizes = np.int64(kq.shape[1]), np.int64(kp.shape[1]), np.int64(n), np.int32(parts)
             _KERNELS.launch(
-                device, f"gather_products_{kq.dtype}", n_rows * parts, _THREADS, kq, kp, *numbers, *sizes, out
+                device, f"gather_products_{kq.dtype}", n_rows * parts, _THREADS_PER_BLOCK, kq, kp, *numbers, *sizes, out
             )
     return out
 
@@ -75,7 +75,7 @@ def sum_weights(
     coef, of_bags = (to_device(np.ascontiguousarray(part, dtype=np.float64), device) for part in (coef, bags[1]))
     sizes = np.int32(len(targets)), np.int64(out.shape[1])
     arrays = kq, np.int64(kq.shape[1]), query, coef, bag, of_bags, np.int32(bags[2]), starts, targets, *sizes, out
-    _KERNELS.launch(device, f"sum_weights_{kq.dtype}", m, _THREADS, *arrays)
+    _KERNELS.launch(device, f"sum_weights_{kq.dtype}", m, _THREADS_PER_BLOCK, *arrays)
 
 
 def add_pair_sums(kp: Any, columns: Any, w: Any, passage: Any, query: Any, out: Any) -> None:
@@ -88,7 +88,7 @@ def add_pair_sums(kp: Any, columns: Any, w: Any, passage: Any, query: Any, out: 
         columns, passage, query = _numbers(device, columns, passage, query)
         arrays = kp, np.int64(kp.shape[1]), columns, np.int32(len(columns)), w, passage, query, out
         name = f"add_pair_sums_{kp.dtype}"
-        _KERNELS.launch(device, name, len(passage), _PAIR_THREADS, *arrays, shared_bytes=8 * _PAIR_THREADS)
+        _KERNELS.launch(device, name, len(passage), _THREADS_PER_PAIR, *arrays, shared_bytes=8 * _THREADS_PER_PAIR)
 
 
 def _numbers(device: Device, *arrays: Any) -> tuple[Any, ...]:
@@ -98,4 +98,4 @@ def _numbers(device: Device, *arrays: Any) -> tuple[Any, ...]:
 
 def _parts(n_rows: int, n: int) -> int:
     """Return the number of blocks for each of some rows of n values."""
-    return max(1, min(-(-n // _THREADS), -(-_BLOCKS // n_rows)))
+    return max(1, min(-(-n // _THREADS_PER_BLOCK), -(-_BLOCKS_PER_LAUNCH // n_rows)))

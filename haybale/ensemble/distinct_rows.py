@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from haybale.ensemble.rows import Ints
 from haybale.parallel import in_threads
 
-_ROWS = 256  # rows that a thread processes in one task, which stay in its cache
+_ROWS_PER_TASK = 256  # the rows of a task stay in the cache of its thread
 
 
 def distinct_rows(vectors: NDArray[Any]) -> tuple[Ints, Ints]:
@@ -31,17 +31,17 @@ def distinct_rows(vectors: NDArray[Any]) -> tuple[Ints, Ints]:
     factors = np.random.default_rng(0).integers(2**63, size=n_words, dtype=np.uint64) * 2 + 1
     zero = np.float32(0)  # adding it makes a copy contiguous, and -0.0 becomes 0.0
     hashes = in_threads(
-        lambda start: _hashes((vectors[start : start + _ROWS] + zero).view(np.uint32), factors),
-        range(0, max(1, len(vectors)), _ROWS),
+        lambda start: _hashes((vectors[start : start + _ROWS_PER_TASK] + zero).view(np.uint32), factors),
+        range(0, max(1, len(vectors)), _ROWS_PER_TASK),
     )
     _, first, where = np.unique(np.concatenate(hashes), return_index=True, return_inverse=True)
     repeated = np.flatnonzero(first[where] != np.arange(len(where)))
 
     def are_equal(start: int) -> bool:
-        rows = repeated[start : start + _ROWS]
+        rows = repeated[start : start + _ROWS_PER_TASK]
         return np.array_equal(vectors[rows], vectors[first[where[rows]]])
 
-    if not all(in_threads(are_equal, range(0, len(repeated), _ROWS))):  # two different rows have the same hash
+    if not all(in_threads(are_equal, range(0, len(repeated), _ROWS_PER_TASK))):  # two different rows have the same hash
         _, first, where = np.unique(vectors + zero, axis=0, return_index=True, return_inverse=True)
     return first, where.ravel()
 

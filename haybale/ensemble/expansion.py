@@ -10,8 +10,8 @@ and Kp is computed once for every distinct passage of the pairs. The sum of a pa
 Kp and a row of W, and the sums of all queries with all passages are a matrix product. Different weights of the bags for
 every query only change W.
 
-The tiles are divided into groups. Other processes can compute the sums over a group each, because nothing but the
-vectors of the pairs is needed for it, and adding these sums gives the same bits as one process does.
+The tiles are divided into groups. Several processes can compute the sums of one group each, which needs only the
+vectors of the pairs. Adding the sums of all groups in order gives the same bits as one process does.
 
 Vectors may be on a device, where the kernels of :mod:`device_tiles` compute the sums. All other arrays, also the sums,
 are NumPy arrays. The sums over tiles are added in float64, first within a group.
@@ -38,13 +38,13 @@ from haybale.progress import track
 from haybale.retrieval.hits import NO_PASSAGE, select
 from haybale.vectors import Floats
 
-_SMALL = 2**16  # numbers in a matrix up to which products are computed in float64: microseconds per row
-_PASSAGES = 1024  # passages of a tile, at most; 16 times as many on a device
-_SUPPORT = 2048  # support passages of a tile: 8 MiB of kernel values
-_GROUPS = 8  # groups of tiles, at most: each of them computes Kq
-_FEW = 64  # passages up to which starting threads would take longer than the work
-_MEMORY = 2**29  # numbers held for a chunk of queries: 2 GiB
-_KERNEL = 2**27  # values of Kq that are held while W is computed: 512 MiB
+_MAX_NUMBERS_IN_FLOAT64 = 2**16  # numbers in a matrix whose products are computed in float64: microseconds per row
+_MAX_PASSAGES_PER_TILE = 1024  # on the CPU; 16 times as many on a device
+_SUPPORT_PASSAGES_PER_TILE = 2048  # with the passages of a tile, 8 MiB of kernel values
+_MAX_GROUPS_OF_TILES = 8  # each group computes Kq
+_MAX_PASSAGES_OF_ONE_THREAD = 64  # starting threads would take longer than the work
+_NUMBERS_PER_CHUNK = 2**29  # arrays of a chunk of queries: 2 GiB
+_KERNEL_VALUES_PER_CHUNK = 2**27  # values of Kq in memory while W is computed: 512 MiB
 
 BagWeights = NDArray[np.float64]  # (n_queries, n_bags): factors of the coefficients of each bag
 
@@ -68,8 +68,8 @@ class Terms:
     def tiles(self) -> list[_Tile]:
         """The rows of each tile of support passages."""
         tiles = []
-        for start in range(0, int(self.passage.max(initial=0)) + 1, _SUPPORT):
-            rows = slice(*np.searchsorted(self.passage, [start, start + _SUPPORT]))
+        for start in range(0, int(self.passage.max(initial=0)) + 1, _SUPPORT_PASSAGES_PER_TILE):
+            rows = slice(*np.searchsorted(self.passage, [start, start + _SUPPORT_PASSAGES_PER_TILE]))
             columns, column = np.unique(self.passage[rows] - start, return_inverse=True)
             bag = None if self.bag is None else self.bag[rows]
             tiles.append(_Tile(self.query[rows], column, self.coef[rows], bag, columns))
@@ -98,17 +98,19 @@ class Expansion:
     def is_small(self) -> bool:
         """Whether products are computed in float64, so that the sum of a pair does not depend on other pairs."""
         parts = [self.queries.dense, self.passages.dense]
-        return all(part is None or part.size <= _SMALL for part in parts)
+        return all(part is None or part.size <= _MAX_NUMBERS_IN_FLOAT64 for part in parts)
 
     @cached_property
     def tiles(self) -> list[Points]:
         """The support passages in tiles; each tile caches its squared lengths."""
-        return [self.passages.take(slice(i, i + _SUPPORT)) for i in range(0, len(self.passages), _SUPPORT)]
+        size = _SUPPORT_PASSAGES_PER_TILE
+        return [self.passages.take(slice(start, start + size)) for start in range(0, len(self.passages), size)]
 
     @cached_property
     def groups(self) -> list[range]:
         """The groups of tiles whose sums are added; they depend on the support only."""
-        edges = np.linspace(0, len(self.tiles), min(_GROUPS, len(self.tiles)) + 1).astype(np.int64).tolist()
+        n_groups = min(_MAX_GROUPS_OF_TILES, len(self.tiles))
+        edges = np.linspace(0, len(self.tiles), n_groups + 1).astype(np.int64).tolist()
         return [range(start, end) for start, end in pairwise(edges)]
 
     def sums(
@@ -132,7 +134,7 @@ class Expansion:
             rows = rows[np.argsort(pairs.passage[rows], kind="stable")]
             return rows, self._sums_of(pairs, rows, queries[part], terms, bag_weights, groups)
 
-        size = max(1, _MEMORY // (max(map(len, groups)) * _SUPPORT * len(terms)))
+        size = max(1, _NUMBERS_PER_CHUNK // (max(map(len, groups)) * _SUPPORT_PASSAGES_PER_TILE * len(terms)))
         for rows, sums in iter_chunks(len(queries), size, sums_of_queries, what="queries"):
             out[:, rows] = sums
         return out.T
@@ -155,8 +157,8 @@ class Expansion:
         weigh = _Weights(pairs.queries.take(queries), self.queries, weights, self.is_small)
         # The candidates are cut into tiles of equal size. The number of tiles is a multiple of the number of cores.
         cores = cpus() if where.is_cpu else 1
-        most = _PASSAGES * cores if where.is_cpu else 16 * _PASSAGES
-        n_tiles = cores * int(np.ceil(len(distinct) / most)) if len(distinct) > _FEW else 1
+        most = _MAX_PASSAGES_PER_TILE * cores if where.is_cpu else 16 * _MAX_PASSAGES_PER_TILE
+        n_tiles = cores * int(np.ceil(len(distinct) / most)) if len(distinct) > _MAX_PASSAGES_OF_ONE_THREAD else 1
         edges = np.linspace(0, len(distinct), n_tiles + 1).astype(np.int64)
         ends = np.searchsorted(passage, edges)
         total, of_group = np.zeros((len(terms), len(rows))), where.xp.zeros((len(terms), len(rows)))
@@ -164,8 +166,8 @@ class Expansion:
         for number in track([tile for group in groups for tile in group], "scoring"):
             if number in first_tiles:
                 group, total, of_group = first_tiles[number], total + to_numpy(of_group), where.xp.zeros(total.shape)
-                weighed = [weigh(each, group) for each in terms]
-            support, of_tile = self.tiles[number], [each[number - group.start] for each in weighed]
+                weighed = [weigh(summands, group) for summands in terms]
+            support, of_tile = self.tiles[number], [of_tiles[number - group.start] for of_tiles in weighed]
 
             def add(number: int, support: Points = support, of_tile: list[Any] = of_tile, sums: Any = of_group) -> None:
                 part = slice(ends[number], ends[number + 1])
@@ -209,7 +211,7 @@ class Expansion:
         """
         where, xp = self.queries.device, self.queries.xp
         shift = to_device(shift, where)[:, None]
-        threads, step = (cpus(), _PASSAGES) if where.is_cpu else (1, 16 * _PASSAGES)
+        threads, step = (cpus(), _MAX_PASSAGES_PER_TILE) if where.is_cpu else (1, 16 * _MAX_PASSAGES_PER_TILE)
 
         def search(rows: slice) -> Any:
             weights = None if bag_weights is None else bag_weights[rows]
@@ -228,12 +230,12 @@ class Expansion:
 
             best = xp.full((len(shift[rows]), 0), NO_PASSAGE), xp.empty((len(shift[rows]), 0), dtype=np.float32)
             for start in track(range(0, n, step * threads), "searching"):
-                found = in_threads(top_k, range(start, min(start + step * threads, n), step), threads)
-                numbers, scores = (xp.concatenate(column, axis=1) for column in zip(best, *found, strict=True))
+                of_tiles = in_threads(top_k, range(start, min(start + step * threads, n), step), threads)
+                numbers, scores = (xp.concatenate(column, axis=1) for column in zip(best, *of_tiles, strict=True))
                 best = select(scores, k, numbers)
             return best[0]
 
-        size = _MEMORY // (len(self.queries) + len(self.passages) + 8 * step * threads)
+        size = _NUMBERS_PER_CHUNK // (len(self.queries) + len(self.passages) + 8 * step * threads)
         none = xp.full((0, min(k, n)), NO_PASSAGE)
         return xp.concatenate([none, *iter_chunks(len(queries), size, search, what="queries")])
 
@@ -244,9 +246,9 @@ class _Weights:
     def __init__(self, queries: Points, support: Points, bag_weights: BagWeights | None, exact: bool) -> None:
         self.where, self.queries, self.support, self.exact = support.device, queries, support, exact
         self.bag_weights = None if bag_weights is None else bag_weights.astype(support.dtype)
-        size = batch_size_for_memory(_KERNEL, len(support), most=len(queries))
+        size = batch_size_for_memory(_KERNEL_VALUES_PER_CHUNK, len(support), most=len(queries))
         self.chunks = [slice(start, min(start + size, len(queries))) for start in range(0, len(queries), size)]
-        self._known: Any = None  # Kq, if it is a single chunk
+        self._kq: Any = None  # Kq, if it is a single chunk
 
     def __call__(
         self, terms: Terms, tiles: Sequence[int], widths: Sequence[int] | None = None
@@ -259,22 +261,22 @@ class _Weights:
         of_tiles = [terms.tiles[tile] if tile < len(terms.tiles) else None for tile in tiles]
         columns = [none if tile is None else tile.columns for tile in of_tiles]
         whole_tiles = widths is not None
-        widths = [len(each) for each in columns] if widths is None else widths
+        widths = [len(of_tile) for of_tile in columns] if widths is None else widths
         targets = columns if whole_tiles else [np.arange(n) for n in widths]
-        found = [xp.zeros((m, n), dtype=self.support.dtype) for n in widths]
+        matrices = [xp.zeros((m, n), dtype=self.support.dtype) for n in widths]
         for chunk in self.chunks:
             kq, weights = self._kernel(chunk), None if self.bag_weights is None else self.bag_weights[chunk]
-            for tile, of_columns, w in zip(of_tiles, targets, found, strict=True):
+            for tile, of_columns, w in zip(of_tiles, targets, matrices, strict=True):
                 if tile is not None and self.where.is_cpu:
                     self._add(tile, kq, weights, w[chunk])
                 elif tile is not None:
                     sum_weights(kq, tile.query, tile.column, tile.coef, tile.bag, weights, of_columns, w[chunk])
-        return list(zip([np.arange(n) for n in widths] if whole_tiles else columns, found, strict=True))
+        return list(zip([np.arange(n) for n in widths] if whole_tiles else columns, matrices, strict=True))
 
     def _kernel(self, chunk: slice) -> Any:
         """Return Kq of some queries; it is kept if these are all queries."""
-        if self._known is not None:
-            return self._known
+        if self._kq is not None:
+            return self._kq
         queries = self.queries.take(chunk)
         kq = self.where.xp.empty((len(queries), len(self.support)), dtype=self.support.dtype)
 
@@ -286,7 +288,7 @@ class _Weights:
         else:
             fill(slice(0, len(kq)))
         if len(self.chunks) == 1:
-            self._known = kq
+            self._kq = kq
         return kq
 
     def _add(self, tile: _Tile, kq: Any, weights: Any, out: Any) -> None:

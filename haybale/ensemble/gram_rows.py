@@ -17,10 +17,10 @@ from haybale.ensemble.rows import Ints
 from haybale.parallel import in_threads
 from haybale.vectors import Floats
 
-_HELD = 0.2  # columns are copied instead of computed once this share of the computed columns has its rows cached
-_MIRROR = 1024  # columns that a thread copies in one task
-_WIDTH = 1024  # maximum number of columns that a thread computes in one task, for up to TILE rows
-_CORES = 4  # the number of such tasks for each TILE rows is a multiple of this, so that cores finish together
+_MIN_CACHED_SHARE = 0.2  # once more than this share of the computed columns has cached rows, these columns are copied
+_COPIED_COLUMNS_PER_TASK = 1024
+_MAX_COLUMNS_PER_TASK = 1024  # a task computes these columns of up to TILE rows
+_TASK_MULTIPLE = 4  # the number of these tasks for TILE rows is a multiple of it, so that cores finish together
 
 
 class GramRows:
@@ -41,10 +41,10 @@ class GramRows:
         self._compute(np.arange(n))
 
     def _compute(self, columns: Ints) -> None:
-        """From now on, compute these columns of new rows, and copy the others from cached rows."""
+        """From now on, compute these columns of new rows, and copy all other columns from cached rows."""
         n = len(self.slot)
         self._columns, self._mirrored = columns, np.setdiff1d(np.arange(n), columns)
-        tasks = _CORES * max(1, -(-len(columns) // (_CORES * _WIDTH)))
+        tasks = _TASK_MULTIPLE * max(1, -(-len(columns) // (_TASK_MULTIPLE * _MAX_COLUMNS_PER_TASK)))
         self._width = max(1, -(-len(columns) // tasks))
         parts = [slice(start, start + self._width) for start in range(0, len(columns), self._width)]
         take = self.points.take
@@ -77,8 +77,8 @@ class GramRows:
         slots = np.flatnonzero(self._owner < 0)[: len(missing)]
         parts, held = [self.points.take(part) for part in numbers], np.flatnonzero(self.slot >= 0)
 
-        def fill(place: tuple[int, int]) -> None:
-            i, j = place
+        def fill(tile_position: tuple[int, int]) -> None:
+            i, j = tile_position
             tile = kernel_tile(parts[i], parts[j])
             _write(tile, slots[i * TILE : (i + 1) * TILE], numbers[j], self.values)
             if i != j:
@@ -93,9 +93,9 @@ class GramRows:
         """Copy ``values[slots, columns]`` from the rows of the columns' points, which are cached."""
 
         def mirror(start: int) -> None:
-            _mirror(self.values, self.slot, columns[start : start + _MIRROR], numbers, slots)
+            _mirror(self.values, self.slot, columns[start : start + _COPIED_COLUMNS_PER_TASK], numbers, slots)
 
-        in_threads(mirror, range(0, len(columns), _MIRROR), self.threads)
+        in_threads(mirror, range(0, len(columns), _COPIED_COLUMNS_PER_TASK), self.threads)
 
     def _fill(self, numbers: Ints, slots: Ints, replaced: Ints) -> None:
         """Compute rows into slots that held the rows of the points ``replaced``."""
@@ -103,13 +103,13 @@ class GramRows:
             self.slot[replaced] = -1
             if len(self._mirrored):
                 self._compute(np.arange(len(self.slot)))
-        elif np.count_nonzero(self.slot[self._columns] >= 0) > _HELD * len(self._columns):
+        elif np.count_nonzero(self.slot[self._columns] >= 0) > _MIN_CACHED_SHARE * len(self._columns):
             self._compute(self._columns[self.slot[self._columns] < 0])
         blocks = range(0, len(numbers), TILE)
         rows = [self.points.take(numbers[start : start + TILE], self.threads) for start in blocks]
 
-        def fill(place: tuple[int, int]) -> None:
-            start, part = place
+        def fill(tile_position: tuple[int, int]) -> None:
+            start, part = tile_position
             tile = kernel_tile(rows[start // TILE], self._parts[part])
             columns = self._columns[part * self._width : (part + 1) * self._width]
             _write(tile, slots[start : start + TILE], columns.astype(np.uint32), self.values)

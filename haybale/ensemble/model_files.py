@@ -40,10 +40,10 @@ from haybale.parameters import check_parameters
 
 FORMAT, VERSION = "haybale model", 2
 _TENSORS = "tensors.safetensors"
-_COLUMNS = ("query", "passage", "coef", "label", "offsets", "intercept")
-_OPTIONAL = ("feature_weights",)
-_REPORT = "facts"  # the key of the report in the manifest
-_IDS = pa.schema([pa.field("id", pa.large_string())])
+_SUPPORT_COLUMNS = ("query", "passage", "coef", "label", "offsets", "intercept")
+_OPTIONAL_COLUMNS = ("feature_weights",)
+_REPORT_KEY = "facts"  # the key of the report in the manifest
+_ID_SCHEMA = pa.schema([pa.field("id", pa.large_string())])
 
 Tensors = dict[str, NDArray[Any]]
 M = TypeVar("M")
@@ -77,23 +77,28 @@ def save_model(
 
     A solver that is a function is not saved.
     """
-    found = _points_tensors("queries", support.queries) | _points_tensors("passages", support.passages)
-    found |= {name: value for name in (*_COLUMNS, *_OPTIONAL) if (value := getattr(support, name)) is not None}
-    found |= tensors or {}
+    written = _points_tensors("queries", support.queries) | _points_tensors("passages", support.passages)
+    written |= {
+        name: value for name in (*_SUPPORT_COLUMNS, *_OPTIONAL_COLUMNS) if (value := getattr(support, name)) is not None
+    }
+    written |= tensors or {}
     scalings = dict(scalings or {})
-    scalings |= {f"space{number}.query": each for number, each in enumerate(spaces.query)}
-    scalings |= {f"space{number}.passage": each for number, each in enumerate(spaces.passage)}
-    for name, each in scalings.items():
-        found[f"{name}.factor"] = np.asarray(each.factor)
-        found |= {f"{name}.columns": np.array(each.columns)} if each.shift is None else {f"{name}.shift": each.shift}
+    scalings |= {f"space{number}.query": scaling for number, scaling in enumerate(spaces.query)}
+    scalings |= {f"space{number}.passage": scaling for number, scaling in enumerate(spaces.passage)}
+    for name, scaling in scalings.items():
+        written[f"{name}.factor"] = np.asarray(scaling.factor)
+        if scaling.shift is None:
+            written[f"{name}.columns"] = np.array(scaling.columns)
+        else:
+            written[f"{name}.shift"] = scaling.shift
     plain = {name: _plain(value) for name, value in parameters.items() if name != "device" and not callable(value)}
     gamma = [list(pair) for pair in spaces.gamma]
     head = {"format": FORMAT, "version": VERSION, "kind": kind, "parameters": plain, "gamma": gamma}
     with whole_folder(folder) as aside:
         for name, values in (ids or {}).items():
-            write_table(aside / f"{name}.parquet", pa.table([values], schema=_IDS))
-        write_tensors(aside / _TENSORS, found)
-        write_manifest(aside, head | {_REPORT: report})
+            write_table(aside / f"{name}.parquet", pa.table([values], schema=_ID_SCHEMA))
+        write_tensors(aside / _TENSORS, written)
+        write_manifest(aside, head | {_REPORT_KEY: report})
 
 
 def load_model(folder: Path, kind: str, make: Callable[..., M], ids: Sequence[str] = ()) -> tuple[M, Saved]:
@@ -102,7 +107,7 @@ def load_model(folder: Path, kind: str, make: Callable[..., M], ids: Sequence[st
     ``ids`` names the Parquet files of ids. Raises :class:`FileFormatError` for missing or changed files.
     """
     manifest = read_manifest(folder, "model", {"format": FORMAT, "version": VERSION, "kind": kind})
-    expected: dict[str, Any] = {"parameters": dict, "gamma": list, _REPORT: dict}
+    expected: dict[str, Any] = {"parameters": dict, "gamma": list, _REPORT_KEY: dict}
     for name, kinds in expected.items():
         if not isinstance(manifest.get(name), kinds):
             message = f"{name!r} is missing or has the wrong type; fit and save the model again"
@@ -116,8 +121,8 @@ def load_model(folder: Path, kind: str, make: Callable[..., M], ids: Sequence[st
         raise FileFormatError(folder / MANIFEST, None, message) from None
     tensors = read_tensors(folder / _TENSORS)
     try:
-        columns: dict[str, Any] = {name: tensors[name] for name in _COLUMNS}
-        columns |= {name: tensors.get(name) for name in _OPTIONAL}
+        columns: dict[str, Any] = {name: tensors[name] for name in _SUPPORT_COLUMNS}
+        columns |= {name: tensors.get(name) for name in _OPTIONAL_COLUMNS}
         points = _points(tensors, "queries"), _points(tensors, "passages")
         support = Support(*points, **columns).checked()
         names = {name.removesuffix(".factor") for name in tensors if name.endswith(".factor")}
@@ -130,12 +135,12 @@ def load_model(folder: Path, kind: str, make: Callable[..., M], ids: Sequence[st
         if isinstance(error, KeyError):
             message = f"tensor {error} is missing; fit and save the model again"
         raise FileFormatError(folder / _TENSORS, None, message) from None
-    texts = {name: read_table(folder / f"{name}.parquet", _IDS).column("id").to_pylist() for name in ids}
-    for name, found in texts.items():
-        if len(found) != (expected_ids := len(getattr(support, name))):
-            message = f"expected {expected_ids} ids, one for each support vector, found {len(found)}"
+    saved_ids = {name: read_table(folder / f"{name}.parquet", _ID_SCHEMA).column("id").to_pylist() for name in ids}
+    for name, column in saved_ids.items():
+        if len(column) != (expected_ids := len(getattr(support, name))):
+            message = f"expected {expected_ids} ids, one for each support vector, found {len(column)}"
             raise FileFormatError(folder / f"{name}.parquet", None, message)
-    return model, Saved(support, spaces, manifest[_REPORT], texts, scalings, tensors)
+    return model, Saved(support, spaces, manifest[_REPORT_KEY], saved_ids, scalings, tensors)
 
 
 def _plain(value: Any) -> Any:

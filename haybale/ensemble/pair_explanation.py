@@ -61,14 +61,14 @@ def explain_pair(
     least = np.partition(sizes, -top)[-top] if top < len(sizes) else 0.0
     largest = np.flatnonzero((sizes >= least) & (sizes > 0))
     listed = largest[np.argsort(-sizes[largest], kind="stable")[:top]]
-    rows, found = firsts[listed], shares[listed]
-    about = support.query[rows].tolist(), support.passage[rows].tolist(), support.label[rows].tolist(), found.tolist()
+    rows, listed_shares = firsts[listed], shares[listed]
+    columns = support.query[rows], support.passage[rows], support.label[rows], listed_shares
     pairs = [
         PairShare(query_ids[query], passage_ids[passage], float(int(label)), share)
-        for query, passage, label, share in zip(*about, strict=True)
+        for query, passage, label, share in zip(*(column.tolist() for column in columns), strict=True)
     ]
     shares[listed] = 0
-    others, intercept = float(shares.sum()), math.fsum(support.intercept * (1 / support.n_bags))
-    prediction = math.fsum([*found, others, *features, intercept])
+    unlisted, intercept = float(shares.sum()), math.fsum(support.intercept * (1 / support.n_bags))
+    prediction = math.fsum([*listed_shares, unlisted, *features, intercept])
     votes = np.flatnonzero(bags > threshold).tolist()
-    return PairExplanation(prediction, pairs, others, len(shares) - len(listed), intercept, features, bags, votes)
+    return PairExplanation(prediction, pairs, unlisted, len(shares) - len(listed), intercept, features, bags, votes)

@@ -47,8 +47,8 @@ def pair_features(candidates: Hits, searches: Sequence[Hits], learned: Sequence[
     learned = [False] * len(searches) if learned is None else list(learned)
     passages, m = candidates.to_numpy().passages, len(candidates)
     if any(len(hits) != m for hits in searches) or len(learned) != len(searches):
-        found = f"{[len(hits) for hits in searches]} queries and {len(learned)} values of learned"
-        raise InputError(f"expected searches of {m} queries, each with a value of learned, found {found}")
+        sizes = f"{[len(hits) for hits in searches]} queries and {len(learned)} values of learned"
+        raise InputError(f"expected searches of {m} queries, each with a value of learned, found {sizes}")
     columns = [
         _search_features(passages, hits.to_numpy(), is_learned)
         for hits, is_learned in zip(searches, learned, strict=True)
@@ -101,8 +101,8 @@ def _search_features(candidates: np.ndarray, hits: Hits, learned: bool) -> Float
     order = np.argsort(keys)
     candidate_keys = np.where(candidates >= 0, np.arange(len(candidates))[:, None] * size + candidates, -1)
     at = np.minimum(np.searchsorted(keys[order], candidate_keys), max(0, len(keys) - 1))
-    found = keys[order][at] == candidate_keys if len(keys) else np.zeros(candidates.shape, dtype=bool)
+    is_hit = keys[order][at] == candidate_keys if len(keys) else np.zeros(candidates.shape, dtype=bool)
     out = np.zeros((*candidates.shape, len(columns)), dtype=np.float32)
     for number, values in enumerate(columns):
-        out[found, number] = values[order][at[found]]
+        out[is_hit, number] = values[order][at[is_hit]]
     return out

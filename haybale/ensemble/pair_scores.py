@@ -30,7 +30,7 @@ class PairScores:
 
     support: Support
     spaces: Spaces
-    scaling: Scaling | None  # of the pair features, None if the ensemble was trained without
+    scaling: Scaling | None  # of the pair features, None if the ensemble was trained without features
     index: PassageIndex
 
     def predicted(
@@ -51,34 +51,34 @@ class PairScores:
         def predict_tile(tile: slice) -> NDArray[Any]:
             used, rows = np.unique(query[tile], return_inverse=True)
             pairs = self.pairs(vectors[used], rows, passage[tile], None if features is None else features[tile])
-            found: NDArray[Any] = to_numpy(predict(pairs, None if bag_weights is None else bag_weights[used]))
-            return found
+            predictions: NDArray[Any] = to_numpy(predict(pairs, None if bag_weights is None else bag_weights[used]))
+            return predictions
 
         size: float = len(query)
         if not where.is_cpu:
-            each = 8 * (int(vectors.shape[1]) + 3 * self.support.n_bags)
-            size = batch_size_for_memory(where.half_of_memory() / 4, each)
+            bytes_of_pair = 8 * (int(vectors.shape[1]) + 3 * self.support.n_bags)
+            size = batch_size_for_memory(where.half_of_memory() / 4, bytes_of_pair)
         with where.current():
             return np.concatenate([np.zeros(0), *iter_chunks(len(query), size, predict_tile, what="pairs")])
 
     def pairs(self, vectors: Matrix, query: Ints, passage: Ints, features: Floats | None) -> Pairs:
         """Return scaled pairs of rows of ``vectors`` and numbers of passages, on the device of the support."""
         where = self.support.device
-        distinct, place = np.unique(passage, return_inverse=True)
+        distinct, row = np.unique(passage, return_inverse=True)
         return Pairs(
             self.spaces.queries([to_device(vectors, where)]),
             self.spaces.passages([take_rows(self.index.vectors, distinct, where)]),
             query,
-            place,
+            row,
             features=self.scaled(features),
         )
 
     def scaled(self, features: Floats | None) -> Floats | None:
-        """Return the scaled pair features (n, f); None without features, or if the ensemble was trained without."""
+        """Return the scaled pair features (n, f); None without features, or if it was trained without features."""
         return None if self.scaling is None or features is None else np.asarray(self.scaling(features))
 
     def checked_features(self, features: Any, passages: Ints) -> Floats | None:
-        """Return the features (n, f) of the candidates (m, k) that are not -1; None if it was trained without any."""
+        """Return the features (n, f) of the candidates (m, k) that are not -1; None for a model without features."""
         if self.scaling is None:
             return None
         if features is None:

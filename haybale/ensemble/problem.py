@@ -21,7 +21,7 @@ from haybale.ensemble.rows import Ints
 from haybale.errors import DeviceError, InputError
 from haybale.vectors import Floats
 
-_TILE = 2**24  # kernel values computed in one step
+_KERNEL_VALUES_PER_STEP = 2**24
 
 
 class PrecisionWarning(UserWarning):
@@ -56,8 +56,8 @@ class Problem(Pairs):
             if value is not None and len(value) != n:
                 raise InputError(f"{name} must have {n} rows, one for each label, found {len(value)}")
         if self.queries.device != self.passages.device:
-            found = f"{self.queries.device} and {self.passages.device}"
-            raise DeviceError(f"queries and passages must be on one device, found {found}")
+            devices = f"{self.queries.device} and {self.passages.device}"
+            raise DeviceError(f"queries and passages must be on one device, found {devices}")
         for name, numbers, size in (
             ("query", self.query, len(self.queries)),
             ("passage", self.passage, len(self.passages)),
@@ -112,7 +112,7 @@ class Problem(Pairs):
         grams = self.with_grams().grams if len(chosen) == n else self.grams
         with self.device.current(), out_of_memory(self.device, (len(chosen), n), "kernel matrix"):
             values = self.queries.xp.empty((len(chosen), n), dtype=self.queries.dtype)
-            step = max(1, _TILE // n)
+            step = max(1, _KERNEL_VALUES_PER_STEP // n)
             for start in range(0, len(chosen), step):
                 values[start : start + step] = pair_kernel(self, chosen[start : start + step], grams)
         return values
@@ -141,9 +141,9 @@ class Problem(Pairs):
             # Passages are numbered in the order of the rows, so that rows read adjacent values of the Gram matrix.
             used, where, passage = np.unique(passage, return_index=True, return_inverse=True)
             by_row = np.argsort(where)
-            place = np.empty_like(by_row)
-            place[by_row] = np.arange(len(by_row))
-            passage, passages = place[passage], passages.take(used[by_row], self.threads)
+            new_number = np.empty_like(by_row)
+            new_number[by_row] = np.arange(len(by_row))
+            passage, passages = new_number[passage], passages.take(used[by_row], self.threads)
         columns = {"query": query, "passage": passage, "label": self.label[kept], "weight": weight}
         if self.features is not None:
             columns["features"] = self.features[kept]

@@ -37,9 +37,9 @@ from haybale.parameters import (
 )
 from haybale.vectors import Matrix, gather_rows, reals, squared_lengths
 
-_TOO_LONG = 2.0**14  # squared length of scaled vectors at which the error of float32 products reaches 1e-3
-_CHECKED = 2**18  # number of checked predictions · number of rows, approximately
-_SMALLEST_TOL = 2e-6  # the smallest tol that float32 reaches, relative to the range of the labels
+_MAX_SQUARED_LENGTH = 2.0**14  # of scaled vectors: the error of float32 products reaches 1e-3 there
+_KERNEL_VALUES_OF_CHECK = 2**18  # about the number of checked predictions · number of rows
+_MIN_RELATIVE_TOL = 2e-6  # the lowest tol that float32 reaches, relative to the range of the labels
 
 # Queries and passages, with one matrix per space, and the numbers of the query and the passage of each row.
 TrainingData = tuple[list[Matrix], list[Matrix], Ints, Ints]
@@ -179,7 +179,7 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         check_parameters("ProductKernelSVR", self.get_params(), self._parameter_constraints)
         where = home_of(self.device, [X])
         X, y, sample_weight = _on_cpu(X, where, "X"), _on_cpu(y, where, "y"), _on_cpu(sample_weight, where, "weights")
-        given = X
+        original = X
         X, y = validate_data(self, X, y, dtype=np.float32, order="C", y_numeric=True)
         if self.split is not None and self.split > X.shape[1]:
             raise InputError(f"split must be at most the number of columns of X, {X.shape[1]}, found {self.split}")
@@ -187,11 +187,11 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64)
 
         def data(dtype: Any) -> TrainingData:
-            rows = X if dtype == np.float32 else np.array(given, dtype=np.float64, order="C")
+            rows = X if dtype == np.float32 else np.array(original, dtype=np.float64, order="C")
             queries, passages, query, passage = self._distinct(rows, where)
             return [queries], [passages], query, passage
 
-        return self._fit(data, getattr(given, "dtype", None) != np.float32, y, sample_weight)
+        return self._fit(data, getattr(original, "dtype", None) != np.float32, y, sample_weight)
 
     def fit_pairs(
         self,
@@ -260,9 +260,9 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         self.spaces_ = fit_spaces(single[2], single[3], single[0], single[1], self.gamma)
         fast = self._problem(single, self.spaces_, *rows)
         may_be_precise = self.solver == "auto" and 16 * len(y) ** 2 <= self.memory_budget
-        error = smallest_tol = _SMALLEST_TOL * float(np.ptp(y))
+        error = smallest_tol = _MIN_RELATIVE_TOL * float(np.ptp(y))
         reachable, precise = self.tol >= smallest_tol, None
-        if not may_be_precise or (longest(fast) < _TOO_LONG and reachable):
+        if not may_be_precise or (longest(fast) < _MAX_SQUARED_LENGTH and reachable):
             self._solve(fast, find_solver(self.solver))
             error = _rounding(fast, single, self.gamma_, rounded, self.dual_coef_)
             if error > self.tol / 4:  # the estimate is too large to accept without a comparison with float64
@@ -305,7 +305,7 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     def _error(self, fast: Problem, precise: Problem) -> float:
         """Return the largest error of predictions for some training rows, compared with float64."""
         n = len(fast.label)
-        rows = np.unique(np.linspace(0, n - 1, min(n, max(8, _CHECKED // n))).astype(np.int64))
+        rows = np.unique(np.linspace(0, n - 1, min(n, max(8, _KERNEL_VALUES_OF_CHECK // n))).astype(np.int64))
         coef = np.zeros(n)
         coef[self.support_] = self.dual_coef_[0]
         exact = _expansion(precise, Dual(coef, float(self.intercept_[0])))
@@ -330,8 +330,8 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "expansion_")
         where, home = self.expansion_.device, home_of(None, [*as_spaces(Q), *as_spaces(P)])
         queries, passages = (
-            check_spaces(given, name, where, [scaling.width for scaling in scalings])
-            for given, name, scalings in ((Q, "Q", self.spaces_.query), (P, "P", self.spaces_.passage))
+            check_spaces(vectors, name, where, [scaling.width for scaling in scalings])
+            for vectors, name, scalings in ((Q, "Q", self.spaces_.query), (P, "P", self.spaces_.passage))
         )
         query, passage = _indices(query_index, queries, passage_index, passages)
         if self.expansion_.queries.is_precise:
@@ -374,8 +374,8 @@ def _indices(query: Any, queries: list[Matrix], passage: Any, passages: list[Mat
     for name, numbers, matrices in (("query_index", query, queries), ("passage_index", passage, passages)):
         array, size = np.asarray(to_numpy(numbers)), matrices[0].shape[0]
         if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
-            found = f"{array.ndim} axes of {array.dtype}"
-            raise InputError(f"{name} must be a one-dimensional array of integers, found {found}")
+            shape = f"{array.ndim} axes of {array.dtype}"
+            raise InputError(f"{name} must be a one-dimensional array of integers, found {shape}")
         if len(array) and (array.min() < 0 or array.max() >= size):
             raise InputError(f"{name} must lie in 0..{size - 1}, found {array.min()}..{array.max()}")
         checked.append(array.astype(np.int64))
@@ -385,9 +385,9 @@ def _indices(query: Any, queries: list[Matrix], passage: Any, passages: list[Mat
     return checked[0], checked[1]
 
 
-def _in_float64(given: Any, checked: list[Matrix]) -> list[Matrix]:
-    """Return the given matrices that are float64, and the checked float32 matrices instead of all others."""
-    matrices = zip(as_spaces(given), checked, strict=True)
+def _in_float64(vectors: Any, checked: list[Matrix]) -> list[Matrix]:
+    """Return the matrices of ``vectors`` that are float64, and the checked float32 matrices in place of the others."""
+    matrices = zip(as_spaces(vectors), checked, strict=True)
     return [new if getattr(old, "dtype", None) != np.float64 else old for old, new in matrices]
 
 

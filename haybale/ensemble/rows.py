@@ -58,10 +58,10 @@ class CandidateRows:
         """Raise :class:`InputError` if no row is relevant, or a number is not one of the queries or passages."""
         if not self.label.any():
             raise InputError(f"at least one of {len(self)} candidate rows must be relevant; check 'relevant'")
-        for name, given, size in (("query", self.query, n_queries), ("passage", self.passage, n_passages)):
-            if given.min() < 0 or given.max() >= size:
-                found = f"{given.min()}..{given.max()}"
-                raise InputError(f"candidate rows: {name} numbers must lie in 0..{size - 1}, found {found}")
+        for name, numbers, size in (("query", self.query, n_queries), ("passage", self.passage, n_passages)):
+            if numbers.min() < 0 or numbers.max() >= size:
+                bounds = f"{numbers.min()}..{numbers.max()}"
+                raise InputError(f"candidate rows: {name} numbers must lie in 0..{size - 1}, found {bounds}")
 
 
 def candidate_rows(
@@ -118,20 +118,20 @@ def candidate_rows(
         added_passage = _nearest(index, queries, added_query, relevant_doc[missing])
     if not len(query) + len(added_query):
         raise InputError(f"none of the {len(hits)} queries has a candidate; check that their vectors are not all zero")
-    place = np.append(np.flatnonzero(hits.passages.ravel() != NO_PASSAGE), np.full(len(added_query), -1))
+    positions = np.append(np.flatnonzero(hits.passages.ravel() != NO_PASSAGE), np.full(len(added_query), -1))
     query, passage = np.append(query, added_query), np.append(passage, added_passage)
     label = np.append(label, np.ones(len(added_query), dtype=np.int8))
     order = np.argsort(query, kind="stable")
-    columns = [column[order].astype(np.int32) for column in (query, passage, place)]
+    columns = [column[order].astype(np.int32) for column in (query, passage, positions)]
     return CandidateRows(columns[0], columns[1], label[order], columns[2])
 
 
 def _nearest(index: PassageIndex, queries: Matrix, rows: Ints, documents: Ints) -> Ints:
     """Return (n,) the document's passage nearest to the query, for each pair (query row, document)."""
-    queries, places = to_numpy(queries), np.zeros(len(rows), dtype=np.int64)
+    queries, nearest = to_numpy(queries), np.zeros(len(rows), dtype=np.int64)
     for pair, (row, document) in enumerate(zip(rows.tolist(), documents.tolist(), strict=True)):
         # The few passages of a document are multiplied on the CPU, which takes less time than to ask a device.
         passages = to_numpy(index.vectors[int(index.doc_offsets[document]) : int(index.doc_offsets[document + 1])])
         similarity = passages @ queries[row].T
-        places[pair] = (similarity.toarray() if is_sparse(similarity) else similarity).argmax()
-    return np.asarray(index.doc_offsets[documents] + places)
+        nearest[pair] = (similarity.toarray() if is_sparse(similarity) else similarity).argmax()
+    return np.asarray(index.doc_offsets[documents] + nearest)

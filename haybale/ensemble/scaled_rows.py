@@ -74,9 +74,9 @@ def _scaled_features(rows: CandidateRows, features: Floats | None, eta: float) -
     """Return the scaling of pair features, and the scaled ones (n_rows, f); they are 0 for rows that have none."""
     if features is None or rows.place is None:
         raise InputError(f"eta={eta} needs pair features of the candidates; give features, or set eta=0")
-    found = rows.place >= 0
-    scaling = fit_features(features[rows.place[found]], eta)
+    has_features = rows.place >= 0
+    scaling = fit_features(features[rows.place[has_features]], eta)
     values = np.zeros((len(rows), features.shape[1]), dtype=np.float32)
-    scaled: Any = scaling(features[rows.place[found]])
-    values[found] = scaled
+    scaled: Any = scaling(features[rows.place[has_features]])
+    values[has_features] = scaled
     return scaling, values

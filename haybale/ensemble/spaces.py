@@ -28,7 +28,7 @@ from haybale.parallel import in_threads
 from haybale.parameters import GAMMA, check_parameters
 from haybale.vectors import Floats, Matrix, check_matrix
 
-_ROWS = 256  # rows that a thread scales or converts in one task on the CPU, so that they stay in its cache
+_ROWS_PER_TASK = 256  # on the CPU, the rows of a task stay in the cache of its thread
 
 GammaOfSpace = float | tuple[float, float] | str
 Gamma = GammaOfSpace | list[GammaOfSpace]  # a list has one entry per space
@@ -45,29 +45,29 @@ class Scaling:
     def __call__(self, vectors: Matrix) -> Matrix:
         """Return scaled vectors (n, d) on their device: float32, or float64 if the scaling is float64."""
         if is_sparse(vectors) != (self.shift is None):
-            expected, found = ("sparse", "dense") if self.shift is None else ("dense", "sparse")
-            raise VectorError(f"expected a {expected} matrix, as in training, found a {found} matrix")
+            expected, kind = ("sparse", "dense") if self.shift is None else ("dense", "sparse")
+            raise VectorError(f"expected a {expected} matrix, as in training, found a {kind} matrix")
         where = device_of(vectors)
         with where.current():
-            given: Any = vectors
+            unscaled: Any = vectors
             scaled: Matrix
             if self.shift is None:
-                scaled = _multiplied(given, self.factor.item(), where)
-            elif where.is_cpu and len(given) > _ROWS:
+                scaled = _multiplied(unscaled, self.factor.item(), where)
+            elif where.is_cpu and len(unscaled) > _ROWS_PER_TASK:
                 shift = self.shift
-                scaled = out = np.empty(given.shape, dtype=np.result_type(given, shift))
+                scaled = out = np.empty(unscaled.shape, dtype=np.result_type(unscaled, shift))
 
                 def scale(start: int) -> None:
-                    part = out[start : start + _ROWS]
-                    np.subtract(given[start : start + _ROWS], shift, out=part)
+                    part = out[start : start + _ROWS_PER_TASK]
+                    np.subtract(unscaled[start : start + _ROWS_PER_TASK], shift, out=part)
                     part *= self.factor
 
-                in_threads(scale, range(0, len(given), _ROWS))
+                in_threads(scale, range(0, len(unscaled), _ROWS_PER_TASK))
             elif where.is_cpu:
-                scaled = given - self.shift  # float64 if the shift is
+                scaled = unscaled - self.shift  # float64 if the shift is
                 scaled *= self.factor  # type: ignore[operator]
             else:
-                scaled = device_vectors.scaled_vectors(given, self.shift, self.factor)
+                scaled = device_vectors.scaled_vectors(unscaled, self.shift, self.factor)
         return scaled
 
     def precise(self, gamma: float) -> Scaling:
@@ -97,17 +97,17 @@ class Spaces:
 
     def precise(self) -> Spaces:
         """Return the scalings in float64; the spaces must not be standardized."""
-        query = tuple(each.precise(gamma[0]) for each, gamma in zip(self.query, self.gamma, strict=True))
-        passage = tuple(each.precise(gamma[1]) for each, gamma in zip(self.passage, self.gamma, strict=True))
+        query = tuple(scaling.precise(gamma[0]) for scaling, gamma in zip(self.query, self.gamma, strict=True))
+        passage = tuple(scaling.precise(gamma[1]) for scaling, gamma in zip(self.passage, self.gamma, strict=True))
         return Spaces(query, passage, self.gamma)
 
     def check_passages(self, vectors: Matrix) -> None:
         """Raise :class:`VectorError` unless the vectors of an index fit the only space of the model."""
         (passages,) = self.passage
         expected = f"{passages.width}{' (sparse)' if passages.shift is None else ''}"
-        found = f"{vectors.shape[1]}{' (sparse)' if is_sparse(vectors) else ''}"
-        if expected != found:
-            raise VectorError(f"the index must have vectors of width {expected}, as in training, found {found}")
+        width = f"{vectors.shape[1]}{' (sparse)' if is_sparse(vectors) else ''}"
+        if expected != width:
+            raise VectorError(f"the index must have vectors of width {expected}, as in training, found {width}")
 
     def queries(self, vectors: Sequence[Matrix]) -> Points:
         """Return scaled queries, from one matrix per space."""
@@ -169,10 +169,10 @@ def fit_spaces(
     of_queries, of_passages, resolved, where = [], [], [], device_of(queries[0])
     for of_space, q, p in zip(gammas, queries, passages, strict=True):
         if is_sparse(q) != is_sparse(p):
-            found = " and ".join("sparse" if is_sparse(matrix) else "dense" for matrix in (q, p))
-            raise InputError(f"queries and passages must both be dense or both be sparse, found {found}")
+            kinds = " and ".join("sparse" if is_sparse(matrix) else "dense" for matrix in (q, p))
+            raise InputError(f"queries and passages must both be dense or both be sparse, found {kinds}")
         with where.current():
-            spread = standardize or isinstance(of_space, str)  # a given γ does not depend on the variance
+            spread = standardize or isinstance(of_space, str)  # a γ in numbers does not depend on the variance
             moments = _moments(query, q, standardize, spread, where), _moments(passage, p, standardize, spread, where)
         pair = _resolved(of_space, moments)
         if dtype == np.float64:
@@ -220,19 +220,19 @@ def _moments(used: Ints, vectors: Matrix, standardize: bool, spread: bool, where
 
     Without ``spread``, only the centre of dense vectors is computed.
     """
-    one, (n, width) = np.ones((), dtype=np.float32), vectors.shape
+    unit_factor, (n, width) = np.ones((), dtype=np.float32), vectors.shape
     if not width:  # without features, all rows are equal
-        return _Moments(np.zeros(0, dtype=np.float32), one, 0, 0.0, 0.0)
+        return _Moments(np.zeros(0, dtype=np.float32), unit_factor, 0, 0.0, 0.0)
     share: Any = np.bincount(used, minlength=n) / len(used)  # share of the candidate rows, by vector
     if is_sparse(vectors):
         if standardize:
             raise InputError("standardize=True needs dense vectors, found a sparse matrix; use standardize=False")
-        host = to_numpy(vectors)  # where few sums are faster than a device compiles their kernels
+        host = to_numpy(vectors)  # few sums: the CPU computes them before a device has compiled kernels for them
         sums = (np.asarray(matrix.sum(axis=1)).ravel() for matrix in (host, host.power(2)))
-        mean, square = (float(share @ each / width) for each in sums)
-        return _Moments(None, one, width, mean, square)
+        mean, square = (float(share @ row_sums / width) for row_sums in sums)
+        return _Moments(None, unit_factor, width, mean, square)
     # Sums are float64. They are computed in parts, to limit the memory of the float64 copies.
-    parts = [slice(start, start + _ROWS) for start in range(0, n, _ROWS)]
+    parts = [slice(start, start + _ROWS_PER_TASK) for start in range(0, n, _ROWS_PER_TASK)]
 
     def weighted(centre: Any, power: int) -> Any:
         """Return the mean (d,) of a power of the vectors, less a centre, over the candidate rows."""
@@ -247,11 +247,11 @@ def _moments(used: Ints, vectors: Matrix, standardize: bool, spread: bool, where
 
     mean = weighted(0.0, 1)
     if not spread:
-        return _Moments(mean.astype(np.float32), one, width, 0.0, 0.0)
+        return _Moments(mean.astype(np.float32), unit_factor, width, 0.0, 0.0)
     deviation = np.sqrt(weighted(mean, 2))
     if not standardize:
         total = float(mean.mean()), float((np.square(mean) + np.square(deviation)).mean())
-        return _Moments(mean.astype(np.float32), one, width, *total)
+        return _Moments(mean.astype(np.float32), unit_factor, width, *total)
     constant = _constant(mean, deviation)
     factor = (1 / np.where(constant, 1, deviation)).astype(np.float32)
     return _Moments(mean.astype(np.float32), factor, width, 0.0, float((~constant).mean()))
@@ -266,10 +266,10 @@ def _resolved(gamma: GammaOfSpace, moments: tuple[_Moments, _Moments]) -> tuple[
     """Return γ of the queries and of the passages of a space."""
     check_parameters("the kernel", {"gamma": gamma}, {"gamma": GAMMA})
     if isinstance(gamma, str):
-        widths = np.array([each.width for each in moments])
+        widths = np.array([half.width for half in moments])
         share = widths / widths.sum()
-        mean = float(share @ [each.mean for each in moments])
-        variance = float(share @ [each.square for each in moments]) - mean**2
+        mean = float(share @ [half.mean for half in moments])
+        variance = float(share @ [half.square for half in moments]) - mean**2
         value = 1 / (float(widths.sum()) * variance) if variance > 0 else 1.0
         return value, value
     pair = gamma if isinstance(gamma, tuple) else (gamma, gamma)
@@ -294,16 +294,16 @@ def check_spaces(vectors: Any, what: str, where: Device, widths: Sequence[int | 
     Raises :class:`VectorError` for NaN, infinity, other widths or different numbers of rows, and :class:`DeviceError`
     for a matrix on another device.
     """
-    given = as_spaces(vectors)
-    if widths is not None and len(given) != len(widths):
-        raise VectorError(f"{what} must have one matrix for each of {len(widths)} spaces, found {len(given)}")
+    matrices = as_spaces(vectors)
+    if widths is not None and len(matrices) != len(widths):
+        raise VectorError(f"{what} must have one matrix for each of {len(widths)} spaces, found {len(matrices)}")
     checked: list[Matrix] = []
-    for i, matrix in enumerate(given):
-        name = f"{what}, space {i}" if len(given) > 1 else what
+    for i, matrix in enumerate(matrices):
+        name = f"{what}, space {i}" if len(matrices) > 1 else what
         matrix = matrix if is_sparse(matrix) else placed(matrix, where, name)
         with where.current():
-            found = check_matrix(matrix, name, None if widths is None else widths[i])
-        checked.append(placed(found, where, name))  # a sparse matrix is checked on the CPU
+            valid = check_matrix(matrix, name, None if widths is None else widths[i])
+        checked.append(placed(valid, where, name))  # a sparse matrix is checked on the CPU
         rows, expected = checked[i].shape[0], checked[0].shape[0]
         if rows != expected:
             raise VectorError(f"{name}: expected {expected} rows, as in space 0, found {rows}")
@@ -318,7 +318,7 @@ def home_of(device: str | None, matrices: Iterable[Any]) -> Device:
     """
     if device is not None:
         return find_device(device)
-    return next((found for found in map(device_of, matrices) if not found.is_cpu), CPU)
+    return next((other for other in map(device_of, matrices) if not other.is_cpu), CPU)
 
 
 def take_rows(matrix: Matrix, rows: Any, where: Device) -> Matrix:

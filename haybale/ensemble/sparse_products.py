@@ -1,8 +1,8 @@
 """Inner products of sparse vectors on the CPU, by term.
 
-The vectors on one side are kept by term. A term that few of them have is a list of vectors and weights. A term that
-many of them have is a row with a weight for every vector, 0 where a vector lacks it: adding a whole row is vectorised,
-and takes less time than adding a long list. Products are summed in the order of the terms in either form, and adding 0
+The vectors on one side are stored by term. A rare term is a list of vectors and weights. A frequent term is a dense row
+with a weight for every vector, 0 where a vector lacks the term: adding a dense row is vectorised, and takes less time
+than adding a long list. Products are summed in the order of the terms in either form, and adding 0
 changes nothing, so the form changes no bit of the result.
 """
 
@@ -17,9 +17,9 @@ from scipy import sparse
 
 from haybale.vectors import Floats
 
-_FREQUENT = 6  # a term is a row if one in so many vectors has it
-_VECTORS = 64  # fewer vectors have lists only
-_MOST = 2**15 - 1  # rows, which int16 can number
+_DENSE_ROW_RATIO = 6  # a term gets a dense row if at least one in this number of vectors has it
+_MIN_VECTORS_FOR_DENSE_ROWS = 64  # for fewer vectors, all terms have lists
+_MAX_DENSE_ROWS = 2**15 - 1  # int16 numbers the rows
 
 
 class TermColumns(NamedTuple):
@@ -36,8 +36,8 @@ class TermColumns(NamedTuple):
         """Return the vectors (m, d), given as CSR, by term."""
         columns, m = vectors.tocsc(), vectors.shape[0]
         counts = np.diff(columns.indptr)
-        frequent = np.flatnonzero(counts * _FREQUENT >= m) if m >= _VECTORS else np.zeros(0, dtype=np.int64)
-        frequent = frequent[:_MOST]
+        is_frequent = (counts * _DENSE_ROW_RATIO >= m) & (m >= _MIN_VECTORS_FOR_DENSE_ROWS)
+        frequent = np.flatnonzero(is_frequent)[:_MAX_DENSE_ROWS]
         row_of = np.full(vectors.shape[1], -1, dtype=np.int16)
         row_of[frequent] = np.arange(len(frequent))
         rows = np.zeros((len(frequent), m), dtype=columns.dtype)
@@ -57,8 +57,8 @@ def add_products(a: sparse.csr_matrix, b: TermColumns, out: Floats) -> None:
 def _fill_rows(frequent: Any, starts: Any, vectors: Any, weights: Any, rows: Any) -> None:
     for row in range(len(frequent)):  # pragma: no cover - compiled
         term = frequent[row]
-        for place in range(starts[term], starts[term + np.uint64(1)]):
-            rows[row, vectors[place]] += weights[place]
+        for posting in range(starts[term], starts[term + np.uint64(1)]):
+            rows[row, vectors[posting]] += weights[posting]
 
 
 @njit(nogil=True, cache=True)
@@ -68,8 +68,8 @@ def _add(
     """Compute out[i, j] += Σ_t a[i, t] b[j, t] with ``a`` in CSR form."""
     for i in range(len(offsets) - 1):
         line = out[i]
-        for place in range(offsets[i], offsets[i + 1]):
-            term, value = terms[place], values[place]
+        for position in range(offsets[i], offsets[i + 1]):
+            term, value = terms[position], values[position]
             row = row_of[term]
             if row >= 0:
                 of_term = rows[row]

@@ -30,7 +30,7 @@ from haybale.ensemble.rows import Ints
 from haybale.errors import InputError
 from haybale.vectors import Floats
 
-_CHECKED = 64  # rows that are also predicted in float64, if float32 may not be precise enough
+_MAX_CHECKED_ROWS = 64  # also predicted in float64, if float32 may not be precise enough
 
 
 @dataclass(frozen=True)
@@ -157,8 +157,8 @@ class Support:
             Whether to add the intercepts.
         """
         rest = self.without_memory(pairs.query, pairs.features, bag_weights, intercept=intercept)
-        found: NDArray[np.float64] = self.memory(pairs, bag_weights) + rest
-        return found
+        mean: NDArray[np.float64] = self.memory(pairs, bag_weights) + rest
+        return mean
 
     def memory(self, pairs: Pairs, bag_weights: BagWeights | None = None, group: int | None = None) -> Any:
         """Return the sums (n,) over the support rows in :meth:`mean`, float64.
@@ -210,7 +210,7 @@ class Support:
 
     @cached_property
     def distinct(self) -> tuple[Ints, Ints, Ints]:
-        """The distinct training pairs: the first row of each (n,), all other rows (m,), and the pair of each of these.
+        """The distinct training pairs: their first rows (n,), all other rows (m,), and the pair of each other row (m,).
 
         A training pair may be in several bags. In the injected protocol, it may have both labels, and counts as two
         pairs. Most pairs have one row only, so the sum over the rows of each pair mostly copies the first rows.
@@ -259,7 +259,7 @@ class Support:
         error = float(np.mean([rounding(problem, dual.coef) for dual in duals]))
         if error > problem.tol / 4:  # the estimate is too large to accept without a comparison with float64
             n = len(problem.label)
-            rows = np.linspace(0, n - 1, min(n, _CHECKED)).astype(np.int64)
+            rows = np.linspace(0, n - 1, min(n, _MAX_CHECKED_ROWS)).astype(np.int64)
             error = self.error(Pairs(problem.queries, problem.passages, problem.query[rows], problem.passage[rows]))
         if error > problem.tol:
             warnings.warn(

@@ -53,7 +53,7 @@ from haybale.retrieval.hits import select
 from haybale.retrieval.passages import Exclude
 from haybale.vectors import Floats, Matrix, check_like
 
-_REPORTED = ("n_rows_", "bag_sizes_", "n_iter_")  # attributes that are saved in the manifest
+_REPORTED_ATTRIBUTES = ("n_rows_", "bag_sizes_", "n_iter_")  # attributes that are saved in the manifest
 _NO_SCORE = np.float32(-np.inf)
 
 
@@ -202,7 +202,7 @@ class SVREnsemble:
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters by name."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @property
     def gamma_(self) -> tuple[float, float]:
@@ -446,8 +446,8 @@ class SVREnsemble:
         if vectors.shape[0] != 1:
             raise InputError(f"explain needs one query vector, found {vectors.shape[0]}")
         passage = self.index_.numbers([passage_id])
-        given = None if features is None else to_numpy(features)[None, None]
-        values = self._model.checked_features(given, passage[None])
+        batch = None if features is None else to_numpy(features)[None, None]
+        values = self._model.checked_features(batch, passage[None])
         pair = self._model.pairs(vectors, np.zeros(1, dtype=np.int64), passage, values)
         ids = self.support_query_ids_, self.support_passage_ids_
         return explain_pair(self.support_, pair, *ids, self.threshold, top)
@@ -532,20 +532,21 @@ class SVREnsemble:
         m, n = int(vectors.shape[0]), len(index)
         weights = None if query_numbers is None else self._bag_weights(query_numbers, m)
         excluded = index.excluded(exclude, m)
-        own = np.append(np.diff(index.doc_offsets), 0)[excluded].max(initial=0)  # -1, no document, has 0 passages
+        sizes = np.append(np.diff(index.doc_offsets), 0)  # the last size is for -1, no document
+        n_excluded = int(sizes[excluded].max(initial=0))
 
         def passages(tile: slice) -> Points:
             return self.spaces_.passages([take_rows(index.vectors, np.arange(tile.start, tile.stop), where)])
 
-        queries, depth = self.spaces_.queries([to_device(vectors, where)]), min(n, min(k, n) + int(own) + SLACK)
+        queries, depth = self.spaces_.queries([to_device(vectors, where)]), min(n, min(k, n) + n_excluded + SLACK)
         near = to_numpy(self.support_.highest(queries, n, passages, depth, weights, intercept=intercept))
         left = index.doc_of[near] != excluded[:, None]
         scores = np.full(near.shape, _NO_SCORE)
         pairs = np.nonzero(left)[0], near[left]
         mean = partial(self.support_.mean, intercept=intercept)
         scores[left] = self._model.predicted(vectors, *pairs, None, mean, weights)
-        found = select(scores, min(k, n), near, index.columns.order)
-        return Hits(*(to_device(best, device_of(query_vectors)) for best in found))
+        best = select(scores, min(k, n), near, index.columns.order)
+        return Hits(*(to_device(column, device_of(query_vectors)) for column in best))
 
     def rank(
         self, query_vectors: Matrix, query_ids: Sequence[str], *, k: int = 100, exclude: Exclude | None = None
@@ -568,7 +569,7 @@ class SVREnsemble:
     def save(self, folder: Path | str) -> None:
         """Write the model, without the index, to a new or empty folder; the folder appears when it is complete."""
         self._check_fitted()
-        report = {name: getattr(self, name) for name in _REPORTED}
+        report = {name: getattr(self, name) for name in _REPORTED_ATTRIBUTES}
         ids = {"queries": self.support_query_ids_, "passages": self.support_passage_ids_}
         scalings = {} if self.features_ is None else {"features": self.features_}
         saved: dict[str, Any] = {"report": report, "ids": ids, "scalings": scalings}
@@ -587,7 +588,7 @@ class SVREnsemble:
         model.support_ = saved.support.to(find_device(index.device if device is None else device))
         model.features_ = saved.scalings.get("features")
         model.support_query_ids_, model.support_passage_ids_ = saved.ids["queries"], saved.ids["passages"]
-        model.__dict__.update({name: saved.report.get(name) for name in _REPORTED})
+        model.__dict__.update({name: saved.report.get(name) for name in _REPORTED_ATTRIBUTES})
         return model
 
     def on(self, index: PassageIndex) -> Self:

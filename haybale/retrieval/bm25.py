@@ -38,8 +38,8 @@ from haybale.vectors import Floats
 
 T = TypeVar("T", int, str)  # a term, by number or by name
 
-_LEAST = np.uint32(ZERO + 1)  # the value of the lowest score above 0
-_ADDED = 2**22  # weights that are added at once for one query
+_LOWEST_HIT_VALUE = np.uint32(ZERO + 1)  # the value (see ``range_search``) of the lowest score above 0
+_WEIGHTS_PER_STEP = 2**22  # weights that :meth:`BM25Index.similarities` adds at once for one query
 _HEAD = {"format": "haybale BM25 index", "version": 1}
 _TENSORS = "tensors.safetensors"
 _TENSOR_NAMES = ("texts", "counts", "offsets", "lengths", "frequencies", "doc_offsets")
@@ -269,12 +269,12 @@ class BM25Index(PassageTable):
         ``frequencies`` has the number of later texts with each term; ``n_texts`` is the number of later texts, and
         ``n_terms`` that of their terms.
         """
-        known = self._postings.frequencies.copy()
+        frequencies_of_all = self._postings.frequencies.copy()
         for term, n in frequencies.items():
             if term in self.vocabulary:
-                known[self.vocabulary[term]] += n
+                frequencies_of_all[self.vocabulary[term]] += n
         n_texts, n_terms = self._postings.n_texts + n_texts, self._postings.n_terms + n_terms
-        postings = replace(self._postings, frequencies=known, n_texts=n_texts, n_terms=n_terms)
+        postings = replace(self._postings, frequencies=frequencies_of_all, n_texts=n_texts, n_terms=n_terms)
         parameters = self.k1, self.b, self.k3
         return type(self).__new__(type(self))._set(self.columns, postings, self.vocabulary, self.analyzer, parameters)
 
@@ -344,13 +344,17 @@ class BM25Index(PassageTable):
         >>> index.search(index.weighted([["dog", "tax"]], [np.array([1, 3], dtype=np.float32)]), k=3).passages
         array([[2, 1, 0]])
         """
-        known = self._numbered(terms)
-        numbers = [_numbers(known, each) for each in terms]
-        kept = [np.asarray(each, dtype=np.float32)[of >= 0] for each, of in zip(factors, numbers, strict=True)]
-        return Terms([of[of >= 0].tolist() for of in numbers], known, kept)
+        vocabulary = self._numbered(terms)
+        numbers = [_numbers(vocabulary, query_terms) for query_terms in terms]
+        kept_factors = [
+            np.asarray(query_factors, dtype=np.float32)[query_numbers >= 0]
+            for query_factors, query_numbers in zip(factors, numbers, strict=True)
+        ]
+        ids = [query_numbers[query_numbers >= 0].tolist() for query_numbers in numbers]
+        return Terms(ids, vocabulary, kept_factors)
 
     def _numbered(self, terms: Sequence[Sequence[str]]) -> Vocabulary:
-        """Return the numbers by which searches know terms."""
+        """Return the vocabulary whose numbers the result of :meth:`weighted` uses for ``terms``."""
         return self.vocabulary
 
     def text_frequencies(self, terms: Sequence[str]) -> Ints:
@@ -386,7 +390,7 @@ class BM25Index(PassageTable):
         Returns
         -------
         Hits
-            (m, k), by falling score, then by document id, then by place in the document.
+            (m, k), by falling score, then by document id, then by position in the document.
         """
         self.check_k(k)
         query_of, excluded = self._queries(queries, exclude)
@@ -418,35 +422,38 @@ class BM25Index(PassageTable):
     @cached_property
     def _lists(self) -> TermLists:
         postings = self._postings.offsets, self._postings.texts, self._weights
-        return TermLists(*postings, self.doc_offsets, np.float32, _LEAST)
+        return TermLists(*postings, self.doc_offsets, np.float32, _LOWEST_HIT_VALUE)
 
     def _queries(self, queries: Sequence[str] | Terms, exclude: Exclude | None) -> tuple[Callable[[int], Query], Ints]:
         """Return a function that returns the terms and factors of a query, and the excluded documents, (m,)."""
         ids = self._term_numbers(queries)
-        given = queries.factors if isinstance(queries, Terms) else None
+        factors_of_queries = queries.factors if isinstance(queries, Terms) else None
 
-        def of(row: int) -> Query:
-            terms, factors = self._counted(ids[row]) if given is None else (ids[row], given[row])
+        def query_of(row: int) -> Query:
+            if factors_of_queries is None:
+                terms, factors = self._counted(ids[row])
+            else:
+                terms, factors = ids[row], factors_of_queries[row]
             return np.array(terms, dtype=np.int64), factors
 
-        return of, self.excluded(exclude, len(ids))
+        return query_of, self.excluded(exclude, len(ids))
 
     def _term_numbers(self, queries: Sequence[str] | Terms) -> list[list[int]]:
         ids = (queries if isinstance(queries, Terms) else self.analysed(queries)).ids
-        largest, n = max((max(each, default=-1) for each in ids), default=-1), len(self.vocabulary)
+        largest, n = max((max(numbers, default=-1) for numbers in ids), default=-1), len(self.vocabulary)
         if largest >= n:
             raise InputError(f"queries: expected terms below {n}, found {largest}; call analysed() of this index")
         return ids
 
     def _counted(self, terms: Sequence[T]) -> tuple[Sequence[T], Floats]:
-        """Return the terms of a query, in the order in which their weights are added, and the factor of each."""
+        """Return the terms of a query in the order in which their weights are added, and the factor of each term."""
         if self.k3 is None:
             return terms, np.ones(len(terms), dtype=np.float32)
         counts = Counter(terms)
         return list(counts), self.factors(np.array(list(counts.values())))
 
     def factors(self, counts: Ints) -> Floats:
-        """Return how much terms count, (n,) float32, that occur so often in a query, (n,); k3 decides."""
+        """Return the factors (n,) float32 of terms that occur ``counts`` times in a query, (n,); see ``k3``."""
         counted = counts if self.k3 is None else (self.k3 + 1) * counts / (self.k3 + counts)
         return counted.astype(np.float32)
 
@@ -455,13 +462,13 @@ class BM25Index(PassageTable):
         start, end = (int(edge) for edge in self.doc_offsets[document : document + 2])
         query_of, excluded = self._queries(queries, None)
         out = np.zeros((len(excluded), end - start), dtype=np.float32)
-        n_at_once = max(1, _ADDED // max(1, end - start))
+        n_at_once = max(1, _WEIGHTS_PER_STEP // max(1, end - start))
         for row in range(len(out)):
             numbers, factors = query_of(row)
-            distinct, places = np.unique(numbers, return_inverse=True)  # a long query has its terms many times
+            distinct, term_rows = np.unique(numbers, return_inverse=True)  # a long query has its terms many times
             edges = np.array(self._postings.pairs(distinct, start, end), dtype=np.int64).reshape(-1, 2)
-            for first in range(0, len(places), n_at_once):
-                begins, ends = edges[places[first : first + n_at_once]].T
+            for first in range(0, len(term_rows), n_at_once):
+                begins, ends = edges[term_rows[first : first + n_at_once]].T
                 offsets = indptr_from_counts(ends - begins)
                 pairs = np.repeat(begins - offsets[:-1], ends - begins) + np.arange(offsets[-1])
                 added = np.repeat(factors[first : first + n_at_once], ends - begins) * self._weights[pairs]
@@ -477,18 +484,18 @@ class BM25Index(PassageTable):
         >>> index.passages_with_all(["dog", "tax"])
         array([2])
         """
-        found: Ints | None = None
+        passages: Ints | None = None
         for term in set(terms):
             number = self.vocabulary.get(term)
             ((first, last),) = [(0, 0)] if number is None else self._postings.pairs([number], 0, len(self))
             has_term = self._postings.texts[first:last].astype(np.int64)
-            found = has_term if found is None else np.intersect1d(found, has_term, assume_unique=True)
-        return np.arange(len(self)) if found is None else found
+            passages = has_term if passages is None else np.intersect1d(passages, has_term, assume_unique=True)
+        return np.arange(len(self)) if passages is None else passages
 
     def term_counts(self, terms: Iterable[str], start: int, end: int) -> list[Counter[str]]:
         """Return how often each of the passages ``start`` to ``end`` − 1 has each of some terms.
 
-        Terms are those of :meth:`Analyzer.terms`; a counter has only those that its passage has.
+        Terms are those of :meth:`Analyzer.terms`; a counter has only the terms that its passage has.
 
         Examples
         --------
@@ -496,15 +503,15 @@ class BM25Index(PassageTable):
         >>> index.term_counts(["dog", "tax"], 0, 2)
         [Counter({'dog': 1}), Counter({'tax': 1})]
         """
-        found: list[Counter[str]] = [Counter() for _ in range(start, end)]
-        known = list(set(terms) & self.vocabulary.keys())
-        places = self._postings.pairs([self.vocabulary[term] for term in known], start, end)
-        for term, (first, last) in zip(known, places, strict=True):
+        counters: list[Counter[str]] = [Counter() for _ in range(start, end)]
+        indexed_terms = list(set(terms) & self.vocabulary.keys())
+        pair_ranges = self._postings.pairs([self.vocabulary[term] for term in indexed_terms], start, end)
+        for term, (first, last) in zip(indexed_terms, pair_ranges, strict=True):
             if first < last:
                 passages, counts = self._postings.texts[first:last].tolist(), self._postings.counts[first:last].tolist()
                 for passage, count in zip(passages, counts, strict=True):
-                    found[passage - start][term] = count
-        return found
+                    counters[passage - start][term] = count
+        return counters
 
     def term_shares(self, query: str, passage: int) -> dict[str, float]:
         """Return the share of each query term in the score of a passage; their sum rounds to the score.
@@ -522,16 +529,16 @@ class BM25Index(PassageTable):
         return self.shares_of_terms(self.counted_terms(query), passage)
 
     def counted_terms(self, query: str) -> list[tuple[str, np.float32]]:
-        """Return the known terms of a query, each with the factor of its weight, for :meth:`shares_of_terms`."""
-        known = [term for term in self.analyzer.terms(query) if term in self.vocabulary]
-        return list(zip(*self._counted(known), strict=True))
+        """Return the query terms that the index has, each with its factor, for :meth:`shares_of_terms`."""
+        indexed_terms = [term for term in self.analyzer.terms(query) if term in self.vocabulary]
+        return list(zip(*self._counted(indexed_terms), strict=True))
 
     def shares_of_terms(self, counted: Sequence[tuple[str, np.float32]], passage: int) -> dict[str, float]:
         """Return what :meth:`term_shares` does, for the terms of a query that several passages have in common."""
         shares: dict[str, float] = {}
         score = np.float32(0)
-        places = self._postings.pairs([self.vocabulary[name] for name, _ in counted], passage, passage + 1)
-        for (name, times), (first, last) in zip(counted, places, strict=True):
+        pair_ranges = self._postings.pairs([self.vocabulary[name] for name, _ in counted], passage, passage + 1)
+        for (name, times), (first, last) in zip(counted, pair_ranges, strict=True):
             if first < last:
                 weight = times * self._weights[first]
                 shares[name] = shares.get(name, 0.0) + (float(score + weight) - float(score))
@@ -540,7 +547,7 @@ class BM25Index(PassageTable):
 
 
 def _numbers(vocabulary: Mapping[str, int], terms: Sequence[str]) -> Ints:
-    """Return the number (n,) of each term, -1 for an unknown one."""
+    """Return the number (n,) of each term, -1 for a term that is not in the vocabulary."""
     return np.array([vocabulary.get(term, -1) for term in terms], dtype=np.int64)
 
 

@@ -1,9 +1,10 @@
 """Exact search on a CUDA device by products on tensor cores and a running threshold.
 
-The scores of a tile of passages are computed in TF32 for a block of queries. One kernel appends those that reach the
-floor of their query to the query's buffer. When half of a buffer is full, the floor rises to the k-th best score so
-far, less twice the error bound of :func:`~haybale.device_products.tf32_error`: whatever is below it has a smaller exact
-score than k other passages. After the last tile, the exact scores of what is left are computed in float64 and sorted.
+The scores of a tile of passages are computed in TF32 for a block of queries. One kernel appends the scores that reach
+the floor of their query to the query's buffer. When half of a buffer is full, the floor rises to the k-th best score so
+far, less twice the error bound of :func:`~haybale.device_products.tf32_error`: a passage below it has a smaller exact
+score than k other passages. After the last tile, the scores of the passages in the buffers are computed in float64 and
+sorted.
 
 The search of a block waits for the device once. Where more passages are as near as the k-th best as half a buffer
 holds, as among equal vectors, and where scores may exceed float32, a query is left to another search.
@@ -31,18 +32,18 @@ Ints = NDArray[np.int64]
 
 MAX_K = 2**14  # one block of threads sorts the survivors of a query, which takes too long for more
 _KERNELS = KernelFile(Path(__file__).with_name("device_search.cu"))
-_TILE = 2**15  # passages of a tile
-_SCORES_OF_FEW_QUERIES = 2**25  # scores of a tile for few queries, whose tiles have more passages
-_LEAST_CAPACITY = 2**13  # keys of the smallest buffer
-_MAX_QUERIES = 2**14  # queries of a block
-_FEW_QUERIES = 2**8  # for fewer queries, a thread block is larger, because there are fewer blocks than fit the device
-_SELECTION_BYTES = 1056  # of the structure Selection
-_SHARED_KEYS = 4096  # keys sorted in shared memory
-_LARGEST = 2.0**126  # scores up to this are computed in TF32
+_PASSAGES_PER_TILE = 2**15  # the minimum; tiles have more passages for few queries
+_SCORES_PER_TILE = 2**25  # the maximum of tiles that have more than the minimum of passages
+_MIN_KEYS_PER_BUFFER = 2**13
+_MAX_QUERIES_PER_BLOCK = 2**14
+_MANY_QUERIES = 2**8  # with fewer queries, a thread block is larger, because there are fewer blocks than fit the device
+_SELECTION_BYTES = 1056  # size of the structure Selection in ``device_search.cu``
+_MAX_KEYS_IN_SHARED_MEMORY = 4096
+_LARGEST_TF32_SCORE = 2.0**126  # queries whose scores may exceed it are left to another search
 
 
 class State(IntFlag):
-    """What a kernel says of a query (``device_search.cu``)."""
+    """Bits of the state of a query that the kernels in ``device_search.cu`` set."""
 
     TIED = 1
     CROWDED = 2
@@ -65,8 +66,8 @@ class DeviceHits:
 
 def queries_at_once(device: Device, n: int, k: int) -> int:
     """Return the number of queries whose scores and buffers fit half of the free memory."""
-    bytes_of_query = 4 * min(n, _TILE) + 8 * _capacity(n, k) + 12 * k
-    return batch_size_for_memory(device.half_of_memory(), bytes_of_query, most=_MAX_QUERIES)
+    bytes_of_query = 4 * min(n, _PASSAGES_PER_TILE) + 8 * _capacity(n, k) + 12 * k
+    return batch_size_for_memory(device.half_of_memory(), bytes_of_query, most=_MAX_QUERIES_PER_BLOCK)
 
 
 def nearest(
@@ -90,14 +91,14 @@ def nearest(
         The order of equal scores.
     """
     xp, m, n, width = device.xp, len(queries), len(vectors), int(vectors.shape[1])
-    capacity, n_columns, threads = _capacity(n, k), _columns(device, m, n), 1024 if m < _FEW_QUERIES else 256
+    capacity, n_columns, threads = _capacity(n, k), _columns(device, m, n), 1024 if m < _MANY_QUERIES else 256
     bounds, floors = xp.empty(m, dtype=np.float64), xp.empty(m, dtype=np.float32)
     counts, states = xp.empty(m, dtype=np.int32), xp.empty(m, dtype=np.int32)
     keys, tile_scores = xp.empty((m, capacity), dtype=np.uint64), xp.empty((m, n_columns), dtype=np.float32)
     hits = xp.empty((m, k), dtype=np.int64), xp.empty((m, k), dtype=np.float32)
     ranges = xp.asarray(np.ascontiguousarray(excluded))
 
-    of_bound = [np.float64(value) for value in (longest, *error_bound(width, longest), _LARGEST)]
+    of_bound = [np.float64(value) for value in (longest, *error_bound(width, longest), _LARGEST_TF32_SCORE)]
     sizes = np.int32(m), np.int32(width)
     state_of_queries = bounds, floors, counts, states
     _KERNELS.launch(device, "begin_search", -(-m // 8), 256, queries, *sizes, *of_bound, *state_of_queries)
@@ -110,8 +111,8 @@ def nearest(
             *(device, "keep_best", m, threads, tile_scores, *of_tile, ranges, *state_of_queries, keys),
             shared_bytes=_SELECTION_BYTES,
         )
-    shared_bytes = _SELECTION_BYTES + 8 * min(_SHARED_KEYS, capacity)
-    of_buffer = np.int32(k), np.int32(capacity), np.int32(min(_SHARED_KEYS, capacity))
+    shared_bytes = _SELECTION_BYTES + 8 * min(_MAX_KEYS_IN_SHARED_MEMORY, capacity)
+    of_buffer = np.int32(k), np.int32(capacity), np.int32(min(_MAX_KEYS_IN_SHARED_MEMORY, capacity))
     _KERNELS.launch(
         *(
             device,
@@ -173,10 +174,10 @@ def exact_scores(device: Device, queries: Any, vectors: Any, candidates: Any) ->
 
 def _capacity(n: int, k: int) -> int:
     """Return the number of keys of a query's buffer: half of it holds all passages, or at least four times k."""
-    return 1 << (min(max(_LEAST_CAPACITY, 8 * k), 2 * max(n, k)) - 1).bit_length()
+    return 1 << (min(max(_MIN_KEYS_PER_BUFFER, 8 * k), 2 * max(n, k)) - 1).bit_length()
 
 
 def _columns(device: Device, m: int, n: int) -> int:
     """Return the number of passages of a tile; rows of 128 bytes are written fastest."""
-    fitting = batch_size_for_memory(device.half_of_memory() / 2, 4 * m, most=_SCORES_OF_FEW_QUERIES // m)
-    return min(n, max(_TILE, fitting // 32 * 32))
+    fitting = batch_size_for_memory(device.half_of_memory() / 2, 4 * m, most=_SCORES_PER_TILE // m)
+    return min(n, max(_PASSAGES_PER_TILE, fitting // 32 * 32))

@@ -23,7 +23,7 @@ from haybale.retrieval.id_order import IdOrder
 from haybale.vectors import squared_lengths
 
 SLACK = 24  # candidates beyond k, so that most searches need only one proposal
-_RESCORED = 2**18  # float64 values gathered at once on the CPU: 2 MiB, which fit into a cache
+_VALUES_PER_RESCORING = 2**18  # float64 values of passages gathered at once on the CPU: 2 MiB, which fit into a cache
 
 
 class ExactSearch:
@@ -61,9 +61,9 @@ class ExactSearch:
         depth = min(n, k + int(self._sizes[excluded].max(initial=0)) + SLACK)
         excluded = to_device(excluded, self.device)
         while len(rows):
-            found, proposed, exact, bound = self._propose(queries[rows], depth)
-            exact = xp.where(self._doc_of[found] == excluded[rows][:, None], np.float32(-np.inf), exact)
-            passages[rows], scores[rows] = select(exact, k, found, self.order)
+            candidates, proposed, exact, bound = self._propose(queries[rows], depth)
+            exact = xp.where(self._doc_of[candidates] == excluded[rows][:, None], np.float32(-np.inf), exact)
+            passages[rows], scores[rows] = select(exact, k, candidates, self.order)
             if depth == n:
                 break
             # A passage that was not proposed scores at most the worst proposal plus twice the error bound.
@@ -89,15 +89,15 @@ class ExactSearch:
         lengths = xp.sqrt((queries.astype(np.float64) ** 2).sum(axis=1))
         # Each product may lose up to 2^-126 by underflow.
         bound = backend.error(width) * lengths * self._max_length + width * 2.0**-126
-        found, proposed = backend.propose(queries, self.vectors, depth)
-        exact = self.inner_products(queries, found)
+        candidates, proposed = backend.propose(queries, self.vectors, depth)
+        exact = self.inner_products(queries, candidates)
         if backend.is_checked and bool((xp.abs(proposed - exact) > 2 * bound[:, None]).any()):
             self._replace_backend()
             return self._propose(queries, depth)
-        return found, proposed, exact, bound
+        return candidates, proposed, exact, bound
 
     def _replace_backend(self) -> None:
-        """Use tiles from now on, and say so."""
+        """Replace the backend by haybale's own from now on, and warn of it."""
         name, self.backend = self.backend.name, tiles_on(self.device)
         warnings.warn(
             f"index backend {name!r} returned scores outside its error bound, so {self.backend.name!r} is used "
@@ -106,16 +106,16 @@ class ExactSearch:
             stacklevel=3,
         )
 
-    def inner_products(self, queries: Any, found: Any) -> Any:
-        """Return the inner products with the candidates, (m, c), summed in float64 and rounded to float32."""
+    def inner_products(self, queries: Any, candidates: Any) -> Any:
+        """Return the inner products of queries with their candidates, (m, c), summed in float64, rounded to float32."""
         if not self.device.is_cpu:
-            return exact_scores(self.device, queries, self.vectors, found)
-        m, depth = found.shape
+            return exact_scores(self.device, queries, self.vectors, candidates)
+        m, depth = candidates.shape
         scores, wide = np.empty((m, depth), dtype=np.float32), queries.astype(np.float64)
-        step = max(1, _RESCORED // max(1, int(self.vectors.shape[1])))
+        step = max(1, _VALUES_PER_RESCORING // max(1, int(self.vectors.shape[1])))
         for row, left in np.ndindex(m, -(-depth // step)):
             part = slice(left * step, (left + 1) * step)
-            scores[row, part] = np.vecdot(self.vectors[found[row, part]].astype(np.float64), wide[row])
+            scores[row, part] = np.vecdot(self.vectors[candidates[row, part]].astype(np.float64), wide[row])
         return scores
 
     @cached_property
@@ -125,7 +125,7 @@ class ExactSearch:
 
     @cached_property
     def _max_length(self) -> float:
-        """Return an upper bound on the length of the longest passage."""
+        """An upper bound on the length of the longest passage."""
         if not self.device.is_cpu:
             return length_of_longest(self.device, self.vectors)
         squares = float(squared_lengths(self.vectors).max())  # squares below 2^-126 underflow

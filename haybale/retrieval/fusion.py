@@ -58,11 +58,11 @@ def pooled(runs: Sequence[Run], query_ids: Sequence[str], k: int | None = None) 
     parts = [(run if k is None else run.top(k)).coded() for run in chosen]
     doc_ids, documents = in_one_table([table for *_, table, _ in parts], [codes for _, _, codes, *_ in parts])
     keys = np.concatenate([part[0] * len(doc_ids) + codes for part, codes in zip(parts, documents, strict=True)])
-    union, place = np.unique(keys, return_inverse=True)
+    union, positions = np.unique(keys, return_inverse=True)
     ends = np.cumsum([len(codes) for codes in documents])
     listings = [
-        Listing(places, rows, ranks, scores)
-        for places, (rows, ranks, _, _, scores) in zip(np.split(place, ends[:-1]), parts, strict=True)
+        Listing(positions_of_run, rows, ranks, scores)
+        for positions_of_run, (rows, ranks, _, _, scores) in zip(np.split(positions, ends[:-1]), parts, strict=True)
     ]
     return Pool(query_ids, doc_ids, *np.divmod(union, max(1, len(doc_ids))), listings)
 
@@ -90,13 +90,13 @@ def completed(run: Run, runs: Sequence[Run], k: int) -> Run:
     [('c', 4.0), ('a', 3.0), ('b', 2.0)]
     """
     pool = pooled([run, *runs], run.query_ids)
-    first, *others = pool.listings
+    listing_of_run, *other_listings = pool.listings
     rank, lowest = np.full(len(pool), np.inf), np.zeros(len(run))
-    for listing in others:
+    for listing in other_listings:
         rank[listing.place] = np.minimum(rank[listing.place], listing.rank)
-    lowest[first.query] = first.score  # the last write for a query is its lowest score
+    lowest[listing_of_run.query] = listing_of_run.score  # the last score written for a query is its lowest
     scores = lowest[pool.query] - rank
-    scores[first.place] = first.score
+    scores[listing_of_run.place] = listing_of_run.score
     return Run.from_numbers(run.query_ids, pool.doc_ids, pool.query, pool.document, scores, k)
 
 

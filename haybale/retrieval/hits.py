@@ -1,6 +1,6 @@
 """The hits of a search: the best passages of each query, with their scores.
 
-Hits are in a total order: by falling score, then by document id, then by place in the document (:class:`IdOrder`).
+Hits are in a total order: by falling score, then by document id, then by position in the document (:class:`IdOrder`).
 Equal scores are frequent, for example in statutes that repeat themselves. The order makes results independent of the
 order of documents, and of tiles, threads and backends.
 """
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 Ints = NDArray[np.int64]
 NO_PASSAGE = -1
 _KERNELS = KernelFile(Path(__file__).with_name("hits.cu"))
-_THREADS = 256  # of a block
-_BLOCKS = 1024  # to occupy a device: few long rows are divided among several blocks
+_THREADS_PER_BLOCK = 256
+_BLOCKS_PER_LAUNCH = 1024  # enough to occupy a device; few long rows are divided among several blocks
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,9 @@ class Hits:
         if self.passages.shape != self.scores.shape or self.passages.ndim != 2:
             shapes = f"{self.passages.shape} and {self.scores.shape}"
             raise InputError(f"hits: passages and scores must be matrices of one shape, found {shapes}")
-        places = device_of(self.passages), device_of(self.scores)
-        if places[0] != places[1]:
-            raise InputError(f"hits: passages and scores must be on one device, found {places[0]} and {places[1]}")
+        devices = device_of(self.passages), device_of(self.scores)
+        if devices[0] != devices[1]:
+            raise InputError(f"hits: passages and scores must be on one device, found {devices[0]} and {devices[1]}")
 
     def __len__(self) -> int:
         return len(self.passages)
@@ -84,15 +84,17 @@ def select(scores: Any, k: int, numbers: Any = None, order: IdOrder | None = Non
         return _select_on_device(scores, min(k, int(scores.shape[1])), numbers, order)
     if numbers is None:
         numbers = np.broadcast_to(np.arange(scores.shape[1]), scores.shape)
-    found, best = _select(scores, k + 1, numbers)  # one more, to see whether the last is tied
+    best_numbers, best_scores = _select(scores, k + 1, numbers)  # one more, to see whether the last is tied
     if order is not None:
-        tied = np.flatnonzero(((best[:, 1:] == best[:, :-1]) & ~np.isneginf(best[:, 1:])).any(axis=1))
-        ids = order.on(CPU) if len(tied) else None
-        if ids is not None:
-            places, passages = ids
-            by_place, best[tied] = _select(scores[tied], k + 1, places[numbers[tied]])
-            found[tied] = np.where(by_place == NO_PASSAGE, NO_PASSAGE, passages[by_place].astype(np.int64))
-    return found[:, :k], best[:, :k]
+        equal = (best_scores[:, 1:] == best_scores[:, :-1]) & ~np.isneginf(best_scores[:, 1:])
+        tied = np.flatnonzero(equal.any(axis=1))
+        id_order = order.on(CPU) if len(tied) else None
+        if id_order is not None:
+            positions, passages_by_id = id_order
+            best_positions, best_scores[tied] = _select(scores[tied], k + 1, positions[numbers[tied]])
+            best_passages = passages_by_id[best_positions].astype(np.int64)
+            best_numbers[tied] = np.where(best_positions == NO_PASSAGE, NO_PASSAGE, best_passages)
+    return best_numbers[:, :k], best_scores[:, :k]
 
 
 def _select_on_device(scores: Any, k: int, numbers: Any, order: IdOrder | None) -> tuple[Any, Any]:
@@ -100,33 +102,35 @@ def _select_on_device(scores: Any, k: int, numbers: Any, order: IdOrder | None) 
     device, (m, n) = device_of(scores), scores.shape
     with device.current():
         xp = device.xp
-        found, best = xp.empty((m, k), dtype=np.int64), xp.empty((m, k), dtype=np.float32)
+        best_numbers, best_scores = xp.empty((m, k), dtype=np.int64), xp.empty((m, k), dtype=np.float32)
         if not (m and k):
-            return found, best
+            return best_numbers, best_scores
         scores, tied = xp.ascontiguousarray(scores, dtype=np.float32), xp.zeros(m, dtype=np.int32)
         unused = xp.empty(1, dtype=np.int64), xp.empty(1, dtype=np.uint32)
-        given = unused[0] if numbers is None else xp.ascontiguousarray(numbers, dtype=np.int64)
-        of_numbers = given, np.int32(numbers is not None)
+        device_numbers = unused[0] if numbers is None else xp.ascontiguousarray(numbers, dtype=np.int64)
+        of_numbers = device_numbers, np.int32(numbers is not None)
 
-        def run(rows: Any, ids: tuple[Any, Any] | None) -> None:
+        def run(rows: Any, id_order: tuple[Any, Any] | None) -> None:
             n_rows = m if rows is None else len(rows)
-            keys, parts = xp.empty((n_rows, n), dtype=np.int64), min(-(-n // _THREADS), -(-_BLOCKS // n_rows))
+            keys = xp.empty((n_rows, n), dtype=np.int64)
+            parts = min(-(-n // _THREADS_PER_BLOCK), -(-_BLOCKS_PER_LAUNCH // n_rows))
             of_rows = tied if rows is None else xp.asarray(rows.astype(np.int32)), np.int32(rows is not None)
-            places, passages = (unused[1], unused[1]) if ids is None else ids
-            has_ids = np.int32(ids is not None)
-            making = scores, *of_numbers, *of_rows, places, has_ids, np.int64(n), np.int32(parts), keys
-            _KERNELS.launch(device, "make_keys", n_rows * parts, _THREADS, *making)
+            positions, passages_by_id = (unused[1], unused[1]) if id_order is None else id_order
+            has_ids = np.int32(id_order is not None)
+            columns: Any = scores, *of_numbers, *of_rows, positions, has_ids, np.int64(n), np.int32(parts), keys
+            _KERNELS.launch(device, "make_keys", n_rows * parts, _THREADS_PER_BLOCK, *columns)
             keys.sort(axis=1)
-            reading = keys, np.int64(n), np.int32(k), *of_rows, passages, has_ids, found, best, tied
-            _KERNELS.launch(device, "read_keys", n_rows, _THREADS, *reading)
+            sizes, best = (np.int64(n), np.int32(k)), (best_numbers, best_scores)
+            columns = keys, *sizes, *of_rows, passages_by_id, has_ids, *best, tied
+            _KERNELS.launch(device, "read_keys", n_rows, _THREADS_PER_BLOCK, *columns)
 
         run(None, None)
         if order is not None:
             rows = np.flatnonzero(to_numpy(tied))
-            ids = order.on(device) if len(rows) else None
-            if ids is not None:
-                run(rows, ids)
-        return found, best
+            id_order = order.on(device) if len(rows) else None
+            if id_order is not None:
+                run(rows, id_order)
+        return best_numbers, best_scores
 
 
 def _select(scores: Any, k: int, numbers: Any) -> tuple[Any, Any]:
@@ -173,8 +177,8 @@ def pool(*parts: Hits, index: PassageTable | None = None) -> Hits:
         raise InputError(f"pool: hits must have the same number of queries, found {[len(part) for part in parts]}")
     flats = [part.to_numpy().flat() for part in parts]
     rows, ranks, passages = (np.concatenate([flat[column] for flat in flats]) for column in range(3))
-    places = None if index is None else index.columns.order.places
-    order = np.lexsort((passages if places is None else places[passages], ranks, rows))
+    positions = None if index is None else index.columns.order.places
+    order = np.lexsort((passages if positions is None else positions[passages], ranks, rows))
     rows, ranks, passages = rows[order], ranks[order], passages[order]
     # After sorting, a pair of row and passage occurs first with its best rank.
     _, first = np.unique(rows * (passages.max(initial=0) + 1) + passages, return_index=True)

@@ -1,4 +1,4 @@
-"""The order of equal scores: passages by the id of their document, then by their place in it.
+"""The order of equal scores: passages by the id of their document, then by their position in it.
 
 The order of ids does not depend on the rows of an index, so neither do rankings: documents may come in any order, at
 once or one by one. Sorting the ids of a million documents takes half a second, so it waits for the first tie.
@@ -22,7 +22,7 @@ Places = NDArray[np.uint32]
 
 
 class IdOrder:
-    """The places of passages in the order of ids.
+    """The positions of passages in the order of ids.
 
     Parameters
     ----------
@@ -47,19 +47,19 @@ class IdOrder:
         (array([1, 2, 0], dtype=uint32), array([2, 0, 1], dtype=uint32))
         """
         if self.whole is not None:
-            places, rows = self.whole[0].places, self.whole[1]
-            return None if places is None else _unless_sorted(np.argsort(places[rows]))
+            positions, rows = self.whole[0].places, self.whole[1]
+            return None if positions is None else _unless_sorted(np.argsort(positions[rows]))
         by_id = _unless_sorted(numbers_of(pc.sort_indices(self.doc_ids)))  # by UTF-8 bytes: the order of code points
         return None if by_id is None else ragged_take(self.doc_offsets, by_id.astype(np.int64))[0].astype(np.uint32)
 
     @cached_property
     def places(self) -> Places | None:
-        """The place of each passage in the order of ids, (n,); None if it is the number of the passage."""
+        """The position of each passage in the order of ids, (n,); None if it is the number of the passage."""
         if self.passages is None:
             return None
-        places = np.empty(len(self.passages), dtype=np.uint32)
-        places[self.passages] = np.arange(len(places), dtype=np.uint32)
-        return places
+        positions = np.empty(len(self.passages), dtype=np.uint32)
+        positions[self.passages] = np.arange(len(positions), dtype=np.uint32)
+        return positions
 
     @property
     def is_known(self) -> bool:

@@ -41,9 +41,9 @@ from haybale.vectors import Floats, Matrix, check_like, check_matrix, moved
 _HEAD = {"format": "haybale index", "version": 1, "kind": "PassageIndex"}
 _VECTORS = "vectors.safetensors"
 FILES = (_VECTORS, "documents.parquet")  # distinguish an index from an embedding store, even without its manifest
-_KINDS = {"rows": sparse.csr_matrix, "columns": sparse.csc_matrix}
-_PARTS = ("data", "indices", "indptr")
-_BATCH = 1024  # queries searched at once
+_MATRIX_TYPES = {"rows": sparse.csr_matrix, "columns": sparse.csc_matrix}
+_CSR_ARRAYS = ("data", "indices", "indptr")
+_QUERIES_PER_BATCH = 1024
 
 
 class PassageIndex(PassageTable):
@@ -162,7 +162,7 @@ class PassageIndex(PassageTable):
         tensors: Tensors = {"vectors": vectors}
         if self.is_sparse:
             sides = {"rows": vectors, "columns": self._sparse_search.postings}
-            tensors = {f"{side}.{part}": getattr(sides[side], part) for side in sides for part in _PARTS}
+            tensors = {f"{side}.{part}": getattr(sides[side], part) for side in sides for part in _CSR_ARRAYS}
         with whole_folder(Path(folder)) as aside:
             write_tensors(aside / _VECTORS, tensors)
             self.columns.write(aside)
@@ -286,9 +286,9 @@ class PassageIndex(PassageTable):
         Returns
         -------
         Hits
-            (m, k), by falling score, then by document id, then by place in the document: NumPy arrays for queries from
-            the CPU and CuPy arrays for queries on a device. A row has fewer hits if the excluded document leaves fewer
-            passages, and none for a zero vector.
+            (m, k), by falling score, then by document id, then by position in the document: NumPy arrays for queries
+            from the CPU and CuPy arrays for queries on a device. A row has fewer hits if the excluded document leaves
+            fewer passages, and none for a zero vector.
 
         Raises
         ------
@@ -308,7 +308,7 @@ class PassageIndex(PassageTable):
                 return rows, *searcher.search(queries[rows], k, excluded[rows])
 
             # A batch that runs out of memory is searched again in smaller ones.
-            size = _BATCH if self.is_sparse else self._exact_search.queries_at_once(k)
+            size = _QUERIES_PER_BATCH if self.is_sparse else self._exact_search.queries_at_once(k)
             done = iter_chunks(m, size, search, what="queries")
             for rows, numbers, best in track(done, "searching", -(-m // size)):
                 if len(numbers) == m and not self.is_sparse:  # one batch is not copied
@@ -346,31 +346,32 @@ class PassageIndex(PassageTable):
         if top > 1:
             return self._document_sums(queries, k, top, excluded)
         none = np.empty(0, dtype=np.int64)
-        found: list[tuple[Ints, Ints, Floats]] = [(none, none, np.empty(0, dtype=np.float32))]
-        left, depth = np.arange(len(excluded)), min(len(self), 3 * k)  # the rows that are still to be searched
+        ranked: list[tuple[Ints, Ints, Floats]] = [(none, none, np.empty(0, dtype=np.float32))]
+        open_rows, depth = np.arange(len(excluded)), min(len(self), 3 * k)  # the rows that are still to be searched
         if hits is not None:
-            if len(hits) != len(left):
-                raise InputError(f"hits must have one row for each of the {len(left)} queries, found {len(hits)}")
-            left = self._best_documents(hits, k, left, found)
+            if len(hits) != len(open_rows):
+                raise InputError(f"hits must have one row for each of the {len(open_rows)} queries, found {len(hits)}")
+            open_rows = self._best_documents(hits, k, open_rows, ranked)
         if self.is_sparse:
-            some = queries[left], k, excluded[left], self.doc_of
-            rows, documents, scores = self._sparse_search.documents(*some)
-            found.append((left[rows], documents, scores))
-            left = none
-        while len(left):
+            chosen = queries[open_rows], k, excluded[open_rows], self.doc_of
+            rows, documents, scores = self._sparse_search.documents(*chosen)
+            ranked.append((open_rows[rows], documents, scores))
+            open_rows = none
+        while len(open_rows):
             with self.device.current():
-                some = queries[self.device.xp.asarray(left)]
-            left = self._best_documents(self.search(some, depth, exclude=excluded[left]), k, left, found)
+                open_queries = queries[self.device.xp.asarray(open_rows)]
+            more_hits = self.search(open_queries, depth, exclude=excluded[open_rows])
+            open_rows = self._best_documents(more_hits, k, open_rows, ranked)
             depth = min(len(self), 4 * depth)
-        rows, documents, scores = (np.concatenate(column) for column in zip(*found, strict=True))
+        rows, documents, scores = (np.concatenate(column) for column in zip(*ranked, strict=True))
         order = np.argsort(rows, kind="stable")
         return rows[order], documents[order], scores[order]
 
-    def _best_documents(self, hits: Hits, k: int, rows: Ints, found: list[tuple[Ints, Ints, Floats]]) -> Ints:
-        """Add the best documents of hits to ``found``; return the rows whose hits are not deep enough to know them."""
-        left = []
-        for start in range(0, len(hits), _BATCH):
-            batch = slice(start, start + _BATCH)
+    def _best_documents(self, hits: Hits, k: int, rows: Ints, ranked: list[tuple[Ints, Ints, Floats]]) -> Ints:
+        """Add the best documents of hits to ``ranked``; return the rows whose hits are too few to determine them."""
+        open_rows = []
+        for start in range(0, len(hits), _QUERIES_PER_BATCH):
+            batch = slice(start, start + _QUERIES_PER_BATCH)
             part = Hits(hits.passages[batch], hits.scores[batch]).to_numpy()
             row, _, passages, scores = part.flat()
             document = self.doc_of[passages]
@@ -385,39 +386,40 @@ class PassageIndex(PassageTable):
             last = part.scores[:, -1]
             complete = np.isneginf(last) | (enough & (kth > last)) | (part.scores.shape[1] >= len(self))
             kept = complete[row] & (scores >= kth[row])
-            found.append((rows[batch][row[kept]], document[kept], scores[kept]))
-            left.append(rows[batch][~complete])
-        return np.concatenate([rows[:0], *left])
+            ranked.append((rows[batch][row[kept]], document[kept], scores[kept]))
+            open_rows.append(rows[batch][~complete])
+        return np.concatenate([rows[:0], *open_rows])
 
     def _document_sums(self, queries: Matrix, k: int, top: int, excluded: Ints) -> tuple[Ints, Ints, Floats]:
         """Rank documents by the sum of their best passages, as :meth:`documents` does."""
         if self.is_sparse:
             return self._sparse_search.documents(queries, k, excluded, self.doc_of, top)
-        found: dict[int, tuple[Ints, Floats]] = {}
+        sums_of_rows: dict[int, tuple[Ints, Floats]] = {}
         left, depth = np.arange(len(excluded)), min(len(self), 3 * top * k)
         while len(left):
             with self.device.current():
                 some = queries[self.device.xp.asarray(left)]
             hits = self.search(some, depth, exclude=excluded[left]).to_numpy()
-            for place, row in enumerate(left):
-                sums = self._sums_of(some[place : place + 1], hits.passages[place], hits.scores[place], k, top)
+            for i, row in enumerate(left):
+                sums = self._sums_of(some[i : i + 1], hits.passages[i], hits.scores[i], k, top)
                 if sums is not None:
-                    found[int(row)] = sums
-            left, depth = np.array([row for row in left if row not in found], dtype=np.int64), min(len(self), 4 * depth)
-        parts = [found[row] for row in range(len(excluded))]
+                    sums_of_rows[int(row)] = sums
+            left = np.array([row for row in left if row not in sums_of_rows], dtype=np.int64)
+            depth = min(len(self), 4 * depth)
+        parts = [sums_of_rows[row] for row in range(len(excluded))]
         rows = np.repeat(np.arange(len(parts)), [len(documents) for documents, _ in parts])
         documents = np.concatenate([np.empty(0, dtype=np.int64), *(documents for documents, _ in parts)])
         return rows, documents, np.concatenate([np.empty(0, dtype=np.float32), *(sums for _, sums in parts)])
 
     def _sums_of(self, query: Matrix, passages: Ints, scores: Floats, k: int, top: int) -> tuple[Ints, Floats] | None:
-        """Return the k best documents of one query, with ties, and their sums; None if its hits are not deep enough."""
+        """Return the k best documents of one query, with ties, and their sums; None if it needs more hits."""
         is_hit = passages != NO_PASSAGE
         documents, sums, counts = sums_of_best(self.doc_of[passages[is_hit]], scores[is_hit], top)
         if is_hit.all() and len(passages) < len(self):  # other passages score at most as high as the last hit
             if len(documents) < k:
                 return None
             last, kth = float(scores[-1]), np.partition(sums, -k)[-k]
-            most = max(last, 0.0)  # of a passage that is not the best one of its document
+            most = max(last, 0.0)  # what a passage adds at most if it is not the best one of its document
             missing = np.minimum(np.diff(self.doc_offsets)[documents], top) - counts
             # The next greater float32 is a bound on what a sum is rounded to.
             highest_unseen = np.nextafter(np.float32(last + (top - 1) * most), np.float32(np.inf))
@@ -448,8 +450,8 @@ class PassageIndex(PassageTable):
         start, end = (int(edge) for edge in self.doc_offsets[document : document + 2])
         with self.search_device.current():
             products = queries.astype(np.float64) @ self.vectors[start:end].astype(np.float64).T
-            found: Floats = to_numpy(products.toarray() if self.is_sparse else products).astype(np.float32)
-            return found
+            similarities: Floats = to_numpy(products.toarray() if self.is_sparse else products).astype(np.float32)
+            return similarities
 
     def _place_queries(self, queries: Matrix) -> tuple[Matrix, Device]:
         """Check queries and copy them to the device that searches; return them, and the device they came from."""
@@ -477,14 +479,14 @@ def _read_vectors(path: Path) -> tuple[Matrix, sparse.csc_matrix | None]:
     tensors = mapped_tensors(path)
     if "vectors" in tensors:
         return tensors["vectors"], None
-    rows, columns = (_mapped_matrix(tensors, side) for side in _KINDS)
+    rows, columns = (_mapped_matrix(tensors, side) for side in _MATRIX_TYPES)
     return rows, columns
 
 
 def _mapped_matrix(tensors: Tensors, side: str) -> Any:
     """Make a sparse matrix of mapped arrays, without a copy; check its indexes, because compiled loops do not."""
-    parts = tuple(tensors[f"{side}.{part}"] for part in _PARTS)
-    matrix = _KINDS[side](parts, shape=tuple(len(tensors[f"{each}.indptr"]) - 1 for each in _KINDS))
+    parts = tuple(tensors[f"{side}.{part}"] for part in _CSR_ARRAYS)
+    matrix = _MATRIX_TYPES[side](parts, shape=tuple(len(tensors[f"{axis}.indptr"]) - 1 for axis in _MATRIX_TYPES))
     matrix.check_format(full_check=True)
     matrix.data, matrix.indices, matrix.indptr = parts
     matrix.has_canonical_format = True  # as check_sparse made it before it was saved

@@ -49,7 +49,7 @@ class BM25InParts(BM25Index):
 
     @cached_property
     def vocabulary(self) -> Vocabulary:  # type: ignore[override]
-        """The number of each term that has been found in the parts and in later texts."""
+        """The number of each term that occurs in the parts or in later texts."""
         return {term: number for number, term in enumerate(self._statistics().plus(self._later).frequencies)}
 
     def save(self, folder: Path | str) -> NoReturn:
@@ -83,27 +83,31 @@ class BM25InParts(BM25Index):
     ) -> Self:
         counts = TermCounts.of(texts, self.analyzer)
         new = Columns.validated(len(counts), doc_offsets, passage_ids, doc_ids, distinct=distinct)
-        columns, own = self.columns.joined(new, distinct=distinct), Postings.of(counts)
-        known, before = self._statistics(), self._later
-        # The part gets the statistics of the parts in folders. Like these, it is opened with those of later texts.
-        frequencies = np.array([known.frequencies.get(term, 0) for term in counts.vocabulary], dtype=np.int64)
-        postings = replace(own, frequencies=frequencies, n_texts=known.n_texts, n_terms=known.n_terms)
+        columns, new_postings = self.columns.joined(new, distinct=distinct), Postings.of(counts)
+        in_folders, before = self._statistics(), self._later
+        # The new part gets the statistics of the parts in folders. Opening it adds those of later texts, as in these.
+        frequencies = np.array([in_folders.frequencies.get(term, 0) for term in counts.vocabulary], dtype=np.int64)
+        n_texts, n_terms = in_folders.n_texts, in_folders.n_terms
+        postings = replace(new_postings, frequencies=frequencies, n_texts=n_texts, n_terms=n_terms)
         part = Part.in_memory(BM25Index.of_postings(new, postings, counts.vocabulary, self.analyzer))
         added = TermStatistics(
-            dict(zip(counts.vocabulary, own.frequencies.tolist(), strict=True)), own.n_texts, own.n_terms
+            dict(zip(counts.vocabulary, new_postings.frequencies.tolist(), strict=True)),
+            new_postings.n_texts,
+            new_postings.n_terms,
         )
         return self._same(parts=self.parts.joined(part, columns.doc_offsets), columns=columns, later=before.plus(added))
 
     def analysed(self, queries: Sequence[str]) -> Terms:
         check_queries(queries)
-        return self.analyzer(queries)  # parts number terms in ways of their own, so terms go to them by name
+        return self.analyzer(queries)  # each part numbers terms differently, so terms are passed to parts by name
 
     def _numbered(self, terms: Sequence[Sequence[str]]) -> Vocabulary:
-        return {term: number for number, term in enumerate(dict.fromkeys(term for each in terms for term in each))}
+        distinct = dict.fromkeys(term for query_terms in terms for term in query_terms)
+        return {term: number for number, term in enumerate(distinct)}
 
     def text_frequencies(self, terms: Sequence[str]) -> Ints:
-        known = self._statistics(), self._later
-        return np.array([sum(each.frequencies.get(term, 0) for each in known) for term in terms], dtype=np.int64)
+        indexed, later = self._statistics().frequencies, self._later.frequencies
+        return np.array([indexed.get(term, 0) + later.get(term, 0) for term in terms], dtype=np.int64)
 
     def share_table(self, terms: Sequence[str], passages: Ints) -> Floats:
         out = np.zeros((len(terms), len(passages)), dtype=np.float32)
@@ -130,35 +134,36 @@ class BM25InParts(BM25Index):
         if self.doc_offsets[document] == self.doc_offsets[document + 1]:
             return np.zeros((len(terms.ids), 0), dtype=np.float32)
         index, number = self.parts.with_document(document)
-        found: Floats = index.similarities(terms_in(index, terms), number)
-        return found
+        similarities: Floats = index.similarities(terms_in(index, terms), number)
+        return similarities
 
     def passages_with_all(self, terms: Iterable[str]) -> Ints:
         wanted = list(terms)
-        each = [self.parts.opened(number).passages_with_all(wanted) for number in range(len(self.parts.parts))]
-        return np.concatenate([found + first for found, first in zip(each, self.parts.passages, strict=False)])
+        of_parts = [self.parts.opened(number).passages_with_all(wanted) for number in range(len(self.parts.parts))]
+        firsts = self.parts.passages[:-1]
+        return np.concatenate([passages + first for passages, first in zip(of_parts, firsts, strict=True)])
 
     def term_counts(self, terms: Iterable[str], start: int, end: int) -> list[Counter[str]]:
-        wanted, found = list(terms), []
+        wanted, counters = list(terms), []
         while start < end:
             index, number = self.parts.with_passage(start)
             n = min(end - start, len(index) - number)
-            found += index.term_counts(wanted, number, number + n)
+            counters += index.term_counts(wanted, number, number + n)
             start += n
-        return found
+        return counters
 
     def counted_terms(self, query: str) -> list[tuple[str, np.float32]]:
         return list(zip(*self._counted(self.analyzer.terms(query)), strict=True))
 
     def shares_of_terms(self, counted: Sequence[tuple[str, np.float32]], passage: int) -> dict[str, float]:
         index, number = self.parts.with_passage(passage)
-        known = [(term, times) for term, times in counted if term in index.vocabulary]
-        found: dict[str, float] = index.shares_of_terms(known, number)
-        return found
+        terms_of_part = [(term, times) for term, times in counted if term in index.vocabulary]
+        shares: dict[str, float] = index.shares_of_terms(terms_of_part, number)
+        return shares
 
 
 class RowsInParts:
-    """The vectors (n, d) of an index in parts. Only those rows are read that are asked for: ``rows[numbers]``."""
+    """The vectors (n, d) of an index in parts; ``rows[numbers]`` reads only these rows from the parts."""
 
     dtype = np.dtype(np.float32)
 
@@ -185,26 +190,26 @@ class RowsInParts:
         if numbers.dtype == bool:
             numbers = np.flatnonzero(numbers)
         if numbers.ndim == 0:
-            one = self[numbers.reshape(1)]
-            return one if self.has_sparse_rows else one[0]
+            row = self[numbers.reshape(1)]
+            return row if self.has_sparse_rows else row[0]
         numbers = np.where(numbers < 0, numbers + n, numbers)
         of = np.searchsorted(self._parts.passages, numbers, side="right") - 1
         order = None if (np.diff(of) >= 0).all() else np.argsort(of, kind="stable")
         numbers, of = (numbers, of) if order is None else (numbers[order], of[order])
-        found: list[Any] = [self._first]
+        blocks: list[Any] = [self._first]
         for part in np.unique(of).tolist():
             local = numbers[of == part] - self._parts.passages[part]
             consecutive = local[-1] - local[0] == len(local) - 1 and bool((np.diff(local) == 1).all())
             vectors = self._parts.opened(part).vectors
-            found.append(vectors[int(local[0]) : int(local[-1]) + 1] if consecutive else vectors[local])
-        found = found[1:] or found
-        joined: Any = sparse.vstack(found, format="csr") if self.has_sparse_rows else np.concatenate(found)
-        if len(found) == 1:
-            joined = found[0]
+            blocks.append(vectors[int(local[0]) : int(local[-1]) + 1] if consecutive else vectors[local])
+        blocks = blocks[1:] or blocks
+        joined: Any = sparse.vstack(blocks, format="csr") if self.has_sparse_rows else np.concatenate(blocks)
+        if len(blocks) == 1:
+            joined = blocks[0]
         if order is not None:
-            places = np.empty_like(order)
-            places[order] = np.arange(len(order))
-            joined = joined[places]
+            inverse = np.empty_like(order)
+            inverse[order] = np.arange(len(order))
+            joined = joined[inverse]
         return joined
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
@@ -213,8 +218,8 @@ class RowsInParts:
 
 def in_memory(vectors: Any) -> Matrix:
     """Return the vectors of an index as one matrix in memory, without a copy if they are one already."""
-    found: Matrix = vectors[:] if isinstance(vectors, RowsInParts) else vectors
-    return found
+    matrix: Matrix = vectors[:] if isinstance(vectors, RowsInParts) else vectors
+    return matrix
 
 
 class PassagesInParts(PassageIndex):
@@ -265,31 +270,31 @@ class PassagesInParts(PassageIndex):
         check_parameters("documents", {"k": k, "top": top}, {"k": COUNT, "top": COUNT})
         queries = self._host_queries(queries)
         excluded = self.excluded(exclude, int(queries.shape[0]))
-        found: list[FoundDocuments] = []
+        ranked: list[FoundDocuments] = []
         left = np.arange(len(excluded))
         if hits is not None and top == 1:
             if len(hits) != len(left):
                 raise InputError(f"hits must have one row for each of the {len(left)} queries, found {len(hits)}")
-            left = self._best_documents(hits, k, left, found)
+            left = self._best_documents(hits, k, left, ranked)
         rows, documents, scores = self.parts.documents(queries[left], k, top, excluded[left])
-        found.append((left[rows], documents, scores))
-        rows, documents, scores = (np.concatenate(column) for column in zip(*found, strict=True))
+        ranked.append((left[rows], documents, scores))
+        rows, documents, scores = (np.concatenate(column) for column in zip(*ranked, strict=True))
         order = np.argsort(rows, kind="stable")
         return rows[order], documents[order], scores[order]
 
     def similarities(self, queries: Matrix, document: int) -> Floats:
-        given = self._host_queries(queries)
+        host_queries = self._host_queries(queries)
         if self.doc_offsets[document] == self.doc_offsets[document + 1]:
-            return np.zeros((int(given.shape[0]), 0), dtype=np.float32)
+            return np.zeros((int(host_queries.shape[0]), 0), dtype=np.float32)
         index, number = self.parts.with_document(document)
-        found: Floats = index.similarities(given, number)
-        return found
+        similarities: Floats = index.similarities(host_queries, number)
+        return similarities
 
     def _host_queries(self, queries: Matrix) -> Any:
         return to_numpy(check_like(queries, "queries", self.vectors))
 
     def index_of_hits(self, hits: Hits, documents: Sequence[int] = ()) -> tuple[PassageIndex, Hits]:
-        """Load the vectors of the passages that were found into an index; return it with the hits renumbered for it.
+        """Load the vectors of the passages of hits into an index; return it with the hits renumbered for it.
 
         The index also has all passages of ``documents``. Documents keep their numbers.
         """

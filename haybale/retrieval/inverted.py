@@ -1,6 +1,6 @@
 """Select the best passages or documents of queries from an inverted index, term by term (Turtle & Flood 1995).
 
-See :mod:`haybale.retrieval.range_search` for what is computed for one query, and for values.
+:mod:`haybale.retrieval.range_search` searches for one query, and defines *values*.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ from haybale.retrieval.range_search import RANGE, Values, Workspace, decoded, se
 from haybale.vectors import Floats
 
 T = TypeVar("T")
-Query = tuple[Ints, Floats]  # terms, in the order in which they are added, and the float32 factor of each
-Search = Callable[[int], tuple[Values, Values]]  # query row -> passages or documents that are found, and their values
+Query = tuple[Ints, Floats]  # terms, in the order in which they are added, and their float32 factors
+Search = Callable[
+    [int], tuple[Values, Values]
+]  # query row -> numbers of its best passages or documents, and their values
 
-_BATCH = 1024  # queries between two steps of the progress bar
-_QUERIES = 32  # queries of one task, which share a workspace
-_HIGHEST = np.uint64(2**32 - 1)  # value
-_NO_PLACES = np.empty(0, dtype=np.uint32)
+_QUERIES_PER_STEP = 1024  # a step of the progress bar
+_QUERIES_PER_TASK = 32  # the queries of a task share a workspace
+_HIGHEST_VALUE = np.uint64(2**32 - 1)
+_NO_POSITIONS = np.empty(0, dtype=np.uint32)
 _NO_DOCUMENTS = np.empty(0, dtype=np.int64)
 
 
@@ -64,7 +66,7 @@ class TermLists:
     ) -> Iterator[Search]:
         """Yield a search for one thread; parameters as in :func:`range_search.search_ranges`.
 
-        What it returns is overwritten by the next search.
+        The next search overwrites the arrays that a search returns.
         """
         offsets = read_only(self.doc_offsets)
         if top and not self.by_document:
@@ -79,7 +81,9 @@ class TermLists:
         documents = read_only(doc_of.view(np.uint64)), offsets
 
         def search(row: int) -> tuple[Values, Values]:
-            terms, factors = (np.array(each) for each in queries(row))  # numba takes longer to accept read-only arrays
+            terms, factors = (
+                np.array(column) for column in queries(row)
+            )  # numba takes longer to accept read-only arrays
             hidden, shown = offsets[excluded[row] : excluded[row] + 2].tolist() if excluded[row] >= 0 else (0, 0)
             n = search_ranges(terms, factors, *index, hidden, shown, *documents, top, k, self.least, *space.arrays)
             return space.found[:n], space.found_values[:n]
@@ -100,7 +104,7 @@ def top_passages(
 ) -> tuple[Ints, Floats]:
     """Return the numbers and scores of the k best passages of each query, (m, k), padded with -1 and -inf.
 
-    ``queries`` returns the query of a row, and ``excluded`` (m,) has the document that each excludes, -1 for none.
+    ``queries`` returns the query of a row. ``excluded`` (m,) has the document that each query excludes, -1 for none.
     """
     m = len(excluded)
     passages, values = np.full((m, k), NO_PASSAGE), np.zeros((m, k), dtype=np.uint32)
@@ -108,14 +112,14 @@ def top_passages(
     def search(rows: range) -> None:
         with lists.searcher(queries, excluded, k, 0, _NO_DOCUMENTS) as searched:
             for row in rows:
-                numbers, found = searched(row)
-                places = order.places if order.is_known else None  # ids are not sorted before the first tie
-                keys = np.sort(_sort_keys(numbers, found, _NO_PLACES if places is None else places))
-                if places is None and (np.diff(keys >> np.uint64(32)) == 0).any() and order.places is not None:
-                    places = order.places
-                    keys = np.sort(_sort_keys(numbers, found, places))
-                by_place = _NO_PLACES if places is None else order.passages
-                _write_top(keys, by_place, passages[row], values[row])
+                numbers, hit_values = searched(row)
+                positions = order.places if order.is_known else None  # ids are not sorted before the first tie
+                keys = np.sort(_sort_keys(numbers, hit_values, _NO_POSITIONS if positions is None else positions))
+                if positions is None and (np.diff(keys >> np.uint64(32)) == 0).any() and order.places is not None:
+                    positions = order.places
+                    keys = np.sort(_sort_keys(numbers, hit_values, positions))
+                by_position = _NO_POSITIONS if positions is None else order.passages
+                _write_top(keys, by_position, passages[row], values[row])
 
     _map_rows(search, m)
     return passages, np.where(passages == NO_PASSAGE, np.float32(-np.inf), decoded(values))
@@ -133,17 +137,17 @@ def top_documents(
 
     def search(rows: range) -> list[NDArray[np.uint64]]:
         with lists.searcher(queries, excluded, k, top, doc_of) as searched:
-            found = (searched(row) for row in rows)
-            return [np.sort(documents.astype(np.uint64) << np.uint64(32) | values) for documents, values in found]
+            best = (searched(row) for row in rows)
+            return [np.sort(documents.astype(np.uint64) << np.uint64(32) | values) for documents, values in best]
 
     parts = [part for done in _map_rows(search, len(excluded)) for part in done]
     rows = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-    found = np.concatenate([np.empty(0, dtype=np.uint64), *parts])
-    return rows, (found >> np.uint64(32)).astype(np.int64), decoded(found.astype(np.uint32))
+    keys = np.concatenate([np.empty(0, dtype=np.uint64), *parts])
+    return rows, (keys >> np.uint64(32)).astype(np.int64), decoded(keys.astype(np.uint32))
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """Return a read-only view. All arrays are passed so, because numba compiles a loop once more for writable ones."""
+    """Return a read-only view. Compiled loops get only such views, because numba compiles a loop again for others."""
     array = array.view()
     array.flags.writeable = False
     return array
@@ -152,30 +156,32 @@ def read_only(array: NDArray[Any]) -> NDArray[Any]:
 def _map_rows(work: Callable[[range], T], m: int) -> list[T]:
     """Call ``work`` on slices of the query rows, in threads; return the results in order."""
     done: list[T] = []
-    for start in track(range(0, m, _BATCH), "searching terms"):
-        end = min(start + _BATCH, m)
-        done += in_threads(work, [range(row, min(row + _QUERIES, end)) for row in range(start, end, _QUERIES)])
+    for start in track(range(0, m, _QUERIES_PER_STEP), "searching terms"):
+        end = min(start + _QUERIES_PER_STEP, m)
+        done += in_threads(
+            work, [range(row, min(row + _QUERIES_PER_TASK, end)) for row in range(start, end, _QUERIES_PER_TASK)]
+        )
     return done
 
 
 @njit(nogil=True, cache=True)
-def _sort_keys(numbers: Any, values: Any, places: Any) -> Any:  # pragma: no cover - compiled
-    """Return one key of value and place for each number; keys rise with falling values, then with rising places.
+def _sort_keys(numbers: Any, values: Any, positions: Any) -> Any:  # pragma: no cover - compiled
+    """Return a key of value and position for each number; keys rise with falling values, then with rising positions.
 
-    Without ``places``, the place of a number is the number.
+    Without ``positions``, the position of a number is the number.
     """
     keys = np.empty(len(numbers), dtype=np.uint64)
     for i in range(len(numbers)):
         number = numbers[i]
-        place = places[number] if len(places) else number
-        keys[i] = np.uint64(_HIGHEST - values[i]) << np.uint64(32) | np.uint64(place)
+        position = positions[number] if len(positions) else number
+        keys[i] = np.uint64(_HIGHEST_VALUE - values[i]) << np.uint64(32) | np.uint64(position)
     return keys
 
 
 @njit(nogil=True, cache=True)
-def _write_top(keys: Any, by_place: Any, passages: Any, values: Any) -> None:  # pragma: no cover - compiled
-    """Write the passages and values of the first sorted keys; ``by_place`` has the passage of each place."""
+def _write_top(keys: Any, by_position: Any, passages: Any, values: Any) -> None:  # pragma: no cover - compiled
+    """Write the passages and values of the first sorted keys; ``by_position`` has the passage of each position."""
     for i in range(min(len(keys), len(passages))):
-        place = keys[i] & _HIGHEST
-        passages[i] = by_place[place] if len(by_place) else place
-        values[i] = _HIGHEST - (keys[i] >> np.uint64(32))
+        position = keys[i] & _HIGHEST_VALUE
+        passages[i] = by_position[position] if len(by_position) else position
+        values[i] = _HIGHEST_VALUE - (keys[i] >> np.uint64(32))

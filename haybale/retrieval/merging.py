@@ -1,4 +1,4 @@
-"""Merge the results of searches over different passages: the total order makes them those of one search over all."""
+"""Merge the results of searches over different passages; the total order makes them equal to those of one search."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from haybale.vectors import Floats
 
 Found = tuple[Ints, Floats]  # (m, k) passage numbers and scores, best first
 FoundDocuments = tuple[Ints, Ints, Floats]  # query rows, document numbers and scores, each (n,)
-_BLOCK = 1024  # queries merged at once
+_QUERIES_PER_MERGE = 1024
 
 
 def no_hits(m: int, k: int) -> Found:
@@ -20,13 +20,13 @@ def no_hits(m: int, k: int) -> Found:
     return np.full((m, k), NO_PASSAGE, dtype=np.int64), np.full((m, k), -np.inf, dtype=np.float32)
 
 
-def merge_hits(one: Found, other: Found, k: int, order: IdOrder) -> Found:
+def merge_hits(first: Found, second: Found, k: int, order: IdOrder) -> Found:
     """Return the k best of two searches over different passages."""
-    merged = no_hits(len(one[0]), min(k, one[0].shape[1] + other[0].shape[1]))
-    for start in range(0, len(one[0]), _BLOCK):
-        rows = slice(start, start + _BLOCK)
-        numbers = np.concatenate([one[0][rows], other[0][rows]], axis=1)
-        scores = np.concatenate([one[1][rows], other[1][rows]], axis=1)
+    merged = no_hits(len(first[0]), min(k, first[0].shape[1] + second[0].shape[1]))
+    for start in range(0, len(first[0]), _QUERIES_PER_MERGE):
+        rows = slice(start, start + _QUERIES_PER_MERGE)
+        numbers = np.concatenate([first[0][rows], second[0][rows]], axis=1)
+        scores = np.concatenate([first[1][rows], second[1][rows]], axis=1)
         merged[0][rows], merged[1][rows] = select(scores, k, numbers, order)
     return merged
 
@@ -52,8 +52,8 @@ def merge_documents(parts: Sequence[FoundDocuments], k: int) -> FoundDocuments:
     kept = np.ones(len(rows), dtype=bool)
     for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
         if end - start > k:
-            own = scores[start:end]
-            kept[start:end] = own >= np.partition(own, end - start - k)[end - start - k]
+            query_scores = scores[start:end]
+            kept[start:end] = query_scores >= np.partition(query_scores, end - start - k)[end - start - k]
     return rows[kept], documents[kept], scores[kept]
 
 

@@ -1,14 +1,14 @@
 """Engines on object storage, such as S3: every machine copies the files that it needs to a cache.
 
-Whoever opens an engine by its address copies all files except the indexes of its segments. The index of a segment is
-copied when it is first searched: on a cluster, by the workers that search it. An address is one of fsspec's, such as
-``s3://bucket/engine``, whose package (s3fs, gcsfs, adlfs) must be installed on every machine; credentials and endpoints
-are those that fsspec is configured with.
+A process that opens an engine by its address copies all files except the indexes of its segments. The index of a
+segment is copied when it is first searched: on a cluster, by the workers that search it. An address is one of fsspec's,
+such as ``s3://bucket/engine``, whose package (s3fs, gcsfs, adlfs) must be installed on every machine; the
+configuration of fsspec has the credentials and endpoints.
 
-The cache is the folder that the variable ``HAYBALE_CACHE`` names, by default ``~/.cache/haybale``. A copy is found by
-its address and by the content of its manifest, so what was replaced on the storage is copied again. Copies are compared
-with the SHA-256 in the manifests. Nothing is deleted. The folder may be deleted while no process has an engine from it
-open.
+The cache is the folder that the variable ``HAYBALE_CACHE`` names, by default ``~/.cache/haybale``. The name of a copy
+depends on its address and on the content of its manifest, so an engine that was replaced on the storage is copied
+again. Copies are compared with the SHA-256 in the manifests. Nothing is deleted. The folder may be deleted while no
+process has an engine from it open.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ from haybale.folders import replaced, whole_folder
 from haybale.manifest import MANIFEST, digest
 from haybale.timing import timed
 
-_CACHE = "HAYBALE_CACHE"
-_ENGINE = "engine.json"
-_COLLECTION = f"0/collection/{MANIFEST}"
-_PARTS = "/parts/"  # in the paths of segments' indexes
-_INDEXES = ("bm25-passage", "bm25-document", "passages", "documents")  # of a segment
-_AT_ONCE = 8  # files that are copied at the same time
+_CACHE_VARIABLE = "HAYBALE_CACHE"
+_ENGINE_FILE = "engine.json"
+_COLLECTION_MANIFEST = f"0/collection/{MANIFEST}"
+_PARTS_FOLDER = "/parts/"  # in the path of a segment's index
+_INDEX_FOLDERS = ("bm25-passage", "bm25-document", "passages", "documents")  # of each segment
+_FILES_AT_ONCE = 8
 _INCOMPLETE = (
     "{}: expected the file that belongs to the engine, found {}; copy all files of the engine to the storage, and open "
     "it again"
 )
 
 
-def is_address(place: object) -> bool:
-    """Return whether a place is an address on object storage, not a path.
+def is_address(location: object) -> bool:
+    """Return whether a path or address is an address on object storage.
 
     >>> is_address("s3://bucket/engine"), is_address("engines/one")
     (True, False)
     """
-    return "://" in str(place)
+    return "://" in str(location)
 
 
 def copied_engine(address: str) -> Path:
@@ -65,25 +65,27 @@ def copied_engine(address: str) -> Path:
         If the storage does not answer, or refuses access, or has not all files of the engine.
     """
     files = StoreFiles(address)
-    manifest = _read(files, _ENGINE)
+    manifest = _read(files, _ENGINE_FILE)
     if manifest is None:
         raise FileFormatError(
-            address, None, f"expected an engine with a file {_ENGINE!r}, found none; check the address"
+            address, None, f"expected an engine with a file {_ENGINE_FILE!r}, found none; check the address"
         )
-    collection = _read(files, _COLLECTION)  # it has the version of haybale, so it differs after the engine was rebuilt
+    # This manifest has haybale's version, so it differs in an engine that was built again.
+    collection = _read(files, _COLLECTION_MANIFEST)
     if collection is None:
-        raise StoreError(_INCOMPLETE.format(f"{address}/{_COLLECTION}", "none"))
+        raise StoreError(_INCOMPLETE.format(f"{address}/{_COLLECTION_MANIFEST}", "none"))
     folder = _copy_of(address, manifest + collection)
-    if not (folder / _ENGINE).exists():
+    if not (folder / _ENGINE_FILE).exists():
         with timed("copy engine"):
-            names = [name for name in _names(files) if _PARTS not in name or name.endswith(f"/{MANIFEST}")]
-            names.remove(_ENGINE)
+            names = [name for name in _names(files) if _PARTS_FOLDER not in name or name.endswith(f"/{MANIFEST}")]
+            names.remove(_ENGINE_FILE)
             missing = _missing(names, manifest)
             if missing is not None:
                 raise StoreError(_INCOMPLETE.format(f"{address}/{missing}", "none"))
             _copy(files, [name for name in names if not (folder / name).exists()], folder)
             _check(address, folder, names)
-            with replaced(folder / _ENGINE) as aside:  # last, and as read above, since the storage may have another now
+            # This file is written last, with the content read above: the storage may have another file now.
+            with replaced(folder / _ENGINE_FILE) as aside:
                 aside.write_bytes(manifest)
     return folder
 
@@ -120,9 +122,9 @@ def files_in_cache(name: str, files: Iterable[tuple[str, bytes]]) -> Path:
 
 
 def _copy_of(address: str, manifest: bytes) -> Path:
-    """Return the path in the cache for what is at an address with a manifest."""
-    known = os.environ.get(_CACHE)
-    cache = Path(known) if known else Path.home() / ".cache" / "haybale"
+    """Return the path in the cache of the copy of an address whose manifest has this content."""
+    cache_path = os.environ.get(_CACHE_VARIABLE)
+    cache = Path(cache_path) if cache_path else Path.home() / ".cache" / "haybale"
     return cache / hashlib.sha256(address.encode() + b"\0" + manifest).hexdigest()[:32]
 
 
@@ -147,7 +149,7 @@ def _names(files: StoreFiles) -> list[str]:
 
 
 def _copy(files: StoreFiles, names: list[str], folder: Path) -> None:
-    """Copy files to a folder; each is either whole there, or not there."""
+    """Copy files to a folder; a file is complete as soon as it has its name there."""
 
     def copy(name: str) -> None:
         path = Path(aside, uuid4().hex)
@@ -159,14 +161,14 @@ def _copy(files: StoreFiles, names: list[str], folder: Path) -> None:
     with (
         _storage_errors(files),
         tempfile.TemporaryDirectory(prefix=".copying-", dir=folder.parent) as aside,
-        ThreadPoolExecutor(_AT_ONCE) as threads,
+        ThreadPoolExecutor(_FILES_AT_ONCE) as threads,
     ):
         list(threads.map(copy, names))
 
 
 def _missing(names: Sequence[str], manifest: bytes) -> str | None:
     """Return the first manifest that the engine must have but that is not among the names of its files, if any."""
-    known = set(names)
+    file_names = set(names)
     try:
         engine = json.loads(manifest)
         folders: list[Iterable[str]] = [["encoder"] if engine["encoder"] else []]
@@ -177,32 +179,32 @@ def _missing(names: Sequence[str], manifest: bytes) -> str | None:
         n_parts = engine["settings"].get("segments")
         if n_parts is not None:
             folders.append(["0/statistics"])
-            folders.append(f"0/parts/{number}/{kind}" for number in range(n_parts) for kind in _INDEXES)
-    except (ValueError, LookupError, TypeError, AttributeError):  # whoever opens the engine says what is wrong with it
+            folders.append(f"0/parts/{number}/{kind}" for number in range(n_parts) for kind in _INDEX_FOLDERS)
+    except (ValueError, LookupError, TypeError, AttributeError):  # opening the engine says what is wrong with it
         return None
     needed = (f"{folder}/{MANIFEST}" for folder in chain(*folders))
-    return next((name for name in needed if name not in known), None)
+    return next((name for name in needed if name not in file_names), None)
 
 
 def _check(address: str, folder: Path, names: Sequence[str]) -> None:
     """Raise StoreError if a file that a copied manifest lists is missing or has other content; delete both copies.
 
-    ``names`` are the files that were copied, also those before an interruption.
+    ``names`` are the copied files, including those that were copied before an interruption.
     """
-    known = set(names)
-    for manifest in [name for name in names if PurePosixPath(name).name == MANIFEST and _PARTS not in name]:
+    copied_names = set(names)
+    for manifest in [name for name in names if PurePosixPath(name).name == MANIFEST and _PARTS_FOLDER not in name]:
         try:
             listed = dict(json.loads((folder / manifest).read_bytes()).get("files", {}))
-        except (ValueError, TypeError, AttributeError):  # whoever opens the folder says what is wrong with it
+        except (ValueError, TypeError, AttributeError):  # opening the folder says what is wrong with it
             continue
         for entry, expected in listed.items():
             name = (PurePosixPath(manifest).parent / entry).as_posix()
-            if name not in known or digest(folder / name) != expected:
+            if name not in copied_names or digest(folder / name) != expected:
                 (folder / manifest).unlink()
-                if name in known:
+                if name in copied_names:
                     (folder / name).unlink(missing_ok=True)
-                found = "another content" if name in known else "none"
-                raise StoreError(_INCOMPLETE.format(f"{address}/{name}", found))
+                content = "another content" if name in copied_names else "none"
+                raise StoreError(_INCOMPLETE.format(f"{address}/{name}", content))
 
 
 @contextmanager
@@ -216,5 +218,5 @@ def _storage_errors(files: StoreFiles) -> Iterator[None]:
         why = " ".join(str(error).split()) or type(error).__name__
         raise StoreError(
             f"{files} could not be read on {socket.gethostname()} ({why:.300}); check the address, the credentials and "
-            f"the disk of the cache ({_CACHE})"
+            f"the disk of the cache ({_CACHE_VARIABLE})"
         ) from error

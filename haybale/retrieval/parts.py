@@ -1,9 +1,9 @@
 """Indexes that lie in parts: each part has a range of the documents, and its hits are merged with those of the others.
 
 A score depends on one query, one passage and the statistics of all passages, which each part has. So the best hits of
-all parts, in the total order, are those of one index. A part is opened when it is first searched: by this process, or
-by the worker that searches it, where ``joblib.parallel_config`` or :func:`~haybale.cluster.on_cluster` says so. A
-process keeps parts open as far as its memory allows, and closes those that it has not used for longest.
+all parts, in the total order, are those of one index over all passages. A part is opened when it is first searched: by
+this process, or by a worker of the backend that ``joblib.parallel_config`` or :func:`~haybale.cluster.on_cluster`
+selects. A process keeps parts open as far as its memory allows, and closes the least recently used ones.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from haybale.retrieval.merging import FoundDocuments, local_numbers, merge_docum
 from haybale.retrieval.object_storage import copied_index
 from haybale.retrieval.passages import Columns
 
-_BLOCK = 4096  # queries of a task
-_BYTES_OF_TERM = 150  # of a vocabulary in memory
-_BYTES_BESIDE = 5e8  # of a worker: Python, the libraries, and what a block of queries needs
+_QUERIES_PER_PART_SEARCH = 4096
+_BYTES_PER_TERM = 150  # memory of a term in a vocabulary
+_RESERVED_WORKER_BYTES = 5e8  # memory for Python, the libraries and a block of queries
 
 Parameters = tuple[float, float, float | None]  # k1, b and k3
 Index = BM25Index | PassageIndex
@@ -61,22 +61,22 @@ class TermStatistics:
 
 
 NO_TEXTS = TermStatistics({})
-_names = count()
-_analyzer: list[Any] = [None]  # of the part of BM25 that was opened last
+_memory_part_numbers = count()
+_last_analyzer: list[Any] = [None]  # the analyzer of the BM25 index that was opened last
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """An index of some documents in a folder, or in memory, and what whoever opens it changes.
+    """An index of some documents, in a folder or in memory, with settings that the process that opens it applies.
 
-    ``chosen`` are the numbers of the documents that are left of it, None for all. ``parameters`` are those of BM25,
-    and ``later`` the statistics of texts that the index does not know. An index with an ``address`` is on object
-    storage, and copied where it is opened.
+    ``chosen`` are the numbers of its documents that are searched, None for all. ``parameters`` are those of BM25, and
+    ``later`` the statistics of texts that were added after the index was built. An index with an ``address`` is on
+    object storage, and the machine that opens it copies it.
     """
 
     folder: Path | None
     index: Index | None
-    name: str  # of the content, for the cache of open parts
+    name: str  # identifies the content in the cache of open parts
     chosen: Ints | None = None
     parameters: Parameters | None = None
     later: TermStatistics = NO_TEXTS
@@ -98,18 +98,18 @@ class Part:
 
     @classmethod
     def in_memory(cls, index: Index) -> Part:
-        return cls(None, index, f"in memory {next(_names)}")
+        return cls(None, index, f"in memory {next(_memory_part_numbers)}")
 
     @cached_property
     def key(self) -> str:
-        """A digest of all; equal keys stand for equal indexes."""
+        """A digest of the name and the settings; parts with equal keys open equal indexes."""
         later = sorted(self.later.frequencies.items()), self.later.n_texts, self.later.n_terms
         sha = hashlib.sha256(json.dumps([str(self.folder), self.name, self.parameters, later]).encode())
         sha.update(b"all" if self.chosen is None else self.chosen.tobytes())
         return sha.hexdigest()
 
     def opened(self, budget: float | None = None) -> Any:
-        """Return the index; open it unless it is open. Open parts take at most ``budget`` bytes, if one does."""
+        """Return the index; open it if necessary. Open parts share ``budget`` bytes; a single part may exceed it."""
         return _open_parts.get(self.key, self._open, memory_for_parts() if budget is None else budget)
 
     def _open(self, budget: float) -> Index:
@@ -128,9 +128,10 @@ class Part:
                 raise
             self._check_same(folder)
         if isinstance(index, BM25Index):
-            if index.analyzer == _analyzer[0]:  # all parts share one, since its compounds may take much memory
-                index.analyzer = _analyzer[0]
-            _analyzer[0] = index.analyzer
+            # All parts share one analyzer, since its compounds may take much memory.
+            if index.analyzer == _last_analyzer[0]:
+                index.analyzer = _last_analyzer[0]
+            _last_analyzer[0] = index.analyzer
             if self.later.n_texts:
                 index = index.with_later(self.later.frequencies, self.later.n_texts, self.later.n_terms)
             if self.parameters is not None:
@@ -151,16 +152,16 @@ class Part:
 
 
 class _OpenParts:
-    """The parts that a process has open, the one used last at the end."""
+    """The parts that a process has open, in the order of their last use."""
 
     def __init__(self) -> None:
-        self._indexes: OrderedDict[str, tuple[Any, float]] = OrderedDict()  # with their bytes
+        self._indexes: OrderedDict[str, tuple[Any, float]] = OrderedDict()  # by key, with the bytes of each
         self._holders: Counter[str] = Counter()
         self._released: deque[str] = deque()
         self._lock, self._opening = threading.Lock(), threading.RLock()
 
     def hold(self, holder: Any, keys: Sequence[str]) -> None:
-        """Close parts when the last of their holders is gone. Those that a worker opens for a task have none."""
+        """Close parts when the last of their holders is deleted; parts that a worker opens for a task have none."""
         with self._lock:
             self._holders.update(keys)
         weakref.finalize(holder, self._release, keys)
@@ -182,16 +183,16 @@ class _OpenParts:
                 self._indexes.pop(key, None)
 
     def get(self, key: str, make: Callable[[float], Any], budget: float) -> Any:
-        found = self._find(key)
-        if found is None:
+        index = self._open_index(key)
+        if index is None:
             with self._opening:
-                found = self._find(key)
-                if found is None:
-                    found = make(budget)
-                    self._keep(key, found, budget)
-        return found
+                index = self._open_index(key)
+                if index is None:
+                    index = make(budget)
+                    self._keep(key, index, budget)
+        return index
 
-    def _find(self, key: str) -> Any:
+    def _open_index(self, key: str) -> Any:
         with self._lock:
             if key not in self._indexes:
                 return None
@@ -212,8 +213,8 @@ _open_parts = _OpenParts()
 def memory_for_parts() -> float:
     """Return the bytes that open parts may take in this process.
 
-    It is half of the machine's memory or, in a task, half of what the limit of the Dask worker leaves beside Python,
-    the libraries and a block of queries, divided by its threads.
+    It is half of the machine's memory. In a task of a Dask worker, it is half of the memory limit, less the memory of
+    Python, the libraries and a block of queries, divided by the threads of the worker.
     """
     if "distributed.worker" in sys.modules:
         import distributed
@@ -222,15 +223,15 @@ def memory_for_parts() -> float:
             worker: Any = distributed.get_worker()
             limit = worker.memory_manager.memory_limit
             if limit:
-                return max(0.0, float(limit) - _BYTES_BESIDE) / 2 / int(worker.state.nthreads)
+                return max(0.0, float(limit) - _RESERVED_WORKER_BYTES) / 2 / int(worker.state.nthreads)
     return half_of_memory()
 
 
 def _bytes_of(index: Index) -> float:
-    """Return about how much memory an index takes; mapped pages count, since they do in the limit of a worker."""
+    """Estimate the bytes of an index, including mapped pages, which count towards the limit of a worker, too."""
     ids = index.passage_ids.nbytes + index.doc_ids.nbytes
     if isinstance(index, BM25Index):
-        return float(ids + index.nbytes + _BYTES_OF_TERM * len(index.vocabulary))
+        return float(ids + index.nbytes + _BYTES_PER_TERM * len(index.vocabulary))
     vectors: Any = index.vectors
     return float(ids + (12 * vectors.nnz * 2 if index.is_sparse else vectors.nbytes))
 
@@ -238,8 +239,8 @@ def _bytes_of(index: Index) -> float:
 class Parts:
     """The parts of an index, in the order of their documents, each with at least one passage.
 
-    ``firsts`` (n_parts,) are their first documents, and ``counts`` (n_parts,) the numbers of their documents; documents
-    without a passage may be in no part. ``doc_offsets`` are those of the whole index.
+    ``firsts`` (n_parts,) are their first documents, and ``counts`` (n_parts,) the numbers of their documents. Documents
+    without a passage need not be in a part. ``doc_offsets`` are those of the whole index.
     """
 
     def __init__(self, parts: Sequence[Part], doc_offsets: Ints, firsts: Ints, counts: Ints) -> None:
@@ -294,8 +295,8 @@ class Parts:
     def search(self, queries: Any, k: int, excluded: Ints, columns: Columns) -> Hits:
         """Return the k best passages of each query."""
         passages, scores = no_hits(len(excluded), k)
-        for number, rows, (found, values) in self._ask("search", queries, k, excluded):
-            numbers = np.where(found != NO_PASSAGE, found + self.passages[number], NO_PASSAGE)
+        for number, rows, (part_passages, values) in self._ask("search", queries, k, excluded):
+            numbers = np.where(part_passages != NO_PASSAGE, part_passages + self.passages[number], NO_PASSAGE)
             both = (passages[rows], scores[rows]), (numbers, values)
             passages[rows], scores[rows] = merge_hits(*both, k, columns.order)
         return Hits(passages, scores)
@@ -304,37 +305,39 @@ class Parts:
         """Return the documents that score at least as high as the k-th best, sorted by query row, then by document."""
         best: dict[int, FoundDocuments] = {}
         for number, rows, (row, documents, scores) in self._ask("documents", queries, k, excluded, top=top):
-            found = row, documents + self.firsts[number], scores
-            best[rows.start] = merge_documents([best[rows.start], found] if rows.start in best else [found], k)
+            of_part = row, documents + self.firsts[number], scores
+            best[rows.start] = merge_documents([best[rows.start], of_part] if rows.start in best else [of_part], k)
         none = np.empty(0, dtype=np.int64)
-        each = [(row + start, documents, scores) for start, (row, documents, scores) in sorted(best.items())]
-        each = [(none, none, np.empty(0, dtype=np.float32)), *each]
-        rows_, documents, scores = (np.concatenate(column) for column in zip(*each, strict=True))
+        blocks = [(row + start, documents, scores) for start, (row, documents, scores) in sorted(best.items())]
+        blocks = [(none, none, np.empty(0, dtype=np.float32)), *blocks]
+        rows_, documents, scores = (np.concatenate(column) for column in zip(*blocks, strict=True))
         return rows_, documents, scores
 
     def _ask(self, method: str, queries: Any, k: int, excluded: Ints, **more: Any) -> Iterator[tuple[int, slice, Any]]:
-        """Yield the number of each part, the rows of queries, and what the method of the part's index returns for them.
+        """Yield the number of a part, a block of query rows, and what a method of the part's index returns for them.
 
-        Parts in memory are asked here, and the others by tasks, unless these share this memory.
+        All parts are searched for all blocks. This process searches the parts in memory. Tasks search the other parts,
+        unless they share the memory of this process.
         """
-        blocks = [slice(start, min(start + _BLOCK, len(excluded))) for start in range(0, len(excluded), _BLOCK)]
+        m, size = len(excluded), _QUERIES_PER_PART_SEARCH
+        blocks = [slice(start, min(start + size, m)) for start in range(0, m, size)]
         # Part by part, so that a worker keeps using the part that it has open.
         pairs = [(number, rows) for number in range(len(self.parts)) for rows in blocks]
         by_tasks = not shares_memory()
         budget = memory_per_task(None) if by_tasks else memory_for_parts()
 
-        def asked(number: int, rows: slice) -> tuple[Any, ...]:
-            own = local_numbers(excluded[rows], int(self.firsts[number]), int(self.counts[number]))
+        def task(number: int, rows: slice) -> tuple[Any, ...]:
+            excluded_here = local_numbers(excluded[rows], int(self.firsts[number]), int(self.counts[number]))
             n = self.n_passages(number)
-            return self.parts[number], n, budget, method, _rows_of(queries, rows), k, own, more
+            return self.parts[number], n, budget, method, _rows_of(queries, rows), k, excluded_here, more
 
-        there = [pair for pair in pairs if by_tasks and self.parts[pair[0]].index is None]
-        found = spread(search_part, [asked(*pair) for pair in there], None, "searching segments") if there else None
+        sent = [pair for pair in pairs if by_tasks and self.parts[pair[0]].index is None]
+        answers = spread(search_part, [task(*pair) for pair in sent], None, "searching segments") if sent else None
         for number, rows in pairs:
-            if found is not None and self.parts[number].index is None:
-                yield number, rows, next(found)
+            if answers is not None and self.parts[number].index is None:
+                yield number, rows, next(answers)
             else:
-                yield number, rows, search_part(*asked(number, rows))
+                yield number, rows, search_part(*task(number, rows))
 
 
 def search_part(
@@ -342,10 +345,10 @@ def search_part(
 ) -> Any:
     """Open a part of ``n`` passages, call a method of its index, and return its arrays."""
     index = _checked(part, n, budget)
-    given = terms_in(index, queries) if isinstance(index, BM25Index) else queries
+    part_queries = terms_in(index, queries) if isinstance(index, BM25Index) else queries
     if method == "documents":
-        return index.documents(given, k, exclude=excluded, **more)
-    hits = index.search(given, min(k, n), exclude=excluded)
+        return index.documents(part_queries, k, exclude=excluded, **more)
+    hits = index.search(part_queries, min(k, n), exclude=excluded)
     return hits.passages.astype(np.int32), hits.scores
 
 
@@ -365,10 +368,10 @@ def _rows_of(queries: Any, rows: slice) -> Any:
 
 
 def terms_in(index: BM25Index, queries: Terms) -> Terms:
-    """Return terms by their numbers in another index, without those that it lacks."""
+    """Return queries with the term numbers of another index, without the terms that it lacks."""
     if queries.factors is not None:
         names = list(queries.vocabulary)
-        return index.weighted([[names[number] for number in each] for each in queries.ids], queries.factors)
+        return index.weighted([[names[number] for number in query_ids] for query_ids in queries.ids], queries.factors)
     numbers = [index.vocabulary.get(term, -1) for term in queries.vocabulary]
-    ids = [[number for number in map(numbers.__getitem__, each) if number >= 0] for each in queries.ids]
+    ids = [[n for n in map(numbers.__getitem__, query_ids) if n >= 0] for query_ids in queries.ids]
     return Terms(ids, index.vocabulary)

@@ -18,9 +18,9 @@ def sums_of_best(documents: Ints, scores: Floats, top: int) -> tuple[Ints, Float
     ``documents`` and ``scores`` (n_hits,) are the document and the score of each hit of one query, best first.
     """
     order = np.argsort(documents, kind="stable")
-    found, starts, sizes = np.unique(documents[order], return_index=True, return_counts=True)
-    places = np.arange(len(order)) - np.repeat(starts, sizes)  # within the document
-    added = np.where(places == 0, scores[order], np.maximum(scores[order], 0)).astype(np.float64)
-    chosen = places < top
-    sums = np.bincount(np.repeat(np.arange(len(found)), sizes)[chosen], added[chosen], len(found))
-    return found, sums.astype(np.float32), np.minimum(sizes, top)
+    distinct, starts, sizes = np.unique(documents[order], return_index=True, return_counts=True)
+    ranks = np.arange(len(order)) - np.repeat(starts, sizes)  # from 0, within the document
+    added = np.where(ranks == 0, scores[order], np.maximum(scores[order], 0)).astype(np.float64)
+    chosen = ranks < top
+    sums = np.bincount(np.repeat(np.arange(len(distinct)), sizes)[chosen], added[chosen], len(distinct))
+    return distinct, sums.astype(np.float32), np.minimum(sizes, top)

@@ -53,7 +53,7 @@ class Columns:
     doc_offsets: Ints  # (n_documents + 1,)
     passage_ids: Strings  # (n,)
     doc_ids: Strings  # (n_documents,)
-    whole: tuple[Columns, Ints] | None = None  # the columns that these are taken from, and the numbers of the passages
+    whole: tuple[Columns, Ints] | None = None  # the columns these are taken from, and the passages' numbers there
 
     @classmethod
     def validated(
@@ -201,11 +201,11 @@ class PassageTable:
         """Return the number of the document that each query excludes, (m,) with -1 for none."""
         if exclude is None or (m == 0 and len(exclude) == 0):
             return np.full(m, -1)
-        numbers = given = to_numpy(exclude)
-        if given.dtype.kind in "UO" and given.ndim == 1:
-            named = [place for place, document in enumerate(given) if document is not None]
-            numbers = np.full(len(given), -1)
-            numbers[named] = self.document_numbers(given[named].tolist())
+        numbers = documents = to_numpy(exclude)
+        if documents.dtype.kind in "UO" and documents.ndim == 1:
+            named = [row for row, document in enumerate(documents) if document is not None]
+            numbers = np.full(len(documents), -1)
+            numbers[named] = self.document_numbers(documents[named].tolist())
         whole = numbers.dtype.kind in "iu" and numbers.shape == (m,)
         if not whole or (numbers >= len(self.doc_ids)).any() or (numbers < -1).any():
             allowed = f"{m} document ids, or numbers below {len(self.doc_ids)} and -1 for none"
@@ -215,10 +215,12 @@ class PassageTable:
 
 def check_offsets(offsets: Any, n: int, name: str, items: str) -> Ints:
     """Return offsets as integers; raise InputError unless they rise from 0 to n, the number of ``items``."""
-    found = whole_numbers(to_numpy(offsets), name)
-    if not len(found) or found[0] != 0 or found[-1] != n or (np.diff(found) < 0).any():
-        raise InputError(f"{name} must rise from 0 to the number of {items}, {n}; found {reprlib.repr(found.tolist())}")
-    return found
+    values = whole_numbers(to_numpy(offsets), name)
+    if not len(values) or values[0] != 0 or values[-1] != n or (np.diff(values) < 0).any():
+        raise InputError(
+            f"{name} must rise from 0 to the number of {items}, {n}; found {reprlib.repr(values.tolist())}"
+        )
+    return values
 
 
 def document_offsets(doc_ids: Strings) -> tuple[Ints, list[str]]:

@@ -18,7 +18,7 @@ from haybale.retrieval.hits import Ints
 from haybale.retrieval.inverted import read_only
 from haybale.vectors import Floats
 
-_PAIRS = 2**18  # pairs that one task weighs
+_PAIRS_PER_TASK = 2**18  # pairs whose weights a task computes
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,18 +53,18 @@ class Postings:
 
     def weights(self, k1: float, b: float) -> Floats:
         """Return the weight of each pair, (n_pairs,) float32; see :class:`BM25Index` for the formula."""
-        values, places = np.unique(self.frequencies, return_inverse=True)
+        values, value_rows = np.unique(self.frequencies, return_inverse=True)
         # math.log as in bm25s: NumPy's logarithm may differ in the last bit.
         logs = [math.log(1 + (self.n_texts - df + 0.5) / (df + 0.5)) for df in values.tolist()]
-        idf = np.array(logs, dtype=np.float32)[places]
+        idf = np.array(logs, dtype=np.float32)[value_rows]
         norm = k1 * ((1 - b) + b * self.lengths / (self.n_terms / self.n_texts))
         out = np.empty(len(self.texts), dtype=np.float32)
         index = read_only(self.offsets), read_only(self.texts), read_only(self.counts)
 
         def weigh(start: int) -> None:
-            _weigh(start, min(start + _PAIRS, len(out)), *index, idf, norm, out)
+            _weigh(start, min(start + _PAIRS_PER_TASK, len(out)), *index, idf, norm, out)
 
-        in_threads(weigh, range(0, len(out), _PAIRS))
+        in_threads(weigh, range(0, len(out), _PAIRS_PER_TASK))
         return out
 
     def pairs(self, terms: Sequence[int] | Ints, start: int, end: int) -> list[tuple[int, int]]:
@@ -86,9 +86,9 @@ class Postings:
 
     def take(self, chosen: Ints) -> tuple[Postings, NDArray[np.bool_]]:
         """Return the postings of some texts, given by rising numbers, and the mask of their pairs, (n_pairs,)."""
-        places = np.full(len(self.lengths), -1, dtype=np.int32)
-        places[chosen] = np.arange(len(chosen), dtype=np.int32)
-        texts = places[self.texts]
+        new_numbers = np.full(len(self.lengths), -1, dtype=np.int32)
+        new_numbers[chosen] = np.arange(len(chosen), dtype=np.int32)
+        texts = new_numbers[self.texts]
         kept = texts >= 0
         pairs = texts[kept], self.counts[kept], indptr_from_counts(kept.astype(np.int64))[self.offsets]
         return Postings(*pairs, self.lengths[chosen], self.frequencies, self.n_texts, self.n_terms), kept
@@ -97,7 +97,7 @@ class Postings:
         """Append the texts of ``more``, whose vocabulary extends this one."""
         sizes = np.zeros((2, len(more.frequencies)), dtype=np.int64)
         sizes[0, : len(self.frequencies)], sizes[1] = np.diff(self.offsets), np.diff(more.offsets)
-        terms = np.concatenate([np.repeat(np.arange(sizes.shape[1]), each) for each in sizes])
+        terms = np.concatenate([np.repeat(np.arange(sizes.shape[1]), counts) for counts in sizes])
         order = np.argsort(terms, kind="stable")
         frequencies = more.frequencies.copy()
         frequencies[: len(self.frequencies)] += self.frequencies
@@ -117,17 +117,17 @@ def _find(
     offsets: Any, texts: Any, terms: Any, start: int, end: int, firsts: Any, ends: Any
 ) -> None:  # pragma: no cover - compiled
     """Find where the pairs of each term with the texts ``start:end`` begin and end."""
-    for place in range(len(terms)):
-        first, last = offsets[terms[place]], offsets[terms[place] + 1]
-        firsts[place] = first + np.searchsorted(texts[first:last], start)
-        ends[place] = first + np.searchsorted(texts[first:last], end)
+    for row in range(len(terms)):
+        first, last = offsets[terms[row]], offsets[terms[row] + 1]
+        firsts[row] = first + np.searchsorted(texts[first:last], start)
+        ends[row] = first + np.searchsorted(texts[first:last], end)
 
 
 @njit(nogil=True, cache=True)
 def _fill(
     offsets: Any, texts: Any, values: Any, terms: Any, wanted: Any, out: Any
 ) -> None:  # pragma: no cover - compiled
-    """Copy the values of the pairs of each term with each text that is wanted."""
+    """Copy the values of the pairs of each term with each text in ``wanted``."""
     for row in range(len(terms)):
         if terms[row] < 0:
             continue

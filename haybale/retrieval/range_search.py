@@ -23,13 +23,13 @@ Values = NDArray[np.uint32]
 
 RANGE = 2**16  # passages in a range; the sums and values of a range take 0.8 MB
 ZERO = np.uint32(2**31)  # the value of the score 0.0
-_GROUP, _LANES = 16, 64  # sums in a group, of which those with a low maximum are skipped; groups side by side
-_FEWEST = 64  # candidates beyond k + k // 4 or so many are compared with each other
+_GROUP, _LANES = 16, 64  # sums in a group, which is skipped if its maximum is low; groups side by side
+_MIN_SURPLUS = 64  # the best are selected when there are more than k + max(k // 4, this) candidates
 _DIGITS = ((21, 11), (10, 11), (0, 10))  # (shift, bits) of the digits of a value, from the highest
 
 
 def decoded(values: Values) -> Floats:
-    """Return the scores that have the values."""
+    """Return the scores (n,) of values (n,)."""
     return np.where(values >> 31, values ^ ZERO, ~values).view(np.float32)
 
 
@@ -80,25 +80,26 @@ def search_ranges(
     bits: Any,
     values: Any,
     tops: Any,
-    found: Any,
-    found_values: Any,
+    hit_numbers: Any,
+    hit_values: Any,
     best: Any,
 ) -> Any:  # pragma: no cover - compiled
-    """Write the k best passages or documents, with ties at the k-th, to ``found`` and their values; return how many.
+    """Write the numbers and values of the k best passages or documents, with ties at the k-th; return their number.
 
     The postings of term t are ``offsets[t]:offsets[t + 1]`` of ``passages`` and ``weights``. Passages ``hidden:shown``
     are not found. Values below ``least`` are no hits. Passages are found if ``top`` is 0; documents by their best
     passage if it is 1, with ``doc_of``; documents by the sum of their ``top`` best passages if it is more, with
-    ``doc_offsets``, where no document lies in two ranges. The other arrays are those of :class:`Workspace`.
+    ``doc_offsets``, where no document lies in two ranges. The other arrays are those of :class:`Workspace`:
+    its ``found`` and ``found_values`` are ``hit_numbers`` and ``hit_values``.
     """
     cursors, ends = np.empty(len(terms), dtype=np.uint64), np.empty(len(terms), dtype=np.uint64)
-    for place in range(len(terms)):
-        cursors[place], ends[place] = offsets[terms[place]], offsets[terms[place] + 1]
+    for t in range(len(terms)):
+        cursors[t], ends[t] = offsets[terms[t]], offsets[terms[t] + 1]
     n, threshold, document, changed = 0, least, 0, False
-    few = most = k + max(k // 4, _FEWEST)
+    few = most = k + max(k // 4, _MIN_SURPLUS)
     highest = np.empty(top, dtype=np.uint32)
-    for place in range(len(edges) - 1):
-        start, end = edges[place], edges[place + 1]
+    for number in range(len(edges) - 1):
+        start, end = edges[number], edges[number + 1]
         size = end - start
         _add_postings(factors, cursors, ends, passages, weights, start, end, sums)
         for passage in range(max(start, hidden), min(end, shown)):
@@ -108,7 +109,7 @@ def search_ranges(
             while document < len(doc_offsets) - 1 and doc_offsets[document + 1] <= end:
                 first, last = doc_offsets[document] - start, doc_offsets[document + 1] - start
                 value = _sum_value(values[first:last], least, highest)
-                found[n], found_values[n] = document, value  # overwritten by the next document if it is too low
+                hit_numbers[n], hit_values[n] = document, value  # overwritten by the next document if it is too low
                 n += value >= threshold
                 document += 1
             changed = True
@@ -116,27 +117,28 @@ def search_ranges(
             maxima = tops[: _LANES * (size // np.uint32(_GROUP * _LANES))]
             _group_maxima(bits, maxima)
             bound = _bound(threshold, sums, bits)
-            if top == 0 and threshold == least:  # k groups have a value of at least the k-th highest maximum
+            if top == 0 and threshold == least:  # k groups have a value that reaches the k-th highest maximum
                 threshold = _kth_highest(_lower_values(maxima, sums), k, least)
                 bound = _bound(threshold, sums, bits)
             if top == 1 and 2 * (maxima > bound).sum() > len(maxima):
                 _encode(sums[:size], values)
-                n, changed = _all_documents(values[:size], start, end, least, doc_of, doc_offsets, best, found, n), True
+                n = _all_documents(values[:size], start, end, least, doc_of, doc_offsets, best, hit_numbers, n)
+                changed = True
             else:
                 before = n
-                n = _collect(sums[:size], bits, maxima, bound, start, threshold, found, found_values, n)
+                n = _collect(sums[:size], bits, maxima, bound, start, threshold, hit_numbers, hit_values, n)
                 changed |= n > before
                 if top == 1:
-                    n = _to_documents(found, found_values, before, n, doc_of, best)
+                    n = _to_documents(hit_numbers, hit_values, before, n, doc_of, best)
         sums[:size] = -0.0
         if n > most or (threshold == least and n >= k):
-            n, threshold = _keep_best(found, found_values, n, k, least, best)
-            most, changed = max(few, 2 * n), False  # many may tie
+            n, threshold = _keep_best(hit_numbers, hit_values, n, k, least, best)
+            most, changed = max(few, 2 * n), False  # many hits may tie with the k-th
     if changed:
-        n, threshold = _keep_best(found, found_values, n, k, least, best)
+        n, threshold = _keep_best(hit_numbers, hit_values, n, k, least, best)
     if len(best):
         for i in range(n):
-            best[found[i]] = 0
+            best[hit_numbers[i]] = 0
     return n
 
 
@@ -182,7 +184,7 @@ def _encode(sums: Any, values: Any) -> None:  # pragma: no cover - compiled
 
 @njit(nogil=True, cache=True)
 def _bound(threshold: Any, sums: Any, bits: Any) -> Any:  # pragma: no cover - compiled
-    """Return a number below the bits of all sums whose value is at least the threshold.
+    """Return a number that is less than the bits of each sum whose value is at least the threshold.
 
     The bits are read as signed integers: those of an empty sum are the lowest, and those of negative sums are negative.
     """
@@ -194,7 +196,7 @@ def _bound(threshold: Any, sums: Any, bits: Any) -> Any:  # pragma: no cover - c
 
 @njit(nogil=True, cache=True)
 def _lower_values(maxima: Any, sums: Any) -> Any:  # pragma: no cover - compiled
-    """Return a value for each maximum of :func:`_group_maxima` that one value of the group is at least."""
+    """Return for each maximum of :func:`_group_maxima` a value that the highest value of its group reaches."""
     values = np.zeros(len(maxima), dtype=np.uint32)
     scores = maxima.view(sums.dtype)
     for i in range(len(maxima)):
@@ -220,54 +222,54 @@ def _group_maxima(bits: Any, tops: Any) -> None:  # pragma: no cover - compiled
 
 @njit(nogil=True, cache=True)
 def _collect(
-    sums: Any, bits: Any, tops: Any, bound: Any, start: Any, threshold: Any, found: Any, found_values: Any, n: Any
+    sums: Any, bits: Any, tops: Any, bound: Any, start: Any, threshold: Any, hit_numbers: Any, hit_values: Any, n: Any
 ) -> Any:  # pragma: no cover - compiled
-    """Append the passages whose values are at least the threshold; return the number of all found."""
+    """Append the passages whose values are at least the threshold; return the number of hits."""
     kept = n
     for group in range(len(tops)):
         if tops[group] > bound:
             lane = group % _LANES
             first = (group - lane) * _GROUP + lane
             for i in range(first, first + _GROUP * _LANES, _LANES):
-                found[n] = i  # overwritten by the next one if its bits are too low
+                hit_numbers[n] = i  # overwritten by the next passage if its bits are too low
                 n += bits[i] > bound
     for i in range(_GROUP * len(tops), len(sums)):
-        found[n] = i
+        hit_numbers[n] = i
         n += bits[i] > bound
-    for place in range(kept, n):
-        i = found[place]
+    for hit in range(kept, n):
+        i = hit_numbers[hit]
         value = _value(sums[i])
-        found[kept], found_values[kept] = start + i, value
+        hit_numbers[kept], hit_values[kept] = start + i, value
         kept += value >= threshold
     return kept
 
 
 @njit(nogil=True, cache=True)
 def _all_documents(
-    values: Any, start: Any, end: Any, least: Any, doc_of: Any, doc_offsets: Any, best: Any, found: Any, n: Any
+    values: Any, start: Any, end: Any, least: Any, doc_of: Any, doc_offsets: Any, best: Any, hit_numbers: Any, n: Any
 ) -> Any:  # pragma: no cover - compiled
-    """Raise ``best`` to the highest values of all passages of a range, and append their documents."""
+    """Raise ``best`` to the highest values of the documents of a range, and append these documents."""
     for document in range(doc_of[start], doc_of[end - np.uint32(1)] + np.uint64(1)):
         first, last = max(doc_offsets[document], start) - start, min(doc_offsets[document + np.uint64(1)], end) - start
         highest = np.uint32(0)
         for i in range(first, last):
             highest = max(highest, values[i])
         if highest >= least:
-            found[n] = document
-            n += best[document] == 0  # its first passages may be in the range before
+            hit_numbers[n] = document
+            n += best[document] == 0  # a document may begin in the range before
             best[document] = max(best[document], highest)
     return n
 
 
 @njit(nogil=True, cache=True)
 def _to_documents(
-    found: Any, found_values: Any, first: Any, n: Any, doc_of: Any, best: Any
+    hit_numbers: Any, hit_values: Any, first: Any, n: Any, doc_of: Any, best: Any
 ) -> Any:  # pragma: no cover - compiled
-    """Replace passages by their documents, and raise ``best`` to the highest value of each; return their number."""
+    """Replace passages by their documents, raise ``best`` to their highest values; return the number of documents."""
     kept = first
     for i in range(first, n):
-        document, value = doc_of[found[i]], found_values[i]
-        found[kept] = document
+        document, value = doc_of[hit_numbers[i]], hit_values[i]
+        hit_numbers[kept] = document
         kept += best[document] == 0
         best[document] = max(best[document], value)
     return kept
@@ -279,39 +281,39 @@ def _sum_value(values: Any, least: Any, highest: Any) -> Any:  # pragma: no cove
     n = 0  # highest[:n] has the highest values so far, falling
     for value in values:
         if value >= least and (n < len(highest) or value > highest[n - 1]):
-            place = min(n, len(highest) - 1)
-            while place > 0 and highest[place - 1] < value:
-                highest[place] = highest[place - 1]
-                place -= 1
-            highest[place] = value
+            rank = min(n, len(highest) - 1)
+            while rank > 0 and highest[rank - 1] < value:
+                highest[rank] = highest[rank - 1]
+                rank -= 1
+            highest[rank] = value
             n = min(n + 1, len(highest))
     if n == 0:
         return np.uint32(0)
-    for place in range(n):
-        value = highest[place]
-        highest[place] = value ^ ZERO if value >> np.uint32(31) else ~value
+    for rank in range(n):
+        value = highest[rank]
+        highest[rank] = value ^ ZERO if value >> np.uint32(31) else ~value
     scores = highest.view(np.float32)
     total = np.float64(scores[0])
-    for place in range(1, n):
-        total += max(np.float64(scores[place]), 0.0)
+    for rank in range(1, n):
+        total += max(np.float64(scores[rank]), 0.0)
     scores[0] = total
     return _value(scores[0])
 
 
 @njit(nogil=True, cache=True)
 def _keep_best(
-    found: Any, found_values: Any, n: Any, k: Any, least: Any, best: Any
+    hit_numbers: Any, hit_values: Any, n: Any, k: Any, least: Any, best: Any
 ) -> Any:  # pragma: no cover - compiled
-    """Keep the k best, with ties at the k-th; return their number and the k-th value."""
+    """Keep the k best hits, with ties at the k-th; return their number and the k-th value."""
     if len(best):
         for i in range(n):
-            found_values[i] = best[found[i]]
-    threshold, kept = _kth_highest(found_values[:n].copy(), k, least), 0
+            hit_values[i] = best[hit_numbers[i]]
+    threshold, kept = _kth_highest(hit_values[:n].copy(), k, least), 0
     for i in range(n):
-        number, value = found[i], found_values[i]
+        number, value = hit_numbers[i], hit_values[i]
         if len(best) and value < threshold:
             best[number] = 0
-        found[kept], found_values[kept] = number, value
+        hit_numbers[kept], hit_values[kept] = number, value
         kept += value >= threshold
     return kept, threshold
 

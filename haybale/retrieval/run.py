@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 DEPTH = 1000  # default number of documents kept for each query
-_IN_NOTEBOOK = 10  # documents that a notebook shows
-_TRUE = "true_score"  # the column of a frame with the scores of the run
+_DOCUMENTS_IN_NOTEBOOK = 10  # a notebook shows this number of documents
+_TRUE_SCORE = "true_score"  # the column of a frame with the scores of the run
 
 Scores = NDArray[np.float64]
 
@@ -121,8 +121,8 @@ class Run:
         tied = (rows[1:] == rows[:-1]) & (scores[1:] == scores[:-1])
         if tied.any():  # only tied documents are sorted by id
             at = np.flatnonzero(np.append(tied, False) | np.append(False, tied))
-            _, places = in_order_of_ids(doc_ids, documents[at])
-            documents[at] = documents[at][np.lexsort((places, -scores[at], rows[at]))]
+            _, id_ranks = in_order_of_ids(doc_ids, documents[at])
+            documents[at] = documents[at][np.lexsort((id_ranks, -scores[at], rows[at]))]
         return cls(query_ids, rows, documents, doc_ids, scores).top(k)
 
     @classmethod
@@ -138,14 +138,14 @@ class Run:
         k : int, default 1000
             Number of documents kept for each query.
         """
-        exact = [_TRUE] if _TRUE in column_names(frame) else []
+        exact = [_TRUE_SCORE] if _TRUE_SCORE in column_names(frame) else []
         frame = to_pandas(frame, ["query_id", "doc_id", "score", *exact], "run")
         check_filled(frame[["query_id", "doc_id"]], "run")
         rows, query_ids = id_codes(frame["query_id"], "run: column query_id")
         documents, doc_ids = id_codes(frame["doc_id"], "run: column doc_id")
         scores = numbers(frame, "score", "run")
         if exact:
-            scores = _true_scores(rows, scores, numbers(frame, _TRUE, "run"))
+            scores = _true_scores(rows, scores, numbers(frame, _TRUE_SCORE, "run"))
         return cls.from_numbers(query_ids, doc_ids, rows, documents, scores, k)
 
     @classmethod
@@ -226,7 +226,7 @@ class Run:
                 "doc_id": take_strings(self._doc_ids, self._documents),
                 "score": distinct_scores(self._scores, self._rows),
                 "rank": self._ranks,
-                _TRUE: self._scores,
+                _TRUE_SCORE: self._scores,
             }
         )
         return (
@@ -241,8 +241,8 @@ class Run:
         """Return ``(query row, rank from 1, document)``, each (n,), with the document numbers of a collection."""
         rows, ranks, documents, table, _ = self.coded()
         if table is not collection.doc_ids and len(documents):
-            used, place = np.unique(documents, return_inverse=True)
-            documents = collection.document_numbers(table.take(number_array(used)))[place]
+            used, used_rows = np.unique(documents, return_inverse=True)
+            documents = collection.document_numbers(table.take(number_array(used)))[used_rows]
         return rows, ranks, documents
 
     def coded(self) -> tuple[Ints, Ints, Ints, Strings, Scores]:
@@ -305,7 +305,7 @@ class Run:
 
     def _repr_html_(self) -> str:
         """Return the first ranked documents for notebooks."""
-        n = _IN_NOTEBOOK
+        n = _DOCUMENTS_IN_NOTEBOOK
         queries = [self.query_ids[row] for row in self._rows[:n].tolist()]
         names, scores = take_strings(self._doc_ids, self._documents[:n]), self._scores[:n].tolist()
         rows = zip(queries, self._ranks[:n].tolist(), names, map("{:.4f}".format, scores), strict=True)
@@ -366,8 +366,10 @@ def _true_scores(rows: Ints, scores: Scores, true: Scores) -> Scores:
     # Each of the documents before it may lower a score by a float32 step, at most 2^-23 of its magnitude.
     most = np.bincount(rows)[rows] * (2.0**-22 * np.abs(wanted) + 2.0**-140)
     if len(wrong := np.flatnonzero(~(np.abs(distinct - wanted) <= most) & np.isfinite(true))):
-        found = f"{scores[wrong[0]]} and {true[wrong[0]]} in row {wrong[0]}"
-        raise InputError(f"run: expected equal values in 'score' and {_TRUE!r}, found {found}; remove the wrong column")
+        values = f"{scores[wrong[0]]} and {true[wrong[0]]} in row {wrong[0]}"
+        raise InputError(
+            f"run: expected equal values in 'score' and {_TRUE_SCORE!r}, found {values}; remove the wrong column"
+        )
     return true
 
 
@@ -386,9 +388,9 @@ def distinct_scores(scores: Scores, rows: Ints) -> Scores:
     number = np.where(bits < 0, -(bits & 0x7FFFFFFF), bits)
     infinity = int(np.float32(np.inf).view(np.int32))
     # Each number must be below the one before it. Adding the rank turns this into a running minimum.
-    place = np.arange(len(rows)) - offsets[rows]
+    rank = np.arange(len(rows)) - offsets[rows]
     apart = rows << 34  # restarts the minimum at each query
-    falling = np.minimum.accumulate(number + place - apart) + apart - place
+    falling = np.minimum.accumulate(number + rank - apart) + apart - rank
     # Leave room for the scores that follow, so that replaced scores are finite.
     last = offsets[rows + 1] - 1
     lowest = np.where(number[last] == -infinity, -infinity, 1 - infinity)

@@ -58,8 +58,8 @@ class InvertedIndex:
 def _rows(queries: sparse.csr_matrix) -> Callable[[int], Query]:
     """Return a function that returns the terms of a row, and their weights."""
 
-    def of(row: int) -> Query:
+    def query_of(row: int) -> Query:
         part = slice(queries.indptr[row], queries.indptr[row + 1])
         return queries.indices[part], queries.data[part]
 
-    return of
+    return query_of

@@ -81,7 +81,7 @@ def test_searches_are_those_of_one_segment(
     vectors = one.encoder.encode(texts)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parts_of_indexes, "half_of_memory", lambda: bytes)
-        patch.setattr(parts_of_indexes, "_BLOCK", int(rng.integers(1, 6)))
+        patch.setattr(parts_of_indexes, "_QUERIES_PER_PART_SEARCH", int(rng.integers(1, 6)))
         pairs: list[tuple[Any, Any, Any]] = [
             (one.bm25(unit, 0.9, 0.4), many.bm25(unit, 0.9, 0.4), texts) for unit in ("passage", "document")
         ]

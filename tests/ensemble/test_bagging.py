@@ -176,7 +176,7 @@ def test_bags_are_trained_in_rounds_that_fit(cupy: Any, rounds: list[int], monke
         solve_bags(problem, TOGETHER, SMO, None)
     assert rounds == [3, 1]
     workspace = max(bag.workspace for bag in device_bags._measured(problem, dict(enumerate(TOGETHER))))
-    half = (workspace + sum(needed[:2])) / device_bags._SHARE_OF_FREE / 2 + 1
+    half = (workspace + sum(needed[:2])) / device_bags._SHARE_OF_FREE_MEMORY / 2 + 1
     monkeypatch.setattr(Device, "half_of_memory", lambda self: half)
     rounds.clear()
     solve_bags(problem, TOGETHER, AUTO, 1)

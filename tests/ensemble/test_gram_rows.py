@@ -23,7 +23,7 @@ from haybale.ensemble.kernel import Points
 def test_cached_rows_are_rows_of_the_matrix(seed: int, n: int, room: int, kind: str) -> None:
     with pytest.MonkeyPatch.context() as patch:  # several tiles
         patch.setattr(module, "TILE", 16)
-        patch.setattr(module, "_WIDTH", 32)
+        patch.setattr(module, "_MAX_COLUMNS_PER_TASK", 32)
         check_cached_rows(seed, n, room, kind)
 
 

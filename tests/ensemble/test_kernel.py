@@ -61,7 +61,7 @@ def test_the_extreme_values_of_a_kernel_on_a_device(cupy: Any) -> None:
 @pytest.mark.parametrize("tile", [4096, 7])
 def test_gram_matrices_on_a_device(cupy: Any, monkeypatch: pytest.MonkeyPatch, tile: int, kind: str) -> None:
     """In one tile and in many, the matrix equals NumPy's, is exactly symmetric and has ones on the diagonal."""
-    monkeypatch.setattr(module, "_DEVICE_TILE", tile)
+    monkeypatch.setattr(module, "DEVICE_TILE", tile)
     of = points(2, 40, kind=kind)
     found = to_numpy(gram(of.to(CUDA)))
     np.testing.assert_allclose(found, gram(of), rtol=1e-5)
@@ -91,7 +91,7 @@ def test_kernel_rows_of_a_problem(cupy: Any, features: bool, kind: str, monkeypa
     np.testing.assert_allclose(here.diagonal, np.diag(expected), atol=1e-5)
     on_gpu = moved(here)
     for tile in (2**24, 200):
-        monkeypatch.setattr("haybale.ensemble.problem._TILE", tile)
+        monkeypatch.setattr("haybale.ensemble.problem._KERNEL_VALUES_PER_STEP", tile)
         for problem in (here, here.with_grams(), on_gpu, on_gpu.with_grams()):
             for rows in (slice(None), np.array([5, 0, 7]), slice(3, 40)):
                 found = problem.gram(rows)

@@ -151,7 +151,7 @@ def test_a_prediction_does_not_depend_on_the_rows_of_the_call(
     how: dict, small: int, apart: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Small models compute products in float64; other models differ by rounding."""
-    monkeypatch.setattr("haybale.ensemble.expansion._SMALL", small)
+    monkeypatch.setattr("haybale.ensemble.expansion._MAX_NUMBERS_IN_FLOAT64", small)
     rng = np.random.default_rng(12)
     x = rng.normal(size=(400, 40)).astype(np.float32)
     y = np.sin(2 * x[:, 0]) + x[:, 30]

@@ -84,7 +84,7 @@ def test_cuml_is_used_by_name_only(cuml: ModuleType, cupy_double: Any) -> None:
 
 def test_cuml_refuses_problems_beyond_its_limits(cuml: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = random_problem(0, 40)
-    monkeypatch.setattr(module, "_INDEXABLE", 40 * 40 - 1)
+    monkeypatch.setattr(module, "_MAX_KERNEL_VALUES", 40 * 40 - 1)
     with pytest.raises(InputError, match=r"46,340 rows .* 40 rows"):
         solve_cuml(problem)
     with pytest.raises(InputError, match="40 rows"):

@@ -126,7 +126,7 @@ def test_distinct_rows(seed: int, n: int, d: int) -> None:
     x = rng.integers(3, size=(n, d)).astype(np.float32) * np.where(rng.random((n, d)) < 0.5, -1, 1)
     x = x.astype(np.float32)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("haybale.ensemble.distinct_rows._ROWS", 7)  # several blocks
+        patch.setattr("haybale.ensemble.distinct_rows._ROWS_PER_TASK", 7)  # several blocks
         first, where = distinct_rows(x)
     np.testing.assert_array_equal(x[first][where], x)
     assert len(first) == len(np.unique(x + np.float32(0), axis=0)) if d else len(first) == 1

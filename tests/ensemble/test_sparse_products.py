@@ -22,8 +22,8 @@ def test_products_are_sums_in_the_order_of_the_terms(seed: int, density: float, 
     for term in range(9):
         expected += a[:, term, None] * b[:, term]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sparse_products, "_VECTORS", 2)
-        patch.setattr(sparse_products, "_FREQUENT", frequent)
+        patch.setattr(sparse_products, "_MIN_VECTORS_FOR_DENSE_ROWS", 2)
+        patch.setattr(sparse_products, "_DENSE_ROW_RATIO", frequent)
         columns = TermColumns.of(sparse.csr_matrix(b))
     assert len(columns.rows) == np.count_nonzero(np.count_nonzero(b, axis=0) * frequent >= 5)
     out = np.ones((7, 5), dtype=np.float32)

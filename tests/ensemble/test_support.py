@@ -69,7 +69,12 @@ def direct_sums(support: Support, pairs: Pairs) -> np.ndarray:
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_sums_of_groups_add_up_to_the_bit(monkeypatch: pytest.MonkeyPatch, weighted: bool) -> None:
-    for name, size in {"_SUPPORT": 2, "_GROUPS": 3, "_KERNEL": 20, "_SMALL": 0}.items():
+    for name, size in {
+        "_SUPPORT_PASSAGES_PER_TILE": 2,
+        "_MAX_GROUPS_OF_TILES": 3,
+        "_KERNEL_VALUES_PER_CHUNK": 20,
+        "_MAX_NUMBERS_IN_FLOAT64": 0,
+    }.items():
         monkeypatch.setattr(module, name, size)
     support, pairs, weights = expansion(5, features=True)
     of_bags = weights if weighted else None
@@ -87,7 +92,18 @@ def test_predictions_equal_direct_sums(
     cupy: Any, monkeypatch: pytest.MonkeyPatch, kind: str, features: bool, small: bool
 ) -> None:
     """Means, weighted means, bags and shares, with the usual tile sizes and with tiny ones."""
-    sizes = {} if small else {"_SUPPORT": 13, "_PASSAGES": 2, "_FEW": 1, "_MEMORY": 50, "_KERNEL": 20, "_SMALL": 0}
+    sizes = (
+        {}
+        if small
+        else {
+            "_SUPPORT_PASSAGES_PER_TILE": 13,
+            "_MAX_PASSAGES_PER_TILE": 2,
+            "_MAX_PASSAGES_OF_ONE_THREAD": 1,
+            "_NUMBERS_PER_CHUNK": 50,
+            "_KERNEL_VALUES_PER_CHUNK": 20,
+            "_MAX_NUMBERS_IN_FLOAT64": 0,
+        }
+    )
     for name, size in sizes.items():
         monkeypatch.setattr(module, name, size)
     for seed in range(2):
@@ -123,7 +139,7 @@ def test_predictions_equal_direct_sums(
 @pytest.mark.parametrize("small", [True, False])
 def test_the_passages_with_the_highest_sums(cupy: Any, monkeypatch: pytest.MonkeyPatch, kind: str, small: bool) -> None:
     """Means and weighted means of the bags; pair features are ignored."""
-    sizes = {} if small else {"_SUPPORT": 13, "_PASSAGES": 2, "_MEMORY": 50}
+    sizes = {} if small else {"_SUPPORT_PASSAGES_PER_TILE": 13, "_MAX_PASSAGES_PER_TILE": 2, "_NUMBERS_PER_CHUNK": 50}
     for name, size in sizes.items():
         monkeypatch.setattr(module, name, size)
     support, pairs, weights = expansion(3, True, kind)

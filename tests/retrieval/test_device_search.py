@@ -55,10 +55,10 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
 def buffers(draw: st.DrawFn) -> dict[str, int]:
     """Return sizes of tiles and buffers, from those that hold nearly nothing."""
     return {
-        "_TILE": draw(st.sampled_from([1, 7, 64, 1000])),
-        "_SCORES_OF_FEW_QUERIES": draw(st.sampled_from([1, 2**20])),
-        "_LEAST_CAPACITY": draw(st.sampled_from([1, 16, 64, 1024])),
-        "_SHARED_KEYS": draw(st.sampled_from([1, 16, 1024])),
+        "_PASSAGES_PER_TILE": draw(st.sampled_from([1, 7, 64, 1000])),
+        "_SCORES_PER_TILE": draw(st.sampled_from([1, 2**20])),
+        "_MIN_KEYS_PER_BUFFER": draw(st.sampled_from([1, 16, 64, 1024])),
+        "_MAX_KEYS_IN_SHARED_MEMORY": draw(st.sampled_from([1, 16, 1024])),
     }
 
 
@@ -68,7 +68,7 @@ def test_hits_are_those_of_numpy(case: dict[str, Any], sizes: dict[str, int], ba
     arguments = {"doc_offsets": case["offsets"], "doc_ids": case["ids"]}
     expected = PassageIndex(case["passages"], **arguments).search(case["queries"], case["k"], exclude=case["exclude"])
     with installed(), pytest.MonkeyPatch.context() as patch:
-        for name, size in (sizes | {"_MAX_QUERIES": batch}).items():
+        for name, size in (sizes | {"_MAX_QUERIES_PER_BLOCK": batch}).items():
             patch.setattr(device_search, name, size)
         patch.setattr(logging.getLogger("haybale"), "disabled", True)
         index = PassageIndex(case["passages"], **arguments, device="cuda")
@@ -81,8 +81,8 @@ def test_hits_are_those_of_numpy(case: dict[str, Any], sizes: dict[str, int], ba
 @pytest.mark.parametrize(("m", "width"), [(1, 96), (40, 96), (300, 33)])
 def test_larger_searches(cupy: Any, m: int, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Several tiles, floors that rise, and ties. On a device, these are the kernels themselves."""
-    monkeypatch.setattr(device_search, "_TILE", 4096)
-    monkeypatch.setattr(device_search, "_SCORES_OF_FEW_QUERIES", 1)
+    monkeypatch.setattr(device_search, "_PASSAGES_PER_TILE", 4096)
+    monkeypatch.setattr(device_search, "_SCORES_PER_TILE", 1)
     rng = np.random.default_rng(m)
     vectors = rng.integers(-63, 64, size=(20_000 + m, width)).astype(np.float32)
     vectors[rng.integers(20_000, size=2000)] = vectors[rng.integers(50, size=2000)]
@@ -116,8 +116,8 @@ def test_the_host_waits_once_for_a_block(
     cupy_double: Any, order: str, monkeypatch: pytest.MonkeyPatch, unlogged: None, caplog: Any
 ) -> None:
     """However often buffers are compacted: with rising scores, every tile exceeds the threshold."""
-    monkeypatch.setattr(device_search, "_TILE", 256)
-    monkeypatch.setattr(device_search, "_SCORES_OF_FEW_QUERIES", 1)
+    monkeypatch.setattr(device_search, "_PASSAGES_PER_TILE", 256)
+    monkeypatch.setattr(device_search, "_SCORES_PER_TILE", 1)
     passages, queries = normal(5000, 24, 0), normal(6, 24, 1)
     if order != "random":
         queries = np.repeat(queries[:1], 6, axis=0)
@@ -163,7 +163,7 @@ def test_equal_scores_are_ordered_once(cupy_double: Any, monkeypatch: pytest.Mon
 def test_crowded_queries_go_to_tiles_and_the_log_says_so_once(
     cupy_double: Any, unlogged: None, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(device_search, "_LEAST_CAPACITY", 64)
+    monkeypatch.setattr(device_search, "_MIN_KEYS_PER_BUFFER", 64)
     passages, queries = normal(400, 5, 0), normal(3, 5, 1)
     passages[100:300] = queries[1]
     index = PassageIndex(passages, device="cuda")

@@ -46,7 +46,7 @@ def test_hits_equal_the_oracles(
 ) -> None:
     """Values are small integers, so their sums do not depend on the order."""
     monkeypatch.setattr(Device, "half_of_memory", lambda self: memory)
-    monkeypatch.setattr("haybale.retrieval.inverted._QUERIES", 1 if memory == 1 else 32)
+    monkeypatch.setattr("haybale.retrieval.inverted._QUERIES_PER_TASK", 1 if memory == 1 else 32)
     n, m, d = data.draw(st.integers(1, 60)), data.draw(st.integers(1, 5)), data.draw(st.integers(1, 12))
     rng = np.random.default_rng(seed)
     density = data.draw(st.sampled_from([0.3, 0.02]))  # many or few passages share a term with a query

@@ -1,6 +1,6 @@
-"""Backends of exact search: each proposes the best passages of a query, with a bound on its rounding errors.
+"""Backends of exact search: a backend proposes the best passages of a query, with a bound on its rounding errors.
 
-Each backend is one file in this folder, whose class registers itself. The products of two libraries differ in their
+A backend is a file in this folder, whose class registers itself. The products of two libraries differ in their
 last bits, so :mod:`~haybale.retrieval.exact` requests more passages than it needs and scores them again. A backend may
 also do all of that itself (:meth:`Backend.search`).
 """
@@ -67,9 +67,10 @@ class Backend(ABC):
     is_checked: ClassVar[bool] = False  # compare scores with exact ones; replace the backend if they exceed its bound
 
     def __init_subclass__(cls) -> None:
-        known = [*BACKENDS.values(), cls()]
+        backends = [*BACKENDS.values(), cls()]
+        backends.sort(key=lambda backend: (backend.runs_on, backend.priority))
         BACKENDS.clear()
-        BACKENDS.update({each.name: each for each in sorted(known, key=lambda each: (each.runs_on, each.priority))})
+        BACKENDS.update({backend.name: backend for backend in backends})
 
     @abstractmethod
     def check(self) -> None:
@@ -120,7 +121,7 @@ def find_backend(name: str, device: Device) -> Backend:
         raise UnknownNameError("index backend", name, ["auto", *BACKENDS])
     backend = BACKENDS[name]
     if backend not in of_device:
-        usable = ", ".join(["auto", *(each.name for each in of_device)])
+        usable = ", ".join(["auto", *(usable_backend.name for usable_backend in of_device)])
         raise InputError(
             f"index backend {name!r} needs passages on {backend.runs_on}, found them on {device}; use {usable}"
         )

@@ -20,9 +20,9 @@ class CuVS(Backend):
     is_checked = True
 
     def check(self) -> None:
-        found = str(getattr(import_optional("cuvs", "gpu"), "__version__", "unknown"))
-        if found.partition(".")[0] != "26":
-            raise DeviceError(f"expected cuVS 26.x, found {found}")
+        version = str(getattr(import_optional("cuvs", "gpu"), "__version__", "unknown"))
+        if version.partition(".")[0] != "26":
+            raise DeviceError(f"expected cuVS 26.x, found {version}")
         try:
             importlib.import_module("cuvs.neighbors.brute_force")
         except (ImportError, OSError) as error:  # a CUDA library is missing

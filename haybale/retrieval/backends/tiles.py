@@ -13,8 +13,8 @@ from haybale.parallel import batch_size_for_memory, iter_chunks
 from haybale.retrieval.backends import Backend, Proposal
 from haybale.vectors import array_namespace
 
-_TILE = 2**25  # scores held at once on the CPU: 128 MiB
-_DEVICE_TILE = 2**28  # scores held at once on a device, if its memory suffices
+_SCORES_PER_TILE = 2**25  # of the CPU: 128 MiB
+_SCORES_PER_DEVICE_TILE = 2**28  # if the memory of the device suffices
 
 
 class NumPyTiles(Backend):
@@ -28,7 +28,7 @@ class NumPyTiles(Backend):
     def propose(self, queries: Any, passages: Any, k: int) -> Proposal:
         """Find the k best by float32 products, for any k, in memory that does not depend on n."""
         xp, m, device = array_namespace(passages), len(queries), device_of(passages)
-        memory = 4 * _TILE if device.is_cpu else min(24 * _DEVICE_TILE, device.half_of_memory())
+        memory = 4 * _SCORES_PER_TILE if device.is_cpu else min(24 * _SCORES_PER_DEVICE_TILE, device.half_of_memory())
         # CuPy implements argpartition by sorting, which needs more memory.
         columns = batch_size_for_memory(memory, (4 if xp is np else 24) * max(1, m))
 
@@ -37,10 +37,10 @@ class NumPyTiles(Backend):
             return _largest(xp.broadcast_to(xp.arange(tile.start, tile.stop), scores.shape), scores, k)
 
         best: Proposal | None = None
-        for found in iter_chunks(len(passages), max(k, columns), best_of_tile, what="passages"):
+        for proposal in iter_chunks(len(passages), max(k, columns), best_of_tile, what="passages"):
             if best is not None:
-                found = tuple(xp.concatenate(pair, axis=1) for pair in zip(best, found, strict=True))
-            best = _largest(*found, k)
+                proposal = tuple(xp.concatenate(pair, axis=1) for pair in zip(best, proposal, strict=True))
+            best = _largest(*proposal, k)
         assert best is not None
         return best
 
