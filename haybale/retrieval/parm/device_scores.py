@@ -95,9 +95,8 @@ class _Hits:
 
     def _keys(self, queries: Array) -> Array:
         task, keys = self.task, self.xp.empty(int(self.size), dtype=np.int64)
-        sizes = self.n_passages, self.size, self.width
-        only_first = np.int32(task.aggregation.only_first)
-        self._launch("make_keys", int(self.size), self.passages, queries, self.doc_of, *sizes, only_first, keys)
+        settings = self.n_passages, self.size, self.width, np.int32(task.aggregation.only_first)
+        self._launch("make_keys", int(self.size), self.passages, queries, self.doc_of, *settings, keys)
         if task.occurrences == "best":
             numbers, sizes = self.xp.empty_like(keys), (np.int64(task.n_documents), self.size, self.width)
             self._launch("number_hits", int(self.size), self.passages, keys, self.doc_of, *sizes, numbers)
@@ -129,8 +128,8 @@ class _Hits:
                 share = self._sum_terms(cells, score)
             if combine == "mean products":
                 divisor = xp.empty(n_cells)
-                sizes = np.int64(self.first), np.int64(n_cells)
-                self._launch("divide_scores", n_cells, starts, query, self.offsets, *sizes, score, divisor)
+                of_block = self.offsets, np.int64(self.first), np.int64(n_cells)
+                self._launch("divide_scores", n_cells, starts, query, *of_block, score, divisor)
         return DeviceScores(query, document, score, self.order, starts, int(self.width), share, divisor)
 
     def _sum_terms(self, cells: Array, score: Array) -> Array:
@@ -140,13 +139,12 @@ class _Hits:
             self._launch("weigh_hits", size, self.keys, *weights, self.size, self.width, terms)
         else:
             passages, reduced, d = self._vectors()
-            arrays = self.keys, self.order, *weights, passages, reduced, self.n_passages, d
-            name = f"weigh_products_{self._dtype()}"
-            self._launch(name, size * _WARP, *arrays, self.size, self.width, terms)
+            products = self.keys, self.order, *weights, passages, reduced, self.n_passages, d, self.size, self.width
+            self._launch(f"weigh_products_{self._dtype()}", size * _WARP, *products, terms)
         shifts = self.xp.empty(self.n_queries)
         self._launch_blocks("find_shifts", self.n_queries, self.keys, terms, self.offsets, self.width, shifts)
-        arrays = self.keys, self.order, cells, shifts, self.n_passages, self.size
-        self._launch("sum_cells", size, *arrays, terms, score)
+        sums = self.keys, self.order, cells, shifts, self.n_passages, self.size, terms, score
+        self._launch("sum_cells", size, *sums)
         return terms
 
     def _weights(self) -> tuple[Array, Array, np.int32]:

@@ -147,8 +147,8 @@ def explain_document(
     ranks[row, passages[row, column] - start] = column + 1
     labels, ids = [str(number) for number in range(n)], index.passage_ids[start:end].to_pylist()
     similarity = partial(_similarities, index, queries, document)
-    about = doc_id, aggregation, score, rank, n_documents, labels, ids
-    return ParagraphExplanation(*about, ranks, similarity, share, query_texts, passage_texts)
+    ranked = doc_id, aggregation, score, rank, n_documents
+    return ParagraphExplanation(*ranked, labels, ids, ranks, similarity, share, query_texts, passage_texts)
 
 
 def _similarities(index: Any, queries: Any, document: int) -> Floats:

@@ -30,7 +30,8 @@ from haybale.vectors import Floats, Matrix
 Array = Any  # a NumPy or CuPy array, like the hits
 Mask = NDArray[np.bool_]
 
-_SEARCHED = 16  # with more passages for each hit, the sorted hits are searched, because a table of all takes longer
+# With more passages or documents for each hit, sorted hits are searched, because a table of all of them takes longer.
+_MAX_TABLE_ENTRIES_PER_HIT = 16
 
 
 class Vectors(NamedTuple):
@@ -116,7 +117,8 @@ def make_block(task: Task, first: int, last: int, products: Products | None) -> 
     rows, offsets, query = task.rows(first, last)
     passages, doc_of = task.hits.passages[rows], task.doc_of
     document = doc_of[passages]  # padding (-1) reads the last document, and is masked below
-    used, only_best = None, task.occurrences == "best"
+    used: Any = None  # a mask, or None
+    only_best = task.occurrences == "best"
     # Rows are padded at their ends, so the last column shows whether any row is.
     if task.aggregation.only_first or only_best or bool((passages[:, -1:] < 0).any()):
         used = passages != NO_PASSAGE
@@ -125,7 +127,7 @@ def make_block(task: Task, first: int, last: int, products: Products | None) -> 
     numbers, width = None, task.n_documents
     if (last - first) * width > passages.size:  # otherwise, a table of all documents is small
         retrieved = document if used is None else document[used]
-        if _SEARCHED * retrieved.size < width:
+        if _MAX_TABLE_ENTRIES_PER_HIT * retrieved.size < width:
             numbers = _distinct(retrieved)
             document = np.searchsorted(numbers, document)
         else:
@@ -147,7 +149,8 @@ def make_block(task: Task, first: int, last: int, products: Products | None) -> 
 def _distinct(numbers: Ints) -> Ints:
     """Return the distinct numbers of an array, rising; ``numpy.unique`` takes three times as long for a thousand."""
     ordered = np.sort(numbers.ravel())
-    return ordered[np.concatenate([np.ones(min(1, len(ordered)), dtype=bool), ordered[1:] != ordered[:-1]])]
+    distinct: Ints = ordered[np.concatenate([np.ones(min(1, len(ordered)), dtype=bool), ordered[1:] != ordered[:-1]])]
+    return distinct
 
 
 def _first_hits(document: Ints, used: Mask, width: int) -> Mask:
@@ -193,8 +196,8 @@ def _terms(block: Block, terms: Doubles) -> Doubles:
 
 def _sums(block: Block, terms: Doubles) -> Doubles:
     """Return the sum of the rounded terms (r, N) of each cell, (n_cells,)."""
-    sums = np.bincount(block.cell.ravel(), weights=terms.ravel(), minlength=block.n_cells + 1)
-    return sums[: block.n_cells]
+    sums: Any = np.bincount(block.cell.ravel(), weights=terms.ravel(), minlength=block.n_cells + 1)
+    return np.asarray(sums[: block.n_cells])
 
 
 # Weights of hits by their ranks, from 1: (N,).
@@ -209,7 +212,7 @@ def _reciprocal_rank(task: Task, ranks: Doubles) -> Doubles:
 
 
 def _falling_rank(task: Task, ranks: Doubles) -> Doubles:
-    return task.n_hits + 1 - ranks
+    return float(task.n_hits + 1) - ranks
 
 
 # Scores of cells, from the weights of their hits: (r, N), or (1, N) if all rows are equal.
@@ -286,7 +289,7 @@ def _columns(hits: Ints, n: int, sparse_passages: bool) -> tuple[Ints, Callable[
 
     The column of padding (-1) is the last, m.
     """
-    if _SEARCHED * hits.size < n:  # few hits are searched faster than tables of all passages are made
+    if _MAX_TABLE_ENTRIES_PER_HIT * hits.size < n:  # few hits are searched faster than tables of all passages are made
         numbers = _distinct(hits[hits >= 0])
         return numbers, lambda passages: np.where(passages < 0, numbers.size, np.searchsorted(numbers, passages))
     mark = np.zeros(n + 1, dtype=bool)

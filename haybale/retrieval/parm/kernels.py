@@ -20,8 +20,8 @@ from haybale.retrieval.inverted import read_only
 from haybale.vectors import Floats
 
 Doubles = NDArray[np.float64]
-_CACHED = 2**18  # values of passage vectors that a core processes at a time: 1 MiB
-_QUERIES = 32  # sparse queries of one task
+_CACHED_VALUES = 2**18  # of passage vectors that a core processes at a time: 1 MiB
+_SPARSE_QUERIES_PER_TASK = 32
 _MATH = {"reassoc", "contract"}  # allows sums in several lanes; NaN was rejected before
 
 
@@ -36,45 +36,45 @@ def multiply(wanted: NDArray[np.bool_], q: Any, passages: Any, numbers: Ints) ->
     out = np.zeros(wanted.shape, dtype=np.float32)
 
     def fill(start: int) -> None:
-        some = numbers[start : start + step]
+        tile = numbers[start : start + step]
         if passages.dtype == np.float16:  # numba has no float16 arithmetic
-            _multiply(wanted, q, passages[some].astype(np.float32), np.arange(len(some)), start, out)
+            _multiply(wanted, q, passages[tile].astype(np.float32), np.arange(len(tile)), start, out)
         else:
-            _multiply(wanted, q, passages, some, start, out)
+            _multiply(wanted, q, passages, tile, start, out)
 
-    step = max(1, _CACHED // passages.shape[1])
+    step = max(1, _CACHED_VALUES // passages.shape[1])
     in_threads(fill, range(0, len(numbers), step))
     return out
 
 
 @njit(nogil=True, fastmath=_MATH, cache=True)
-def _multiply(wanted: Any, q: Any, passages: Any, places: Any, first: Any, out: Any) -> None:
+def _multiply(wanted: Any, q: Any, passages: Any, numbers: Any, first: Any, out: Any) -> None:
     for i in range(len(q)):  # pragma: no cover - compiled
         row = q[i]
-        for column in range(first, first + len(places)):
+        for column in range(first, first + len(numbers)):
             if wanted[i, column]:
-                vector = passages[places[column - first]]
+                vector = passages[numbers[column - first]]
                 total = 0.0
                 for k in range(len(row)):
                     total += row[k] * np.float64(vector[k])
                 out[i, column] = total
 
 
-def _multiply_rows(wanted: Any, q: Any, passages: Any, numbers: Any) -> Any:
+def _multiply_rows(wanted: NDArray[np.bool_], q: Any, passages: Any, numbers: Ints) -> Floats:
     """Return the products of sparse queries and passages; one query at a time is densified."""
     out = np.zeros(wanted.shape, dtype=np.float32)
     offsets, terms, weights = (read_only(part) for part in (passages.indptr, passages.indices, passages.data))
 
     def fill(start: int) -> None:
         query = np.zeros(passages.shape[1])
-        for i in range(start, min(start + _QUERIES, len(wanted))):
+        for i in range(start, min(start + _SPARSE_QUERIES_PER_TASK, len(wanted))):
             part = slice(q.indptr[i], q.indptr[i + 1])
             query[q.indices[part]] = q.data[part]
             columns = np.flatnonzero(wanted[i, :-1])
             _multiply_sparse(columns, query, offsets, terms, weights, numbers, out[i])
             query[q.indices[part]] = 0
 
-    in_threads(fill, range(0, len(wanted), _QUERIES))
+    in_threads(fill, range(0, len(wanted), _SPARSE_QUERIES_PER_TASK))
     return out
 
 
@@ -85,8 +85,8 @@ def _multiply_sparse(
     for column in columns:
         passage = numbers[column]
         total = 0.0
-        for place in range(offsets[passage], offsets[passage + 1]):
-            total += np.float64(weights[place]) * query[terms[place]]
+        for entry in range(offsets[passage], offsets[passage + 1]):
+            total += np.float64(weights[entry]) * query[terms[entry]]
         out[column] = total
 
 
@@ -100,8 +100,8 @@ def document_extremes(
     out = np.zeros((len(q), n))
     if sparse.issparse(passages):
         for query in range(len(q)):
-            some = np.flatnonzero(wanted[query])
-            out[query] = _sparse_extremes(passages[some], doc_of[some], n, q[query], ufunc)
+            rows = np.flatnonzero(wanted[query])
+            out[query] = _sparse_extremes(passages[rows], doc_of[rows], n, q[query], ufunc)
         return out
     starts = np.searchsorted(doc_of, np.arange(n + 1))
 
@@ -112,7 +112,7 @@ def document_extremes(
             vectors = passages[before : starts[last]].astype(np.float32)
         _extremes(wanted, q, vectors, before, starts, first, last, ufunc == "maximum", out)
 
-    step = max(1, _CACHED // max(1, len(passages) * passages.shape[1] // max(1, n)))
+    step = max(1, _CACHED_VALUES // max(1, len(passages) * passages.shape[1] // max(1, n)))
     in_threads(fill, range(0, n, step))
     return out
 
@@ -125,11 +125,11 @@ def _extremes(
     best = np.empty(d, dtype=np.float32)
     for document in range(first, last):
         for i in range(len(q)):
-            found = False
+            has_passage = False
             for p in range(starts[document], starts[document + 1]):
                 if wanted[i, p]:
                     vector = passages[p - before]
-                    if not found:
+                    if not has_passage:
                         best[:] = vector
                     elif largest:
                         for k in range(d):
@@ -137,8 +137,8 @@ def _extremes(
                     else:
                         for k in range(d):
                             best[k] = vector[k] if vector[k] < best[k] else best[k]
-                    found = True
-            if found:
+                    has_passage = True
+            if has_passage:
                 row = q[i]
                 total = 0.0
                 for k in range(d):
