@@ -206,12 +206,12 @@ class SharedTokens:
     @contextmanager
     def used(self) -> Iterator[None]:
         """Give these matrices to all rankers, without the usual limit of the cache: no text is encoded twice."""
-        own, limit = TokenContext.__dict__["_tokens"], token_context._CACHED
-        TokenContext._tokens, token_context._CACHED = self.tokens, 2**31  # type: ignore[assignment, misc]
+        own, limit = TokenContext.__dict__["_tokens"], token_context._MAX_CACHED_NUMBERS
+        TokenContext._tokens, token_context._MAX_CACHED_NUMBERS = self.tokens, 2**31  # type: ignore[assignment, misc]
         try:
             yield
         finally:
-            TokenContext._tokens, token_context._CACHED = own, limit  # type: ignore[misc]
+            TokenContext._tokens, token_context._MAX_CACHED_NUMBERS = own, limit  # type: ignore[misc]
 
     @contextmanager
     def without_encoding(self) -> Iterator[dict[str, float]]:

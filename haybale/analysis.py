@@ -30,37 +30,37 @@ from haybale.normalisation import normalise, normalised_spans
 from haybale.progress import track
 
 NO_LANGUAGE = "none"  # neither stop words nor a stemmer
-CHARACTERS = (
-    "characters"  # as "none", but scripts without spaces become overlapping bigrams, as in Lucene's CJKAnalyzer
-)
-_STOPPED = (  # languages with stop words, in stop_words.txt
+# As "none", but scripts without spaces become overlapping bigrams, as in Lucene's CJKAnalyzer.
+CHARACTERS = "characters"
+_STOP_WORD_LANGUAGES = (  # their stop words are in stop_words.txt
     *("german", "danish", "dutch", "french", "italian", "norwegian", "portuguese", "russian", "spanish", "swedish"),
     *("turkish", "english"),
 )
-_STEMMED_ONLY = (
+_STEMMED_LANGUAGES = (  # languages with a stemmer, but without stop words
     *("arabic", "armenian", "basque", "catalan", "czech", "esperanto", "estonian", "finnish", "greek", "hindi"),
     *("hungarian", "indonesian", "irish", "lithuanian", "nepali", "persian", "polish", "romanian", "serbian"),
     *("sesotho", "tamil", "yiddish"),
 )
-LANGUAGES = (*_STOPPED, *_STEMMED_ONLY, NO_LANGUAGE, CHARACTERS)
-_CODES = """
+LANGUAGES = (*_STOP_WORD_LANGUAGES, *_STEMMED_LANGUAGES, NO_LANGUAGE, CHARACTERS)
+_LANGUAGE_CODES = """
 ar:arabic ca:catalan cs:czech da:danish de:german el:greek en:english eo:esperanto es:spanish et:estonian
 eu:basque fa:persian fi:finnish fr:french ga:irish hi:hindi hu:hungarian hy:armenian id:indonesian
 it:italian lt:lithuanian nb:norwegian ne:nepali nl:dutch nn:norwegian no:norwegian pl:polish pt:portuguese
 ro:romanian ru:russian sr:serbian st:sesotho sv:swedish ta:tamil tr:turkish yi:yiddish
 """  # ISO 639
-BY_CODE = dict(pair.split(":") for pair in _CODES.split())
-_FIRST = ("english", "german")  # recognised by their stop words alone, and the default for texts too short to classify
-_MIN_STOP_WORDS = 0.1  # least share of stop words to recognise a language by, if no other has more than half as many
-_MIN_PROBABILITY = 0.9  # least probability at which a detected language is accepted
-# Thai and Lao, Burmese, Khmer, kana, Chinese characters
+BY_CODE = dict(pair.split(":") for pair in _LANGUAGE_CODES.split())
+# Languages recognised by their stop words alone; one of them is assumed for texts too short to classify.
+_BY_STOP_WORDS = ("english", "german")
+_MIN_STOP_WORD_SHARE = 0.1  # of the words; a language is recognised if no other has more than half as many stop words
+_MIN_PROBABILITY = 0.9  # at which a detected language is accepted
+# Scripts without spaces: Thai and Lao, Burmese, Khmer, kana, Chinese characters.
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _WORD = re.compile(r"\w{2,}")
 _HAS_UNSPACED = re.compile(f"[{_UNSPACED}]")
 _RUN = re.compile(rf"[{_UNSPACED}]+|[^\W{_UNSPACED}]{{2,}}")
 _TOKEN = re.compile(rf"{_WORD.pattern}|\S")
 _RUN_OR_CHARACTER = re.compile(rf"{_RUN.pattern}|\S")
-_CACHED_WORDS = 2**20  # the cache of stems is cleared when it is larger
+_MAX_CACHED_STEMS = 2**20  # words; a larger cache of stems is cleared
 
 Tokenize = Callable[[str], Sequence[str]]
 
@@ -137,9 +137,9 @@ class Analyzer:
         return [names[i] for i in terms.ids[0]]
 
     def tokens(self, text: str) -> list[str]:
-        """Return the words of one text in reading order, unstemmed and in lower case, and all that is between them.
+        """Return the words of one text in reading order, in lower case and unstemmed, and the characters between them.
 
-        Stop words are words, too. All other visible characters are tokens of their own.
+        Stop words are words, too. Each other character that is not white space is a token of its own.
 
         >>> Analyzer("english").tokens("Of dogs (and 1 Dog).")
         ['of', 'dogs', '(', 'and', '1', 'dog', ')', '.']
@@ -168,8 +168,8 @@ class Analyzer:
         >>> Analyzer("english").term_spans("the o\\ufb03ces of Bu\\u0308rger")
         [('offic', 4, 9), ('bürger', 13, 20)]
         """
-        (found,) = self.spans([text])
-        return found
+        (spans,) = self.spans([text])
+        return spans
 
     def spans(self, texts: Iterable[str]) -> Iterator[list[tuple[str, int, int]]]:
         """Yield the :meth:`term_spans` of each text. A word that several texts have is stemmed once."""
@@ -178,19 +178,19 @@ class Analyzer:
         cache = _TermCache(self, numbers, grow=True)
         parts = _PartCache(self.compounds)
         for text in texts:
-            normalised, places = normalised_spans(text)
+            normalised, origins = normalised_spans(text)
             words: Iterable[tuple[str, int, int]] = _word_spans(normalised)
             if self.function is not None:
                 runs = re.finditer(r"\S+", normalised)
                 words = [(word, *run.span()) for run in runs for word in self.function(run[0])]
-            found = [
+            numbered_parts = [
                 (cache[part], start, end)
                 for word, start, end in words
                 for part in ((word,) if self.compounds is None else parts[word])
             ]
             names += list(islice(numbers, len(names), None))
-            starts, ends = places[:, 0].tolist(), places[:, 1].tolist()
-            yield [(names[n], starts[start], ends[end - 1]) for n, start, end in found if n >= 0]
+            starts, ends = origins[:, 0].tolist(), origins[:, 1].tolist()
+            yield [(names[n], starts[start], ends[end - 1]) for n, start, end in numbered_parts if n >= 0]
 
     def __call__(self, texts: Iterable[str], vocabulary: dict[str, int] | None = None) -> Terms:
         """Analyse texts; with a ``vocabulary``, terms that are not in it are dropped."""
@@ -212,7 +212,7 @@ class Analyzer:
             if self.compounds is not None:
                 words = [part for word in words for part in parts[word]]
             yield [number for number in map(cache.__getitem__, words) if number >= 0]
-            if len(cache) > _CACHED_WORDS:
+            if len(cache) > _MAX_CACHED_STEMS:
                 cache = _TermCache(self, numbers, grow)
 
     def numbered_words(self, words: Iterable[str], numbers: dict[str, int]) -> Iterator[list[int]]:
@@ -223,8 +223,8 @@ class Analyzer:
         """
         cache, parts = _TermCache(self, numbers, grow=True), _PartCache(self.compounds)
         for word in words:
-            each = (word,) if self.compounds is None else parts[word]
-            yield [number for number in map(cache.__getitem__, each) if number >= 0]
+            word_parts = (word,) if self.compounds is None else parts[word]
+            yield [number for number in map(cache.__getitem__, word_parts) if number >= 0]
 
     def stemmer(self) -> Callable[[str], str]:
         """Return a function from a word to its term."""
@@ -320,8 +320,8 @@ class _PartCache(dict[str, tuple[str, ...]]):
 
     def __missing__(self, word: str) -> tuple[str, ...]:
         assert self._compounds is not None
-        found = self[word] = (word, *self._compounds.split(word))
-        return found
+        parts = self[word] = (word, *self._compounds.split(word))
+        return parts
 
 
 def splits_compounds(language: str, compounds: bool | None) -> bool:
@@ -373,9 +373,9 @@ def guess_language(texts: Iterable[str]) -> str:
     refuse_single_text(texts)
     texts = list(texts)
     words = Counter(word for text in texts for word in _words(normalise(text)))
-    counts = {language: sum(words[word] for word in stop_words(language)) for language in _STOPPED}
-    first, second = sorted(counts, key=lambda each: (-counts[each], each != "english", each))[:2]
-    if first in _FIRST and counts[first] >= max(_MIN_STOP_WORDS * words.total(), 2 * counts[second]):
+    counts = {language: sum(words[word] for word in stop_words(language)) for language in _STOP_WORD_LANGUAGES}
+    first, second = sorted(counts, key=lambda language: (-counts[language], language != "english", language))[:2]
+    if first in _BY_STOP_WORDS and counts[first] >= max(_MIN_STOP_WORD_SHARE * words.total(), 2 * counts[second]):
         return first
     code, probability = _detector().classify("\n".join(texts))
     if probability >= _MIN_PROBABILITY and code in BY_CODE:
@@ -386,7 +386,7 @@ def guess_language(texts: Iterable[str]) -> str:
     elif probability >= _MIN_PROBABILITY:
         how, neutral = "words become terms without stemming", NO_LANGUAGE
     else:
-        return max(_FIRST, key=counts.__getitem__)
+        return max(_BY_STOP_WORDS, key=counts.__getitem__)
     message = f"the texts seem to be in {code!r}, a language that has no stemmer: {how}; set language= or analyzer="
     warnings.warn(message, LanguageWarning, stacklevel=2)
     return neutral
@@ -408,13 +408,13 @@ def _words(text: str) -> list[str]:
     text = text.lower()
     if text.isascii() or not _HAS_UNSPACED.search(text):
         return _WORD.findall(text)
-    found: list[str] = []
+    words: list[str] = []
     for run in _RUN.findall(text):
         if _is_unspaced(run) and len(run) > 1:
-            found += map("".join, pairwise(run))
+            words += map("".join, pairwise(run))
         else:
-            found.append(run)
-    return found
+            words.append(run)
+    return words
 
 
 def _word_spans(text: str) -> Iterator[tuple[str, int, int]]:
@@ -427,7 +427,7 @@ def _word_spans(text: str) -> Iterator[tuple[str, int, int]]:
     # Some characters, such as İ, become two when they are lower-cased.
     origin: Sequence[int] = range(len(text))
     if len(lower) != len(text):
-        origin = [place for place, character in enumerate(text) for _ in character.lower()]
+        origin = [position for position, character in enumerate(text) for _ in character.lower()]
     if len(lower) == len(text) and not _HAS_UNSPACED.search(lower):
         yield from ((word[0], *word.span()) for word in _WORD.finditer(lower))
         return

@@ -31,5 +31,5 @@ else:
             if instance is None:
                 return self
             values = vars(instance)
-            value = values.get(self.attrname, values)  # values itself stands for none
+            value = values.get(self.attrname, values)  # the dictionary itself stands for a missing value
             return values.setdefault(self.attrname, self.func(instance)) if value is values else value

@@ -26,7 +26,7 @@ from haybale.progress import track
 T = TypeVar("T")
 Tasks = Iterable[tuple[Any, ...]]
 
-_AHEAD = 8  # tasks for each thread of the workers that may be submitted before the first of them is done
+_MAX_TASKS_PER_THREAD = 8  # submitted tasks whose results are waited for, for each thread of the workers
 PATIENCE = 60.0  # seconds of waiting for a result before checking that the cluster still has a worker
 SAME_VERSIONS = ("python", "haybale", "numpy", "scipy", "numba")  # results may depend on their versions
 
@@ -38,7 +38,7 @@ def spread(
     description: str = "working",
     total: int | None = None,
 ) -> Iterator[T]:
-    """Yield ``function(*each)`` for all ``arguments``, in order.
+    """Yield ``function(*task)`` for all tasks in ``arguments``, in order.
 
     Tasks run in threads, or where ``joblib.parallel_config`` or :func:`on_cluster` says. For processes and clusters,
     ``function`` must be a pure function defined in a module. ``description`` and ``total``, the number of tasks, are
@@ -61,7 +61,7 @@ def _run_with_joblib(function: Callable[..., T], arguments: Tasks, n_jobs: int |
     import joblib
 
     parallel = joblib.Parallel(n_jobs, batch_size=1, return_as="generator", prefer="threads")
-    results = parallel(joblib.delayed(function)(*each) for each in arguments)
+    results = parallel(joblib.delayed(function)(*task) for task in arguments)
     try:
         for result in results:  # noqa: UP028  # with yield from, closing this generator would close joblib's, which warns
             yield result
@@ -104,21 +104,21 @@ def _run_with_dask(client: Any, function: Callable[..., T], arguments: Tasks, de
                 was_paused = is_paused
 
     def awaited() -> list[Any]:
-        """Return the tasks of which one must be done before another task is submitted; none if the workers need more.
+        """Return the tasks of which one must end before another is submitted; none if the workers need more tasks.
 
         A slow task does not keep other workers waiting, unless many results wait for it.
         """
         threads = max(1, sum(client.ncores().values()))
-        if len(running) >= _AHEAD * threads:
+        if len(running) >= _MAX_TASKS_PER_THREAD * threads:
             return [running[0]]
         unfinished = [future for future in running if not future.done()]
         return unfinished if len(unfinished) >= 2 * threads else []
 
     try:
         with dask_errors(address, description):
-            for each in arguments:
+            for task in arguments:
                 # With partial, Dask does not search the arguments for its own keys.
-                running.append(client.submit(partial(function, *each), pure=False))
+                running.append(client.submit(partial(function, *task), pure=False))
                 while futures := awaited():
                     wait(futures)
                     while running and running[0].done():
@@ -134,7 +134,7 @@ def _run_with_dask(client: Any, function: Callable[..., T], arguments: Tasks, de
 def all_paused(client: Any) -> bool:
     """Return whether Dask has paused all workers because of their memory, and none works on a task."""
     workers = client.scheduler_info(n_workers=-1)["workers"].values()
-    return all(each["status"] == "paused" and not each["metrics"].get("executing") for each in workers)
+    return all(worker["status"] == "paused" and not worker["metrics"].get("executing") for worker in workers)
 
 
 def dask_client() -> Any:
@@ -235,11 +235,11 @@ def _check_workers(client: Any, address: str, timeout: float) -> None:
         client.wait_for_workers(1, timeout=timeout)
     except TimeoutError:
         raise ClusterError(f"{address}: the cluster has no worker; start one: dask worker {address}") from None
-    found = client.get_versions(packages=SAME_VERSIONS[1:])
-    workers = {f"worker {worker}": each for worker, each in found["workers"].items()}
-    for who, each in {**workers, "the scheduler": found["scheduler"]}.items():
+    versions = client.get_versions(packages=SAME_VERSIONS[1:])
+    machines = {f"worker {worker}": of_worker for worker, of_worker in versions["workers"].items()}
+    for who, machine in {**machines, "the scheduler": versions["scheduler"]}.items():
         for package in SAME_VERSIONS:
-            theirs, ours = (str(of["packages"].get(package)) for of in (each, found["client"]))
+            theirs, ours = (str(of["packages"].get(package)) for of in (machine, versions["client"]))
             if theirs != ours and (package != "python" or theirs.split(".")[:2] != ours.split(".")[:2]):
                 raise ClusterError(f"{address}: {who} must have {package} {ours}, like this machine, found {theirs}")
 

@@ -28,11 +28,11 @@ LINKS = {
 }
 # Languages whose compounds are split by default: those in which it raised tuned BM25 (docs/findings.md).
 BY_DEFAULT = ("german",)
-_SHORTEST = 4  # characters of a part
-_LONGEST = 40  # characters of a word that is split
-_MOST_PARTS = 4
-_MOST_KNOWN = 2**17  # words whose parts are kept in memory, because searches analyse the same words again and again
-_MIN_COUNT = 3  # occurrences of a word that may be a part
+_MIN_PART_LENGTH = 4  # characters of a part
+_MAX_WORD_LENGTH = 40  # characters of a word that is split
+_MAX_PARTS = 4  # of a word
+_MAX_CACHED_SPLITS = 2**17  # words whose parts are kept in memory; searches analyse the same words again and again
+_MIN_PART_COUNT = 3  # occurrences of a word that may be a part
 
 
 class Compounds:
@@ -59,16 +59,16 @@ class Compounds:
 
     @cached_property
     def _logs(self) -> dict[str, float]:
-        """The logarithms of the counts; an index that is opened needs them only when it analyses a text."""
+        """The logarithms of the counts, which an opened index computes only when it first analyses a text."""
         return {word: math.log(count) for word, count in self.counts.items()}
 
     @cached_property
     def _longest(self) -> dict[str, int]:
-        """The length of the longest known word with each beginning of :data:`_SHORTEST` characters."""
-        found: dict[str, int] = {}
+        """The length of the longest known word with each beginning of :data:`_MIN_PART_LENGTH` characters."""
+        lengths: dict[str, int] = {}
         for word in sorted(self.counts, key=len):
-            found[word[:_SHORTEST]] = len(word)
-        return found
+            lengths[word[:_MIN_PART_LENGTH]] = len(word)
+        return lengths
 
     @classmethod
     def learn(cls, language: str, words: Iterable[str], without: Iterable[str] = ()) -> Compounds:
@@ -79,56 +79,62 @@ class Compounds:
         counts = Counter(words)
         for word in without:
             counts.pop(word, None)
-        parts = (w for w, n in counts.items() if n >= _MIN_COUNT and _SHORTEST <= len(w) <= _LONGEST and w.isalpha())
+        parts = (
+            word
+            for word, count in counts.items()
+            if count >= _MIN_PART_COUNT and _MIN_PART_LENGTH <= len(word) <= _MAX_WORD_LENGTH and word.isalpha()
+        )
         return cls(language, {word: counts[word] for word in sorted(parts)})
 
     def split(self, word: str) -> tuple[str, ...]:
         """Return the parts of a word, without linking elements; empty if it is no compound."""
-        if not 2 * _SHORTEST <= len(word) <= _LONGEST:
+        if not 2 * _MIN_PART_LENGTH <= len(word) <= _MAX_WORD_LENGTH:
             return ()
-        found = self._known.get(word)
-        if found is None:
-            if len(self._known) >= _MOST_KNOWN:
+        parts = self._known.get(word)
+        if parts is None:
+            if len(self._known) >= _MAX_CACHED_SPLITS:
                 self._known.clear()
-            found = self._known[word] = self._split(word)
-        return found
+            parts = self._known[word] = self._split(word)
+        return parts
 
     def _split(self, word: str) -> tuple[str, ...]:
-        best: dict[tuple[int, int], tuple[float, tuple[str, ...]]] = {}  # by start and number of parts of the rest
-        sizes = range(1, _MOST_PARTS)
-        for start in range(len(word) - _SHORTEST, -1, -1):
-            if 0 < start < _SHORTEST:
+        best: dict[
+            tuple[int, int], tuple[float, tuple[str, ...]]
+        ] = {}  # splits of the rest, by its start and its number of parts
+        sizes = range(1, _MAX_PARTS)
+        for start in range(len(word) - _MIN_PART_LENGTH, -1, -1):
+            if 0 < start < _MIN_PART_LENGTH:
                 continue
             for end, part, log in self._parts(word, start):
-                known = {0: (0.0, ())} if end == len(word) else {n: best[end, n] for n in sizes if (end, n) in best}
-                for n, (total, parts) in known.items():
-                    found = (log + total, (part, *parts))
-                    if (start, n + 1) not in best or found[0] > best[start, n + 1][0]:
-                        best[start, n + 1] = found
-        splits = [best[0, n] for n in range(2, _MOST_PARTS + 1) if (0, n) in best]
+                rests = {0: (0.0, ())} if end == len(word) else {n: best[end, n] for n in sizes if (end, n) in best}
+                for n, (total, parts) in rests.items():
+                    if (start, n + 1) not in best or log + total > best[start, n + 1][0]:
+                        best[start, n + 1] = log + total, (part, *parts)
+        splits = [best[0, n] for n in range(2, _MAX_PARTS + 1) if (0, n) in best]
         if not splits:
             return ()
-        total, parts = max(splits, key=lambda found: found[0] / len(found[1]))
+        total, parts = max(splits, key=lambda split: split[0] / len(split[1]))
         return parts if total / len(parts) >= self._logs.get(word, 0.0) else ()
 
     def _parts(self, word: str, start: int) -> list[tuple[int, str, float]]:
-        """Return the ends of the parts that may begin at ``start``, in order, each with a known word and its logarithm.
+        """Return the parts that may begin at ``start``, by their ends: the end, a word and the logarithm of its count.
 
-        The known word is the most frequent one of which the part consists, with a linking element unless it is last.
+        A part is a word of the collection, with a linking element unless the part is last. If several words give a part
+        with the same end, the most frequent word is returned.
         """
         logs, last = self._logs, len(word)
-        inner = last - _SHORTEST  # a part that is not the last one ends here or before
-        found: dict[int, tuple[float, int, str]] = {}  # by end; of equally frequent words, that of the first link
-        end_of_longest = min(last, start + self._longest.get(word[start : start + _SHORTEST], 0))
-        for stem in range(start + _SHORTEST, end_of_longest + 1):
+        inner = last - _MIN_PART_LENGTH  # a part that is not the last one ends here or before
+        best: dict[int, tuple[float, int, str]] = {}  # by end; of equally frequent words, that of the first link
+        end_of_longest = min(last, start + self._longest.get(word[start : start + _MIN_PART_LENGTH], 0))
+        for stem in range(start + _MIN_PART_LENGTH, end_of_longest + 1):
             if (start or stem < last) and (log := logs.get(word[start:stem])) is not None:
                 for number, link in enumerate(LINKS[self.language] if stem <= inner else ("",)):
                     end = stem + len(link)
                     if (end <= inner or end == stem == last) and word.startswith(link, stem):
-                        each = (log, -number, word[start:stem])
-                        if end not in found or each > found[end]:
-                            found[end] = each
-        return [(end, part, log) for end, (log, _, part) in sorted(found.items())]
+                        candidate = (log, -number, word[start:stem])
+                        if end not in best or candidate > best[end]:
+                            best[end] = candidate
+        return [(end, part, log) for end, (log, _, part) in sorted(best.items())]
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Compounds):
@@ -158,8 +164,8 @@ _last: list[Compounds | None] = [None]  # the splitter that was unpickled last
 
 def _shared(language: str, counts: dict[str, int]) -> Compounds:
     """Return a splitter that was pickled; the tasks of a process share one, with the words that it has split before."""
-    last, found = _last[0], Compounds(language, counts)
-    if found == last:
+    last, compounds = _last[0], Compounds(language, counts)
+    if compounds == last:
         return last
-    _last[0] = found
-    return found
+    _last[0] = compounds
+    return compounds

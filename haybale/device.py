@@ -15,7 +15,7 @@ Gram matrices, solving of bags         device  matrix products, and many bags at
 scores of an ensemble                  device  products with all support passages
 aggregation of paragraphs (PARM)       device  4 to 9 times as fast as 16 cores for sums of ranks and of vectors, 1.4
                                                times for element-wise minima
-the same with sparse vectors           CPU     the vectors are there
+aggregation with sparse vectors        CPU     sparse vectors are on the CPU
 encoders, neural re-rankers            device  torch; each takes a device of its own
 pair features, fusion, ranking of      CPU     tables of ids and of few numbers
 documents, evaluation
@@ -103,7 +103,7 @@ class Device:
 
 
 CPU = Device("cpu")
-_WORKING_BYTES = 2**28  # of a device, for queries, scores and tiles
+_WORKING_BYTES = 2**28  # memory of a device that is left for queries, scores and tiles
 
 
 def find_device(name: str | Device) -> Device:
@@ -136,8 +136,8 @@ def find_device(name: str | Device) -> Device:
         raise DeviceError(f"device {name!r}: no CUDA driver or device was found ({error}); use 'cpu'") from error
     wanted = int(number) if number else int(runtime.getDevice()) if count else 0
     if wanted >= count:
-        known = ", ".join(["cpu", *(f"cuda:{i}" for i in range(count))])
-        raise DeviceError(f"device {name!r} does not exist; choose one of {known}")
+        names = ", ".join(["cpu", *(f"cuda:{i}" for i in range(count))])
+        raise DeviceError(f"device {name!r} does not exist; choose one of {names}")
     device = Device("cuda", wanted)
     with device.current():
         share_pool(wanted)
@@ -146,7 +146,7 @@ def find_device(name: str | Device) -> Device:
 
 @cache
 def tell_once(message: str) -> None:
-    """Log that work runs elsewhere than it might, and why: once in a process."""
+    """Log a message once in a process, such as the reason why work runs on the CPU and not on a device."""
     _LOGGER.info("%s", message)
 
 
@@ -175,10 +175,10 @@ def to_device(array: Any, device: Device) -> Any:
     with device.current():
         if not is_sparse(array):
             return device.xp.asarray(array if hasattr(array, "__cuda_array_interface__") else np.asarray(array))
-        found = device_of(array)
-        if found == device and array.format == "csr":
+        array_device = device_of(array)
+        if array_device == device and array.format == "csr":
             return array
-        return device.sparse.csr_matrix(array if found in (CPU, device) else array.get())
+        return device.sparse.csr_matrix(array if array_device in (CPU, device) else array.get())
 
 
 def to_numpy(array: Any) -> Any:
@@ -189,16 +189,17 @@ def to_numpy(array: Any) -> Any:
     try:
         return import_optional("cupy", "gpu").asnumpy(array) if on_device else np.asarray(array)
     except ValueError:
-        found = type(array).__name__
-        raise InputError(f"expected an array whose rows have equal lengths, found a ragged {found}") from None
+        kind = type(array).__name__
+        raise InputError(f"expected an array whose rows have equal lengths, found a ragged {kind}") from None
 
 
 def placed(array: Any, device: Device, what: str) -> Any:
     """Move an array from the CPU to the device; raise :class:`DeviceError` for an array on another device."""
-    found = device_of(array)
-    if found not in (device, CPU):
+    array_device = device_of(array)
+    if array_device not in (device, CPU):
         raise DeviceError(
-            f"{what} are on {found}, expected {device}, where the other arrays are; move them or give NumPy arrays"
+            f"{what} are on {array_device}, expected {device}, where the other arrays are; move them or give NumPy "
+            "arrays"
         )
     return to_device(array, device)
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from haybale.device import Device
 
-_OPTIONS = ("--std=c++17",)
-_UNASKED = 48 * 1024  # bytes of shared memory that a kernel may have without asking for more
+_COMPILER_OPTIONS = ("--std=c++17",)
+_DEFAULT_SHARED_BYTES = 48 * 1024  # shared memory of a block that CUDA allows without a setting of the kernel
 
 
 class KernelFile:
@@ -48,12 +48,12 @@ class KernelFile:
             )
         with device.current():
             kernel = self._module(device.xp).get_function(name)
-            if shared_bytes > _UNASKED:
+            if shared_bytes > _DEFAULT_SHARED_BYTES:
                 kernel.max_dynamic_shared_size_bytes = shared_bytes
             kernel((blocks,), (threads,), arguments, shared_mem=shared_bytes)
 
     def _module(self, xp: ModuleType) -> Any:
         """Return CuPy's module of the file; CuPy compiles or loads it once for each device."""
         if xp not in self._modules:
-            self._modules[xp] = xp.RawModule(code=self.path.read_text(encoding="utf-8"), options=_OPTIONS)
+            self._modules[xp] = xp.RawModule(code=self.path.read_text(encoding="utf-8"), options=_COMPILER_OPTIONS)
         return self._modules[xp]

@@ -1,4 +1,4 @@
-"""The memory of CUDA devices: one pool for CuPy and cuML, what is free, and what is released between stages.
+"""The memory of CUDA devices: share one pool between CuPy and cuML, measure free memory, and free unused memory.
 
 CuPy and torch keep the memory that they free in pools of their own, so one could run out of memory that the other does
 not use. :func:`free_cached` empties both; it is called where a stage of one library follows one of another, and before
@@ -47,9 +47,9 @@ def share_pool(number: int) -> None:
 
 def unused_bytes(number: int) -> float:
     """Return the bytes that the pools of CuPy hold on a CUDA device, the current one, and that no array uses."""
-    own = sys.modules["cupy"].get_default_memory_pool().free_bytes()
+    default_bytes = sys.modules["cupy"].get_default_memory_pool().free_bytes()
     shared = _shared.get(number)
-    return float(own + (0 if shared is None else shared.free_bytes()))
+    return float(default_bytes + (0 if shared is None else shared.free_bytes()))
 
 
 def free_cached() -> None:

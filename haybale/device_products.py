@@ -25,7 +25,7 @@ from haybale.device_kernels import KernelFile
 
 _KERNELS = KernelFile(Path(__file__).with_name("device_products.cu"))
 _VALUES_PER_BLOCK = 2**24  # values of each matrix that are split at once: two copies of 64 MiB
-_THREADS = 256
+_THREADS = 256  # threads of a block
 _MAX_BLOCKS = 4096  # thread blocks of the splitting kernel
 _ZERO, _ONE = np.zeros(1, dtype=np.float32), np.ones(1, dtype=np.float32)  # cuBLAS reads factors from host memory
 

@@ -12,9 +12,9 @@ from haybale.device import device_of, to_device, to_numpy
 from haybale.device_kernels import KernelFile
 
 _KERNELS = KernelFile(Path(__file__).with_name("vectors.cu"))
-_THREADS = 128  # of a block
-_MAX_BLOCKS = 2**16  # of a kernel that takes any number
-_PARTS = 64  # of the rows whose columns are summed at the same time
+_THREADS = 128  # threads of a block
+_MAX_BLOCKS = 2**16  # thread blocks of the scaling kernel, which works with any number of them
+_MAX_ROW_PARTS = 64  # parts of the rows, whose columns are summed at the same time
 
 
 def squared_row_lengths(vectors: Any) -> Any:
@@ -33,13 +33,13 @@ def squared_row_lengths(vectors: Any) -> Any:
 def weighted_sums(vectors: Any, share: NDArray[np.float64], centre: NDArray[np.float64], power: int) -> Any:
     """Return Σ share_i · (x_i - centre)^power of float32 or float64 rows (n, d), (d,) in NumPy; the power is 1 or 2."""
     device, (n, d) = device_of(vectors), vectors.shape
-    parts, blocks = min(_PARTS, max(1, n)), max(1, -(-d // _THREADS))
+    parts, blocks = min(_MAX_ROW_PARTS, max(1, n)), max(1, -(-d // _THREADS))
     with device.current():
         out = device.xp.zeros((parts, d))
         if n and d:
-            given = device.xp.ascontiguousarray(vectors), to_device(share, device), to_device(centre, device)
+            arrays = device.xp.ascontiguousarray(vectors), to_device(share, device), to_device(centre, device)
             sizes = np.int32(power), np.int64(n), np.int64(d), np.int32(parts), np.int32(blocks)
-            _KERNELS.launch(device, f"sum_columns_{vectors.dtype}", parts * blocks, _THREADS, *given, *sizes, out)
+            _KERNELS.launch(device, f"sum_columns_{vectors.dtype}", parts * blocks, _THREADS, *arrays, *sizes, out)
         return to_numpy(out).sum(axis=0)
 
 
@@ -51,10 +51,10 @@ def scaled_vectors(vectors: Any, shift: NDArray[Any], factor: NDArray[Any]) -> A
         if out.size:
             factors = np.ascontiguousarray(np.atleast_1d(factor), dtype=shift.dtype)
             rows = device.xp.ascontiguousarray(vectors, dtype=shift.dtype)
-            given = rows, to_device(shift, device), to_device(factors, device)
+            arrays = rows, to_device(shift, device), to_device(factors, device)
             sizes = np.int32(len(factors)), np.int64(d), np.int64(out.size)
             blocks = min(_MAX_BLOCKS, -(-out.size // _THREADS))
-            _KERNELS.launch(device, f"scale_{shift.dtype}", blocks, _THREADS, *given, *sizes, out)
+            _KERNELS.launch(device, f"scale_{shift.dtype}", blocks, _THREADS, *arrays, *sizes, out)
         return out
 
 

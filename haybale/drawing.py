@@ -36,7 +36,7 @@ _CELL = 0.45  # inches; preferred size of a cell of a heatmap
 _WIDTH, _HEIGHT = (2.4, 13.0), (1.8, 9.0)  # inches; least and greatest size of all cells together
 # Control characters, characters that change the direction of text, surrogates and non-characters.
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
-_FEW_POINTS = 24  # with more, markers hide the line
+_MAX_MARKERS = 24  # of a line; more would hide it
 
 
 def draw_heatmap(
@@ -126,13 +126,13 @@ def draw_lines(
     axes = figure.add_subplot()
     drawn: list[Any] = []
     for number, (x, y) in enumerate(points.values()):
-        marker = _MARKERS[number % len(_MARKERS)] if len(x) <= _FEW_POINTS else None
+        marker = _MARKERS[number % len(_MARKERS)] if len(x) <= _MAX_MARKERS else None
         colour, dashes = COLOURS[number % len(COLOURS)], _DASHES[number % len(_DASHES)]
         drawn += axes.plot(x, y, color=colour, linestyle=dashes, marker=marker, markersize=4)
     if log_x:
         axes.set_xscale("log")
         marks = np.unique(np.concatenate([x for x, _ in points.values()]))
-        if len(marks) <= _FEW_POINTS // 2:
+        if len(marks) <= _MAX_MARKERS // 2:
             axes.set_xticks(marks, [f"{mark:,g}" if mark < 1e6 else f"{mark:g}" for mark in marks])
             axes.minorticks_off()
     axes.tick_params(labelsize=_FONT)
@@ -212,4 +212,4 @@ def clean(text: str) -> str:
     >>> clean("\\x1b[2J \\u202e")
     '\\\\x1b[2J \\\\u202e'
     """
-    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)

@@ -13,7 +13,7 @@ from difflib import SequenceMatcher, get_close_matches
 from os import PathLike
 from typing import Any
 
-_MAX_LISTED = 12  # if more names are known, a message with a suggestion does not list them
+_MAX_LISTED_NAMES = 12  # if there are more valid names, a message with a suggestion does not list them
 
 
 class HaybaleError(Exception):
@@ -53,18 +53,18 @@ class UnknownNameError(InputError):
     """
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
-        known = list(known)
-        message = f"unknown {kind} {told_apart(name, known)}"
-        similar = _similar(str(name), known)
+        valid_names = list(known)
+        message = f"unknown {kind} {told_apart(name, valid_names)}"
+        similar = _similar(str(name), valid_names)
         if similar:
             message += f" (did you mean {' or '.join(similar)}?)"
-        if not similar or len(known) <= _MAX_LISTED:
-            message += f"; known: {', '.join(known) or 'none'}"
+        if not similar or len(valid_names) <= _MAX_LISTED_NAMES:
+            message += f"; known: {', '.join(valid_names) or 'none'}"
         super().__init__(message)
 
 
-def _similar(name: str, known: list[str]) -> list[str]:
-    """Return up to three known names that are similar to a mistyped name, the most likely first.
+def _similar(name: str, valid_names: list[str]) -> list[str]:
+    """Return up to three valid names that are similar to a mistyped name, the most likely first.
 
     Names that differ only in hyphens, underscores or case exclude all others. Names that contain the mistyped name, or
     that it contains between hyphens, come before names with a similar spelling.
@@ -72,12 +72,12 @@ def _similar(name: str, known: list[str]) -> list[str]:
     >>> _similar("bm25doc", ["bm25", "bm25-doc"]), _similar("vrrf", ["rrf", "parm-vrrf"])
     (['bm25-doc'], ['parm-vrrf', 'rrf'])
     """
-    same = [each for each in known if _letters(each) == _letters(name)]
+    same = [other for other in valid_names if _letters(other) == _letters(name)]
     if same:
         return same[:3]
-    related = [each for each in known if (len(name) > 2 and name in each) or f"-{each}-" in f"-{name}-"]
-    related.sort(key=lambda each: SequenceMatcher(None, name, each).ratio(), reverse=True)
-    return list(dict.fromkeys([*related, *get_close_matches(name, known, cutoff=0.7)]))[:3]
+    related = [other for other in valid_names if (len(name) > 2 and name in other) or f"-{other}-" in f"-{name}-"]
+    related.sort(key=lambda other: SequenceMatcher(None, name, other).ratio(), reverse=True)
+    return list(dict.fromkeys([*related, *get_close_matches(name, valid_names, cutoff=0.7)]))[:3]
 
 
 def _letters(name: str) -> str:

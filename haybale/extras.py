@@ -11,7 +11,7 @@ from typing import Any
 
 from haybale.errors import InputError, MissingExtraError
 
-_SECONDS = 5.0  # to wait for an answer of the hub
+_HUB_TIMEOUT_SECONDS = 5.0
 _DISTRIBUTIONS = {"Stemmer": "PyStemmer"}  # modules whose distribution has another name
 
 
@@ -58,7 +58,7 @@ def hub_options(name: str) -> dict[str, Any]:
     if constants.HF_HUB_OFFLINE:
         return {"local_files_only": True}
     try:
-        hub.get_session().head(constants.ENDPOINT, timeout=_SECONDS)
+        hub.get_session().head(constants.ENDPOINT, timeout=_HUB_TIMEOUT_SECONDS)
     except Exception:  # of requests or of httpx, whichever the installed version uses
         return {"local_files_only": True}
     return {}

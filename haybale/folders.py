@@ -16,8 +16,8 @@ from typing import Any, TextIO
 from haybale.errors import InputError, OutputExistsError
 
 LOCK = ".haybale.lock"  # the file that is locked where folders cannot be
-_LONGEST_NAME = 230  # bytes; file systems allow 255, and SQLite adds a suffix
-_SAMPLE = bytes(2**16)  # a disk without room for so many bytes counts as full
+_MAX_NAME_BYTES = 230  # file systems allow 255, and SQLite adds a suffix
+_TEST_CONTENT = bytes(2**16)  # a disk without room for so many bytes counts as full
 
 
 def check_output(folder: Path) -> None:
@@ -32,8 +32,8 @@ def check_file(path: Path) -> None:
     """Reject an output file that cannot be written, or that is not a regular file."""
     _check_writable(path)
     if path.exists() and not path.is_file():
-        found = "a folder" if path.is_dir() else "no regular file"
-        raise InputError(f"{path}: expected the name of a file, found {found}")
+        kind = "a folder" if path.is_dir() else "no regular file"
+        raise InputError(f"{path}: expected the name of a file, found {kind}")
 
 
 def _check_empty(folder: Path) -> None:
@@ -46,14 +46,14 @@ def _check_writable(path: Path) -> None:
     created: list[Path] = []
     temporary = _temporary_path(path)
     try:
-        for each in (path, *path.absolute().parents):
-            if each.is_symlink() and not each.exists():
-                raise InputError(f"{path} cannot be written: {each} is a broken link; remove it or give another path")
+        for part in (path, *path.absolute().parents):
+            if part.is_symlink() and not part.exists():
+                raise InputError(f"{path} cannot be written: {part} is a broken link; remove it or give another path")
         for parent in reversed([parent for parent in temporary.parents if not parent.exists()]):
             parent.mkdir()
             created.append(parent)
         try:
-            temporary.write_bytes(_SAMPLE)
+            temporary.write_bytes(_TEST_CONTENT)
         finally:
             temporary.unlink(missing_ok=True)
     except OSError as error:
@@ -66,7 +66,7 @@ def _check_writable(path: Path) -> None:
 def _temporary_path(path: Path) -> Path:
     """Return a unique path in the folder of the file or folder that ``path``, perhaps a link, leads to."""
     path = Path(os.path.realpath(path))
-    name = os.fsdecode(os.fsencode(path.name)[:_LONGEST_NAME])
+    name = os.fsdecode(os.fsencode(path.name)[:_MAX_NAME_BYTES])
     return path.parent / f".{name}.{uuid.uuid4().hex[:12]}"
 
 
@@ -153,9 +153,9 @@ def _set_owner(path: Path, existing: os.stat_result) -> None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Wait until no other process or thread is in such a block for a folder; a process that is killed leaves no lock.
+    """Hold a lock on a folder, which one thread of one process has at a time; a process that is killed leaves no lock.
 
-    Whoever reads a file, changes it and writes it again needs this, so that no change of another is lost.
+    Code that reads a file, changes it and writes it again needs this block, so that it overwrites no other change.
     """
     import fcntl  # POSIX only
 

@@ -19,7 +19,7 @@ from haybale.errors import InputError, UnknownNameError
 
 _MAX_LENGTH = 20_000  # characters; longer texts would take minutes
 _HYPHEN = "__"  # replaces hyphens in names for Python's parser
-_WORDS: dict[str, Any] = {"true": True, "false": False, "none": None, "null": None}
+_CONSTANTS: dict[str, Any] = {"true": True, "false": False, "none": None, "null": None}
 
 
 class Word(str):
@@ -57,8 +57,8 @@ class Call:
         try:
             return signature.bind(*self.args, **self.params).arguments
         except TypeError as error:
-            known = ", ".join(signature.parameters)
-            raise InputError(f"{kind} {str(self)!r}: {error}; set its parameters by name (known: {known})") from None
+            names = ", ".join(signature.parameters)
+            raise InputError(f"{kind} {str(self)!r}: {error}; set its parameters by name (known: {names})") from None
 
 
 def parse_call(text: str, kind: str) -> Call:
@@ -70,12 +70,12 @@ def parse_call(text: str, kind: str) -> Call:
     Traceback (most recent call last):
     haybale.errors.InputError: encoder 'lsa(256' cannot be read: '(' was never closed; write name(value, key=value)
     """
-    [found] = parse_values(text, kind)[:1]
-    if isinstance(found, Word):
-        return Call(found)
-    if not isinstance(found, Call):
+    [call] = parse_values(text, kind)[:1]
+    if isinstance(call, Word):
+        return Call(call)
+    if not isinstance(call, Call):
         raise InputError(f"{kind} {text!r} cannot be read: expected a name; write name(value, key=value)")
-    return found
+    return call
 
 
 def parse_values(text: str, kind: str) -> list[Any]:
@@ -85,16 +85,16 @@ def parse_values(text: str, kind: str) -> list[Any]:
     ['bm25', Call(name='rrf', args=('knn',), params={}), 0.5]
     """
     if len(text) > _MAX_LENGTH:
-        found = f"{text[:30]!r}… of {len(text):,} characters"
-        raise InputError(f"{kind}: expected a text of at most {_MAX_LENGTH:,} characters, found {found}; shorten it")
+        shown = f"{text[:30]!r}… of {len(text):,} characters"
+        raise InputError(f"{kind}: expected a text of at most {_MAX_LENGTH:,} characters, found {shown}; shorten it")
     written = re.sub(
         r"""'([^']*)'|"([^"]*)"|(?<=[A-Za-z_\d])-(?=[A-Za-z_])""",
-        lambda found: _HYPHEN if found[0] == "-" else repr(found[1] or found[2] or ""),
+        lambda match: _HYPHEN if match[0] == "-" else repr(match[1] or match[2] or ""),
         text.strip(),
     )
     try:
-        node = ast.parse(written, mode="eval").body
-        return [_value(each) for each in (node.elts if isinstance(node, ast.Tuple) else [node])]
+        body = ast.parse(written, mode="eval").body
+        return [_value(node) for node in (body.elts if isinstance(body, ast.Tuple) else [body])]
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
         reason = getattr(error, "msg", error)
         raise InputError(f"{kind} {text!r} cannot be read: {reason}; write name(value, key=value)") from None
@@ -110,11 +110,11 @@ def _value(node: ast.expr) -> Any:
             return tuple(map(_value, values))
         case ast.Name():
             name = _name(node)
-            return _WORDS.get(name.lower(), Word(name))
+            return _CONSTANTS.get(name.lower(), Word(name))
         case ast.Call(func=ast.Name() as name, args=args, keywords=keywords):
-            params = {each.arg or "": _value(each.value) for each in keywords}
+            params = {keyword.arg or "": _value(keyword.value) for keyword in keywords}
             if len(params) < len(keywords) or "" in params:
-                names = ", ".join(each.arg or f"**{ast.unparse(each.value)}" for each in keywords)
+                names = ", ".join(keyword.arg or f"**{ast.unparse(keyword.value)}" for keyword in keywords)
                 raise InputError(f"parameters must have distinct names, found {names}")
             return Call(_name(name), tuple(map(_value, args)), params)
     raise InputError(f"expected a value, found {ast.unparse(node).replace(_HYPHEN, '-')!r}; put texts in quotes")

@@ -31,13 +31,12 @@ Arrays = Mapping[str, NDArray[Any]]
 _LOGGER = logging.getLogger("haybale")
 RANKER = ".ranker-"  # begins the names of folders of rankers that are saved while blocks of queries are ranked
 _SUFFIX = ".safetensors"
-_NAME = re.compile(
-    r"\.?[0-9a-f]{64}\.safetensors(\.[0-9a-f]{12})?"
-)  # of a result, or of one that a kill left unfinished
+# The name of the file of a result, or of a file that a killed process left unfinished.
+_RESULT_NAME = re.compile(r"\.?[0-9a-f]{64}\.safetensors(\.[0-9a-f]{12})?")
 
 
 class KeptResults:
-    """The results of tasks in a folder, by key. A result is either whole or not there, also after a kill.
+    """The results of tasks in a folder, by key. A result is complete or missing, even after a process was killed.
 
     Several processes may share a folder.
     """
@@ -60,9 +59,9 @@ class KeptResults:
     def remove(self) -> None:
         """Remove all results, and the folder if it has no other files."""
         for path in self.folder.glob("*"):
-            if _NAME.fullmatch(path.name):
+            if _RESULT_NAME.fullmatch(path.name):
                 path.unlink(missing_ok=True)
-            elif path.name.startswith(RANKER):  # a kill left it
+            elif path.name.startswith(RANKER):  # a killed process left this folder
                 shutil.rmtree(path, ignore_errors=True)
         with suppress(OSError):
             self.folder.rmdir()
@@ -103,7 +102,7 @@ def resumable(folder: str | Path) -> Iterator[None]:
 
 
 def kept_results() -> KeptResults | None:
-    """Return where results are kept within :func:`resumable`, otherwise None."""
+    """Return the results that are kept within :func:`resumable`; None outside of it."""
     return _kept.get()
 
 
@@ -136,15 +135,15 @@ def spread_resumably(
     kept = kept_results()
     if kept is None:
         return list(spread(function, tasks, n_jobs, description))
-    named = list(keys())
-    found = [kept.get(key) for key in named]
-    missing = [number for number, each in enumerate(found) if each is None]
+    task_keys = list(keys())
+    results = [kept.get(key) for key in task_keys]
+    missing = [number for number, arrays in enumerate(results) if arrays is None]
     report_resumed(description, len(tasks) - len(missing), len(tasks))
-    results = spread(function, [tasks[number] for number in missing], n_jobs, description)
-    for number, result in zip(missing, results, strict=True):
-        kept.put(named[number], result)
-        found[number] = result
-    return [each for each in found if each is not None]
+    new_results = spread(function, [tasks[number] for number in missing], n_jobs, description)
+    for number, arrays in zip(missing, new_results, strict=True):
+        kept.put(task_keys[number], arrays)
+        results[number] = arrays
+    return [arrays for arrays in results if arrays is not None]
 
 
 def report_resumed(description: str, n_done: int, n: int) -> None:

@@ -29,16 +29,16 @@ from haybale.versions import __version__
 MANIFEST = "manifest.json"
 Tensors = dict[str, NDArray[Any]]
 
-_TYPES = {
+_DTYPES = {
     "F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "|i1",
     "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "|u1", "BOOL": "|b1",
 }  # fmt: skip
-_NAMES = {kind: name for name, kind in _TYPES.items()}
-MANY = range(1, 2**40)  # valid counts
-_ALIGNMENT = 64  # bytes; offset of the first tensor; each other tensor is aligned to the size of its items
-_MAX_READ = 2**18  # bytes of a table that is read as a whole; larger ones are mapped to memory
-_ROWS = 2**17  # rows of a table that are compressed and written together
-_CHANGED = "its content is not what was saved: the SHA-256 differs; restore the file or save it again"
+_DTYPE_NAMES = {kind: name for name, kind in _DTYPES.items()}
+MANY = range(1, 2**40)  # the kind of a count above 0
+_ALIGNMENT_BYTES = 64  # of the first tensor in its file; other tensors are aligned to the size of their items
+_MAX_READ_BYTES = 2**18  # a smaller table is read as a whole, a larger one is mapped to memory
+_ROWS_PER_GROUP = 2**17  # rows of a Parquet row group, which are compressed together
+_CHANGED_MESSAGE = "its content is not what was saved: the SHA-256 differs; restore the file or save it again"
 
 
 def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
@@ -69,9 +69,9 @@ def read_manifest(
             raise FileFormatError(path, None, f"not found: {folder} is not a saved {what}; give the folder of one")
         manifest = parsed_json(path, read_bytes(path))
     for entry, value in expected.items():
-        found = manifest.get(entry) if isinstance(manifest, dict) else None
-        if found != value:
-            raise FileFormatError(path, None, f"expected {entry} {value!r}, found {found!r}")
+        saved_value = manifest.get(entry) if isinstance(manifest, dict) else None
+        if saved_value != value:
+            raise FileFormatError(path, None, f"expected {entry} {value!r}, found {saved_value!r}")
     manifest = verify_checksum(path, manifest)
     check_kinds(path, manifest, kinds or {})
     return manifest
@@ -98,11 +98,13 @@ def _is_kind(value: Any, kind: Any) -> bool:
     """
     match kind:
         case tuple():
-            return any(_is_kind(value, each) for each in kind)
+            return any(_is_kind(value, alternative) for alternative in kind)
         case list():
-            return isinstance(value, list) and all(_is_kind(each, kind[0]) for each in value)
+            return isinstance(value, list) and all(_is_kind(member, kind[0]) for member in value)
         case dict():
-            return isinstance(value, dict) and all(_is_kind(value.get(name), each) for name, each in kind.items())
+            return isinstance(value, dict) and all(
+                _is_kind(value.get(name), entry_kind) for name, entry_kind in kind.items()
+            )
         case range():
             return type(value) is int and value in kind
     return value is None if kind is None else type(value) is kind
@@ -112,8 +114,8 @@ def check_files(folder: Path, manifest: dict[str, Any], names: Iterable[str]) ->
     """Check that the manifest lists exactly these files, and that their SHA-256 is as listed."""
     files, names = manifest.get("files"), sorted(names)
     if not isinstance(files, dict) or sorted(files) != names:
-        found = ", ".join(sorted(files)) if isinstance(files, dict) else repr(files)
-        raise FileFormatError(folder / MANIFEST, None, f"expected 'files' {', '.join(names)}; found {found}")
+        listed = ", ".join(sorted(files)) if isinstance(files, dict) else repr(files)
+        raise FileFormatError(folder / MANIFEST, None, f"expected 'files' {', '.join(names)}; found {listed}")
     for name in names:
         if not (folder / name).is_file():
             raise FileFormatError(folder / name, None, f"not found, but {MANIFEST!r} lists it; copy the file back")
@@ -124,7 +126,7 @@ def check_files(folder: Path, manifest: dict[str, Any], names: Iterable[str]) ->
 def check_file(path: Path, expected: str) -> None:
     """Check that a file has the expected SHA-256."""
     if digest(path) != expected:
-        raise FileFormatError(path, None, _CHANGED)
+        raise FileFormatError(path, None, _CHANGED_MESSAGE)
 
 
 def check_all_files(folder: Path, manifest: dict[str, Any], name: str) -> None:
@@ -156,7 +158,7 @@ def with_checksum(values: dict[str, Any]) -> dict[str, Any]:
 def verify_checksum(path: Path, values: dict[str, Any]) -> dict[str, Any]:
     """Return the values without the checksum of :func:`with_checksum`; a wrong checksum is an error."""
     if with_checksum(values) != values:
-        raise FileFormatError(path, None, _CHANGED)
+        raise FileFormatError(path, None, _CHANGED_MESSAGE)
     return {name: value for name, value in values.items() if name != "sha256"}
 
 
@@ -178,10 +180,10 @@ def write_tensors(path: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
     entries, end = {}, 0
     for name in order:
         start, end = end, end + tensors[name].nbytes
-        kind = _NAMES[tensors[name].dtype.newbyteorder("<").str]
+        kind = _DTYPE_NAMES[tensors[name].dtype.newbyteorder("<").str]
         entries[name] = {"dtype": kind, "shape": list(tensors[name].shape), "data_offsets": [start, end]}
     header = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
-    header += b" " * (-(8 + len(header)) % _ALIGNMENT)
+    header += b" " * (-(8 + len(header)) % _ALIGNMENT_BYTES)
     with path.open("wb") as file:
         file.write(len(header).to_bytes(8, "little") + header)
         for name in order:
@@ -206,7 +208,7 @@ def mapped_tensors(path: Path) -> Tensors:
         header.pop("__metadata__", None)
         content = np.asarray(np.memmap(path, dtype=np.uint8, mode="r"))[8 + length :]
         return {
-            name: content[slice(*entry["data_offsets"])].view(_TYPES[entry["dtype"]]).reshape(entry["shape"])
+            name: content[slice(*entry["data_offsets"])].view(_DTYPES[entry["dtype"]]).reshape(entry["shape"])
             for name, entry in header.items()
         }
     except StoreError:
@@ -227,14 +229,14 @@ def _check_can_be_opened(path: Path) -> None:
 
 def _is_mapped(path: Path) -> bool:
     """Return whether a table is mapped to memory; small ones are read, since each mapped one stays open."""
-    return path.stat().st_size > _MAX_READ
+    return path.stat().st_size > _MAX_READ_BYTES
 
 
 def write_table(path: Path, table: pa.Table) -> None:
     """Write a table as Parquet; the bytes do not depend on how its columns are chunked in memory."""
     with pq.ParquetWriter(path, table.schema, compression="lz4", use_dictionary=False) as writer:
-        for start in range(0, len(table), _ROWS):
-            writer.write_table(table.slice(start, _ROWS).combine_chunks(), row_group_size=_ROWS)
+        for start in range(0, len(table), _ROWS_PER_GROUP):
+            writer.write_table(table.slice(start, _ROWS_PER_GROUP).combine_chunks(), row_group_size=_ROWS_PER_GROUP)
 
 
 def read_any_table(path: Path) -> pa.Table:
@@ -265,15 +267,17 @@ def read_table(path: Path, schema: pa.Schema, columns: Sequence[str] | None = No
     """Read a Parquet table, or some of its columns; the file must have the given schema and no missing values."""
     try:
         with pq.ParquetFile(path, memory_map=_is_mapped(path)) as file:
-            found = file.schema_arrow
+            file_schema = file.schema_arrow
             # Threads do not help, because one column makes up most of a file.
             table = file.read(columns, use_threads=False)
     except (pa.ArrowException, OSError) as error:
         refuse_too_many_open_files(path, error)
         raise FileFormatError(path, None, f"expected Parquet, found a damaged file ({error})") from None
-    if not found.equals(schema):
-        expected, given = (", ".join(f"{field.name} ({field.type})" for field in each) for each in (schema, found))
-        raise FileFormatError(path, None, f"expected columns {expected}; found {given}")
+    if not file_schema.equals(schema):
+        expected, actual = (
+            ", ".join(f"{field.name} ({field.type})" for field in side) for side in (schema, file_schema)
+        )
+        raise FileFormatError(path, None, f"expected columns {expected}; found {actual}")
     for name, column in zip(table.column_names, table.columns, strict=True):
         if column.null_count:
             raise FileFormatError(path, None, f"column {name!r} must have a value in every row, found nulls")

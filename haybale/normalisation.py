@@ -1,4 +1,4 @@
-"""Normalise texts once, for terms and for encoders alike: what looks the same is the same.
+"""Normalise texts for terms and for encoders: characters that look the same become the same.
 
 Unicode's NFKC composes characters (``u`` and a combining diaeresis become ``ü``) and replaces ligatures, full-width
 and other compatibility characters by the usual ones. Characters that are not seen are removed: soft hyphens, zero-width
@@ -64,7 +64,7 @@ def normalised_spans(text: str) -> tuple[str, np.ndarray]:
     if text.isascii():
         starts = np.arange(len(text), dtype=np.int64)
         return text, np.stack([starts, starts + 1], axis=1)
-    if normalise(text) == text and not any(map(_continues, set(text))):  # most texts; they need no look at each place
+    if normalise(text) == text and not any(map(_continues, set(text))):  # most texts; each character stays as it is
         starts = np.arange(len(text), dtype=np.int64)
         return text, np.stack([starts, starts + 1], axis=1)
     parts, spans = [], []

@@ -23,16 +23,14 @@ from haybale.stopping_work import check_wanted
 T = TypeVar("T")
 _lock = threading.Lock()
 _limited: list[Any] = []  # the limit of BLAS, then one entry for each open one_blas_thread block
-_most_threads: list[int] = []  # what limit_threads was given
-
-
+_most_threads: list[int] = []  # the argument of limit_threads, if it was called
 _of_task: ContextVar[int | None] = ContextVar("threads of a task", default=None)
 
 
 def cpus() -> int:
     """Return the number of cores that this process, or the task that runs in it, may use."""
-    found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min([found, *_most_threads, _of_task.get() or found])
+    n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min([n_cores, *_most_threads, _of_task.get() or n_cores])
 
 
 @contextmanager

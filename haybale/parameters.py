@@ -105,7 +105,7 @@ def check_parameters(owner: str, values: Mapping[str, Any], constraints: Mapping
     haybale.errors.InputError: The 'b' parameter of BM25 must be a float in the range [0.0, 1.0], found inf
     """
     for name, allowed in constraints.items():
-        if name in values and not any(_accepts(each, values[name]) for each in allowed):
+        if name in values and not any(_accepts(constraint, values[name]) for constraint in allowed):
             *others, last = dict.fromkeys(map(_described, allowed))  # bool and np.bool_ have the same description
             expected = f"{', '.join(others)} or {last}" if others else last
             raise InputError(f"The {name!r} parameter of {owner} must be {expected}, found {_shown(values[name])}")

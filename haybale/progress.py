@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SECONDS = 60.0  # between two lines of the log
-_REFRESH = 0.5  # seconds between two pictures in a notebook
+SECONDS = 60.0  # time between two lines of the log
+_SECONDS_PER_PICTURE = 0.5  # time between two pictures of the bars in a notebook
 _LOGGER = logging.getLogger("haybale.progress")
 
 _drawn: list[Progress] = []  # the display on the screen, if any; nested work adds its bar to it
@@ -138,9 +138,9 @@ def _pictures(*columns: Any) -> Progress:
     class Pictures(Progress):
         drawn = 0.0
 
-        def update(self, *given: Any, **values: Any) -> None:
-            super().update(*given, **values)
-            if time.monotonic() >= self.drawn + _REFRESH:
+        def update(self, *args: Any, **values: Any) -> None:
+            super().update(*args, **values)
+            if time.monotonic() >= self.drawn + _SECONDS_PER_PICTURE:
                 self.drawn, file = time.monotonic(), io.StringIO()
                 Console(file=file, width=100).print(self.get_renderable())
                 handle.update({"text/plain": file.getvalue()}, raw=True)

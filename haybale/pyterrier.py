@@ -126,24 +126,26 @@ class RankerTransformer(pt.Transformer):
         by, sign = next(((name, sign) for name, sign in (("rank", 1), ("score", -1)) if name in inp.columns), ("", 0))
         order = np.argsort(sign * inp[by].to_numpy(dtype=np.float64), kind="stable") if by else np.arange(len(inp))
         scores = np.full(len(inp), np.nan)
-        for number, own in enumerate(queries.own):
-            rows = order[(query[order] == number) & (numbers[order] != own)]
-            found: dict[str, float] = {}
+        for number, own_document in enumerate(queries.own):
+            rows = order[(query[order] == number) & (numbers[order] != own_document)]
+            ranked: dict[str, float] = {}
             if has_text[rows].any():
                 within = sorted(set(docnos[rows]))
                 [batch] = self.ranker.batches(queries.take([number]), within=within, engine=engine)
-                found = dict(self.ranker.run(batch, len(rows))[str(number)])
-            scores[rows] = [found.get(docno, np.nan) for docno in docnos[rows]]
+                ranked = dict(self.ranker.run(batch, len(rows))[str(number)])
+            scores[rows] = [ranked.get(docno, np.nan) for docno in docnos[rows]]
             not_found = rows[np.isnan(scores[rows])]
-            scores[not_found] = min([0.0, *found.values()]) - 1 - np.arange(len(not_found))
+            scores[not_found] = min([0.0, *ranked.values()]) - 1 - np.arange(len(not_found))
         kept = np.flatnonzero(~np.isnan(scores))
         return _results(inp, kept, docnos[kept], scores[kept], self.depth)
 
     def _queries(self, engine: Engine, names: list[str], frame: pd.DataFrame) -> Queries:
         """Return one query per row of a frame, with numbers of own documents in a snapshot."""
         paragraphs = [self._paragraphs(qid, text) for qid, text in zip(frame["qid"], frame["query"], strict=True)]
-        own = [None if pd.isna(each) else str(each) for each in frame["own"]] if "own" in frame.columns else None
-        return queries_of(engine.collection, names, paragraphs, own)
+        own_ids = None
+        if "own" in frame.columns:
+            own_ids = [None if pd.isna(doc_id) else str(doc_id) for doc_id in frame["own"]]
+        return queries_of(engine.collection, names, paragraphs, own_ids)
 
     def _paragraphs(self, qid: Any, text: Any) -> list[str]:
         if not isinstance(text, str) or not text.strip():

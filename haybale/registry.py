@@ -55,10 +55,10 @@ class Registry(Generic[T]):
         return self._known.get(name)
 
     def __getitem__(self, name: str) -> T:
-        found = self.find(name)
-        if found is None:
+        registered = self.find(name)
+        if registered is None:
             raise UnknownNameError(self.kind, name, list(self))
-        return found
+        return registered
 
     def __contains__(self, name: str) -> bool:
         return self.find(name) is not None
@@ -78,8 +78,8 @@ class Registry(Generic[T]):
         """Import one more module, preferably one whose name begins ``name``; return False if there is none."""
         if self._pending is None:
             entries = _entries(self.group)
-            own = [(entry, module) for entry in entries if _is_own(entry) for module in _modules_of(entry)]
-            self._pending = own + [(entry, None) for entry in entries if not _is_own(entry)]
+            of_haybale = [(entry, module) for entry in entries if _is_own(entry) for module in _modules_of(entry)]
+            self._pending = of_haybale + [(entry, None) for entry in entries if not _is_own(entry)]
         if not self._pending:
             return False
         preferred = [module is not None and _begins(module, name) for _, module in self._pending]
@@ -100,8 +100,8 @@ class Registry(Generic[T]):
 
 def _modules_of(entry: EntryPoint) -> list[str]:
     """Return the module that an entry point names and, if it is a package, the modules in it."""
-    found = importlib.util.find_spec(entry.module)
-    inside = pkgutil.iter_modules((found and found.submodule_search_locations) or [])
+    spec = importlib.util.find_spec(entry.module)
+    inside = pkgutil.iter_modules((spec and spec.submodule_search_locations) or [])
     return [entry.module, *(f"{entry.module}.{module.name}" for module in inside if not module.ispkg)]
 
 
@@ -116,21 +116,22 @@ def _entries(group: str) -> list[EntryPoint]:
     In a clone of the repository, those of haybale are read from ``pyproject.toml``: a clone need not be installed, and
     the metadata of an editable installation may be outdated.
     """
-    found = sorted(entry_points(group=group), key=lambda entry: entry.name)
-    own, others = [entry for entry in found if _is_own(entry)], [entry for entry in found if not _is_own(entry)]
+    installed = sorted(entry_points(group=group), key=lambda entry: entry.name)
+    of_haybale = [entry for entry in installed if _is_own(entry)]
+    others = [entry for entry in installed if not _is_own(entry)]
     if (file := Path(__file__).parents[1] / "pyproject.toml").is_file():
         import tomllib
 
         project = tomllib.loads(file.read_text("utf-8")).get("project", {})
         if project.get("name") == "haybale":
             declared = project["entry-points"][group]
-            own = [EntryPoint(name, declared[name], group) for name in sorted(declared)]
-    if not own:
+            of_haybale = [EntryPoint(name, declared[name], group) for name in sorted(declared)]
+    if not of_haybale:
         raise HaybaleError(
             f"{Path(__file__).parent}: expected an installed package or a clone of the repository, found neither, so "
             f"nothing is registered in {group}; install haybale, or copy its pyproject.toml beside that folder"
         )
-    return own + others
+    return of_haybale + others
 
 
 def _is_own(entry: EntryPoint) -> bool:

@@ -1,4 +1,4 @@
-"""Texts as cells of CSV files that spreadsheets open: no text is taken for a formula, and all can be read back."""
+"""Write texts as cells of CSV files so that no spreadsheet takes one for a formula, and read them back."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ def from_cell(text: str) -> str:
     >>> [from_cell(text) for text in ("'=1+1", "-2.5", "'quoted'", "''=x")]
     ['=1+1', '-2.5', "'quoted'", "'=x"]
     """
-    found = _FORMULA.match(text)
-    return text[1:] if found is not None and found.group(1) else text
+    match = _FORMULA.match(text)
+    return text[1:] if match is not None and match.group(1) else text

@@ -1,8 +1,8 @@
 """Stop long work that nobody waits for any more.
 
-Whoever waits, such as the service for a request, runs the work in :func:`stoppable`; loops that may take long call
-:func:`check_wanted` in each round, which raises :class:`~haybale.errors.StoppedError` after :meth:`Work.stop`, or when
-the time is over. Outside such a block nothing is stopped.
+The caller that waits, such as the service for a request, runs the work in :func:`stoppable`. Loops that may take long
+call :func:`check_wanted` in each round, which raises :class:`~haybale.errors.StoppedError` after :meth:`Work.stop`, or
+when the time is over. Outside such a block nothing is stopped.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Work:
     Parameters
     ----------
     seconds : float, optional
-        It is stopped after so many seconds. Default: no limit.
+        Time after which the work is stopped. Default: no limit.
 
     Examples
     --------

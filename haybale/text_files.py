@@ -25,7 +25,7 @@ STDIN = Path("-")
 
 MAX_LINE = 2**27  # bytes of one line: 128 MiB, such as one document in a .jsonl file
 MAX_TEXT = 2**28  # bytes of one text or JSON value: 256 MiB
-_BLOCK = 2**17  # bytes that are unpacked at once
+_BYTES_PER_READ = 2**17  # bytes that are read and unpacked at once
 
 
 def find_file(folder: Path, name: str) -> Path | None:
@@ -69,24 +69,26 @@ def reading(path: Path | str) -> Iterator[None]:
 
 
 @contextmanager
-def _opened(path: Path, place: list[int]) -> Iterator[Any]:
+def _opened(path: Path, line_counter: list[int]) -> Iterator[Any]:
     """Open a file, unpacked, for reading bytes; :data:`STDIN` is standard input.
 
-    Errors of reading and of decoding name the line ``place[0]``, which the caller counts.
+    Errors of reading and of decoding name the line ``line_counter[0]``, which the caller counts.
     """
     name = "stdin" if path == STDIN else path
     with reading(path), nullcontext(_stdin()) if path == STDIN else path.open("rb") as file:
         try:
             packed = path.suffix == ".gz"
-            yield BufferedReader(cast(Any, gzip.GzipFile(fileobj=file)), _BLOCK) if packed else file
+            yield BufferedReader(cast(Any, gzip.GzipFile(fileobj=file)), _BYTES_PER_READ) if packed else file
         except (EOFError, zlib.error) as error:
-            message = f"expected gzip data, found a truncated or damaged file after {place[0]:,} lines"
-            raise FileFormatError(path, place[0], message) from error
+            message = f"expected gzip data, found a truncated or damaged file after {line_counter[0]:,} lines"
+            raise FileFormatError(path, line_counter[0], message) from error
         except gzip.BadGzipFile as error:
-            raise FileFormatError(path, place[0] or None, f"expected gzip data, found other data: {error}") from error
+            raise FileFormatError(
+                path, line_counter[0] or None, f"expected gzip data, found other data: {error}"
+            ) from error
         except UnicodeDecodeError as error:
             message = f"expected UTF-8 text, found byte 0x{error.object[error.start]:02x} ({error.reason})"
-            raise FileFormatError(name, place[0], message) from error
+            raise FileFormatError(name, line_counter[0], message) from error
 
 
 def _stdin() -> BinaryIO:
@@ -104,20 +106,20 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
 
     A line of more than :data:`MAX_LINE` bytes is an error.
     """
-    place = [0]
-    with _opened(path, place) as lines:
+    line_counter = [0]
+    with _opened(path, line_counter) as lines:
         while data := lines.readline(MAX_LINE + 1):  # only "\n" ends a line: passages may contain other line breaks
-            place[0] += 1
+            line_counter[0] += 1
             if len(data) > MAX_LINE:
                 name = "stdin" if path == STDIN else path
-                raise FileFormatError(name, place[0], f"expected a line {_too_long(MAX_LINE)}; split it")
+                raise FileFormatError(name, line_counter[0], f"expected a line {_too_long(MAX_LINE)}; split it")
             line = data.decode()
-            if place[0] == 1:
+            if line_counter[0] == 1:
                 line = line.removeprefix("\ufeff")  # the byte order mark
             if line and not line.isspace():
-                yield place[0], line.rstrip("\r\n")
+                yield line_counter[0], line.rstrip("\r\n")
             elif data == b"\n" and hasattr(lines, "peek"):
-                place[0] += _skip_ends(lines)
+                line_counter[0] += _skip_ends(lines)
 
 
 def _skip_ends(lines: Any) -> int:
@@ -130,11 +132,11 @@ def _skip_ends(lines: Any) -> int:
 
 def read_text(path: Path, limit: int = MAX_TEXT) -> str:
     """Return the text of a UTF-8 file of at most ``limit`` bytes after unpacking, with ``\\n`` as the line end."""
-    place, blocks, size = [0], list[bytes](), 0
-    with _opened(path, place) as file:
-        while block := file.read(_BLOCK):
+    line_counter, blocks, size = [0], list[bytes](), 0
+    with _opened(path, line_counter) as file:
+        while block := file.read(_BYTES_PER_READ):
             blocks.append(block)
-            place[0] += block.count(b"\n")
+            line_counter[0] += block.count(b"\n")
             size += len(block)
             if size > limit:
                 name = "stdin" if path == STDIN else path
@@ -143,7 +145,7 @@ def read_text(path: Path, limit: int = MAX_TEXT) -> str:
         try:
             text = content.decode().removeprefix("\ufeff")
         except UnicodeDecodeError as error:
-            place[0] = content.count(b"\n", 0, error.start) + 1
+            line_counter[0] = content.count(b"\n", 0, error.start) + 1
             raise
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
@@ -173,14 +175,14 @@ def read_csv(
         names = [name.strip().lower() for name in next(reader, [])]
         columns = {}
         for key, accepted in {**needed, **optional}.items():
-            found = [names.index(name) for name in accepted if name in names]
-            if not found and key in needed:
+            matching_columns = [names.index(name) for name in accepted if name in names]
+            if not matching_columns and key in needed:
                 wanted = ", ".join(f"{first} (or {', '.join(others)})" for first, *others in needed.values())
                 extra = f" and, optionally, {', '.join(first for first, *_ in optional.values())}"
                 message = f"expected a header with {wanted}{extra}; found {', '.join(names) or 'nothing'}"
                 raise FileFormatError(path, 1, message)
-            if found:
-                columns[key] = found[0]
+            if matching_columns:
+                columns[key] = matching_columns[0]
         for cells in filter(None, reader):
             if len(cells) != len(names):
                 raise FileFormatError(path, reader.line_num, f"expected {len(names)} columns, found {len(cells)}")
@@ -235,8 +237,8 @@ def text_field(path: Path, number: int, record: dict[str, Any], name: str, defau
     """Return the string in the field ``name``; another type, or a missing field without default, is an error."""
     value = record.get(name, default)
     if not isinstance(value, str):
-        found = "nothing" if value is None else type(value).__name__
-        raise FileFormatError(path, number, f"expected a string in field {name!r}, found {found}")
+        kind = "nothing" if value is None else type(value).__name__
+        raise FileFormatError(path, number, f"expected a string in field {name!r}, found {kind}")
     return value
 
 

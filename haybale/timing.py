@@ -55,11 +55,11 @@ class Timings:
                 folder = folder_of_kernels()
                 _LOGGER.info("%s: compiled %d kernels for %s, once; they are kept in %s", name, compiled, where, folder)
 
-    def _add(self, name: str, seconds: float, own: float) -> None:
-        """Add the seconds of a stage, of which ``own`` are not of stages inside it, and report the stage."""
+    def _add(self, name: str, seconds: float, outside_nested: float) -> None:
+        """Add the seconds of a stage, of which ``outside_nested`` are not of stages inside it, and report the stage."""
         if self._nested:
             self._nested[-1] += seconds
-        self.seconds[name] = self.seconds.get(name, 0.0) + own
+        self.seconds[name] = self.seconds.get(name, 0.0) + outside_nested
         if self._report is not None:
             self._report(name, self.seconds[name])
 

@@ -38,8 +38,8 @@ class Matrix(Protocol):
 
 
 STORED = ("float32", "float16")  # the supported dtypes
-_ROWS = 256  # rows that a thread copies in one task
-_TILE = 2**22  # values converted or squared at once: 16 MiB of float32
+_ROWS_PER_TASK = 256  # rows that a thread copies in one task
+_VALUES_PER_TILE = 2**22  # values converted or squared at once: 16 MiB of float32
 
 
 def array_namespace(array: Any) -> ModuleType:
@@ -54,12 +54,12 @@ def array_namespace(array: Any) -> ModuleType:
 def stored_type(dtype: Any) -> np.dtype[Any]:
     """Return ``dtype`` as a NumPy dtype; raise :class:`InputError` unless it is float32 or float16."""
     try:
-        found: np.dtype[Any] | None = np.dtype(dtype)
+        numpy_dtype: np.dtype[Any] | None = np.dtype(dtype)
     except TypeError:
-        found = None
-    if found is None or found.name not in STORED:
+        numpy_dtype = None
+    if numpy_dtype is None or numpy_dtype.name not in STORED:
         raise InputError(f"dtype must be {' or '.join(STORED)}, found {dtype!r}")
-    return found
+    return numpy_dtype
 
 
 def reals(values: Any, what: str, dtype: Any = np.float64) -> Any:
@@ -75,11 +75,11 @@ def reals(values: Any, what: str, dtype: Any = np.float64) -> Any:
     device = device_of(values)
     reason: Any
     try:
-        given = to_device(values, device)
-        if given.dtype.kind not in "cmM":
-            convert = sparse.csr_matrix if sparse.issparse(given) else device.xp.ascontiguousarray
-            return convert(given, dtype=dtype)
-        reason = given.dtype
+        array = to_device(values, device)
+        if array.dtype.kind not in "cmM":
+            convert = sparse.csr_matrix if sparse.issparse(array) else device.xp.ascontiguousarray
+            return convert(array, dtype=dtype)
+        reason = array.dtype
     except (TypeError, ValueError) as error:
         reason = error
     raise InputError(f"{what}: expected real numbers, found other values ({reason})")
@@ -129,21 +129,21 @@ def squared_lengths(vectors: Any) -> Any:
 def gather_rows(vectors: NDArray[Any], rows: NDArray[Any], threads: int | None = None) -> NDArray[Any]:
     """Return ``vectors[rows]`` of a dense NumPy matrix, copied by ``threads`` threads, by default one per core."""
     out: NDArray[Any]
-    if len(rows) <= _ROWS:
+    if len(rows) <= _ROWS_PER_TASK:
         out = vectors[rows]
         return out
     out = np.empty((len(rows), vectors.shape[1]), dtype=vectors.dtype)
 
     def copy(start: int) -> None:
-        out[start : start + _ROWS] = vectors[rows[start : start + _ROWS]]
+        out[start : start + _ROWS_PER_TASK] = vectors[rows[start : start + _ROWS_PER_TASK]]
 
-    in_threads(copy, range(0, len(rows), _ROWS), threads)
+    in_threads(copy, range(0, len(rows), _ROWS_PER_TASK), threads)
     return out
 
 
 def row_tiles(vectors: Any) -> list[tuple[int, int]]:
     """Return the (start, end) rows of consecutive tiles of about 4 M values, at least one row each."""
-    step = max(1, _TILE // max(1, int(vectors.shape[1])))
+    step = max(1, _VALUES_PER_TILE // max(1, int(vectors.shape[1])))
     return [(start, min(start + step, len(vectors))) for start in range(0, len(vectors), step)]
 
 

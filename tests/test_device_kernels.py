@@ -48,7 +48,7 @@ def test_nvcc_compiles_the_kernels(source: Path, tmp_path: Path) -> None:
     """nvcc compiles a file for compute capability 8.0 and 9.0 and as PTX, without a warning and without spills."""
     architectures = "arch=compute_80,code=sm_80", "arch=compute_90,code=[sm_90,compute_90]"
     options = [option for architecture in architectures for option in ("-gencode", architecture)]
-    strict = ["-std=c++17", "-Werror", "all-warnings", "-Xptxas", "-v", "-fatbin", "--threads", "2"]
+    strict = ["-std=c++17", "-ftz=true", "-Werror", "all-warnings", "-Xptxas", "-v", "-fatbin", "--threads", "2"]
     command = ["nvcc", *strict, *options, str(source), "-o", str(tmp_path / "kernels.fatbin")]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr

@@ -118,7 +118,7 @@ def test_bytes_of_tables_do_not_depend_on_chunks(tmp_path: Path, ids: list[str],
     table = pa.table({"id": ids, "n": list(range(len(ids)))}, schema=SCHEMA)
     ends = [0, *sorted(cuts), len(ids)]
     parts = [table.slice(a, max(0, b - a)) for a, b in pairwise(ends)]
-    with patch("haybale.manifest._ROWS", rows):
+    with patch("haybale.manifest._ROWS_PER_GROUP", rows):
         write_table(tmp_path / "whole", table)
         write_table(tmp_path / "parts", pa.concat_tables(parts))
     assert (tmp_path / "parts").read_bytes() == (tmp_path / "whole").read_bytes()

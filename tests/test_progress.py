@@ -69,7 +69,7 @@ def test_bars_are_drawn_in_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=object()))
     monkeypatch.setitem(sys.modules, "IPython", kernel)  # type: ignore[arg-type]
     monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=display))  # type: ignore[arg-type]
-    monkeypatch.setattr("haybale.progress._REFRESH", 0.0)
+    monkeypatch.setattr("haybale.progress._SECONDS_PER_PICTURE", 0.0)
     for _ in track(range(2), "outer work"):
         assert list(track([1, 2, 3], "inner work")) == [1, 2, 3]
     assert any("outer work" in each and "inner work" in each and "2/3" in each for each in shown)

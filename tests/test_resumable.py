@@ -34,7 +34,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a block have three queries, so that small collections have many."""
     for module in (encoded_queries, query_batch):
         monkeypatch.setattr(module, "BLOCK", 3)
-    monkeypatch.setattr(query_blocks, "_LARGEST", 3)
+    monkeypatch.setattr(query_blocks, "_MAX_QUERIES_PER_BLOCK", 3)
 
 
 @pytest.fixture(scope="module")

@@ -49,7 +49,7 @@ def test_float16_vectors_are_checked_in_float32(cupy: Any) -> None:
 
 
 def test_vectors_are_converted_in_tiles(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vectors, "_TILE", 6)
+    monkeypatch.setattr(vectors, "_VALUES_PER_TILE", 6)
     rows = np.random.default_rng(5).normal(size=(8, 3)).astype(np.float32)
     assert row_tiles(rows) == [(0, 2), (2, 4), (4, 6), (6, 8)]
     on_gpu = moved(rows, device_of(cupy.ones(1)), "float16")

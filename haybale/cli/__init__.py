@@ -38,10 +38,10 @@ def main() -> NoReturn:
         _say(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
     except MemoryError as error:
         _say(_too_little_memory(error))
-    except Warning as warning:  # which PYTHONWARNINGS=error made an error
+    except Warning as warning:  # a warning that PYTHONWARNINGS=error turned into an error
         _say(str(warning))
     except Exception as error:
-        if isinstance(error, ImportError) and "failed to map segment" in str(error):  # of a compiled module
+        if isinstance(error, ImportError) and "failed to map segment" in str(error):  # no memory for a compiled module
             _say(_too_little_memory(error))
         elif hasattr(error, "format_message"):
             _say(_usage(error))

@@ -100,11 +100,11 @@ def _read_documents(
         else:
             single.append(path)
     if single:
-        found, problems = read_single_files(single, columns)
+        single_documents, problems = read_single_files(single, columns)
         skipped += problems
-        parts += [] if found is None else [found]
+        parts += [] if single_documents is None else [single_documents]
     if texts:
         parts.append(builder.build())
     if not parts:
         raise InputError(f"{skipped[0].file}: {skipped[0].reason}; expected files with text, give others")
-    return reduce(lambda one, other: one.extended(other), parts), skipped
+    return reduce(lambda collection, part: collection.extended(part), parts), skipped

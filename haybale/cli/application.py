@@ -21,7 +21,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 ENGINES, TRIALS, MORE = "Build, train and search", "Evaluate", "More"  # panels of the help
 QUIET = "Print only results, warnings and errors: no stages, no progress."
-VERBOSE = "Print the beginning and the seconds of every stage, and of train everything that it found."
+VERBOSE = "Print the start and the seconds of every stage; for train, also everything that training found."
 COMMANDS: Registry[Callable[..., Any]] = Registry("command", "haybale.commands")
 
 app = typer.Typer(
@@ -65,9 +65,9 @@ def _with_verbosity(function: Callable[..., Any]) -> Callable[..., Any]:
 
     flags = {"quiet": _flag("--quiet", QUIET), "verbose": _flag("--verbose", VERBOSE)}
     hints = get_type_hints(function, include_extras=True) | flags
-    own = inspect.signature(function).parameters.values()
+    declared = inspect.signature(function).parameters.values()
     added = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False) for name in flags]
-    parameters = [each.replace(annotation=hints[each.name]) for each in (*own, *added)]
+    parameters = [parameter.replace(annotation=hints[parameter.name]) for parameter in (*declared, *added)]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = hints
     return run

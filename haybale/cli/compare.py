@@ -94,10 +94,11 @@ def compare(
         if out is not None:  # written before the table is printed, because printing may fail
             write_or_rescue(outcome.write, out)
     print_outcome(outcome, f"{outcome.collection.name}, {outcome.split}")
-    if known := outcome.facts.get(KNOWN_QUESTIONS):
+    if repeated := outcome.facts.get(KNOWN_QUESTIONS):
         note(
-            f"{known['queries']:,} of {known['of']:,} queries of {outcome.split} have the words of a training query, "
-            f"such as {known['first']} and {known['training query']}: rankers that learn know the answers to these."
+            f"{repeated['queries']:,} of {repeated['of']:,} queries of {outcome.split} have the words of a training "
+            f"query, such as {repeated['first']} and {repeated['training query']}: rankers that learn know the answers "
+            "to these."
         )
     if out is not None:
         note(f"Saved runs, table.md, results.json and settings.json to {out}.")
@@ -106,12 +107,12 @@ def compare(
 
 def _models(texts: Sequence[str], taken: Container[str]) -> dict[str, Path]:
     """Return the folders of trained rankers by the names that ``--model NAME=FOLDER`` gives them."""
-    found: dict[str, Path] = {}
+    folders: dict[str, Path] = {}
     for text in texts:
         name, _, folder = text.partition("=")
         if not (Path(folder) / "ranker.json").is_file():
             raise InputError(f"--model must be NAME=FOLDER, with a folder written by haybale train, found {text!r}")
-        if name in found or name in taken:
+        if name in folders or name in taken:
             raise InputError(f"another ranker is already called {name!r}; choose another NAME for --model NAME=FOLDER")
-        found[name] = Path(folder)
-    return found
+        folders[name] = Path(folder)
+    return folders

@@ -19,8 +19,8 @@ from haybale.errors import UnknownNameError
 if TYPE_CHECKING:
     from haybale import Collection, Encoder
 
-_FIT_TEXTS = 250_000  # the largest number of passages that LSA is fitted on
-_SET = ("unit", "tokenizer", "rows_per_chunk")  # the parameters that --set takes
+_MAX_FIT_TEXTS = 250_000  # passages that LSA is fitted on
+_SET_PARAMETERS = ("unit", "tokenizer", "rows_per_chunk")  # the parameters that --set takes
 
 
 @command(MORE)
@@ -58,11 +58,11 @@ def embed(
     from haybale.parameters import COUNT, check_parameters
 
     part = parse_part("shard", shard, "2/8")
-    maker = partial(encoder_maker, encoder or "lsa", **given(device=device, max_fit_texts=_FIT_TEXTS))
+    maker = partial(encoder_maker, encoder or "lsa", **given(device=device, max_fit_texts=_MAX_FIT_TEXTS))
     values = parse_values(set_values, rankers=False)
     for name in values:
-        if name not in _SET:
-            raise UnknownNameError("parameter", name, _SET)
+        if name not in _SET_PARAMETERS:
+            raise UnknownNameError("parameter", name, _SET_PARAMETERS)
     check_parameters("haybale embed", values, {"rows_per_chunk": COUNT})
     rows_per_chunk = values.pop("rows_per_chunk", None)
     model = maker().keywords.get("model")

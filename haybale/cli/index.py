@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from haybale.engine.update import Update
     from haybale.review import JudgementStore
 
-_SHOWN = 10  # ids of documents without the text that was judged
+_MAX_IDS_SHOWN = 10  # ids of documents whose text is no longer the judged one
 SKIPPED = "skipped.csv"  # in the engine's folder: the files that could not be read
 # What each option means for a folder of files whose engine exists: "applied" to this update, or "compared" with what
 # the engine was built with; other values are refused. "refused": it is for other collections.
@@ -129,7 +129,7 @@ def index(
                     read = haybale.open_collection(collection, layout, **given(missing_judgements=missing_judgements))
             with options.on_cluster_of(dask):
                 engine = haybale.Engine.build(read, out, **given(segments=segments), **settings)
-            del read  # its texts, which the engine reads from its folder
+            del read  # free its texts: the engine reads them from its folder
             if of_files:
                 record_files(engine, files, skipped, Path(collection), columns)
         engine.write_indexes()
@@ -162,13 +162,13 @@ def _judgements_of(engine: haybale.Engine) -> Iterator[list[JudgementStore]]:
 
 
 def _say_judgements(engine: haybale.Engine, changes: Update, stores: list[JudgementStore]) -> None:
-    """Let the judgements of files follow their documents, and say what became of them and of the engine's own."""
+    """Let the judgements of stores follow their documents; print what became of them and of the engine's judgements."""
     from haybale.review.reattachment import reattach
 
     if engine.added_judgements.splits:
-        own = changes.unattached
-        counts = changes.n_moved, len(own.orphaned), len(own.replaced), len(own.undecided)
-        _say_counts("judgements in the engine", *counts, [*own.orphaned, *own.replaced])
+        lost = changes.unattached
+        counts = changes.n_moved, len(lost.orphaned), len(lost.replaced), len(lost.undecided)
+        _say_counts("judgements in the engine", *counts, [*lost.orphaned, *lost.replaced])
     for store in stores:
         done = reattach(store, engine)
         ids = [doc_id for topic in done.topics.values() for doc_id in (*topic.orphaned, *topic.replaced)]
@@ -182,26 +182,26 @@ def _say_counts(what: str, n_moved: int, n_orphaned: int, n_replaced: int, n_und
         f"{what}: {n_moved:,} moved with their text, {n_orphaned:,} lost their text, {n_replaced:,} are of a text that "
         f"was changed, {n_undecided:,} could not be decided"
     )
-    for doc_id in ids[:_SHOWN]:
+    for doc_id in ids[:_MAX_IDS_SHOWN]:
         note(f"  without the text that was judged: {doc_id}")
-    if len(ids) > _SHOWN:
-        note(f"  and {len(ids) - _SHOWN:,} more, which the topic's page and its export list")
+    if len(ids) > _MAX_IDS_SHOWN:
+        note(f"  and {len(ids) - _MAX_IDS_SHOWN:,} more, which the topic's page and its export list")
 
 
 def _check_settings(engine: haybale.Engine, settings: dict[str, Any]) -> None:
     """Refuse settings that the engine was not built with."""
     from haybale.embeddings.encoder import encoder_text
 
-    known: dict[str, Any] = {"segments": engine.settings["segments"] or 1}
-    known |= {"language": engine.language} | {
+    built_with: dict[str, Any] = {"segments": engine.settings["segments"] or 1}
+    built_with |= {"language": engine.language} | {
         name: engine.settings[name] for name in ("encoder", "paragraphs", "store")
     }
-    known["compounds"] = engine.analyzer.compounds is not None
-    known["chunking"] = None if engine.chunking is None else engine.chunking.describe()
+    built_with["compounds"] = engine.analyzer.compounds is not None
+    built_with["chunking"] = None if engine.chunking is None else engine.chunking.describe()
     for name, value in settings.items():
         wanted = value.describe() if name == "chunking" else encoder_text(value) if name == "encoder" else value
-        if name in known and known[name] != wanted:
+        if name in built_with and built_with[name] != wanted:
             raise InputError(
-                f"{engine.folder}: expected the {name} it was built with, {known[name]!r}, found {wanted!r}; "
+                f"{engine.folder}: expected the {name} it was built with, {built_with[name]!r}, found {wanted!r}; "
                 "give a new folder"
             )

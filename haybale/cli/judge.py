@@ -36,13 +36,13 @@ def judge(
     A process that has the engine open sees the change when it calls Engine.refresh() or opens the engine again.
     """
     opened = haybale.Engine.open(engine)
-    found = opened.judge(file, queries, **given(split=split))
+    added = opened.judge(file, queries, **given(split=split))
     name = split or "train"
     total = len(opened.whole.split(name).queries)
-    new = f" ({found.n_new_queries:,} new)" if found.n_new_queries else ""
-    replaced = f", {found.n_replaced:,} of them in place of another grade" if found.n_replaced else ""
+    new = f" ({added.n_new_queries:,} new)" if added.n_new_queries else ""
+    replaced = f", {added.n_replaced:,} of them in place of another grade" if added.n_replaced else ""
     show(
-        f"{found.n_judgements:,} judgements of {found.n_queries:,} queries{new}{replaced}; "
+        f"{added.n_judgements:,} judgements of {added.n_queries:,} queries{new}{replaced}; "
         f"the split {name} has {total:,} queries now"
     )
     folder = shlex.quote(str(engine))

@@ -8,7 +8,7 @@ import sys
 
 from haybale.errors import InputError
 
-_ADDRESS_SPACE = 5 * 2**29  # bytes; with less, the compiled libraries end the process, or wait for ever
+_MIN_ADDRESS_SPACE = 5 * 2**29  # bytes; with less, the compiled libraries crash or hang
 
 
 def prepare_process() -> None:
@@ -49,8 +49,8 @@ def _check_address_space() -> None:
     except ImportError:
         return
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    if limit != resource.RLIM_INFINITY and limit < _ADDRESS_SPACE:
-        needed, found = _ADDRESS_SPACE // 1024, limit // 1024
+    if limit != resource.RLIM_INFINITY and limit < _MIN_ADDRESS_SPACE:
+        needed, available = _MIN_ADDRESS_SPACE // 1024, limit // 1024
         raise InputError(
-            f"the limit 'ulimit -v' must be at least {needed} kB of address space, found {found}; raise it"
+            f"the limit 'ulimit -v' must be at least {needed} kB of address space, found {available}; raise it"
         )

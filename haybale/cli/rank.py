@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 SHOWN, WRITTEN = 10, 1000  # default numbers of documents for each query
 WIDTH = 100  # the largest number of characters of a title or text in a line
-_TREC = (".trec", ".trec.gz")
+_TREC_SUFFIXES = (".trec", ".trec.gz")
 
 
 @command(ENGINES)
@@ -95,12 +95,12 @@ def rank(
     limits = None if within is None else [line.strip() for _, line in read_lines(within)]
     if where is not None:
         opened.documents_where(where)  # raises for a wrong condition
-    if out is not None and out.name.endswith(_TREC):
+    if out is not None and out.name.endswith(_TREC_SUFFIXES):
         check_trec([*asked.ids.to_pylist(), *(opened.collection.doc_ids.to_pylist() if limits is None else limits)])
     chosen = untrained or haybale.load(str(model), opened)
     if adapt and not isinstance(chosen, haybale.Learned):
         raise InputError(f"--adapt needs a ranker with learned weights, such as learned(bm25,svr), found {chosen}")
-    if heatmap is not None and not any(each.name == "parm" for each in _with_nested(chosen)):
+    if heatmap is not None and not any(nested.name == "parm" for nested in _with_nested(chosen)):
         raise InputError(f"--heatmap needs a ranker with PARM, such as parm-vrrf, found {chosen}")
     if untrained is not None:
         chosen = fitted(untrained, opened)
@@ -120,9 +120,9 @@ def rank(
             for row, query_id in enumerate(batch.ids):
                 first = run[query_id][: k or SHOWN]
                 wanted = first if explain else first[:1] if heatmap is not None and not reasons else []
-                found = _explained(chosen, batch, row, [doc_id for doc_id, _ in wanted])
-                reasons |= {(query_id, each.doc_id): each for each in found}
-                for line in _lines(collection, query_id, batch.texts[row], first, found if explain else []):
+                explanations = _explained(chosen, batch, row, [doc_id for doc_id, _ in wanted])
+                reasons |= {(query_id, explanation.doc_id): explanation for explanation in explanations}
+                for line in _lines(collection, query_id, batch.texts[row], first, explanations if explain else []):
                     show(line)
         ranked = haybale.Run.joined(runs)
         warn_of_empty(ranked, str(chosen))
@@ -172,10 +172,10 @@ def _lines(
         yield "      no document was found"
     doc_ids = [doc_id for doc_id, _ in ranked]
     width = max(map(len, doc_ids), default=0)
-    for place, ((doc_id, score), beginning) in enumerate(zip(ranked, _beginnings(collection, doc_ids), strict=True), 1):
-        yield f"{place:>4}  {doc_id:<{width}}  {score:>10.4f}  {beginning}".rstrip()
+    for rank, ((doc_id, score), beginning) in enumerate(zip(ranked, _beginnings(collection, doc_ids), strict=True), 1):
+        yield f"{rank:>4}  {doc_id:<{width}}  {score:>10.4f}  {beginning}".rstrip()
         if reasons:
-            yield from (f"    {line}" for line in reasons[place - 1].text().splitlines()[1:])
+            yield from (f"    {line}" for line in reasons[rank - 1].text().splitlines()[1:])
     yield ""
 
 
@@ -196,7 +196,7 @@ def _write(run: Run, collection: Collection, reasons: dict[tuple[str, str], Expl
     from haybale.evaluation.comparison import file_name
     from haybale.folders import whole_file
 
-    if out.name.endswith(_TREC):
+    if out.name.endswith(_TREC_SUFFIXES):
         run.to_trec(out, tag=file_name(name))
         return
     rows = run.to_frame()[["query_id", "doc_id", "rank", "score", "true_score"]].to_dict("records")

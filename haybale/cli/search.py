@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from haybale import SearchHit
 
 FORMATS = ("table", "json", "jsonl")
-_WIDTH = 240  # characters of a passage in the table
+_EXCERPT_CHARACTERS = 240  # of a passage in the table
 
 
 @command(ENGINES)
@@ -66,11 +66,11 @@ def _lines(hit: SearchHit) -> Text:
     from rich.text import Text
 
     best = hit.snippets[0] if hit.snippets else None
-    place = f", {best.place}" if best is not None and best.place else ""
+    passage_place = f", {best.place}" if best is not None and best.place else ""
     name = "" if hit.title == hit.doc_id else f"  {hit.doc_id}"
-    lines = Text(f"{hit.rank:>3}  {visible(f'{hit.title}{place}{name}')}  {hit.score:.4f}")
+    lines = Text(f"{hit.rank:>3}  {visible(f'{hit.title}{passage_place}{name}')}  {hit.score:.4f}")
     if best is not None:
         lines.append("\n     ")
-        for piece, highlighted in best.excerpt(_WIDTH):
+        for piece, highlighted in best.excerpt(_EXCERPT_CHARACTERS):
             lines.append(visible(re.sub(r"\s+", " ", piece)), style="bold" if highlighted else None)
     return lines

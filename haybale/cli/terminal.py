@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from haybale.collections.readers.files import Skipped
     from haybale.evaluation import Outcome
 
+_MAX_SKIPPED_SHOWN = 20  # files that could not be read
 # Control characters, characters that reverse the direction of text, halves of surrogate pairs, line separators.
-_SHOWN = 20  # files that could not be read
-_HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
+_ESCAPED_CATEGORIES = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
 def visible(text: str) -> str:
@@ -30,7 +30,8 @@ def visible(text: str) -> str:
     '\\\\x1b[2Jstatute\\\\u202e'
     """
     return "".join(
-        each.encode("unicode_escape").decode() if unicodedata.category(each) in _HIDDEN else each for each in text
+        sign.encode("unicode_escape").decode() if unicodedata.category(sign) in _ESCAPED_CATEGORIES else sign
+        for sign in text
     )
 
 
@@ -101,10 +102,10 @@ def note(line: str) -> None:
 
 def note_skipped(skipped: Sequence[Skipped]) -> None:
     """Print the first files that could not be read, with the reasons."""
-    for each in skipped[:_SHOWN]:
-        note(f"skipped {each.file}: {each.reason}")
-    if len(skipped) > _SHOWN:
-        note(f"skipped {len(skipped) - _SHOWN:,} more files")
+    for unread in skipped[:_MAX_SKIPPED_SHOWN]:
+        note(f"skipped {unread.file}: {unread.reason}")
+    if len(skipped) > _MAX_SKIPPED_SHOWN:
+        note(f"skipped {len(skipped) - _MAX_SKIPPED_SHOWN:,} more files")
 
 
 def reporter() -> Callable[[str, float], None]:

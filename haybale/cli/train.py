@@ -19,7 +19,7 @@ from haybale.errors import InputError
 if TYPE_CHECKING:
     from haybale import Ranker
 
-FEW = 100  # judged queries from which training was better in every draw (benchmarks/results/judgements.md)
+FEW = 100  # with this many judged queries, training was better in every draw (benchmarks/results/judgements.md)
 
 
 @command(ENGINES)
@@ -60,10 +60,10 @@ def train(
         else:
             train_ranker(chosen, opened, judgements)
         write_or_rescue(chosen.save, out)
-    reports = [(each, each.fit_report_) for each in _all(chosen) if each.fit_report_]
+    reports = [(inner, inner.fit_report_) for inner in _all(chosen) if inner.fit_report_]
     seconds = f"{time.perf_counter() - start:.1f} s"
     counts = [report["training queries"] for _, report in reports if "training queries" in report]
-    counts += [len(each.query_ids_) for each in _all(chosen) if each.query_ids_]
+    counts += [len(inner.query_ids_) for inner in _all(chosen) if inner.query_ids_]
     if counts:
         show(f"Trained {chosen} on {counts[0]:,} queries of {opened.collection.name} in {seconds}.")
         if counts[0] < FEW:
@@ -74,13 +74,13 @@ def train(
             )
     else:
         show(f"Prepared {chosen}, which needs no training, in {seconds}.")
-    weights = next(((each, report["weights"]) for each, report in reports if "weights" in report), None)
+    weights = next(((inner, report["weights"]) for inner, report in reports if "weights" in report), None)
     if weights is not None:
         show(f"The inputs of {weights[0].name} with the largest weights: {_largest(weights[1], 3)}.")
     show(f"Saved to {out} ({size_on_disk(out)}).")
     if verbosity.verbose:
-        for each, report in reports:
-            show(f"{each}:")
+        for inner, report in reports:
+            show(f"{inner}:")
             for name, value in report.items():
                 show(f"  {name}: {_formatted(value)}")
     elif reports:

@@ -48,11 +48,11 @@ def tune(
     with record_timings(reporter()):
         with timed("read collection"):
             read = haybale.open_collection(collection, layout, **given(missing_judgements=missing_judgements))
-        found = [haybale.tune_bm25(read, unit, **how) for unit in ("passage", "document")]
+        all_tuned = [haybale.tune_bm25(read, unit, **how) for unit in ("passage", "document")]
     if out is not None:
-        values = {"collection": read.name, "tuned": [tuned.to_dict() for tuned in found]}
+        values = {"collection": read.name, "tuned": [tuned.to_dict() for tuned in all_tuned]}
         write_or_rescue(lambda path: new_json(path, values), out)
-    for tuned in found:
+    for tuned in all_tuned:
         k3 = shown(tuned.k3)
         measured = f"{tuned.measure} of {tuned.n_queries:,} queries"
         show(f"BM25 over {tuned.unit}s ({read.name}, {tuned.split}): {measured}, with k3 = {k3}")
@@ -60,9 +60,9 @@ def tune(
         grid = pd.DataFrame(rows, columns=["k1", "b", "value"]).pivot(index="k1", columns="b", values="value")
         print(grid.to_string(float_format="{:.4f}".format, na_rep="–"))
         others = [
-            f"{shown(each)} {value:.4f}"
-            for k1, b, each, value in tuned.grid
-            if (k1, b) == (tuned.k1, tuned.b) and each != tuned.k3
+            f"{shown(other_k3)} {value:.4f}"
+            for k1, b, other_k3, value in tuned.grid
+            if (k1, b) == (tuned.k1, tuned.b) and other_k3 != tuned.k3
         ]
         print(f"Best: k1 = {tuned.k1:g}, b = {tuned.b:g}, k3 = {k3} with {tuned.value:.4f}")
         print(f"The same k1 and b with other values of k3: {', '.join(others)}")
@@ -71,6 +71,6 @@ def tune(
             low, high = tuned.interval
             print(f"Gain by cross-validation: {tuned.gain:+.4f} (95 % confidence interval {low:+.4f} to {high:+.4f})")
         print()
-    show("Options for the other commands: " + " ".join(tuned.options for tuned in found))
+    show("Options for the other commands: " + " ".join(tuned.options for tuned in all_tuned))
     if out is not None:
         note(f"Saved all values to {out}.")

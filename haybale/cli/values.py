@@ -27,7 +27,7 @@ def parse_ranker(text: str, values: Sequence[str] | None) -> Ranker:
 
 
 def parse_values(texts: Sequence[str] | None, *, rankers: bool = True) -> dict[str, Any]:
-    """Return the values of ``--set name=value`` by name; of a name that is given twice, the last one.
+    """Return the values of ``--set name=value`` by name; if a name occurs twice, the last value counts.
 
     The name of a ranker is parsed to that ranker if ``rankers`` is true; otherwise it stays a string.
 
@@ -41,8 +41,8 @@ def parse_values(texts: Sequence[str] | None, *, rankers: bool = True) -> dict[s
         name, _, value = text.partition("=")
         if not name.strip() or not value.strip():
             raise InputError(f"--set must be name=value, found {text!r}")
-        found = parse_value(value)
-        values[name.strip()] = value.strip() if isinstance(found, Ranker) and not rankers else found
+        parsed = parse_value(value)
+        values[name.strip()] = value.strip() if isinstance(parsed, Ranker) and not rankers else parsed
     return values
 
 
@@ -54,7 +54,7 @@ def parse_part(name: str, text: str | None, example: str) -> tuple[int, int] | N
     """
     if text is None:
         return None
-    found = re.fullmatch(r"(\d+)/(\d+)", text)
-    if found is None:
+    match = re.fullmatch(r"(\d+)/(\d+)", text)
+    if match is None:
         raise InputError(f"{name} must be i/n, such as {example}, found {text!r}")
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])

@@ -135,10 +135,10 @@ class CollectionBuilder:
 
     def add_metadata(self, document: int, metadata: Mapping[str, Any], at: At = None) -> None:
         """Add metadata of a document, given by its number; other values of the same names are replaced."""
-        for name, given in metadata.items():
+        for name, raw_value in metadata.items():
             if not isinstance(name, str) or not name:
                 _fail(f"metadata of {self._doc_ids[document]!r} must have names, found {name!r}; rename it", at)
-            value = plain_value(given)
+            value = plain_value(raw_value)
             texts = value if isinstance(value, list) else [value]
             _check_characters(at, name, *(text for text in texts if isinstance(text, str)))
             self._metadata.setdefault(document, {})[name] = value
@@ -228,8 +228,8 @@ class CollectionBuilder:
         self._check_not_empty()  # otherwise an empty collection would be reported as an unknown id
         if query_id in self._queries:
             _fail(f"duplicate query id {query_id!r}", at)
-        given = [paragraphs] if isinstance(paragraphs, str) else paragraphs
-        kept = [paragraph for paragraph in given if paragraph.strip()]
+        texts = [paragraphs] if isinstance(paragraphs, str) else paragraphs
+        kept = [paragraph for paragraph in texts if paragraph.strip()]
         if not kept:
             _fail(f"query {query_id!r} is empty", at)
         _check_characters(at, query_id, *kept)
@@ -252,9 +252,9 @@ class CollectionBuilder:
             self._split_queries.setdefault(split, {})[self._queries[query_id]] = None
             return
         pair = (self._queries[query_id], self._document(doc_id, f"qrels of {split}", at))
-        known = self._grades.setdefault(split, {}).setdefault(pair, grade)
-        if known != grade:
-            _fail(f"query {query_id!r} and document {doc_id!r} are judged both {known} and {grade}", at)
+        first_grade = self._grades.setdefault(split, {}).setdefault(pair, grade)
+        if first_grade != grade:
+            _fail(f"query {query_id!r} and document {doc_id!r} are judged both {first_grade} and {grade}", at)
         self._split_queries.setdefault(split, {})[pair[0]] = None
 
     def build(self, *, warn: bool = True) -> Collection:
@@ -289,7 +289,7 @@ class CollectionBuilder:
             )
             of_section = new_section[np.array(self._passage_section)[order]]
         if any(self._links.values()):
-            links = Links(*(np.array(found, dtype=np.int64).reshape(-1, 2) for found in self._links.values()))
+            links = Links(*(np.array(pairs, dtype=np.int64).reshape(-1, 2) for pairs in self._links.values()))
             links = links.renumbered(np.argsort(order), new_section, np.arange(len(self._doc_ids)))
         return Collection(
             name=self.name,

@@ -150,9 +150,9 @@ class Queries:
 
     def groups_by_document_id(self, doc_ids: Strings) -> Ints:
         """Return :attr:`groups`, numbered by the ids of the documents, so that their order makes no difference."""
-        own, known = self.own.copy(), self.own >= 0
-        own[known] = in_order_of_ids(doc_ids, own[known])[1]
-        return replace(self, own=own).groups
+        own_documents, has_own = self.own.copy(), self.own >= 0
+        own_documents[has_own] = in_order_of_ids(doc_ids, own_documents[has_own])[1]
+        return replace(self, own=own_documents).groups
 
     def texts(self, numbers: Sequence[int] | Ints) -> list[str]:
         """Return the text of each query: its paragraphs, joined by newlines."""
@@ -393,10 +393,10 @@ class Collection:
             parents=joined_section_numbers(one.parents, two.parents),
             doc_offsets=joined_offsets(one.doc_offsets, two.doc_offsets),
         )
-        given = [part.passages.sections for part in both]
+        old_sections = [part.passages.sections for part in both]
         of_passages = [
             np.full(part.n_passages, -1) if numbers is None else numbers
-            for part, numbers in zip(both, given, strict=True)
+            for part, numbers in zip(both, old_sections, strict=True)
         ]
         links = self.links
         if other.links is not None:
@@ -412,7 +412,7 @@ class Collection:
                 ids=joined_strings(self.passages.ids, other.passages.ids),
                 texts=_Joined.of(self.passages, other.passages),
                 doc_offsets=joined_offsets(self.passages.doc_offsets, other.passages.doc_offsets),
-                sections=None if all(part is None for part in given) else joined_section_numbers(*of_passages),
+                sections=None if all(part is None for part in old_sections) else joined_section_numbers(*of_passages),
             ),
             sections=None if all(part.sections is None for part in both) else sections,
             links=links,
@@ -548,8 +548,8 @@ def numbers_below(numbers: Sequence[int] | Ints, n: int, kind: str) -> Ints:
     """Return ``numbers`` as int64 (m,), in any order; reject numbers outside 0 to n - 1."""
     chosen = whole_numbers(numbers, f"{kind} numbers")
     if len(chosen) and not 0 <= chosen.min() <= chosen.max() < n:
-        found = chosen.min() if chosen.min() < 0 else chosen.max()
-        raise InputError(f"{kind} numbers must be between 0 and {n - 1}, found {found}")
+        invalid_number = chosen.min() if chosen.min() < 0 else chosen.max()
+        raise InputError(f"{kind} numbers must be between 0 and {n - 1}, found {invalid_number}")
     return chosen
 
 

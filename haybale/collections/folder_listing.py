@@ -40,7 +40,7 @@ def list_files(source: Path) -> Listing:
         return Listing({"" if source.suffix.lower() == ".zip" else source.name: source}, [], [])
     skipped: list[Skipped] = []
     closed: list[str] = []
-    found: list[str] = []
+    file_paths: list[str] = []
     start = len(os.path.join(source, ""))
 
     def name_of(path: str) -> str:
@@ -65,11 +65,11 @@ def list_files(source: Path) -> Listing:
             elif name in names:
                 reason = _not_a_file(path)
                 if reason is None:
-                    found.append(path)
+                    file_paths.append(path)
                 else:
                     skipped.append(Skipped(name_of(path), reason))
     root = os.path.realpath(source)
-    paths = {name_of(path): path for path in found}
+    paths = {name_of(path): path for path in file_paths}
     for path in links:
         reason = _reason_against(path, root, set(paths))
         if reason is None:

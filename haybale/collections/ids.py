@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 Ints = NDArray[np.int64]
 Strings: TypeAlias = pa.ChunkedArray
 _NUL = "\0"  # rejected, because trec_eval and its bindings end a string at a NUL
-_checked: WeakValueDictionary[int, Strings] = WeakValueDictionary()  # tables known to have no NUL; many runs share one
+# Tables that were checked and have no NUL; many runs share one.
+_without_nul: WeakValueDictionary[int, Strings] = WeakValueDictionary()
 
 
 def as_id(value: Any, what: str) -> str:
@@ -97,21 +98,21 @@ def id_codes(column: pd.Series, what: str) -> tuple[Ints, list[str]]:
     import pandas as pd
 
     try:
-        codes, found = pd.factorize(column)
+        codes, uniques = pd.factorize(column)
     except UnicodeEncodeError:  # a lone surrogate, which pandas cannot hash
         as_ids(column.tolist(), what)
         raise
-    merged, distinct = pd.factorize(np.array(as_ids(found.tolist(), what), dtype=object))  # 7 and "7" are one id
+    merged, distinct = pd.factorize(np.array(as_ids(uniques.tolist(), what), dtype=object))  # 7 and "7" are one id
     return merged[codes].astype(np.int64), distinct.tolist()
 
 
 def id_table(doc_ids: Iterable[Any]) -> Strings:
     """Return distinct document ids as a column of strings; an Arrow column is returned as it is, for sharing."""
     if isinstance(doc_ids, pa.ChunkedArray) and _is_strings(doc_ids.type):
-        if _checked.get(id(doc_ids)) is not doc_ids:
+        if _without_nul.get(id(doc_ids)) is not doc_ids:
             if pc.any(pc.match_substring(doc_ids, _NUL)).as_py():
                 as_ids(doc_ids, "document ids")  # raises an error that names the id
-            _checked[id(doc_ids)] = doc_ids
+            _without_nul[id(doc_ids)] = doc_ids
         return doc_ids
     return pa.chunked_array([pa.array(distinct_ids(doc_ids, "document ids"), type=pa.large_string())])
 
@@ -169,19 +170,19 @@ class Lookup:
 
     def find(self, ids: Iterable[Any], kind: str) -> Ints:
         """Return the positions (n,) of ids, -1 for unknown ids."""
-        names, known = as_ids(ids, f"{kind} ids"), self._number_of
-        return np.fromiter((known.get(name, -1) for name in names), np.int64, len(names))
+        names, number_of = as_ids(ids, f"{kind} ids"), self._number_of
+        return np.fromiter((number_of.get(name, -1) for name in names), np.int64, len(names))
 
     def numbers(self, ids: Iterable[Any], kind: str) -> Ints:
         """Return the positions (n,) of ids; an unknown id raises :class:`InputError`."""
         names = as_ids(ids, f"{kind} ids")
-        found = self.find(names, kind)
-        if (found < 0).any():
-            known = self.ids.to_pylist()
-            shown = told_apart(names[int(found.argmin())], known)
-            example = f", such as {known[0]!r}" if known else ""
-            raise InputError(f"unknown {kind} id {shown}; give one of the {len(known):,} {kind} ids{example}")
-        return found
+        positions = self.find(names, kind)
+        if (positions < 0).any():
+            all_ids = self.ids.to_pylist()
+            shown = told_apart(names[int(positions.argmin())], all_ids)
+            example = f", such as {all_ids[0]!r}" if all_ids else ""
+            raise InputError(f"unknown {kind} id {shown}; give one of the {len(all_ids):,} {kind} ids{example}")
+        return positions
 
 
 def first_in_both(some: Strings, others: Strings) -> str | None:

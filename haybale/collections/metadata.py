@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
-from itertools import count, islice
 from typing import Any
 
 import numpy as np
@@ -25,9 +24,9 @@ _FLOAT = re.compile(r"[+-]?(0|[1-9]\d*)?\.\d+([eE][+-]?\d+)?|[+-]?[1-9]\d*[eE][+
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _BOOLEANS = {"true": True, "false": False}
 _STRINGS = pa.list_(pa.large_string())
-_EXACT = 2**53  # up to which floats have all integers
-_MAX_DIGITS = 1000
-_FIRST_TYPE = b"first type"  # in the metadata of a field
+_MAX_EXACT_INTEGER = 2**53  # floats represent every integer up to this one exactly
+_MAX_DIGITS = 1000  # digits of an integer
+_FIRST_TYPE = b"first type"  # the key, in the metadata of an Arrow field, of the type that the column had first
 
 
 def metadata_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table | None:
@@ -61,7 +60,7 @@ def documents_table(
 def filter_table(documents: pa.Table) -> pa.Table:
     """Return a table of documents whose columns have the types that they had first, for filters.
 
-    A value of another type, which a document brought that was added later, becomes null.
+    A value of another type, from a document that was added later, becomes null.
 
     >>> one, two = metadata_table([{"year": 2015}]), metadata_table([{"year": "unknown"}])
     >>> joined = joined_metadata(one, 1, two, 1)
@@ -78,22 +77,23 @@ def filter_table(documents: pa.Table) -> pa.Table:
 
 
 def unique_name(name: str, taken: Iterable[str]) -> str:
-    """Return a name that no other equals without regard to case.
+    """Return a name, with a number if needed, that differs from all taken names without regard to case.
 
     >>> unique_name("Title", ["id", "title"])
     'Title_2'
     """
-    known = {other.lower() for other in taken}
-    candidates = (f"{name}_{number}" for number in count(2))
-    return next(each for each in (name, *islice(candidates, len(known) + 1)) if each.lower() not in known)
+    taken_names = {other.lower() for other in taken}
+    candidates = (name, *(f"{name}_{number}" for number in range(2, len(taken_names) + 3)))
+    return next(candidate for candidate in candidates if candidate.lower() not in taken_names)
 
 
 def joined_metadata(one: pa.Table | None, n_one: int, two: pa.Table | None, n_two: int) -> pa.Table | None:
     """Return the metadata of two collections, of which either may have columns that the other lacks.
 
-    A column of ``one`` keeps its type if it can hold the values of ``two``: a column of lists gets lists of one, one of
-    strings gets texts, and integers become floats if these are equal. Otherwise all values become texts, and the field
-    keeps the first type for :func:`filter_table`, so that filters find of ``one`` what they found before.
+    A column of ``one`` keeps its type if it can hold the values of ``two``: in a column of lists a single value becomes
+    a list with one member, in a column of strings a value becomes a text, and integers become floats if all of them are
+    exact as floats. Otherwise all values become texts, and the field keeps the first type for :func:`filter_table`, so
+    that filters still find the documents of ``one`` that they found before.
     """
     if one is None and two is None:
         return None
@@ -120,13 +120,13 @@ def with_values(metadata: pa.Table | None, n: int, values: Mapping[int, Mapping[
     [{'court': 'BGH', 'year': 2015}, {'court': 'OLG', 'year': 2018}]
     """
     table = pa.table({}) if metadata is None else metadata
-    for name in dict.fromkeys(name for given in values.values() for name in given):
-        changed = {number: plain_value(given[name]) for number, given in values.items() if name in given}
+    for name in dict.fromkeys(name for columns in values.values() for name in columns):
+        changed = {number: plain_value(columns[name]) for number, columns in values.items() if name in columns}
         if name not in table.column_names:
             column = _column([changed.get(number) for number in range(n)])
             table = table.append_column(name, column) if table.num_columns else pa.table({name: column})
             continue
-        field, place = table.schema.field(name), table.column_names.index(name)
+        field, column_number = table.schema.field(name), table.column_names.index(name)
         kept = [None if number in changed else value for number, value in enumerate(table[name].to_pylist())]
         old = pa.table([pa.chunked_array([pa.array(kept, field.type)])], schema=pa.schema([field]))
         new = pa.table({name: _new_values(list(changed.values()), field.type)})
@@ -139,7 +139,7 @@ def with_values(metadata: pa.Table | None, n: int, values: Mapping[int, Mapping[
         if first != field.type and all(v is None or _read_as(v, first) is not None for v in column.to_pylist()):
             column = pa.chunked_array([pa.array([_read_as(v, first) for v in column.to_pylist()], first)])
             field = pa.field(name, first)
-        table = table.set_column(place, field, column)
+        table = table.set_column(column_number, field, column)
     return table
 
 
@@ -153,7 +153,7 @@ def _as_text(value: Any) -> Any:
     """Return a value as the text that :func:`_read_strings` reads as an equal value; lists stay lists."""
     if value is None or isinstance(value, list):
         return value
-    if isinstance(value, float) and value.is_integer() and abs(value) <= _EXACT:
+    if isinstance(value, float) and value.is_integer() and abs(value) <= _MAX_EXACT_INTEGER:
         return str(int(value))  # an integer that was widened to a float
     return str(value).lower() if isinstance(value, bool) else str(value)
 
@@ -177,7 +177,7 @@ def _joined_field(parts: Sequence[tuple[pa.Field, pa.ChunkedArray]]) -> pa.Field
     if first == pa.float64() and other.type == pa.int64() and field.type == first:
         return field
     is_widened = first == pa.int64() and other.type == pa.float64() and field.type == first
-    if is_widened and all(value is None or abs(value) <= _EXACT for value in column.to_pylist()):
+    if is_widened and all(value is None or abs(value) <= _MAX_EXACT_INTEGER for value in column.to_pylist()):
         return pa.field(field.name, pa.float64())
     # Integers that have become floats, and then texts, are still numbers to filters.
     first = second if (first, second) == (pa.int64(), pa.float64()) and other.type != second else first

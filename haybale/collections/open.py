@@ -103,12 +103,12 @@ def find_reader(source: str | Path, layout: str | None = None) -> Reader:
     with reading(folder):
         if not folder.exists():
             raise InputError(f"{folder}: no such folder; give 'pydocs' or a folder with documents")
-        found: list[Reader] = [reader for reader in readers if reader.recognises(str(source))]
-        found = found or [reader for reader in all_readers if reader.fallback and reader.recognises(str(source))]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        names = ", ".join(reader.name for reader in found)
+        matching: list[Reader] = [reader for reader in readers if reader.recognises(str(source))]
+        matching = matching or [reader for reader in all_readers if reader.fallback and reader.recognises(str(source))]
+    if len(matching) == 1:
+        return matching[0]
+    if matching:
+        names = ", ".join(reader.name for reader in matching)
         raise InputError(f"{folder}: expected one layout, found files of {names}; choose one with layout=")
-    known = ", ".join(f"{reader.expected} ({reader.name})" for reader in readers)
-    raise InputError(f"{folder}: found no document; add files such as .txt or .pdf, or one of {known}")
+    layouts = ", ".join(f"{reader.expected} ({reader.name})" for reader in readers)
+    raise InputError(f"{folder}: found no document; add files such as .txt or .pdf, or one of {layouts}")

@@ -102,15 +102,15 @@ def add_qrels_folder(builder: CollectionBuilder, folder: Path) -> None:
 
 def judgements(qrels: Frame) -> pd.DataFrame:
     """Convert a frame of any library to pandas: ``query_id`` and ``doc_id`` as strings, ``relevance`` as integers."""
-    found = to_pandas(qrels, ["query_id", "doc_id", "relevance"], "qrels")
-    check_filled(found, "qrels")
-    grades = numbers(found, "relevance", "qrels")
+    frame = to_pandas(qrels, ["query_id", "doc_id", "relevance"], "qrels")
+    check_filled(frame, "qrels")
+    grades = numbers(frame, "relevance", "qrels")
     whole = (grades == np.round(grades)) & (np.abs(grades) < 2**31)
     if not whole.all():
         row = int(whole.argmin())
         raise InputError(f"qrels: row {row}, column relevance: expected a whole number, found {grades[row]}")
     ids = {}
     for name in ("query_id", "doc_id"):
-        codes, names = id_codes(found[name], f"qrels: column {name}")
+        codes, names = id_codes(frame[name], f"qrels: column {name}")
         ids[name] = np.array(names, dtype=object)[codes]
-    return found.assign(**ids, relevance=grades.astype(np.int64))
+    return frame.assign(**ids, relevance=grades.astype(np.int64))

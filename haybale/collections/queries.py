@@ -108,9 +108,9 @@ def queries_of(
             raise InputError(f"{where}query {name!r} is empty; expected at least one word, add text or remove it")
         check_characters("".join(paragraphs[-1]), f"{where}query {name!r}")
     own_numbers = np.full(len(names), -1, dtype=np.int64)
-    known = [(row, doc_id) for row, doc_id in enumerate(own or ()) if doc_id is not None]
-    if known:
-        own_numbers[[row for row, _ in known]] = collection.find_documents([doc_id for _, doc_id in known])
+    with_own = [(row, doc_id) for row, doc_id in enumerate(own or ()) if doc_id is not None]
+    if with_own:
+        own_numbers[[row for row, _ in with_own]] = collection.find_documents([doc_id for _, doc_id in with_own])
     return Queries(
         ids=pa.chunked_array([text_array(names)]),
         paragraphs=pa.chunked_array([text_array([part for parts in paragraphs for part in parts])]),
@@ -138,26 +138,28 @@ def _read_file(path: Path, paragraphs: str) -> Columns:
 
 
 def _read_jsonl(path: Path) -> Columns:
-    ids, texts, own = [], [], []
+    ids, texts, own_ids = [], [], []
     for line, record in read_jsonl(path):
         ids.append(text_field(path, line, record, "query_id" if "query_id" in record else "_id"))
         texts.append(text_field(path, line, record, "text").split("\n"))
-        own.append(text_field(path, line, record, "own", default="") or None)
-    return ids, texts, own
+        own_ids.append(text_field(path, line, record, "own", default="") or None)
+    return ids, texts, own_ids
 
 
 def _read_csv(path: Path) -> Columns:
     rows = [row for _, row in read_csv(path, {"id": _ID, "text": _TEXT}, {"own": ["own"]})]
-    own = [row["own"] or None for row in rows] if rows and "own" in rows[0] else None
-    return [row["id"] for row in rows], [row["text"].split("\n") for row in rows], own
+    own_ids = [row["own"] or None for row in rows] if rows and "own" in rows[0] else None
+    return [row["id"] for row in rows], [row["text"].split("\n") for row in rows], own_ids
 
 
-def _read_frame(given: Frame) -> Columns:
-    has_own = "own" in column_names(given)
-    frame = to_pandas(given, ["query_id", "text", *(["own"] if has_own else [])], "queries")
+def _read_frame(queries: Frame) -> Columns:
+    has_own = "own" in column_names(queries)
+    frame = to_pandas(queries, ["query_id", "text", *(["own"] if has_own else [])], "queries")
     check_filled(frame[["query_id", "text"]], "queries")
-    own = None
+    own_ids = None
     if has_own:
         missing = frame["own"].isna()
-        own = [None if absent else str(doc_id) for doc_id, absent in zip(frame["own"].tolist(), missing, strict=True)]
-    return frame["query_id"].tolist(), [str(text).split("\n") for text in frame["text"]], own
+        own_ids = [
+            None if absent else str(doc_id) for doc_id, absent in zip(frame["own"].tolist(), missing, strict=True)
+        ]
+    return frame["query_id"].tolist(), [str(text).split("\n") for text in frame["text"]], own_ids

@@ -7,8 +7,9 @@ Two queries belong together
 - if they are nearly the same: the cosine of their term counts is at least :data:`NEAR`, they differ in one term of
   each, or in 2 % of their terms, and short ones do not have different numbers.
 
-So do queries that others link. Query logs hold the same question many times. Without groups, a ranker that is tested on
-one of them has learned the answer from another, and looks far better than it will be on new questions.
+Queries that are linked through others belong together, too. Query logs hold the same question many times. Without
+groups, a ranker that is tested on one of them has learned the answer from another, and looks far better than it will be
+on new questions.
 
 Both limits were chosen on the queries of six collections. No query of irled and peps is nearly the same as another one,
 4 of 3,636 of obliqa-mp, 95 of 24,609 of gesetze, 66 of 1,109 of scifact, whose authors made pairs of claims such as
@@ -35,12 +36,12 @@ if TYPE_CHECKING:
     from scipy import sparse
 
 NEAR = 0.95  # the least cosine of two queries that are nearly the same
-FEW_TERMS, FEW_SHARE = 2, 0.02  # terms of both queries together in which they differ, and the share of these
-MAX_WORDS = 30  # of a text whose numbers tell it from others; longer ones may be versions of one document
+FEW_TERMS, FEW_SHARE = 2, 0.02  # terms that only one of two queries has: the number, and the share of all their terms
+MAX_WORDS = 30  # words of a text that its numbers distinguish; longer texts may be versions of one document
 _PAIRS_PER_BLOCK = 2**18  # pairs whose cosines are computed at once, about
 _ROUNDING = 1e-9  # tolerance of squares and cosines
 _SYMBOLS = "#&@%*/\\"  # punctuation in Unicode, but these tell C# from C
-_RUN = re.compile(r"\S+")
+_WORD = re.compile(r"\S+")
 
 Ints = NDArray[np.int64]
 
@@ -56,7 +57,7 @@ def words_key(text: str) -> str:
     False
     """
     folded = normalise(normalise(text).casefold())
-    words = _RUN.findall(folded.translate(_Replaced()))
+    words = _WORD.findall(folded.translate(_Replaced()))
     return " ".join(sorted(words)) or folded.strip()
 
 
@@ -128,8 +129,8 @@ def near_pairs(vectors: sparse.csr_matrix, threshold: float = NEAR) -> Ints:
 
     The search is exact, and reads few pairs. If two vectors of length 1 have no column of a part of the first vector in
     common, their cosine is at most the length of the rest of the first one. So each row is only compared with rows that
-    have one of its rarest columns: those without which its length is below the threshold (Bayardo, Ma & Srikant,
-    "Scaling Up All Pairs Similarity Search", WWW 2007).
+    have one of its rarest columns: without them, its length is below the threshold (Bayardo, Ma & Srikant, "Scaling Up
+    All Pairs Similarity Search", WWW 2007).
 
     >>> from scipy import sparse
     >>> near_pairs(sparse.csr_matrix([[1.0, 1, 0], [0, 1, 1], [2, 2, 0], [0, 0, 0]])).tolist()
@@ -175,13 +176,13 @@ def with_few_differences(counts: sparse.csr_matrix, pairs: Ints) -> Ints:
     [[0, 1]]
     """
     one, other = counts[pairs[:, 0]], counts[pairs[:, 1]]
-    differences, totals = (np.asarray(each.sum(axis=1)).ravel() for each in (abs(one - other), one + other))
+    differences, totals = (np.asarray(per_term.sum(axis=1)).ravel() for per_term in (abs(one - other), one + other))
     few: Ints = pairs[differences <= np.maximum(FEW_TERMS, FEW_SHARE * totals)]
     return few
 
 
 def _blocks(costs: NDArray[Any]) -> Iterator[tuple[int, int]]:
-    """Yield the start and end of each block of rows, whose summed costs hardly exceed the pairs of a block."""
+    """Yield the start and end of each block of rows; the costs of a block sum to about ``_PAIRS_PER_BLOCK``."""
     starts = np.flatnonzero(np.diff(np.cumsum(costs) // _PAIRS_PER_BLOCK, prepend=-1))
     yield from pairwise([*starts.tolist(), len(costs)])
 
@@ -189,7 +190,7 @@ def _blocks(costs: NDArray[Any]) -> Iterator[tuple[int, int]]:
 def joined_groups(numbers: Ints, labels: Sequence[Ints] = (), pairs: Ints | None = None) -> Ints:
     """Return a group for each query (m,): those with an equal number or label are linked, and so are pairs.
 
-    Groups are numbered from 0 in the order of ``numbers``; a group has the place of its largest number.
+    Groups are numbered from 0 in the order of ``numbers``; a group is placed by its largest number.
 
     >>> joined_groups(np.array([-1, 4, -3, 2]), [np.array([7, 8, 7, 9])]).tolist()
     [0, 2, 0, 1]
@@ -200,8 +201,8 @@ def joined_groups(numbers: Ints, labels: Sequence[Ints] = (), pairs: Ints | None
     n = len(numbers)
     links = [np.empty((0, 2), dtype=np.int64)] if pairs is None else [pairs]
     for values in (numbers, *labels):
-        _, firsts, place = np.unique(values, return_index=True, return_inverse=True)
-        links.append(np.stack([firsts[place], np.arange(n)], axis=1))
+        _, firsts, inverse = np.unique(values, return_index=True, return_inverse=True)
+        links.append(np.stack([firsts[inverse], np.arange(n)], axis=1))
     one, other = np.concatenate(links).T
     graph: Any = sparse.coo_matrix((np.ones(len(one)), (one, other)), shape=(n, n))
     n_groups, group_of = connected_components(graph, directed=False)

@@ -95,7 +95,7 @@ class FolderReader(Reader):
             if not folder.is_dir():
                 raise InputError(f"{folder}: no such folder; give the folder of a collection")
             self.add_documents(builder, folder)
-            found = [name for name in self.query_files if find_file(folder, name) or (folder / name).is_dir()]
-            if queries and (found or not self.query_files):
+            query_parts = [name for name in self.query_files if find_file(folder, name) or (folder / name).is_dir()]
+            if queries and (query_parts or not self.query_files):
                 self.add_queries(builder, folder)
         return builder.build(warn=warn)

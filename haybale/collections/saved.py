@@ -45,10 +45,10 @@ from haybale.manifest import (
 FORMAT, VERSION = "haybale collection", 1
 _TEXT, _NUMBER = pa.large_string(), pa.int64()
 _COLUMNS = {
-    "documents": {"id": _TEXT, "title": _TEXT, "passages": _NUMBER, "sections": _NUMBER},  # how many of each it has
-    "texts": {"id": _TEXT, "text": _TEXT, "section": _NUMBER},  # one row per passage, document by document
+    "documents": {"id": _TEXT, "title": _TEXT, "passages": _NUMBER, "sections": _NUMBER},  # their numbers
+    "texts": {"id": _TEXT, "text": _TEXT, "section": _NUMBER},  # one row per passage, in the order of documents
     "queries": {"id": _TEXT, "paragraphs": _NUMBER, "own": _NUMBER},  # number of paragraphs, own document
-    "paragraphs": {"text": _TEXT},  # query by query
+    "paragraphs": {"text": _TEXT},  # in the order of queries
     "splits": {"split": _TEXT, "query": _NUMBER},  # one row per query of a split
     "judgements": {"split": _TEXT, "query": _NUMBER, "document": _NUMBER, "grade": _NUMBER},
     "sections": {"id": _TEXT, "title": _TEXT, "parent": _NUMBER},
@@ -73,10 +73,10 @@ _LINK_ENDS = {
     "passage_to_document": ("texts", "documents"),
     "section_to_document": ("sections", "documents"),
 }
-_OPTIONAL = ("sections", "links")
-_METADATA = "metadata"  # the table of metadata, whose columns are those of the collection
-_LAZY = ("texts", "text")  # the table and column that are read on first use
-_KINDS = {"name": str, "language": (str, None), "splits": [str], "parts": [str], "passages_in_sections": bool}
+_OPTIONAL_TABLES = ("sections", "links")
+_METADATA_TABLE = "metadata"  # the table of metadata, whose columns are those of the collection
+_LAZY_COLUMN = ("texts", "text")  # the table and column that are read on first use
+_MANIFEST_TYPES = {"name": str, "language": (str, None), "splits": [str], "parts": [str], "passages_in_sections": bool}
 
 
 def save_collection(collection: Collection, folder: Path | str) -> None:
@@ -119,7 +119,8 @@ def save_collection(collection: Collection, folder: Path | str) -> None:
         "name": collection.name,
         "language": collection.language,
         "splits": list(splits),
-        "parts": [name for name in _OPTIONAL if name in tables] + [_METADATA] * (collection.metadata is not None),
+        "parts": [name for name in _OPTIONAL_TABLES if name in tables]
+        + [_METADATA_TABLE] * (collection.metadata is not None),
         "passages_in_sections": passages.sections is not None,
     }
     with whole_folder(Path(folder)) as aside:
@@ -131,7 +132,7 @@ def save_collection(collection: Collection, folder: Path | str) -> None:
             ]
             write_table(aside / f"{name}.parquet", pa.table(arrays, schema=pa.schema(_COLUMNS[name])))
         if collection.metadata is not None:
-            write_table(aside / f"{_METADATA}.parquet", collection.metadata)
+            write_table(aside / f"{_METADATA_TABLE}.parquet", collection.metadata)
         write_manifest(aside, manifest)
 
 
@@ -143,12 +144,12 @@ def load_collection(
     A folder without a saved collection of this version, or with changed files, raises :class:`FileFormatError`.
     """
     folder = Path(folder)
-    manifest = read_manifest(folder, "collection", {"format": FORMAT, "version": VERSION}, _KINDS)
-    parts = [part for part in _COLUMNS if part in manifest["parts"] or part not in _OPTIONAL]
-    has_metadata = _METADATA in manifest["parts"]
-    check_files(folder, manifest, [f"{part}.parquet" for part in (*parts, *[_METADATA] * has_metadata)])
+    manifest = read_manifest(folder, "collection", {"format": FORMAT, "version": VERSION}, _MANIFEST_TYPES)
+    parts = [part for part in _COLUMNS if part in manifest["parts"] or part not in _OPTIONAL_TABLES]
+    has_metadata = _METADATA_TABLE in manifest["parts"]
+    check_files(folder, manifest, [f"{part}.parquet" for part in (*parts, *[_METADATA_TABLE] * has_metadata)])
     path, schemas = folder.absolute(), {part: pa.schema(_COLUMNS[part]) for part in parts}
-    columns = {part: [name for name in _COLUMNS[part] if (part, name) != _LAZY] for part in parts}
+    columns = {part: [name for name in _COLUMNS[part] if (part, name) != _LAZY_COLUMN] for part in parts}
     tables = {part: read_table(path / f"{part}.parquet", schemas[part], columns[part]) for part in parts}
 
     _check_numbers(path, manifest, tables)
@@ -159,8 +160,8 @@ def load_collection(
             return read_table(path / "texts.parquet", schemas["texts"], ["text"])["text"]
 
     def numbers(part: str, name: str) -> Ints:
-        found: Ints = numbers_of(tables[part][name])
-        return found
+        column: Ints = numbers_of(tables[part][name])
+        return column
 
     def rows(part: str, name: str, value: str) -> Any:
         """Return the rows (n,) whose column ``name`` has the given value."""
@@ -207,7 +208,7 @@ def load_collection(
         sections=sections,
         links=links,
         language=manifest["language"],
-        metadata=read_any_table(folder / f"{_METADATA}.parquet") if has_metadata else None,
+        metadata=read_any_table(folder / f"{_METADATA_TABLE}.parquet") if has_metadata else None,
     )
 
 
@@ -246,8 +247,8 @@ def _check_numbers(path: Path, manifest: dict[str, Any], tables: dict[str, pa.Ta
         check(part, column, is_right, f"counts that sum to the {n_rows[target]:,} {target}")
     for part, column, target, lowest in _REFERENCES:
         if part in tables and not (column == "section" and not manifest["passages_in_sections"]):
-            found = numbers_of(tables[part][column])
-            in_range = (found >= lowest) & (found < n_rows[target])
+            row_numbers = numbers_of(tables[part][column])
+            in_range = (row_numbers >= lowest) & (row_numbers < n_rows[target])
             check(part, column, in_range, f"row numbers from {lowest} to {n_rows[target] - 1}")
     for part in ("splits", "judgements"):
         names = set(pc.unique(tables[part]["split"]).to_pylist())
@@ -258,8 +259,8 @@ def _check_numbers(path: Path, manifest: dict[str, Any], tables: dict[str, pa.Ta
         for kind, targets in _LINK_ENDS.items():
             links = tables["links"].filter(pc.equal(kinds, text_array([kind])[0]))
             for column, target in zip(("source", "target"), targets, strict=True):
-                found = numbers_of(links[column])
-                in_range = (found >= 0) & (found < n_rows[target])
+                row_numbers = numbers_of(links[column])
+                in_range = (row_numbers >= 0) & (row_numbers < n_rows[target])
                 check("links", column, in_range, f"row numbers from 0 to {n_rows[target] - 1}")
 
 

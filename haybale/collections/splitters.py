@@ -88,13 +88,13 @@ def split_blank_lines(text: str) -> list[Paragraph]:
 
 def _blocks(lines: list[str]) -> list[str]:
     """Join the lines between blank lines, with spaces."""
-    found: list[list[str]] = [[]]
+    blocks: list[list[str]] = [[]]
     for line in lines:
         if line.strip():
-            found[-1].append(line.strip())
-        elif found[-1]:
-            found.append([])
-    return [" ".join(block) for block in found if block]
+            blocks[-1].append(line.strip())
+        elif blocks[-1]:
+            blocks.append([])
+    return [" ".join(block) for block in blocks if block]
 
 
 _IN_ENGLISH = (
@@ -250,7 +250,7 @@ _ENGLISH_WORDS = (
 )
 _FRENCH, _ENGLISH = frozenset(_FRENCH_WORDS.split()), frozenset(_ENGLISH_WORDS.split())
 _ONLY_FRENCH = _FRENCH - {"l", "d", "le", "la", "de", "que", "qu"}  # these are also Italian or Spanish
-_MAX_SKIPPED = 9
+_MAX_SKIPPED_NUMBERS = 9
 # The styles of paragraph numbers; the second group is the rest of the line. "12.5 per cent" does not match.
 _STYLES = (
     re.compile(r"\[[ ]?([0-9]{1,4})[ ]?\]\s*(.*)"),
@@ -289,8 +289,8 @@ def split_numbered(text: str) -> list[Paragraph]:
     ends = [*(chain[0].line for chain in chains[1:]), len(lines)]
     versions = [_version(lines, chain, end) for chain, end in zip(chains, ends, strict=True)]
     english = [part for part in versions if not is_french(" ".join(paragraph.text for paragraph in part))]
-    found = [*_opening(lines[: chains[0][0].line]), *(paragraph for part in english or versions for paragraph in part)]
-    return _with_unique_labels(part for part in found if not is_french(part.text))
+    parts = [*_opening(lines[: chains[0][0].line]), *(paragraph for part in english or versions for paragraph in part)]
+    return _with_unique_labels(part for part in parts if not is_french(part.text))
 
 
 def _clean_lines(text: str) -> list[str]:
@@ -355,12 +355,12 @@ def numbering(lines: list[str]) -> list[list[_Number]]:
     >>> [[n.value for n in chain] for chain in numbering(["[1] a", "[2]", "b", "[7] quoted", "1. c", "[3] d"])]
     [[1, 2, 3]]
     """
-    found = []
+    scored_chains = []
     for style in _STYLES:
         matches = ((line, style.fullmatch(text)) for line, text in enumerate(lines))
         numbers = [_Number(line, int(match[1]), (match[2] or "").strip()) for line, match in matches if match]
-        found.append((*_best_chain(numbers), numbers))
-    brackets, *others = found
+        scored_chains.append((*_best_chain(numbers), numbers))
+    brackets, *others = scored_chains
     best = max(others, key=lambda other: other[1])
     chain, score, numbers = brackets if brackets[1] and 2 * brackets[1] >= best[1] else best
     if not chain:
@@ -374,7 +374,7 @@ def _best_chain(numbers: list[_Number]) -> tuple[list[_Number], int]:
     nodes: list[tuple[_Number, int]] = []  # each number with the index of the previous node in its chain, or -1
     ends = {0: (0, -1)}  # for each value, the score and the last node of the best chain that ends there
     for number in numbers:
-        before = [value for value in range(number.value - 1 - _MAX_SKIPPED, number.value) if value in ends]
+        before = [value for value in range(number.value - 1 - _MAX_SKIPPED_NUMBERS, number.value) if value in ends]
         if not before:
             continue
         score, value = max((ends[value][0] + 3 - (number.value - value), value) for value in before)

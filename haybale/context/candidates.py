@@ -27,7 +27,7 @@ class QueryCandidates(NamedTuple):
 
     row: int  # the query's row in its batch
     own: int  # the document that the query was taken from, -1 for none
-    passages: Ints  # (c,) grouped by document
+    passages: Ints  # (c,) the passages, grouped by document
     begins: Ints  # (n + 1,) where the passages of each document begin
     scores: Floats  # (n_nodes,) inner products of the query with all nodes of the graph
 
@@ -40,9 +40,9 @@ def query_candidates(batch: QueryBatch, rows: Ints, documents: Ints) -> Iterator
     edges = np.searchsorted(rows, np.arange(len(batch) + 1))
     offsets = batch.engine.passages.doc_offsets
     for row, scores in enumerate(graph_of(batch.engine).vectors.scores(batch.vectors)):
-        mine = documents[edges[row] : edges[row + 1]]
-        if len(mine):
-            yield QueryCandidates(row, int(batch.own[row]), *ragged_take(offsets, mine), scores)
+        candidates = documents[edges[row] : edges[row + 1]]
+        if len(candidates):
+            yield QueryCandidates(row, int(batch.own[row]), *ragged_take(offsets, candidates), scores)
 
 
 class BestPassage:
@@ -60,11 +60,11 @@ class BestPassage:
 
     def rescore(self, batch: QueryBatch, rows: Ints, documents: Ints, scores: Any, out_of_fold: bool) -> Scores:
         folds = self.folds_of(batch.ids) if out_of_fold and isinstance(self, OutOfFold) else np.full(len(batch), -1)
-        found = []
-        for each in query_candidates(batch, rows, documents):
-            of_passages = self.score_passages(batch, each, int(folds[each.row]))
-            found.append(np.maximum.reduceat(of_passages, each.begins[:-1]))
-        return np.concatenate(found)
+        best_scores = []
+        for candidates in query_candidates(batch, rows, documents):
+            passage_scores = self.score_passages(batch, candidates, int(folds[candidates.row]))
+            best_scores.append(np.maximum.reduceat(passage_scores, candidates.begins[:-1]))
+        return np.concatenate(best_scores)
 
     def passage_hits(self, batch: QueryBatch, k: int) -> Hits:
         """Return the k best passages of each query among its first ``n_documents`` documents."""
@@ -73,12 +73,12 @@ class BestPassage:
         first = ranks <= self.n_documents
         none = np.empty(0, dtype=np.int64)
         queries, passages, values = [none], [none], [np.empty(0, dtype=np.float32)]
-        for each in query_candidates(batch, rows[first], documents[first]):
-            scores = self.score_passages(batch, each, -1)
-            _, by_id = in_order_of_ids(collection.doc_ids, collection.passages.doc_of[each.passages])
-            order = np.lexsort((each.passages, by_id, -scores))[: min(k, int(np.isfinite(scores).sum()))]
-            queries.append(np.full(len(order), each.row))
-            passages.append(each.passages[order])
+        for candidates in query_candidates(batch, rows[first], documents[first]):
+            scores = self.score_passages(batch, candidates, -1)
+            _, by_id = in_order_of_ids(collection.doc_ids, collection.passages.doc_of[candidates.passages])
+            order = np.lexsort((candidates.passages, by_id, -scores))[: min(k, int(np.isfinite(scores).sum()))]
+            queries.append(np.full(len(order), candidates.row))
+            passages.append(candidates.passages[order])
             values.append(scores[order].astype(np.float32))
         return from_flat(len(batch), np.concatenate(queries), np.concatenate(passages), np.concatenate(values))
 
@@ -140,11 +140,11 @@ def judged_documents(ranker: LearningReranker, training: Training) -> JudgedDocu
     collection = batch.engine.collection
     rows, _, documents = ranker.rankers_[0].run_out_of_fold(batch, ranker.n_documents).numbers_in(collection)
     answers = collection.document_numbers([doc_id for ids in relevant for doc_id in ids])
-    known = np.repeat(np.arange(len(batch)), [len(ids) for ids in relevant]) * collection.n_documents + answers
-    pairs = np.unique(np.concatenate([rows * collection.n_documents + documents, known]))
+    relevant_pairs = np.repeat(np.arange(len(batch)), [len(ids) for ids in relevant]) * collection.n_documents + answers
+    pairs = np.unique(np.concatenate([rows * collection.n_documents + documents, relevant_pairs]))
     rows, documents = pairs // collection.n_documents, pairs % collection.n_documents
     has_passage = np.diff(batch.engine.passages.doc_offsets)[documents] > 0
-    is_relevant = np.isin(pairs, known) & has_passage
+    is_relevant = np.isin(pairs, relevant_pairs) & has_passage
     if not is_relevant.any():
         raise InputError(
             f"{ranker}: no relevant document of the training queries has a passage; add texts to these documents"

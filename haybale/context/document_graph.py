@@ -26,8 +26,8 @@ class Mask(NamedTuple):
     The links of a training query's document reveal its relevant documents, and a new document has no links yet.
     """
 
-    # Hide a link between ``own`` and another document, in either direction, only if own * n_documents + other is among
-    # these; None hides all links of ``own``.
+    # The links to hide: own * n_documents + other for links, in either direction, between the documents ``own`` and
+    # ``other``. None hides all links of ``own``.
     pairs: Ints | None
     n_documents: int
 
@@ -43,7 +43,7 @@ class Mask(NamedTuple):
 
 
 class Edges(NamedTuple):
-    """Typed edges, sorted by target, relation and source. The types are small since a graph may have millions."""
+    """Typed edges, sorted by target, relation and source. The dtypes are small: a graph may have millions of edges."""
 
     source: NDArray[np.int32]
     target: NDArray[np.int32]
@@ -202,27 +202,27 @@ class DocumentGraph:
 
     def above(self, passage: int) -> list[int]:
         """Return the sections that contain a passage, from its own up to the root."""
-        found = [int(self.section_of[passage])]
-        while (parent := int(self.parent[found[-1] - self.n_passages])) >= 0:
-            found.append(parent)
-        return found
+        sections = [int(self.section_of[passage])]
+        while (parent := int(self.parent[sections[-1] - self.n_passages])) >= 0:
+            sections.append(parent)
+        return sections
 
     @cached_property
     def levels(self) -> list[Ints]:
         """Sections (numbered from 0) by depth, the roots first; a cycle raises :class:`InputError`."""
         above = np.where(self.parent < 0, -1, self.parent - self.n_passages)
         depth = np.where(above < 0, 0, -1)
-        found = [np.flatnonzero(above < 0)]
+        levels = [np.flatnonzero(above < 0)]
         left = np.flatnonzero(above >= 0)
         while len(left):
-            ready = depth[above[left]] == len(found) - 1
+            ready = depth[above[left]] == len(levels) - 1
             if not ready.any():
                 title = self.titles[int(left[0])]
                 raise InputError(f"section {title!r} must not be its own ancestor; correct the parents of sections")
-            depth[left[ready]] = len(found)
-            found.append(left[ready])
+            depth[left[ready]] = len(levels)
+            levels.append(left[ready])
             left = left[~ready]
-        return found
+        return levels
 
     def _forward(self) -> dict[str, Ints]:
         """Return the edges ``(source, target)`` (n, 2) of the four relations without inverses."""
@@ -238,8 +238,8 @@ class DocumentGraph:
     def edges(self) -> Edges:
         """All edges, without duplicates."""
         ends, kinds = [], []
-        for name, given in self._forward().items():
-            for kind, pair in ((name, given), (f"{name}_i", given[:, ::-1])):
+        for name, forward in self._forward().items():
+            for kind, pair in ((name, forward), (f"{name}_i", forward[:, ::-1])):
                 ends.append(pair.astype(np.int32))
                 kinds.append(np.full(len(pair), RELATIONS.index(kind), dtype=np.int8))
         both, relation = np.concatenate(ends), np.concatenate(kinds)
@@ -262,21 +262,21 @@ class DocumentGraph:
         return indptr_from_counts(np.bincount(self.edges.target, minlength=self.n_nodes))
 
     def edges_into(self, nodes: Ints, own: Ints | int = -1, mask: Mask | None = None) -> tuple[Ints, Ints, Ints]:
-        """Return ``(place in nodes, source, relation)`` of the edges into nodes (n,).
+        """Return ``(position in nodes, source, relation)`` of the edges into nodes (n,).
 
         ``own``, (n,) or one for all, is the document that the query was taken from; ``mask`` hides some of its links.
         """
         counts = np.diff(self._incoming)[nodes]
         begins = indptr_from_counts(counts)
         at = np.repeat(self._incoming[nodes] - begins[:-1], counts) + np.arange(begins[-1])
-        place = np.repeat(np.arange(len(nodes)), counts)
+        position = np.repeat(np.arange(len(nodes)), counts)
         source, relation = self.edges.source[at].astype(np.int64), self.edges.relation[at].astype(np.int64)
         if mask is not None:
-            of = np.broadcast_to(own, len(nodes))[place]
-            hidden = mask.hides(of, self.doc_of[source], self.doc_of[np.asarray(nodes)[place]])
+            of = np.broadcast_to(own, len(nodes))[position]
+            hidden = mask.hides(of, self.doc_of[source], self.doc_of[np.asarray(nodes)[position]])
             kept = ~(hidden & np.isin(relation, EXTERNAL))
-            place, source, relation = place[kept], source[kept], relation[kept]
-        return place, source, relation
+            position, source, relation = position[kept], source[kept], relation[kept]
+        return position, source, relation
 
     @cached_property
     def document_links(self) -> tuple[tuple[Ints, Ints], tuple[Ints, Ints]]:

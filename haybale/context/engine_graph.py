@@ -20,7 +20,7 @@ from haybale.retrieval.indexes_in_parts import in_memory
 from haybale.timing import timed
 from haybale.vectors import Floats, Matrix
 
-_TILE = 2**26  # scores computed in one product: 256 MiB
+_SCORES_PER_PRODUCT = 2**26  # scores computed in one product: 256 MiB
 
 
 class NodeVectors:
@@ -38,14 +38,14 @@ class NodeVectors:
     def __init__(self, graph: DocumentGraph, passages: Matrix, encoder: Encoder) -> None:
         self.graph = graph
         self.passages = to_numpy(passages)
-        named = {title: place for place, title in enumerate(dict.fromkeys(filter(str.strip, graph.titles)))}
-        found: Any = encoder.encode(list(named)) if named else self.passages[:0]
-        place = np.array([named.get(title, len(named)) for title in graph.titles], dtype=np.int64)
+        title_rows = {title: row for row, title in enumerate(dict.fromkeys(filter(str.strip, graph.titles)))}
+        vectors: Any = encoder.encode(list(title_rows)) if title_rows else self.passages[:0]
+        rows = np.array([title_rows.get(title, len(title_rows)) for title in graph.titles], dtype=np.int64)
         width = self.passages.shape[1]
         if self.is_sparse:
-            self.titles = sparse.vstack([found, sparse.csr_matrix((1, width), dtype=np.float32)], format="csr")[place]
+            self.titles = sparse.vstack([vectors, sparse.csr_matrix((1, width), dtype=np.float32)], format="csr")[rows]
         else:
-            self.titles = np.concatenate([to_numpy(found), np.zeros((1, width), dtype=np.float32)])[place]
+            self.titles = np.concatenate([to_numpy(vectors), np.zeros((1, width), dtype=np.float32)])[rows]
 
     @property
     def is_sparse(self) -> bool:
@@ -57,17 +57,17 @@ class NodeVectors:
 
     def scores(self, queries: Matrix) -> Iterator[NDArray[np.float32]]:
         """Yield for each of the queries (m, d) its inner products (n_nodes,) with all nodes."""
-        found, n = to_numpy(queries), self.graph.n_nodes
+        query_vectors, n = to_numpy(queries), self.graph.n_nodes
         if self.is_sparse:  # one query at a time, so that its scores do not depend on the others
-            for row in range(found.shape[0]):
-                query = found[row].toarray()[0]
+            for row in range(query_vectors.shape[0]):
+                query = query_vectors[row].toarray()[0]
                 yield np.concatenate([self.passages @ query, self.titles @ query])
             return
-        step = max(1, _TILE // n)
-        for start in range(0, len(found), step):
-            some = np.asarray(found[start : start + step], dtype=np.float32)
+        step = max(1, _SCORES_PER_PRODUCT // n)
+        for start in range(0, len(query_vectors), step):
+            block = np.asarray(query_vectors[start : start + step], dtype=np.float32)
             yield from np.concatenate(
-                [some @ np.asarray(part, np.float32).T for part in (self.passages, self.titles)], axis=1
+                [block @ np.asarray(part, np.float32).T for part in (self.passages, self.titles)], axis=1
             )
 
 

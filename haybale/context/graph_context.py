@@ -38,7 +38,7 @@ from haybale.vectors import Floats
 if TYPE_CHECKING:
     from haybale.context.networks.learning import Scored
 
-_CHUNK = 2048  # passages of one forward pass
+_PASSAGES_PER_PASS = 2048  # passages of one forward pass
 
 
 @dataclass(eq=False, repr=False)
@@ -162,7 +162,7 @@ class GraphContext(BestPassage, OutOfFold, Reranker):
         surroundings, batch = self._surroundings(judged.batch.engine), judged.batch
         queries = np.asarray(batch.vectors, dtype=np.float32)
         passages, begins = ragged_take(batch.engine.passages.doc_offsets, judged.documents)
-        needed, place = np.unique(passages, return_inverse=True)
+        needed, columns = np.unique(passages, return_inverse=True)
         own_share, context_share = self._weights(network).tolist()
         vectors = context_share * self._in_context(network, surroundings, needed)
         vectors += own_share * surroundings.values[needed]
@@ -170,10 +170,10 @@ class GraphContext(BestPassage, OutOfFold, Reranker):
         for start in range(0, len(order), self.batch_size):
             rows = order[start : start + self.batch_size]
             products, examples = queries[rows] @ vectors.T, []
-            for row, of_all in zip(rows.tolist(), products, strict=True):
+            for row, row_products in zip(rows.tolist(), products, strict=True):
                 of = judged.of(row)
                 first, end = begins[of.start], begins[of.stop]
-                scores = of_all[place[first:end]]
+                scores = row_products[columns[first:end]]
                 best = best_passages(scores, begins[of.start : of.stop + 1] - first)
                 chosen = self._sample(scores[best], judged.relevant[of], rng)
                 relevant = judged.relevant[of][chosen]
@@ -184,8 +184,8 @@ class GraphContext(BestPassage, OutOfFold, Reranker):
             query_vectors = torch.from_numpy(queries[query]).to(in_context)
             scores = (in_context * query_vectors).sum(1)
             if self.kind != "mim":
-                own = torch.from_numpy(surroundings.values[passage]).to(in_context)
-                scores = network.share * scores + (1 - network.share) * (own * query_vectors).sum(1)
+                passage_vectors = torch.from_numpy(surroundings.values[passage]).to(in_context)
+                scores = network.share * scores + (1 - network.share) * (passage_vectors * query_vectors).sum(1)
             yield scores, np.unique(query, return_inverse=True)[1], relevant
 
     def _sample(self, scores: Scores, relevant: NDArray[np.bool_], rng: np.random.Generator) -> Ints:
@@ -196,7 +196,7 @@ class GraphContext(BestPassage, OutOfFold, Reranker):
         return np.concatenate([np.flatnonzero(relevant), drawn])
 
     def _in_context(
-        self, network: Any, surroundings: PathSurroundings | EdgeSurroundings, passages: Ints, own: int = -1
+        self, network: Any, surroundings: PathSurroundings | EdgeSurroundings, passages: Ints, own_document: int = -1
     ) -> Floats:
         """Return (n, d) passages in context, for a query taken from document ``own`` (-1 for none)."""
         import torch
@@ -205,9 +205,9 @@ class GraphContext(BestPassage, OutOfFold, Reranker):
         training = network.training
         network.eval()
         with torch.no_grad():
-            for start in range(0, len(passages), _CHUNK):
-                values, around = surroundings.read(passages[start : start + _CHUNK], own)
-                out[start : start + _CHUNK] = network(values, around)[0][around.targets].cpu().numpy()
+            for start in range(0, len(passages), _PASSAGES_PER_PASS):
+                values, around = surroundings.read(passages[start : start + _PASSAGES_PER_PASS], own_document)
+                out[start : start + _PASSAGES_PER_PASS] = network(values, around)[0][around.targets].cpu().numpy()
         network.train(training)
         return out
 
@@ -218,10 +218,10 @@ class GraphContext(BestPassage, OutOfFold, Reranker):
 
     def _cached_contexts(self, engine: Engine, fold: int) -> Floats:
         """Return :meth:`context_vectors` of the network of a fold, computed once for the engine's present documents."""
-        known = self._contexts  # another thread, on another snapshot, may replace it
-        if known is None or known[0] is not engine.collection:
-            known = self._contexts = engine.collection, {}
-        cached = known[1]
+        contexts = self._contexts  # another thread, on another snapshot, may replace it
+        if contexts is None or contexts[0] is not engine.collection:
+            contexts = self._contexts = engine.collection, {}
+        cached = contexts[1]
         if fold not in cached:
             surroundings = self._surroundings(engine)
             passages = np.arange(surroundings.graph.n_passages)
@@ -242,8 +242,8 @@ class GraphContext(BestPassage, OutOfFold, Reranker):
             if changed.any():
                 contexts[changed] = self._in_context(network, surroundings, passages[changed], candidates.own)
         products = contexts @ np.asarray(batch.vectors[candidates.row], dtype=np.float32)
-        found: Scores = np.stack([candidates.scores[passages], products], axis=1) @ self._weights(network)
-        return found
+        passage_scores: Scores = np.stack([candidates.scores[passages], products], axis=1) @ self._weights(network)
+        return passage_scores
 
     def document_shares(self, batch: QueryBatch, document: int, first: Run, inner: Explanation) -> list[Share]:
         """Return the shares of the best passage itself and of its neighbours; the last layer is linear in these."""
@@ -260,9 +260,9 @@ class GraphContext(BestPassage, OutOfFold, Reranker):
             _, read, alpha = network(values, around)
             query = torch.from_numpy(np.asarray(batch.vectors[candidates.row], dtype=np.float32)).to(read)
             rest = float(query @ read[0])  # contribution of the passage itself
-            for place, edge in enumerate(np.flatnonzero(around.target < around.sizes[0]).tolist()):
+            for layer_edge, edge in enumerate(np.flatnonzero(around.target < around.sizes[0]).tolist()):
                 relation = int(around.relation[edge])
-                projected = layer.query_projection(relation, alpha[place], query)
+                projected = layer.query_projection(relation, alpha[layer_edge], query)
                 if surroundings.relations[relation] == "itself":
                     rest += float(projected @ read[around.source[edge]])
                     continue

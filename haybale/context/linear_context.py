@@ -32,9 +32,9 @@ from haybale.retrieval import Run
 from haybale.retrieval.hits import Ints
 from haybale.vectors import Floats
 
-_ROUNDS = 3  # alternations between the choice of examples and the weights
-# Initial weights. Starting from the passages alone ends in worse weights.
-_INITIAL = {"passage": 1.0, "siblings": 0.5, "rest of the document": 0.5}
+_ALTERNATIONS = 3  # alternations between choosing the examples and fitting the weights
+# The weights before the first alternation. Starting from the passages alone ends in worse weights.
+_INITIAL_WEIGHTS = {"passage": 1.0, "siblings": 0.5, "rest of the document": 0.5}
 
 
 @dataclass(eq=False, repr=False)
@@ -92,15 +92,15 @@ class LinearContext(BestPassage, OutOfFold, Reranker):
         self.rankers_ = [self.ranker.fitted(training.for_nested())]
         self.mask_ = relevant_by_own(self, training)
         judged = judged_documents(self, training)
-        self.weights_ = np.tile([_INITIAL.get(name, 0.0) for name in self.part_names], (N_FOLDS + 1, 1))
-        for _ in range(_ROUNDS):
+        self.weights_ = np.tile([_INITIAL_WEIGHTS.get(name, 0.0) for name in self.part_names], (N_FOLDS + 1, 1))
+        for _ in range(_ALTERNATIONS):
             with judged.batch.timed("context of training queries"):
                 examples = self._examples(judged)
             with judged.batch.timed("learn context"):
                 for fold, (query, target, parts) in enumerate(examples):
                     if len(target):
-                        found = conditional_logit(query, parts, target / target.sum(), self.l2, 50)
-                        self.weights_[fold], loss = found[0], found[2]
+                        target = target / target.sum()
+                        self.weights_[fold], _, loss, _ = conditional_logit(query, parts, target, self.l2, 50)
         self.loss_ = float(loss)  # of the last weights, which were learned from all queries
 
     def _examples(self, judged: JudgedDocuments) -> list[tuple[Ints, Scores, Floats]]:
@@ -109,20 +109,22 @@ class LinearContext(BestPassage, OutOfFold, Reranker):
         They are the relevant documents of each query and those with the highest scores by the present weights. The
         parts of a document are those of its best passage.
         """
-        found: list[list[tuple[Ints, Scores, Floats]]] = [[] for _ in self.weights_]
-        candidates = query_candidates(judged.batch, judged.rows, judged.documents)
-        for each in track(candidates, "context of training queries", len(judged.batch)):
-            relevant = judged.relevant[judged.of(each.row)]
-            parts = self._parts(judged.batch, each)
+        examples: list[list[tuple[Ints, Scores, Floats]]] = [[] for _ in self.weights_]
+        candidates_of_queries = query_candidates(judged.batch, judged.rows, judged.documents)
+        for candidates in track(candidates_of_queries, "context of training queries", len(judged.batch)):
+            relevant = judged.relevant[judged.of(candidates.row)]
+            parts = self._parts(judged.batch, candidates)
             for fold, scores in enumerate((parts @ self.weights_.T).T):
-                if fold != self.fold_of_[each.row] and relevant.any():
-                    best = best_passages(scores, each.begins)
+                if fold != self.fold_of_[candidates.row] and relevant.any():
+                    best = best_passages(scores, candidates.begins)
                     first = np.argsort(-scores[best], kind="stable")[: self.n_train]
                     chosen = np.union1d(first, np.flatnonzero(relevant))
                     target = relevant[chosen] / relevant.sum()
-                    found[fold].append((np.full(len(chosen), each.row), target, parts[best[chosen]]))
+                    examples[fold].append((np.full(len(chosen), candidates.row), target, parts[best[chosen]]))
         none = np.empty(0, dtype=np.int64), np.empty(0), np.empty((0, len(self.part_names)), dtype=np.float32)
-        columns = [[np.concatenate(column) for column in zip(none, *each, strict=True)] for each in found]
+        columns = [
+            [np.concatenate(column) for column in zip(none, *fold_examples, strict=True)] for fold_examples in examples
+        ]
         return [(query, target, np.ascontiguousarray(parts.T)) for query, target, parts in columns]
 
     def _parts(self, batch: QueryBatch, candidates: QueryCandidates) -> Floats:
@@ -132,8 +134,8 @@ class LinearContext(BestPassage, OutOfFold, Reranker):
         return np.concatenate([scores[passages][:, None], means], axis=1)
 
     def score_passages(self, batch: QueryBatch, candidates: QueryCandidates, fold: int) -> Scores:
-        found: Scores = self._parts(batch, candidates) @ self.weights_[fold]
-        return found
+        passage_scores: Scores = self._parts(batch, candidates) @ self.weights_[fold]
+        return passage_scores
 
     def document_shares(self, batch: QueryBatch, document: int, first: Run, inner: Explanation) -> list[Share]:
         """Return the shares of the best passage itself and of each neighbour."""

@@ -96,40 +96,40 @@ class LinkedDocuments(Ranker):
         with batch.timed("walk links"):
             for row in range(len(batch)):
                 part = slice(edges[row], edges[row + 1])
-                found, scores = self._reached(batch.engine, int(batch.own[row]), seeds[part], 1 / (10 + ranks[part]))
-                parts.append((np.full(len(found), row), found, scores))
+                reached, scores = self._reached(batch.engine, int(batch.own[row]), seeds[part], 1 / (10 + ranks[part]))
+                parts.append((np.full(len(reached), row), reached, scores))
         of, documents, scores = (np.concatenate(column) for column in zip(*parts, strict=True))
         return Run.from_numbers(batch.ids, batch.engine.collection.doc_ids, of, documents, scores, depth)
 
-    def _reached(self, engine: Engine, own: int, seeds: Ints, weights: Scores) -> tuple[Ints, Scores]:
+    def _reached(self, engine: Engine, own_document: int, seeds: Ints, weights: Scores) -> tuple[Ints, Scores]:
         """Return ``(documents, scores)`` of the walk, without the document that the query was taken from."""
         graph, mask = graph_of(engine).graph, hidden_links(self, engine)
-        found = np.zeros(graph.n_documents)
+        document_scores = np.zeros(graph.n_documents)
         at, mass = seeds, weights
         for step in range(self.steps):
             of, linked = _links(graph, at, self.direction)
             if mask is not None:
-                visible = ~mask.hides(own, at[of], linked)
+                visible = ~mask.hides(own_document, at[of], linked)
                 of, linked = of[visible], linked[visible]
-            each = mass[of] / np.bincount(of, minlength=len(at))[of]
-            at, place = np.unique(linked, return_inverse=True)
-            mass = np.bincount(place, each, minlength=len(at)).astype(np.float64)
-            found[at] += self.decay**step * mass
-        documents = np.flatnonzero(found)
-        documents = documents[documents != own]
-        return documents, found[documents]
+            link_mass = mass[of] / np.bincount(of, minlength=len(at))[of]
+            at, target_of_link = np.unique(linked, return_inverse=True)
+            mass = np.bincount(target_of_link, link_mass, minlength=len(at)).astype(np.float64)
+            document_scores[at] += self.decay**step * mass
+        documents = np.flatnonzero(document_scores)
+        documents = documents[documents != own_document]
+        return documents, document_scores[documents]
 
     def explain_document(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:
         _, ranks, seeds = self.rankers_[0].run(batch, self.n_seeds).numbers_in(batch.engine.collection)
         shares, ids = [], batch.engine.collection.doc_ids
         for rank, seed in zip(ranks.tolist(), seeds.tolist(), strict=True):
-            found, scores = self._reached(
+            reached, scores = self._reached(
                 batch.engine, int(batch.own[0]), np.array([seed]), np.array([1 / (10 + rank)])
             )
-            if document in found:
+            if document in reached:
                 inner = self.rankers_[0].explained(batch, seed)
                 what = f"linked with {ids[seed].as_py()}, rank {rank:,} of {self.rankers_[0]}"
-                shares.append(Share(what, float(scores[found == document][0]), of=inner))
+                shares.append(Share(what, float(scores[reached == document][0]), of=inner))
         return replace(base, shares=by_size(shares))
 
     def save_state(self, folder: Path) -> dict[str, Any]:
@@ -140,7 +140,7 @@ class LinkedDocuments(Ranker):
 
 
 def _links(graph: DocumentGraph, documents: Ints, direction: str) -> tuple[Ints, Ints]:
-    """Return distinct pairs ``(place in documents, linked document)`` in a direction."""
+    """Return distinct pairs ``(position in documents, linked document)`` in a direction."""
     parts = []
     for name, (offsets, linked) in zip(("cited", "citing"), graph.document_links, strict=True):
         if direction in ("both", name):

@@ -19,18 +19,18 @@ class Masking(Protocol):
 
     mask: str
     mask_: dict[str, list[str]] | None  # relevant documents, by the document that the training queries were taken from
-    state_key: object  # stands for what the ranker has learned
+    state_key: object  # identifies what the ranker has learned
 
 
 def relevant_by_own(ranker: Masking, training: Training) -> dict[str, list[str]] | None:
     """Return the relevant documents of the queries taken from each document, by id; None unless the mask uses them."""
     if ranker.mask != "relevant":
         return None
-    ids, found = training.batch.engine.collection.doc_ids, dict[str, set[str]]()
-    for own, relevant in zip(training.batch.own.tolist(), training.relevant, strict=True):
-        if own >= 0:
-            found.setdefault(str(ids[own].as_py()), set()).update(relevant)
-    return {own: sorted(relevant) for own, relevant in sorted(found.items())}
+    ids, relevant_of_document = training.batch.engine.collection.doc_ids, dict[str, set[str]]()
+    for document, relevant in zip(training.batch.own.tolist(), training.relevant, strict=True):
+        if document >= 0:
+            relevant_of_document.setdefault(str(ids[document].as_py()), set()).update(relevant)
+    return {doc_id: sorted(relevant) for doc_id, relevant in sorted(relevant_of_document.items())}
 
 
 def hidden_links(ranker: Masking, engine: Engine) -> Mask | None:
@@ -42,9 +42,9 @@ def hidden_links(ranker: Masking, engine: Engine) -> Mask | None:
         return Mask(None, collection.n_documents)
 
     def find() -> Mask:
-        pairs = [(own, other) for own, others in (ranker.mask_ or {}).items() for other in others]
-        found = collection.find_documents([doc_id for pair in pairs for doc_id in pair]).reshape(-1, 2)
-        found = found[(found >= 0).all(axis=1)]
-        return Mask(np.unique(found[:, 0] * collection.n_documents + found[:, 1]), collection.n_documents)
+        pairs = [(own_id, doc_id) for own_id, doc_ids in (ranker.mask_ or {}).items() for doc_id in doc_ids]
+        documents = collection.find_documents([doc_id for pair in pairs for doc_id in pair]).reshape(-1, 2)
+        documents = documents[(documents >= 0).all(axis=1)]
+        return Mask(np.unique(documents[:, 0] * collection.n_documents + documents[:, 1]), collection.n_documents)
 
     return engine.cached(("mask", ranker.state_key or ranker), find)

@@ -20,9 +20,9 @@ class Neighbourhoods(NamedTuple):
 
     nodes: Ints  # (n,) the node of the graph in each row
     is_section: Any  # (n,) bool
-    source: Any  # (e,) edges between rows
-    target: Any
-    relation: Any
+    source: Any  # (e,) the row that each edge leaves
+    target: Any  # (e,) the row that each edge enters
+    relation: Any  # (e,) the relation of each edge, an index in RELATIONS or SELF
     sizes: tuple[int, ...]  # number of rows within 0, 1, … hops of the targets
     targets: Ints | slice  # (t,) the row of each target
     n_blind: int = 0  # number of first rows without a residual connection: a layer does not add their input
@@ -67,13 +67,13 @@ def neighbourhoods(
     frontier, sizes = keys, [len(keys)]
     sources, ends, relations = [], [], []
     for _ in range(hops):
-        place, source, relation = graph.edges_into(frontier % n, own_of[frontier // n], mask)
-        of = frontier[place] // n
+        position, source, relation = graph.edges_into(frontier % n, own_of[frontier // n], mask)
+        of = frontier[position] // n
         if context_only:
             kept = source != targets[of]
-            place, source, relation, of = place[kept], source[kept], relation[kept], of[kept]
+            position, source, relation, of = position[kept], source[kept], relation[kept], of[kept]
         sources.append(of * n + source)
-        ends.append(frontier[place])
+        ends.append(frontier[position])
         relations.append(relation)
         frontier = np.setdiff1d(sources[-1], keys)
         keys = np.concatenate([keys, frontier])

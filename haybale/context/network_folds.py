@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from haybale.context.networks.learning import Scored
 
 KINDS = ("lim", "mim", "mix-im")
-RANGES: dict[str, Constraints] = {  # of the parameters that all rankers with networks have
+RANGES: dict[str, Constraints] = {  # constraints of the parameters that all rankers with networks have
     "ranker": [Ranker],
     "mask": MASKS,
     "kind": one_of(KINDS),
@@ -106,12 +106,12 @@ class NetworkFolds(dict[int, Any]):
                 self[-1], self.loss = self._train(-1)
 
     def __missing__(self, fold: int) -> Any:
-        with learning:  # by one thread, while others wait
+        with learning:  # one thread trains, while the others wait
             if fold not in self:
                 with timed(f"learn context of folds ({self.ranker})"):
                     self[fold], _ = self._train(fold)
             if len(self) == len(_FOLDS):
-                self.batches = None  # frees the training examples
+                self.batches = None  # free the training examples
         return self[fold]
 
     def _train(self, fold: int) -> tuple[Any, float]:
@@ -119,20 +119,20 @@ class NetworkFolds(dict[int, Any]):
         return trained_network(self.ranker, self.dim, self.batches, fold)
 
     def _train_all(self, judged: JudgedDocuments, address: Address | None) -> None:
-        """Train the networks of all folds by tasks, in other processes if there is an address of the engine."""
+        """Train the network of each fold in a task; tasks run in other processes if the engine has an ``address``."""
         ranker, batch, spec, outside = self.ranker, judged.batch, self.ranker.to_dict(), self.ranker.outside_state()
-        given = JudgedArrays(batch.queries, np.asarray(batch.vectors), batch.label, *judged[1:])
+        judged_arrays = JudgedArrays(batch.queries, np.asarray(batch.vectors), batch.label, *judged[1:])
 
         def keys() -> Iterator[str]:
-            known = batch.engine.documents_digest, spec, outside, ranker.mask_, ranker.fold_of_, batch.texts, batch.own
+            inputs = batch.engine.documents_digest, spec, outside, ranker.mask_, ranker.fold_of_, batch.texts, batch.own
             for fold in _FOLDS:
-                yield task_key("context network", *known, given.vectors, *judged[1:], fold)
+                yield task_key("context network", *inputs, judged_arrays.vectors, *judged[1:], fold)
 
         if address is None:
             learn, n_jobs = self._arrays, 1
         else:
             learned = spec, outside, ranker.mask_, ranker.fold_of_
-            learn, n_jobs = partial(train_network, address, learned, given, self.dim), None
+            learn, n_jobs = partial(train_network, address, learned, judged_arrays, self.dim), None
         results = spread_resumably(learn, [(fold,) for fold in _FOLDS], keys, "learning context", n_jobs)
         self.batches = None
         for fold, arrays in zip(_FOLDS, results, strict=True):
@@ -170,16 +170,16 @@ class NetworkFolds(dict[int, Any]):
     @classmethod
     def load(cls, folder: Path, saved: dict[str, Any], ranker: NetworkRanker) -> NetworkFolds:
         """Read what :meth:`save` wrote."""
-        found, tensors = cls(saved["dim"], ranker), read_tensors(folder / _FILE)
-        found.loss = saved["loss"]
+        networks, tensors = cls(saved["dim"], ranker), read_tensors(folder / _FILE)
+        networks.loss = saved["loss"]
         for fold in _FOLDS:
             begin = f"{fold}."
             state = {name.removeprefix(begin): value for name, value in tensors.items() if name.startswith(begin)}
             try:
-                found[fold] = found._loaded(state)
+                networks[fold] = networks._loaded(state)
             except RuntimeError as error:
                 raise FileFormatError(folder / _FILE, None, str(error).splitlines()[0]) from None
-        return found
+        return networks
 
 
 def trained_network(
@@ -218,7 +218,7 @@ class JudgedArrays(NamedTuple):
         return JudgedDocuments(batch, self.rows, self.documents, self.relevant)
 
 
-def train_network(address: Address, learned: tuple[Any, ...], given: JudgedArrays, dim: int, fold: int) -> Arrays:
+def train_network(address: Address, learned: tuple[Any, ...], judged: JudgedArrays, dim: int, fold: int) -> Arrays:
     """Train the network of a fold in any process; return its parameters and its loss.
 
     ``learned`` holds the ranker as plain values, its :meth:`Ranker.outside_state`, its mask and its folds.
@@ -232,7 +232,7 @@ def train_network(address: Address, learned: tuple[Any, ...], given: JudgedArray
             "path; use shared storage, or fit the ranker again"
         )
     with learning, at_most_threads(own_threads()):  # torch has one random generator for all threads of a process
-        batches = ranker.training_batches(given.on_engine(opened_engine(*address)))
+        batches = ranker.training_batches(judged.on_engine(opened_engine(*address)))
         return arrays_of(*trained_network(ranker, dim, batches, fold))
 
 

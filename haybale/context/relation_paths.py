@@ -89,8 +89,8 @@ class RelationPaths:
         documents, sections = graph.doc_of[passages], graph.section_of[passages]
         parents = graph.parent[sections - n]
 
-        def column(name: str, rows: Any, found: Array) -> None:
-            out[rows, PATHS.index(name)] = found
+        def column(name: str, rows: Any, path_means: Array) -> None:
+            out[rows, PATHS.index(name)] = path_means
 
         has = passages > graph.doc_offsets[documents]
         column("previous passage", has, values[passages[has] - 1])
@@ -114,20 +114,20 @@ class RelationPaths:
             _means(*ragged_take(self._internal[0], passages)[::-1], self._internal[1], values),
         )
         # Passages with the same document and the same ``own`` share the means over linked documents.
-        pairs, place = np.unique(
+        pairs, pair_of_passage = np.unique(
             (np.broadcast_to(own, len(passages)) + 1) * graph.n_documents + documents, return_inverse=True
         )
-        owns, documents = pairs // graph.n_documents - 1, pairs % graph.n_documents
+        own_documents, documents = pairs // graph.n_documents - 1, pairs % graph.n_documents
         for name, (offsets, linked) in zip(PATHS[-2:], graph.document_links, strict=True):
             at, ends = ragged_take(offsets, documents)
             of, others = np.repeat(np.arange(len(documents)), np.diff(ends)), linked[at]
             visible = sizes[others] > 0
             if mask is not None:
-                visible &= ~mask.hides(owns[of], documents[of], others)
+                visible &= ~mask.hides(own_documents[of], documents[of], others)
             ends = indptr_from_counts(np.bincount(of[visible], minlength=len(documents)))
             used, at = np.unique(others[visible], return_inverse=True)
-            found = _means(ends, np.arange(ends[-1]), at, sums.documents[used] / _divisor(sizes[used], itself))
-            column(name, slice(None), found[place])
+            linked_means = _means(ends, np.arange(ends[-1]), at, sums.documents[used] / _divisor(sizes[used], itself))
+            column(name, slice(None), linked_means[pair_of_passage])
         return out
 
     def neighbours(self, passage: int, own: int = -1, mask: Mask | None = None) -> list[tuple[str, Ints, float]]:
@@ -141,7 +141,7 @@ class RelationPaths:
         all_of = np.arange(first, end)
         beside = all_of[(graph.section_of[first:end] == section) & (all_of != passage)]
         offsets, sections = self._internal
-        found: dict[str, list[Ints]] = {
+        by_path: dict[str, list[Ints]] = {
             "previous passage": [all_of[all_of == passage - 1]],
             "next passage": [all_of[all_of == passage + 1]],
             "section title": [np.array([section])],
@@ -155,8 +155,8 @@ class RelationPaths:
             if mask is not None:
                 linked = linked[~mask.hides(own, np.full(len(linked), document), linked)]
             parts = [np.arange(*graph.doc_offsets[other : other + 2]) for other in linked]
-            found[name] = [part for part in parts if len(part)]
-        kept = {name: [nodes for nodes in groups if len(nodes) and nodes[0] >= 0] for name, groups in found.items()}
+            by_path[name] = [part for part in parts if len(part)]
+        kept = {name: [nodes for nodes in groups if len(nodes) and nodes[0] >= 0] for name, groups in by_path.items()}
         return [(name, nodes, 1 / (len(groups) * len(nodes))) for name, groups in kept.items() for nodes in groups]
 
     def propagated(self, scores: Array, passages: Ints) -> Array:
@@ -172,14 +172,14 @@ class RelationPaths:
             above = graph.parent[level] - graph.n_passages
             np.add.at(sums, above, sums[level])
             np.add.at(counts, above, counts[level])
-        own, at = scores[passages], graph.section_of[passages]
-        total, levels = np.zeros_like(own), np.zeros(len(passages), dtype=np.int64)
+        own_scores, at = scores[passages], graph.section_of[passages]
+        total, levels = np.zeros_like(own_scores), np.zeros(len(passages), dtype=np.int64)
         left = np.arange(len(passages))
         while len(left):
             section = at[left] - graph.n_passages
             others = counts[section] - 1
             has = others > 0
-            total[left[has]] += (sums[section[has]] - own[left[has]]) / others[has]
+            total[left[has]] += (sums[section[has]] - own_scores[left[has]]) / others[has]
             levels[left[has]] += 1
             at[left] = graph.parent[section]
             left = left[at[left] >= 0]
@@ -196,8 +196,8 @@ def _means(ends: Ints, at: Ints, nodes: Ints, values: Array) -> Array:
     """Return the means (n, …) of ``values[nodes[at]]`` over n groups that begin at ``ends``, 0 for empty groups."""
     counts = np.diff(ends)
     weights = np.repeat(1 / np.maximum(counts, 1), counts).astype(values.dtype)
-    found: Array = sparse.csr_matrix((weights, nodes[at], ends), shape=(len(counts), len(values))) @ values
-    return found
+    means: Array = sparse.csr_matrix((weights, nodes[at], ends), shape=(len(counts), len(values))) @ values
+    return means
 
 
 def _divisor(counts: Ints, values: Array) -> Array:

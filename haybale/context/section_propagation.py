@@ -50,21 +50,24 @@ class SectionPropagation(BestPassage, Reranker):
     def score_passages(self, batch: QueryBatch, candidates: QueryCandidates, fold: int) -> Scores:
         around = graph_of(batch.engine).paths.propagated(candidates.scores, candidates.passages)
         parts = np.stack([candidates.scores[candidates.passages], around], axis=1)
-        found: Scores = parts @ np.array([1 - self.share, self.share])
-        return found
+        passage_scores: Scores = parts @ np.array([1 - self.share, self.share])
+        return passage_scores
 
     def document_shares(self, batch: QueryBatch, document: int, first: Run, inner: Explanation) -> list[Share]:
         """Return the shares of the best passage itself and of each section that contains it."""
         graph = graph_of(batch.engine).graph
         candidates, passage = self.best_passage(batch, document)
-        own = node_share(batch.engine, np.array([passage]), (1 - self.share) * float(candidates.scores[passage]))
+        own_share = node_share(batch.engine, np.array([passage]), (1 - self.share) * float(candidates.scores[passage]))
         around = [
-            (section, [int(each) for each in candidates.passages if each != passage and section in graph.above(each)])
+            (
+                section,
+                [int(other) for other in candidates.passages if other != passage and section in graph.above(other)],
+            )
             for section in graph.above(passage)
         ]
         levels = [(section, others) for section, others in around if others]
         return by_size(
-            [own]
+            [own_share]
             + [
                 Share(
                     f"{len(others)} other passages of section “{graph.titles[section - graph.n_passages]}”",

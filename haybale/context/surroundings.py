@@ -75,8 +75,8 @@ class EdgeSurroundings:
         self.values: Floats = engine.cached("node vectors", view.vectors.dense)
 
     def read(self, passages: Ints, own: Ints | int) -> tuple[Floats, Neighbourhoods]:
-        found = neighbourhoods(self.graph, passages, self.n_layers, own, self.mask, context_only=self.context_only)
-        return self.values[found.nodes], found
+        subgraph = neighbourhoods(self.graph, passages, self.n_layers, own, self.mask, context_only=self.context_only)
+        return self.values[subgraph.nodes], subgraph
 
     def changed(self, passages: Ints, own: int) -> NDArray[np.bool_]:
         return np.isin(passages, passages_near(self.graph, own, self.n_layers))

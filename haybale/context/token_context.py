@@ -45,8 +45,8 @@ from haybale.vectors import Floats
 if TYPE_CHECKING:
     from haybale.context.networks.learning import Scored
 
-_CACHED = 2**28  # cached numbers of nodes: 512 MiB of float16
-_BLOCK = 64  # queries that are encoded together
+_MAX_CACHED_NUMBERS = 2**28  # numbers in the cached token matrices of nodes: 512 MiB of float16
+_QUERIES_PER_BLOCK = 64  # queries that are encoded together
 
 
 class _Example(NamedTuple):
@@ -142,7 +142,7 @@ class TokenContext(BestPassage, OutOfFold, Reranker):
         return super().outside_state() | self._tokens.digests()
 
     def fit_batch(self, training: Training) -> None:
-        self.__dict__.pop("_tokens", None)  # of an earlier fit, perhaps with another model
+        self.__dict__.pop("_tokens", None)  # an earlier fit may have used another model
         if self._tokens.dim % self.heads:
             width = self._tokens.dim
             raise InputError(f"heads must divide the width of the token vectors, {width}, found {self.heads}")
@@ -158,7 +158,7 @@ class TokenContext(BestPassage, OutOfFold, Reranker):
             start + np.sort(np.argsort(-scores[start:end], kind="stable")[: self.n_passages])
             for start, end in pairwise(candidates.begins.tolist())
         ]
-        return np.concatenate(chosen), indptr_from_counts([len(each) for each in chosen])
+        return np.concatenate(chosen), indptr_from_counts([len(indices) for indices in chosen])
 
     def new_network(self, dim: int) -> Any:
         from haybale.context.networks.attention import ContextNetwork
@@ -169,12 +169,14 @@ class TokenContext(BestPassage, OutOfFold, Reranker):
 
     def training_batches(self, judged: JudgedDocuments) -> Callable[[Any, int, np.random.Generator], Iterator[Scored]]:
         examples = []
-        for each in query_candidates(judged.batch, judged.rows, judged.documents):
-            relevant = judged.relevant[judged.of(each.row)]
+        for candidates in query_candidates(judged.batch, judged.rows, judged.documents):
+            relevant = judged.relevant[judged.of(candidates.row)]
             if relevant.any():
-                places, begins = self._nearest(each)
-                tokens = self._tokens.of_query(judged.batch, each.row)
-                examples.append(_Example(each.row, each.own, tokens, each.passages[places], begins, relevant))
+                indices, begins = self._nearest(candidates)
+                tokens = self._tokens.of_query(judged.batch, candidates.row)
+                examples.append(
+                    _Example(candidates.row, candidates.own, tokens, candidates.passages[indices], begins, relevant)
+                )
         return partial(self._batches, judged.batch.engine, examples)
 
     def _batches(
@@ -183,24 +185,24 @@ class TokenContext(BestPassage, OutOfFold, Reranker):
         """Yield the scored batches of one epoch: the positives and sampled negatives of queries outside the fold."""
         import torch
 
-        used = [each for each in examples if self.fold_of_[each.row] != fold]
+        used = [example for example in examples if self.fold_of_[example.row] != fold]
         order = rng.permutation(len(used))
         for start in range(0, len(order), self.batch_size):
             scores, numbers, relevant = [], [], []
-            for number, place in enumerate(order[start : start + self.batch_size].tolist()):
-                example = used[place]
+            for number, index in enumerate(order[start : start + self.batch_size].tolist()):
+                example = used[index]
                 others = np.flatnonzero(~example.relevant)
                 drawn = rng.choice(others, size=min(self.n_negatives, len(others)), replace=False)
                 chosen = np.concatenate([np.flatnonzero(example.relevant), drawn])
-                places, begins = ragged_take(example.begins, chosen)
-                reading = self._read(network, engine, example.passages[places], example.own, example.tokens)
+                indices, begins = ragged_take(example.begins, chosen)
+                reading = self._read(network, engine, example.passages[indices], example.own, example.tokens)
                 of_passages = reading.parts @ self._weights(network)
                 scores.append(of_passages[best_passages(of_passages.detach().cpu().numpy(), begins)])
                 numbers.append(np.full(len(chosen), number))
                 relevant.append(example.relevant[chosen])
             yield torch.cat(scores), np.concatenate(numbers), np.concatenate(relevant)
 
-    def _read(self, network: Any, engine: Engine, passages: Ints, own: int, query: Floats) -> _Reading:
+    def _read(self, network: Any, engine: Engine, passages: Ints, own_document: int, query: Floats) -> _Reading:
         """Compute passages in context, and their scores, for a query with tokens (q, dim)."""
         import torch
 
@@ -208,8 +210,8 @@ class TokenContext(BestPassage, OutOfFold, Reranker):
 
         device, mask = network.balance.device, hidden_links(self, engine)
         graph, context_only = graph_of(engine).graph, self.kind == "lim"
-        around = neighbourhoods(graph, passages, self.layers, own, mask, context_only=context_only)
-        values, there = (torch.from_numpy(each).to(device) for each in self._tokens.of_nodes(engine, around.nodes))
+        around = neighbourhoods(graph, passages, self.layers, own_document, mask, context_only=context_only)
+        values, there = (torch.from_numpy(array).to(device) for array in self._tokens.of_nodes(engine, around.nodes))
         context, _, messages = network(values, around, there)
         tokens, rows = torch.from_numpy(query).to(device), around.targets
         in_context, nearest = max_sim(tokens, context[rows], there[rows])
@@ -228,11 +230,11 @@ class TokenContext(BestPassage, OutOfFold, Reranker):
         import torch
 
         network, query = self.networks_[fold], self._tokens.of_query(batch, candidates.row)
-        places, _ = self._nearest(candidates)
+        indices, _ = self._nearest(candidates)
         scores = np.full(len(candidates.passages), -np.inf)
         with torch.no_grad():
-            parts = self._read(network, batch.engine, candidates.passages[places], candidates.own, query).parts
-            scores[places] = (parts.double() @ self._weights(network).double()).cpu().numpy()
+            parts = self._read(network, batch.engine, candidates.passages[indices], candidates.own, query).parts
+            scores[indices] = (parts.double() @ self._weights(network).double()).cpu().numpy()
         return scores
 
     def document_shares(self, batch: QueryBatch, document: int, first: Run, inner: Explanation) -> list[Share]:
@@ -248,14 +250,14 @@ class TokenContext(BestPassage, OutOfFold, Reranker):
         around, tokens = reading.around, torch.from_numpy(query).to(reading.parts)
         alone, rest = reading.parts[0].tolist()
         shares = [] if self.kind == "mim" else [node_share(engine, itself, own_share * alone)]
-        for place, edge in enumerate(np.flatnonzero(around.target < around.sizes[0]).tolist()):
+        for layer_edge, edge in enumerate(np.flatnonzero(around.target < around.sizes[0]).tolist()):
             relation = int(around.relation[edge])
             if relation != SELF:
-                value = float((tokens * reading.messages[place][reading.nearest[0]]).sum() / len(query))
+                value = float((tokens * reading.messages[layer_edge][reading.nearest[0]]).sum() / len(query))
                 rest -= value
                 nodes = around.nodes[[around.source[edge]]]
                 shares.append(node_share(engine, nodes, context_share * value, RELATIONS[relation]))
-        if self.kind != "lim":  # the rest: the passage's attention to itself, and the residual connection
+        if self.kind != "lim":  # the rest is the passage's attention to itself and the residual connection
             shares.append(node_share(engine, itself, context_share * rest, "itself"))
         return by_size(shares)
 
@@ -289,7 +291,7 @@ class TokenContext(BestPassage, OutOfFold, Reranker):
 class TokenMatrices:
     """Token matrices of texts, with a vector of length 1 for each token.
 
-    Matrices of nodes are cached as float16, up to 512 MiB. Of queries, only the last block of a batch is cached.
+    The matrices of nodes are cached as float16, up to 512 MiB; those of queries, for the last block of a batch only.
     ``model`` and the lengths are parameters of :class:`TokenContext`.
     """
 
@@ -305,22 +307,23 @@ class TokenMatrices:
         return int(self.of_queries(["a text"])[0].shape[1])
 
     def digests(self) -> dict[str, str]:
-        """Return the SHA-256 of the ``weights`` and of the ``tokenizer``, by which a saved ranker knows the model."""
+        """Return the SHA-256 of ``weights`` and ``tokenizer``, with which a saved ranker checks the model."""
         return model_digests(self.model, self.model.tokenizer)
 
     def of_queries(self, texts: Sequence[str]) -> list[Floats]:
         """Return a matrix (q, dim) for each query."""
-        found = self.model.encode_query(list(texts), convert_to_numpy=True, show_progress_bar=False)
-        return [_unit(tokens[: self.query_length]) for tokens in found]
+        matrices = self.model.encode_query(list(texts), convert_to_numpy=True, show_progress_bar=False)
+        return [_unit(tokens[: self.query_length]) for tokens in matrices]
 
     def of_query(self, batch: QueryBatch, row: int) -> Floats:
         """Return the matrix of one query of a batch, encoded together with the rest of its block."""
-        number, place = divmod(row, _BLOCK)
+        number, row_in_block = divmod(row, _QUERIES_PER_BLOCK)
         block = self._block
         if block is None or block[0] is not batch or block[1] != number:
-            block = batch, number, self.of_queries(batch.texts[number * _BLOCK : (number + 1) * _BLOCK])
+            start = row - row_in_block
+            block = batch, number, self.of_queries(batch.texts[start : start + _QUERIES_PER_BLOCK])
             self._block = block
-        return block[2][place]
+        return block[2][row_in_block]
 
     def of_nodes(self, engine: Engine, nodes: Ints) -> tuple[Floats, Any]:
         """Return padded tokens (n, t, dim) of passage texts and section titles, and a mask (n, t), False for padding.
@@ -328,23 +331,23 @@ class TokenMatrices:
         An empty text has one token, the zero vector.
         """
         cached = self._nodes  # another thread, on another snapshot, may replace it
-        if cached[0] is not engine.collection or self._n_numbers > _CACHED:
+        if cached[0] is not engine.collection or self._n_numbers > _MAX_CACHED_NUMBERS:
             cached, self._n_numbers = (engine.collection, {}), 0
             self._nodes = cached
-        known = cached[1]
-        missing = [node for node in np.unique(nodes).tolist() if node not in known]
+        matrix_of_node = cached[1]
+        missing = [node for node in np.unique(nodes).tolist() if node not in matrix_of_node]
         if missing:
             graph, texts = graph_of(engine).graph, engine.collection.passages.texts
             n = graph.n_passages
-            given = [texts[node].as_py() if node < n else graph.titles[node - n] for node in missing]
-            full = [text for text in given if text.strip()]
+            node_texts = [texts[node].as_py() if node < n else graph.titles[node - n] for node in missing]
+            full = [text for text in node_texts if text.strip()]
             options = {"convert_to_numpy": True, "show_progress_bar": False}
-            found = iter(self.model.encode_document(full, **options) if full else [])
-            for node, text in zip(missing, given, strict=True):
-                tokens = _unit(next(found)[: self.passage_length]) if text.strip() else np.zeros((1, self.dim))
-                known[node] = tokens.astype(np.float16)
+            encoded = iter(self.model.encode_document(full, **options) if full else [])
+            for node, text in zip(missing, node_texts, strict=True):
+                tokens = _unit(next(encoded)[: self.passage_length]) if text.strip() else np.zeros((1, self.dim))
+                matrix_of_node[node] = tokens.astype(np.float16)
                 self._n_numbers += tokens.size
-        matrices = [known[node] for node in nodes.tolist()]
+        matrices = [matrix_of_node[node] for node in nodes.tolist()]
         lengths = np.array(list(map(len, matrices)))
         there = np.arange(lengths.max()) < lengths[:, None]
         values = np.zeros((*there.shape, self.dim), dtype=np.float32)

@@ -75,10 +75,10 @@ class Chunking:
         stride = self.stride or self.length
 
         def spans(text: str) -> list[tuple[int, int]]:
-            found = unit_spans(text) or [(0, len(text))]
+            units = unit_spans(text) or [(0, len(text))]
             # A piece that begins within the last `length` units reaches the end; later pieces would be contained in it.
-            starts = range(0, max(1, len(found) - self.length + stride), stride)
-            return [(found[first][0], found[min(first + self.length, len(found)) - 1][1]) for first in starts]
+            starts = range(0, max(1, len(units) - self.length + stride), stride)
+            return [(units[first][0], units[min(first + self.length, len(units)) - 1][1]) for first in starts]
 
         return spans
 
@@ -99,8 +99,8 @@ def _token_spans(name: str) -> Callable[[str], list[tuple[int, int]]]:
         raise InputError(f"the tokenizer {name!r} gives no character offsets; choose one with a tokenizer.json")
 
     def spans(text: str) -> list[tuple[int, int]]:
-        found = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-        return [(start, end) for start, end in found["offset_mapping"] if end > start]
+        encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        return [(start, end) for start, end in encoded["offset_mapping"] if end > start]
 
     return spans
 

@@ -16,9 +16,9 @@ from haybale.errors import InputError
 from haybale.extras import import_optional, loading_model, quiet_transformers
 
 BACKENDS = ("torch", "openvino")
-_TEXTS = ["a text", "a longer text of some words"]  # of unequal lengths, so that the export has a mask with padding
-_OTHERS = ["one more text", "texts of another number", "a text that is longer than each of those of the export is"]
-_TOLERANCE = {"float32": 1e-3, "bfloat16": 0.1, "float16": 0.1}  # of the largest number, between backends
+_EXPORT_TEXTS = ["a text", "a longer text of some words"]  # of unequal lengths, so that the mask has padding
+_CHECK_TEXTS = ["one more text", "texts of another number", "a text that is longer than each of those of the export is"]
+_MAX_ERROR = {"float32": 1e-3, "bfloat16": 0.1, "float16": 0.1}  # between backends, relative to the largest number
 
 
 def compile_network(model: Any, name: str, dtype: str) -> None:
@@ -40,15 +40,15 @@ def compile_network(model: Any, name: str, dtype: str) -> None:
     """
     torch = import_optional("torch", "neural")
     transformer = model[0]
-    found = type(transformer).__name__
-    if found != "Transformer" or getattr(transformer, "module_output_name", None) != "token_embeddings":
+    kind = type(transformer).__name__
+    if kind != "Transformer" or getattr(transformer, "module_output_name", None) != "token_embeddings":
         raise InputError(
-            "backend='openvino' needs a model whose first module is a Transformer with token vectors, found {found} "
+            f"backend='openvino' needs a model whose first module is a Transformer with token vectors, found {kind} "
             f"in {name!r}; use backend='torch'"
         )
     network = transformer.model.eval()
-    features = dict(transformer.tokenizer(_TEXTS, padding=True, return_tensors="pt"))
-    others = dict(transformer.tokenizer(_OTHERS, padding=True, return_tensors="pt"))
+    features = dict(transformer.tokenizer(_EXPORT_TEXTS, padding=True, return_tensors="pt"))
+    checks = dict(transformer.tokenizer(_CHECK_TEXTS, padding=True, return_tensors="pt"))
 
     class Tokens(torch.nn.Module):  # type: ignore[misc, name-defined]
         """The network as a function of tensors by position."""
@@ -67,8 +67,8 @@ def compile_network(model: Any, name: str, dtype: str) -> None:
             super().__init__()
             self.config = network.config
 
-        def forward(self, **given: Any) -> dict[str, Any]:
-            values = [given[each].numpy() for each in features]
+        def forward(self, **inputs: Any) -> dict[str, Any]:
+            values = [inputs[feature].numpy() for feature in features]
             return {"last_hidden_state": torch.from_numpy(run(values))}
 
     with (
@@ -80,9 +80,9 @@ def compile_network(model: Any, name: str, dtype: str) -> None:
         warnings.simplefilter("ignore")  # tracing warns about branches that depend on the shape of the mask
         tokens = Tokens().eval()
         run: Callable[[list[Any]], Any] = _openvino(tokens, features, dtype)
-        expected, is_token = tokens(*others.values()).numpy(), others["attention_mask"].bool().numpy()
-        off = np.abs(run([each.numpy() for each in others.values()]) - expected)[is_token]
-        if not off.max() <= _TOLERANCE[dtype] * np.abs(expected).max():
+        expected, is_token = tokens(*checks.values()).numpy(), checks["attention_mask"].bool().numpy()
+        off = np.abs(run([tensor.numpy() for tensor in checks.values()]) - expected)[is_token]
+        if not off.max() <= _MAX_ERROR[dtype] * np.abs(expected).max():
             raise ValueError(f"its vectors differ from those of torch by {off.max():.3g}; use backend='torch'")
     transformer.model = Compiled().eval()
 
@@ -97,5 +97,5 @@ def _openvino(network: Any, features: dict[str, Any], dtype: str) -> Callable[[l
         "INFERENCE_NUM_THREADS": torch.get_num_threads(),
     }
     compiled = openvino.Core().compile_model(converted, "CPU", settings)
-    # A request of its own for each call: threads may encode at the same time.
+    # Every call has its own request, since threads may encode at the same time.
     return lambda values: compiled.create_infer_request().infer(values)[0].copy()

@@ -43,12 +43,12 @@ class ConcatEncoder(Encoder):
     """
 
     def __init__(self, encoders: Sequence[Encodes], weights: Sequence[float] | None = None) -> None:
-        n, given = len(encoders), reals([1] * len(encoders) if weights is None else weights, "weights")
+        n, raw_weights = len(encoders), reals([1] * len(encoders) if weights is None else weights, "weights")
         if not n:
             raise InputError(f"encoders must be at least one encoder, found {encoders!r}")
-        if given.shape != (n,) or not (np.isfinite(given).all() and (given > 0).all()):
+        if raw_weights.shape != (n,) or not (np.isfinite(raw_weights).all() and (raw_weights > 0).all()):
             raise InputError(f"expected {n} positive weights, one for each encoder, found {weights}")
-        self.encoders, self.weights = list(encoders), given / given.sum()
+        self.encoders, self.weights = list(encoders), raw_weights / raw_weights.sum()
 
     @property
     def dim(self) -> int:

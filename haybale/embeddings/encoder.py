@@ -29,7 +29,7 @@ from haybale.text_files import parsed_json, read_bytes
 from haybale.timing import timed
 from haybale.vectors import Matrix
 
-_DEFAULT = "sentence-transformers"  # loads what no other class recognises
+_DEFAULT_ENCODER = "sentence-transformers"  # loads the folders and hub ids that no other class recognises
 
 
 class Encodes(Protocol):
@@ -117,8 +117,8 @@ ENCODERS: Registry[type[Encoder]] = Registry("encoder", "haybale.encoders")
 
 def encode_queries(encoder: Encodes, texts: Sequence[str]) -> Matrix:
     """Encode (n,) queries to (n, d), with the encoder's own ``encode_queries`` if it has one, else as passages."""
-    own = getattr(encoder, "encode_queries", None)
-    return encoder.encode(texts) if own is None else own(texts)
+    encode = getattr(encoder, "encode_queries", None)
+    return encoder.encode(texts) if encode is None else encode(texts)
 
 
 def is_registered(encoder: Any) -> bool:
@@ -181,7 +181,7 @@ def encoder_maker(text: str, **defaults: Any) -> Any:
             return _maker(getattr(kind, "load", kind), Call(kind.name, (text,)), defaults)
     if (Path(text) / MANIFEST).exists():
         load_fitted(text)  # raises FileFormatError, which names the unknown class
-    return _maker(ENCODERS[_DEFAULT], Call(_DEFAULT, (text,)), defaults)
+    return _maker(ENCODERS[_DEFAULT_ENCODER], Call(_DEFAULT_ENCODER, (text,)), defaults)
 
 
 def encoder_text(text: str, **more: Any) -> str:
@@ -207,9 +207,9 @@ def _absolute(value: Any) -> Any:
 
 def _maker(make: Any, call: Call, defaults: dict[str, Any]) -> partial[Any]:
     """Return ``make`` with the arguments of a call and the defaults that it has a parameter for."""
-    given = call.bind(make, "encoder")
-    check_parameters(getattr(make, "__name__", call.name), given, getattr(make, "_parameter_constraints", {}))
-    values = defaults | given
+    arguments = call.bind(make, "encoder")
+    check_parameters(getattr(make, "__name__", call.name), arguments, getattr(make, "_parameter_constraints", {}))
+    values = defaults | arguments
     return partial(make, **{name: values[name] for name in inspect.signature(make).parameters if name in values})
 
 
@@ -223,7 +223,7 @@ def load_fitted(folder: Path | str) -> Any:
 
 
 def rebuild(described: dict[str, Any], where: str) -> Any:
-    """Make an encoder from its ``describe()``, which was read from ``where``. Announce its model before loading it."""
+    """Make an encoder from the description that ``where`` holds, and announce its model before loading it."""
     kind = _class_named(described.get("class"))
     if kind is None or hasattr(kind, "fit"):
         raise InputError(
@@ -249,5 +249,5 @@ def _saved_class(folder: Path) -> Any:
     path = folder / MANIFEST
     if not path.is_file():
         return None
-    found = parsed_json(path, read_bytes(path))
-    return found.get("class") if isinstance(found, dict) else None
+    manifest = parsed_json(path, read_bytes(path))
+    return manifest.get("class") if isinstance(manifest, dict) else None

@@ -22,11 +22,11 @@ TRAINING = "training.json"
 
 def trained_queries(encoder: Any) -> frozenset[str]:
     """Return the ids of the queries that an encoder, or an encoder it contains, was trained or selected on."""
-    members = [*getattr(encoder, "encoders", ()), *(each for each in [getattr(encoder, "encoder", None)] if each)]
-    found = frozenset[str]().union(*map(trained_queries, members))
-    modules: Any = getattr(getattr(encoder, "model", None), "modules", list)()  # they name a model given as an object
+    members = [*getattr(encoder, "encoders", ()), *(inner for inner in [getattr(encoder, "encoder", None)] if inner)]
+    query_ids = frozenset[str]().union(*map(trained_queries, members))
+    modules: Any = getattr(getattr(encoder, "model", None), "modules", list)()  # modules of a model given as an object
     names = {getattr(encoder, "model_name", None), *(getattr(module, "name_or_path", None) for module in modules)}
-    return found.union(*(queries_of_model(name) for name in names if isinstance(name, str) and name))
+    return query_ids.union(*(queries_of_model(name) for name in names if isinstance(name, str) and name))
 
 
 def queries_of_model(name: str) -> frozenset[str]:
@@ -40,7 +40,7 @@ def queries_of_model(name: str) -> frozenset[str]:
 
 
 def check_unseen(query_ids: Sequence[str], seen: frozenset[str], ranker: Any) -> None:
-    """Raise :class:`InputError` if a query is one of those ``seen`` in the training of an encoder behind a ranker."""
+    """Raise :class:`InputError` if an encoder behind a ranker was trained on a query; ``seen`` are its queries' ids."""
     biased = [query for query in query_ids if query in seen] if seen else []
     if biased:
         raise InputError(
@@ -51,7 +51,7 @@ def check_unseen(query_ids: Sequence[str], seen: frozenset[str], ranker: Any) ->
 
 
 def first_unseen(query_ids: Sequence[str], seen: Sequence[frozenset[str]]) -> NDArray[np.int64]:
-    """Return for each query the number of the first model that was not trained on it; at least one must not be.
+    """Return for each query the number of the first model that was not trained on it; there must be one.
 
     ``seen`` holds the queries that each model was trained on.
 

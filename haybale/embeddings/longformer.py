@@ -213,7 +213,7 @@ def _read_checkpoint(model: str) -> tuple[Any, State, Any]:
         config.attention_window = windows
         standard, info = transformers.LongformerModel.from_pretrained(where, output_loading_info=True, **options)
         tokenizer = transformers.AutoTokenizer.from_pretrained(where, **options)
-    pooler = {name for name in info["missing_keys"] if name.startswith("pooler.")}  # then it has random weights
+    pooler = {name for name in info["missing_keys"] if name.startswith("pooler.")}  # a missing one has random weights
     missing = sorted(set(info["missing_keys"]) - pooler)
     backbone = ("embeddings.", "encoder.", "longformer.")  # other names belong to a task head
     unexpected = sorted(n for n in info["unexpected_keys"] if n.startswith(backbone) and not n.endswith("position_ids"))

@@ -135,9 +135,9 @@ def _sampled(texts: Iterable[str] | Strings, limit: int | None, random_state: in
         return list(strings(texts))
     rng, sample = np.random.default_rng(random_state), list[str]()
     for seen, text in enumerate(strings(texts), 1):
-        place = int(rng.random() * seen)
+        slot = int(rng.random() * seen)
         if len(sample) < limit:
             sample.append(text)
-        elif place < limit:
-            sample[place] = text
+        elif slot < limit:
+            sample[slot] = text
     return sample

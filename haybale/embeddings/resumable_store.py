@@ -31,7 +31,7 @@ from haybale.text_files import reading
 from haybale.versions import versions_of
 
 DIGESTS = "digests"
-_SHARD = [range(1, 2**20)]
+_SHARD_KIND = [range(1, 2**20)]  # for check_kinds: a list of numbers from 1
 _LIBRARIES = ("haybale", "numpy", "scipy", "scikit-learn", "zarr", "torch", "transformers", "sentence-transformers")
 
 Settings = dict[str, Any]
@@ -98,7 +98,7 @@ class Chunks(ABC, Generic[T]):
         if not isinstance(settings, dict) or any(settings.get(key) != value for key, value in head.items()):
             expected = f"the manifest of a store of {cls.content}, version {head['version']}"
             raise InputError(f"{files.at(name)}: expected {expected}, found another file")
-        check_kinds(files.at(name), settings, {**cls.entries, "shard": _SHARD})
+        check_kinds(files.at(name), settings, {**cls.entries, "shard": _SHARD_KIND})
         return settings
 
     @classmethod
@@ -110,18 +110,18 @@ class Chunks(ABC, Generic[T]):
         top = StoreFiles(path)
         with reading(path):
             files = [top.within(name) for name in top.names() if name.startswith("shard-")] or [top]
-            found = sorted(((each, cls.read_manifest(each)) for each in files), key=lambda pair: pair[1]["shard"])
-        shards, n = [settings["shard"] for _, settings in found], len(found)
+            opened = sorted(((shard, cls.read_manifest(shard)) for shard in files), key=lambda pair: pair[1]["shard"])
+        shards, n = [settings["shard"] for _, settings in opened], len(opened)
         if shards != [[i, n] for i in range(1, n + 1)]:
             raise StoreError(f"{top}: expected every shard [i, n], with i from 1 to n, found {shards}")
-        first = cls.shared(found[0][1])
-        for i, (_, settings) in enumerate(found[1:], 2):
+        first = cls.shared(opened[0][1])
+        for i, (_, settings) in enumerate(opened[1:], 2):
             for name, value in cls.shared(settings).items():
                 if value != first[name]:
                     raise StoreError(
                         f"{top}: shard {i} has {name} {value!r}, expected {first[name]!r} as in shard 1; write it again"
                     )
-        return [cls(files, settings) for files, settings in found]
+        return [cls(files, settings) for files, settings in opened]
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -192,7 +192,7 @@ class Chunks(ABC, Generic[T]):
     def make_folders(self) -> None:
         """Make the folders of chunks and digests; remove partial files that killed writers left in them."""
         for folder in (self.folder, DIGESTS):
-            if self.files.is_file(folder):  # damage left it in the place of the folder
+            if self.files.is_file(folder):  # a damaged store has a file instead of the folder
                 self.files.remove(folder)
             if folder != DIGESTS or self.signature() is not None:
                 self.files.fs.makedirs(self.files.at(folder), exist_ok=True)
@@ -241,8 +241,8 @@ class StoreWriter:
 
     def begin(self, settings: Settings) -> Settings:
         """Record the settings of a new store; raise :class:`StoreError` if it was begun with other settings."""
-        given = self.kind.head() | settings | {"shard": self.shard, "versions": library_versions()}
-        self.settings = as_json(given)
+        manifest = self.kind.head() | settings | {"shard": self.shard, "versions": library_versions()}
+        self.settings = as_json(manifest)
         if self.begun is None:
             self.files.write_json(BUILDING, self.settings)
         else:
@@ -292,17 +292,17 @@ def shard_name(i: int, n: int) -> str:
     return f"shard-{i}-of-{n}"
 
 
-def check_same(place: StoreFiles | Path, begun: Any, now: Any, where: str = "") -> None:
+def check_same(folder: StoreFiles | Path, begun: Any, now: Any, where: str = "") -> None:
     """Raise :class:`StoreError`, which names the first difference, if settings or library versions differ.
 
     The name of the input may differ, because its texts are compared.
     """
     if isinstance(begun, dict) and isinstance(now, dict):
         for key in sorted({*begun, *now} - ({"name"} if where == "input" else set())):
-            check_same(place, begun.get(key), now.get(key), f"{where} {key}".strip())
+            check_same(folder, begun.get(key), now.get(key), f"{where} {key}".strip())
     elif begun != now:
         raise StoreError(
-            f"{place}: it was begun with {where} {begun!r}, now it is {now!r}; "
+            f"{folder}: it was begun with {where} {begun!r}, now it is {now!r}; "
             "use the same as before, or give a new folder"
         )
 

@@ -100,7 +100,7 @@ class SentenceTransformerEncoder(Encoder):
             if limit is not None and max_length > limit:
                 raise InputError(f"max_length of {self.model_name!r} must be at most {limit}, found {max_length}")
             self.model.max_seq_length = max_length
-        self._weights = ""  # their digest, where the compiled network has them
+        self._weights = ""  # the digest of the weights, if the network is compiled
         if backend != "torch":
             self._weights = weights_digest(self.model)
             compile_network(self.model, self.model_name, dtype)
@@ -122,9 +122,9 @@ class SentenceTransformerEncoder(Encoder):
 
     def _prompt(self, kind: str) -> str:
         """Return the given prompt, else the model's own for ``kind`` ("query" or "document"), else its default."""
-        given = self.query_prompt if kind == "query" else self.passage_prompt
+        prompt = self.query_prompt if kind == "query" else self.passage_prompt
         saved = self.model.prompts
-        return given or saved.get(kind) or saved.get(self.model.default_prompt_name) or ""
+        return prompt or saved.get(kind) or saved.get(self.model.default_prompt_name) or ""
 
     def _encode(self, texts: Sequence[str], kind: str) -> Floats:
         prompt = self._prompt(kind)
@@ -141,8 +141,8 @@ class SentenceTransformerEncoder(Encoder):
 
         def encode_batch(batch: Batch) -> Any:
             with torch.autocast(self.model.device.type, dtype, enabled=is_mixed):
-                found = self.model.encode([texts[i] for i in batch], batch_size=len(batch), **options)
-            return np.asarray(found, dtype=np.float32)
+                vectors = self.model.encode([texts[i] for i in batch], batch_size=len(batch), **options)
+            return np.asarray(vectors, dtype=np.float32)
 
         order = np.argsort([-len(text) for text in texts], kind="stable")  # texts of a batch have about equal length
         batches = np.split(order, range(self.batch_size, len(order), self.batch_size))
@@ -172,5 +172,5 @@ class SentenceTransformerEncoder(Encoder):
 def length_limit(model: Any) -> int | None:
     """Return the largest number of tokens that a model's config and tokenizer allow; None if neither sets a limit."""
     configs = [getattr(module, "config", None) for module in model.modules()]
-    limits = [getattr(found, "max_position_embeddings", None) for found in configs]
+    limits = [getattr(config, "max_position_embeddings", None) for config in configs]
     return min(filter(None, [*limits, getattr(model.tokenizer, "model_max_length", None)]), default=None)

@@ -35,7 +35,7 @@ from haybale.vectors import Floats, stored_type
 
 PASSAGES, VECTORS, ENCODER = "passages.parquet", "vectors.zarr", "encoder"
 CHUNKING = {"length": MANY, "stride": (MANY, None), "unit": str, "tokenizer": (str, None)}
-_CHECKSUM = 4  # bytes of the checksum after each chunk
+_CHECKSUM_BYTES = 4  # after each chunk
 
 T = TypeVar("T")
 
@@ -67,10 +67,10 @@ class VectorChunks(Chunks[Floats]):
         self.array = array.with_config({"write_empty_chunks": True})
         self.rows, self.dim = array.shape
         self.size: int = array.chunks[0]
-        declared, found = (settings["rows_per_chunk"], self.dim, settings["dtype"]), (*array.chunks, str(array.dtype))
-        if found != declared:
-            raise StoreError(f"{files.at(VECTORS)}: expected chunks {declared}, as in {MANIFEST}, found {found}")
-        first, expected = f"{VECTORS}/{self.name_of(0)}", self.size * self.dim * array.dtype.itemsize + _CHECKSUM
+        declared, actual = (settings["rows_per_chunk"], self.dim, settings["dtype"]), (*array.chunks, str(array.dtype))
+        if actual != declared:
+            raise StoreError(f"{files.at(VECTORS)}: expected chunks {declared}, as in {MANIFEST}, found {actual}")
+        first, expected = f"{VECTORS}/{self.name_of(0)}", self.size * self.dim * array.dtype.itemsize + _CHECKSUM_BYTES
         if files.exists(first) and (size := files.fs.size(files.at(first))) != expected:
             raise StoreError(
                 f"{files.at(first)}: expected {expected:,} bytes, found {size:,}; remove it and embed again"
@@ -122,8 +122,8 @@ class VectorChunks(Chunks[Floats]):
         return chunk.tobytes()
 
     def signature(self) -> bytes:
-        known = self.shared(self.settings) | {"shard": self.settings.get("shard")}
-        return json.dumps(known, sort_keys=True).encode()
+        shared = self.shared(self.settings) | {"shard": self.settings.get("shard")}
+        return json.dumps(shared, sort_keys=True).encode()
 
     def _rows_of(self, number: int) -> slice:
         return slice(number * self.size, min((number + 1) * self.size, self.rows))
@@ -213,9 +213,9 @@ class EmbeddingStore:
             raise StoreError(f"{self.path}: expected {expected} rows, one for each passage, found {self.shape[0]}")
         for part in self._parts:  # checked before arrays of these sizes are allocated
             with open_passages(part.files) as passages:
-                declared, found = (len(passages), self.dim), (part.rows, part.dim)
-                if found != declared:
-                    raise StoreError(f"{part.files}: expected vectors of shape {declared}, found {found}")
+                declared, actual = (len(passages), self.dim), (part.rows, part.dim)
+                if actual != declared:
+                    raise StoreError(f"{part.files}: expected vectors of shape {declared}, found {actual}")
 
     def __len__(self) -> int:
         return int(self.shape[0])
@@ -251,8 +251,8 @@ class EmbeddingStore:
         """Return some rows, (len(numbers), d) float32. Only the chunks that contain them are read."""
         numbers = np.asarray(numbers, dtype=np.int64)
         if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(self):
-            found = f"{numbers.min()} to {numbers.max()}"
-            raise InputError(f"row numbers must be between 0 and {len(self) - 1}, found {found}")
+            extremes = f"{numbers.min()} to {numbers.max()}"
+            raise InputError(f"row numbers must be between 0 and {len(self) - 1}, found {extremes}")
         out = np.empty((len(numbers), self.dim), dtype=np.float32)
         chunk, within = np.divmod(numbers, rows_per_chunk(self))
         for number in np.unique(chunk).tolist():
@@ -271,14 +271,14 @@ class EmbeddingStore:
 
         Raise :class:`InputError` if the passages of the collection are not those of the store.
         """
-        found: Floats = self.vectors()
+        vectors: Floats = self.vectors()
         if self.passage_ids.equals(collection.passages.ids):
-            return found
+            return vectors
         if len(collection.passages) != len(self):
             n = len(collection.passages)
             raise InputError(f"{collection.name}: expected the {len(self):,} passages of {self.path}, found {n:,}")
-        out = np.empty_like(found)
-        out[collection.passage_numbers(self.passage_ids)] = found
+        out = np.empty_like(vectors)
+        out[collection.passage_numbers(self.passage_ids)] = vectors
         return out
 
     @cached_property
@@ -336,7 +336,7 @@ def load_encoder(files: StoreFiles) -> Any:
 def load_same_encoder(encoder: Any, files: StoreFiles) -> Any:
     """Load the encoder that was saved in a store; raise :class:`StoreError` unless class and parameters are equal."""
     saved = load_encoder(files)
-    then, now = ({"class": type(each).__name__, **each.get_params()} for each in (saved, encoder))
+    then, now = ({"class": type(compared).__name__, **compared.get_params()} for compared in (saved, encoder))
     check_same(files, then, now, "the encoder")
     return saved
 

@@ -62,10 +62,10 @@ class StoreFiles:
     def names(self, folder: str = "") -> list[str]:
         """Return the sorted names of the files in the folder, or in a subfolder; none if it does not exist."""
         try:
-            found = self.fs.ls(self.at(folder).rstrip("/"), detail=False, refresh=True)
+            paths = self.fs.ls(self.at(folder).rstrip("/"), detail=False, refresh=True)
         except (FileNotFoundError, NotADirectoryError):
             return []
-        return sorted(str(name).rstrip("/").rpartition("/")[2] for name in found)
+        return sorted(str(name).rstrip("/").rpartition("/")[2] for name in paths)
 
     def remove(self, name: str) -> None:
         """Remove a file or a subfolder with its contents, if it exists."""
@@ -88,7 +88,7 @@ class StoreFiles:
         except BaseException:
             self.remove(partial)
             raise
-        if self.is_local and os.path.isdir(self.at(name)):  # a file would be moved into it
+        if self.is_local and os.path.isdir(self.at(name)):  # else the file would be moved into that folder
             self.remove(name)
         self.fs.mv(self.at(partial), self.at(name))
 
@@ -169,8 +169,8 @@ def _lock_file(files: StoreFiles, owner: bytes) -> Iterator[None]:
         raise _locked_error(files, files.read(LOCK), f"; if it no longer runs, remove {files.at(LOCK)}")
     files.fs.pipe_file(files.at(LOCK), owner)
     # Not all object stores can create a file exclusively; of two simultaneous writers, the last one keeps the lock.
-    if (found := files.read(LOCK)) != owner:
-        raise _locked_error(files, found)
+    if (actual_owner := files.read(LOCK)) != owner:
+        raise _locked_error(files, actual_owner)
     try:
         yield
     finally:

@@ -181,9 +181,9 @@ class LexicalEncoder(Encoder):
         self._check_fitted()
         _check_analyzer(counts, self.analyzer_)
         column = np.array([self.vocabulary_.get(term, -1) for term in counts.vocabulary], dtype=np.int32)
-        (known,) = np.nonzero(column >= 0)
+        (terms,) = np.nonzero(column >= 0)
         shape = (counts.matrix.shape[1], len(self.vocabulary_))
-        to_columns = sparse.csr_matrix((np.ones(len(known), dtype=np.float32), (known, column[known])), shape=shape)
+        to_columns = sparse.csr_matrix((np.ones(len(terms), dtype=np.float32), (terms, column[terms])), shape=shape)
         rows = counts.matrix @ to_columns
         rows.sort_indices()
         tf = rows.data.astype(np.float64)

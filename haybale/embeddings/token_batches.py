@@ -16,7 +16,7 @@ from haybale.parallel import iter_chunks
 from haybale.progress import track
 from haybale.vectors import Floats
 
-_TOKENISED = 4096  # texts tokenised at once, which bounds the memory of the tokenizer's objects
+_TEXTS_PER_CALL = 4096  # texts tokenised at once; it bounds the memory of the tokenizer's objects
 
 Batch = NDArray[np.int64]  # numbers of texts
 
@@ -42,10 +42,10 @@ def token_rows(tokenizer: Any, texts: Sequence[str], limit: int) -> tuple[list[N
     """
     rows: list[NDArray[np.int32]] = []
     truncated = 0
-    for start in range(0, len(texts), _TOKENISED):
-        found = tokenizer(list(texts[start : start + _TOKENISED]), truncation=True, max_length=limit)
-        rows += [np.asarray(row, dtype=np.int32) for row in found["input_ids"]]
-        truncated += sum(bool(encoding.overflowing) for encoding in found.encodings)
+    for start in range(0, len(texts), _TEXTS_PER_CALL):
+        encoded = tokenizer(list(texts[start : start + _TEXTS_PER_CALL]), truncation=True, max_length=limit)
+        rows += [np.asarray(row, dtype=np.int32) for row in encoded["input_ids"]]
+        truncated += sum(bool(encoding.overflowing) for encoding in encoded.encodings)
     if truncated:
         message = f"{truncated} of {len(texts)} texts are longer than {limit} tokens and were truncated; shorten them"
         warnings.warn(message, TruncationWarning, stacklevel=4)
@@ -60,10 +60,10 @@ def token_batches(lengths: Sequence[int], budget: int) -> list[Batch]:
     """
     order = np.argsort(-np.asarray(lengths, dtype=np.int64), kind="stable")
     starts, used = [0], 0
-    for place, number in enumerate(order):
+    for position, number in enumerate(order):
         used += lengths[number]
-        if used > budget and place > starts[-1]:
-            starts.append(place)
+        if used > budget and position > starts[-1]:
+            starts.append(position)
             used = lengths[number]
     return np.split(order, starts[1:]) if len(order) else []
 

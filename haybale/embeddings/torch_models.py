@@ -45,12 +45,12 @@ def tokenizer_digest(tokenizer: Any) -> str:
     vocabulary = sorted(tokenizer.get_vocab().items())
     texts = [*(word for word, _ in vocabulary), *_ODD_TEXTS]
     made = [tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"], dict(tokenizer("a", "b"))]
-    known = [vocabulary, *made, tokenizer.pad_token_id, tokenizer.model_max_length]
-    return hashlib.sha256(json.dumps(known).encode()).hexdigest()
+    behaviour = [vocabulary, *made, tokenizer.pad_token_id, tokenizer.model_max_length]
+    return hashlib.sha256(json.dumps(behaviour).encode()).hexdigest()
 
 
 def model_digests(model: Any, tokenizer: Any) -> dict[str, str]:
-    """Return the digests by which a saved ranker knows its model: of the ``weights`` and of the ``tokenizer``."""
+    """Return the digests with which a saved ranker checks its model: of the ``weights`` and of the ``tokenizer``."""
     return {"weights": weights_digest(model), "tokenizer": tokenizer_digest(tokenizer)}
 
 
@@ -58,10 +58,10 @@ def late_interaction(name: str, device: str | None = None) -> Any:
     """Load a multi-vector model. Any other text encoder is loaded without the random projection that it would get."""
     library = import_optional("sentence_transformers", "neural")
     with loading_model("model", name, {}), quiet_transformers():
-        found = library.MultiVectorEncoder(name, device=device)
+        model = library.MultiVectorEncoder(name, device=device)
         paths = [library.util.load_file_path(name, file) for file in ("modules.json", "config.json")]
     configs = "".join(Path(path).read_text(encoding="utf-8") for path in paths if path is not None)
     if any(word in configs for word in ("Dense", "MultiVector", "HF_ColBERT", "ForRetrieval")):
-        return found
-    modules = [module for module in found if type(module).__name__ != "Dense"]
+        return model
+    modules = [module for module in model if type(module).__name__ != "Dense"]
     return library.MultiVectorEncoder(modules=modules, device=device)

@@ -195,7 +195,7 @@ def _embed_missing(writer: StoreWriter, encoder: Any) -> Embedded:
 
 
 def _fitted(encoder: Any, writer: StoreWriter) -> Any:
-    """Return the fitted encoder, which an earlier call saved or which is fitted here, and save it in the store."""
+    """Fit an encoder if needed, save it in the store, and return it; a resumed call loads the saved encoder."""
     check_storable(encoder)
     if writer.begun is not None and writer.files.exists(ENCODER):
         # If the caller fitted the encoder, its description is compared with the store's settings later.

@@ -31,10 +31,10 @@ from haybale.manifest import check_kinds
 Qrels: TypeAlias = "Frame | str | Path"  # a frame, or the path of a file
 Pair = tuple[str, str]  # the ids of a query and of a document
 
-_GRADES = range(-(2**31), 2**31)
-_KINDS = {
+_VALID_GRADES = range(-(2**31), 2**31)
+_JUDGEMENT_KINDS = {
     "queries": [{"id": str, "paragraphs": [str], "own": (str, None)}],
-    "splits": [{"split": str, "queries": [str], "documents": [str], "grades": [_GRADES], "texts": [(str, None)]}],
+    "splits": [{"split": str, "queries": [str], "documents": [str], "grades": [_VALID_GRADES], "texts": [(str, None)]}],
 }
 
 
@@ -60,7 +60,7 @@ class Judged(NamedTuple):
 
 
 class Line(NamedTuple):
-    """One judgement that was given, with its file and line if it is from a file."""
+    """One judgement of the argument ``qrels``, with its file and line if it is from a file."""
 
     query: str
     document: str
@@ -74,9 +74,10 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True)
 class AddedJudgements:
-    """Queries by id, each with its paragraphs and the id of its own document; grades by split and pair of ids.
+    """Judgements that were added to an engine, and the queries that it did not have before.
 
-    ``digests`` has, by split and pair, a digest of the text that was judged.
+    ``queries`` maps ids of queries to their paragraphs and the id of their own document; ``splits`` has the grades by
+    split and pair of ids, and ``digests``, in the same way, digests of the texts that were judged.
     """
 
     queries: Mapping[str, tuple[list[str], str | None]] = field(default_factory=dict)
@@ -86,7 +87,7 @@ class AddedJudgements:
     def with_given(
         self, collection: Collection, qrels: Qrels, queries: QueriesLike | None, split: str
     ) -> tuple[AddedJudgements, Judged]:
-        """Return these and the given judgements, which replace others of the same pairs in the same split.
+        """Return these judgements with those of ``qrels``, which replace others of the same pairs in the same split.
 
         ``collection`` has the documents of the engine, and the queries and judgements that it has so far.
         :meth:`Engine.judge` describes the other parameters and the errors.
@@ -97,28 +98,28 @@ class AddedJudgements:
         lines = _distinct(_lines(qrels))
         ids = list(dict.fromkeys(query for query, _ in lines))
         new = _new_queries(collection, lines.values(), ids, queries)
-        known = [query for query in ids if query not in new]
-        _refuse_other_splits(collection, known, lines.values(), split)
+        old = [query for query in ids if query not in new]
+        _refuse_other_splits(collection, old, lines.values(), split)
         unknown = collection.find_documents([document for _, document in lines]) < 0
         if unknown.any():
             line = list(lines.values())[int(unknown.argmax())]
             shown = told_apart(line.document, collection.doc_ids.to_pylist())
             line.fail(f"expected a document of the engine, found {shown}; add the document, or remove the line")
-        given = {pair: line.grade for pair, line in lines.items()}
+        grades = {pair: line.grade for pair, line in lines.items()}
         before = _grades(collection, split)
-        replaced = sum(before.get(pair, grade) != grade for pair, grade in given.items())
-        splits = {**self.splits, split: {**self.splits.get(split, {}), **given}}
-        digests = {**self.digests, split: {**self.digests.get(split, {}), **_digests_of(given, collection)}}
+        replaced = sum(before.get(pair, grade) != grade for pair, grade in grades.items())
+        splits = {**self.splits, split: {**self.splits.get(split, {}), **grades}}
+        digests = {**self.digests, split: {**self.digests.get(split, {}), **_digests_of(grades, collection)}}
         added = AddedJudgements({**self.queries, **new}, splits, digests)
-        return added, Judged(len(ids), len(new), len(given), replaced)
+        return added, Judged(len(ids), len(new), len(grades), replaced)
 
     def followed(self, old_texts: TextDigests, texts: TextDigests) -> AddedJudgements:
-        """Return these at the documents that have the judged texts after a change; self if nothing moves."""
-        owns = sorted({own for _, own in self.queries.values() if own is not None})
+        """Return these judgements at the documents that have the judged texts after a change; self if none moves."""
+        own_ids = sorted({own_id for _, own_id in self.queries.values() if own_id is not None})
         pairs = [(split, pair) for split, grades in self.splits.items() for pair in grades]
-        if not pairs and not owns:
+        if not pairs and not own_ids:
             return self
-        old = old_texts.of(owns)
+        old_digests = old_texts.of(own_ids)
 
         def judged(split: str, pair: Pair) -> tuple[str, str | None]:
             return pair[1], self.digests.get(split, {}).get(pair)
@@ -130,12 +131,12 @@ class AddedJudgements:
             targets = {pair: (pair[0], moves.get(judged(split, pair), pair[1])) for pair in grades}
             targets = _without_collisions(targets, {pair: judged(split, pair)[1] for pair in grades})
             splits[split] = {targets[pair]: grade for pair, grade in grades.items()}
-            known = self.digests.get(split, {})
-            moved_digests[split] = {targets[pair]: known[pair] for pair in grades if pair in known}
-        own_moves = moves_of([(own, old[own]) for own in owns], texts)
+            digests = self.digests.get(split, {})
+            moved_digests[split] = {targets[pair]: digests[pair] for pair in grades if pair in digests}
+        own_moves = moves_of([(own_id, old_digests[own_id]) for own_id in own_ids], texts)
         queries = {
-            query: (paragraphs, own if own is None else own_moves.get((own, old[own]), own))
-            for query, (paragraphs, own) in self.queries.items()
+            query: (paragraphs, None if own_id is None else own_moves.get((own_id, old_digests[own_id]), own_id))
+            for query, (paragraphs, own_id) in self.queries.items()
         }
         followed = AddedJudgements(queries, splits, moved_digests)
         return self if followed == self else followed
@@ -150,13 +151,13 @@ class AddedJudgements:
         return unattached(judged, texts)
 
     def onto(self, collection: Collection) -> Collection:
-        """Return a collection with these queries and judgements, too."""
+        """Return a collection to which these queries and judgements were added."""
         if not self.splits:
             return collection
-        owns = [own for _, own in self.queries.values()]
-        own = np.full(len(owns), -1, dtype=np.int64)
-        has_own = np.flatnonzero([each is not None for each in owns])
-        own[has_own] = collection.find_documents([each for each in owns if each is not None])
+        own_ids = [own_id for _, own_id in self.queries.values()]
+        own_documents = np.full(len(own_ids), -1, dtype=np.int64)
+        has_own = np.flatnonzero([own_id is not None for own_id in own_ids])
+        own_documents[has_own] = collection.find_documents([own_id for own_id in own_ids if own_id is not None])
         paragraphs, old = [parts for parts, _ in self.queries.values()], collection.queries
         queries = Queries(
             ids=joined_strings(old.ids, pa.chunked_array([text_array(list(self.queries))])),
@@ -164,7 +165,7 @@ class AddedJudgements:
                 old.paragraphs, pa.chunked_array([text_array([part for parts in paragraphs for part in parts])])
             ),
             offsets=joined_offsets(old.offsets, np.cumsum([0, *map(len, paragraphs)])),
-            own=np.concatenate([old.own, own]),
+            own=np.concatenate([old.own, own_documents]),
         )
         judged = replace(collection, queries=queries)
         splits = {**collection.splits, **{name: _split(judged, name, grades) for name, grades in self.splits.items()}}
@@ -172,7 +173,7 @@ class AddedJudgements:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
-        queries = [{"id": id, "paragraphs": parts, "own": own} for id, (parts, own) in self.queries.items()]
+        queries = [{"id": id, "paragraphs": parts, "own": own_id} for id, (parts, own_id) in self.queries.items()]
         splits = [
             {
                 "split": name,
@@ -188,23 +189,25 @@ class AddedJudgements:
     @classmethod
     def from_dict(cls, path: Path, values: dict[str, Any]) -> AddedJudgements:
         """Return what :meth:`to_dict` returned; ``path`` is for errors."""
-        check_kinds(path, values, _KINDS)
-        queries = {each["id"]: (each["paragraphs"], each["own"]) for each in values["queries"]}
+        check_kinds(path, values, _JUDGEMENT_KINDS)
+        queries = {query["id"]: (query["paragraphs"], query["own"]) for query in values["queries"]}
         splits, digests = {}, {}
-        for each in values["splits"]:
-            columns = each["queries"], each["documents"], each["grades"], each["texts"]
+        for saved_split in values["splits"]:
+            columns = [saved_split[name] for name in ("queries", "documents", "grades", "texts")]
             if len(set(map(len, columns))) != 1:
                 raise FileFormatError(path, None, "expected as many 'grades' as 'queries', found others; restore it")
             rows = list(zip(*columns, strict=True))
-            splits[each["split"]] = {(query, document): grade for query, document, grade, _ in rows}
-            digests[each["split"]] = {(query, document): digest for query, document, _, digest in rows if digest}
+            name = saved_split["split"]
+            splits[name] = {(query, document): grade for query, document, grade, _ in rows}
+            digests[name] = {(query, document): digest for query, document, _, digest in rows if digest}
         return cls(queries, splits, digests)
 
 
 def _without_collisions(targets: Mapping[Pair, Pair], digests: Mapping[Pair, str | None]) -> dict[Pair, Pair]:
-    """Return where pairs move, so that no two move to one place: of two documents with one text, one may be gone.
+    """Return the targets of all pairs, changed so that no two pairs have the same one.
 
-    A pair whose place is taken stays, or gets the id of no document if another pair moves to where it is.
+    Two judged documents may have had one text, which only one document has now. If the target of a pair is taken, the
+    pair stays as it is; if another pair moves to that, its document becomes an id that no document has.
     """
     resolved = {pair: target for pair, target in targets.items() if pair == target}
     taken, wanted = set(resolved), set(targets.values())
@@ -238,11 +241,11 @@ def _lines(qrels: Qrels) -> Iterator[Line]:
             yield Line(query, document, int(grade))
 
 
-def _distinct(given: Iterable[Line]) -> dict[Pair, Line]:
+def _distinct(judged_lines: Iterable[Line]) -> dict[Pair, Line]:
     """Return the judgements by their pairs; a pair with two grades is an error."""
     lines: dict[Pair, Line] = {}
-    for line in given:
-        if line.grade not in _GRADES:
+    for line in judged_lines:
+        if line.grade not in _VALID_GRADES:
             line.fail(f"a grade must fit into 32 bits, found {line.grade:.3g}")
         as_ids([line.query, line.document], "query and document ids")
         first = lines.setdefault((line.query, line.document), line)
@@ -261,34 +264,34 @@ def _new_queries(
     collection: Collection, lines: Iterable[Line], judged: list[str], queries: QueriesLike | None
 ) -> dict[str, tuple[list[str], str | None]]:
     """Return the judged queries that the collection lacks; ``queries`` may also have other ones, which are ignored."""
-    given = None if queries is None else queries_from(collection, queries)
-    rows = {} if given is None else {query: row for row, query in enumerate(given.ids.to_pylist())}
-    known = {query: number for number, query in enumerate(collection.queries.ids.to_pylist())}
+    texts = None if queries is None else queries_from(collection, queries)
+    rows = {} if texts is None else {query: row for row, query in enumerate(texts.ids.to_pylist())}
+    numbers = {query: number for number, query in enumerate(collection.queries.ids.to_pylist())}
     new: dict[str, tuple[list[str], str | None]] = {}
     for query in judged:
-        if given is None or query not in rows:
-            if query not in known:
+        if texts is None or query not in rows:
+            if query not in numbers:
                 line = next(line for line in lines if line.query == query)
                 line.fail(
                     f"expected a query of the engine or of the given queries, found {query!r}; give its text, too"
                 )
             continue
-        paragraphs, own = given.paragraphs_of(rows[query]), int(given.own[rows[query]])
-        if query not in known:
-            new[query] = paragraphs, None if own < 0 else str(collection.doc_ids[own].as_py())
-        elif collection.queries.paragraphs_of(known[query]) != paragraphs:
+        paragraphs, own_document = texts.paragraphs_of(rows[query]), int(texts.own[rows[query]])
+        if query not in numbers:
+            new[query] = paragraphs, None if own_document < 0 else str(collection.doc_ids[own_document].as_py())
+        elif collection.queries.paragraphs_of(numbers[query]) != paragraphs:
             raise InputError(f"expected the text of the engine for query {query!r}, found another; give it another id")
     return new
 
 
-def _refuse_other_splits(collection: Collection, known: list[str], lines: Iterable[Line], split: str) -> None:
-    """Raise an error for a query that another split has, since a query must not be trained on and measured with."""
-    numbers, splits = collection.query_numbers(known), collection.splits
+def _refuse_other_splits(collection: Collection, queries: list[str], lines: Iterable[Line], split: str) -> None:
+    """Raise an error for a query of another split, so that no ranker is measured with a query that it learned from."""
+    numbers, splits = collection.query_numbers(queries), collection.splits
     here = splits[split].queries if split in splits else numbers[:0]
     for name, part in splits.items():
         elsewhere = np.isin(numbers, part.queries) & ~np.isin(numbers, here)
         if name != split and elsewhere.any():
-            query = known[int(elsewhere.argmax())]
+            query = queries[int(elsewhere.argmax())]
             line = next(line for line in lines if line.query == query)
             line.fail(
                 f"query {query!r} is in the split {name!r}, so it must not be in {split!r}, too; judge it with "

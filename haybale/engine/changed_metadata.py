@@ -1,4 +1,4 @@
-"""Metadata of documents that changed after these were added: one table in place of the metadata of their segments."""
+"""Metadata that changed after documents were added: one table, which replaces the metadata of the segments."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from haybale.collections.ids import Strings, check_characters
 from haybale.collections.metadata import joined_metadata, with_values
 from haybale.errors import FileFormatError, InputError
 
-_IDS = "id of the document"
+_ID_COLUMN = "id of the document"
 Metadata: TypeAlias = Mapping[str, Mapping[str, Any]]  # by document id and column
 
 
 @dataclass(frozen=True)
 class ChangedMetadata:
-    """The metadata of some documents, given by their ids; other documents keep that of their segments."""
+    """The metadata of some documents by their ids; other documents keep the metadata of their segments."""
 
     ids: Strings  # (n,)
     table: pa.Table  # n rows
@@ -33,17 +33,17 @@ class ChangedMetadata:
     def of(cls, documents: Collection, values: Metadata) -> ChangedMetadata:
         """Return the metadata of all documents, with further values of some."""
         rows = dict(zip(documents.document_numbers(values).tolist(), values.values(), strict=True))
-        for name in {name for given in values.values() for name in given}:
+        for name in {name for columns in values.values() for name in columns}:
             if not isinstance(name, str) or not name:
                 raise InputError(f"metadata must have names that are strings, found {name!r}; rename it")
             check_characters(name, "metadata")
-        for value in (value for given in values.values() for value in given.values() if isinstance(value, str)):
+        for value in (value for columns in values.values() for value in columns.values() if isinstance(value, str)):
             check_characters(value, "metadata")
         return cls(documents.doc_ids, with_values(documents.metadata, documents.n_documents, rows))
 
     def to_bytes(self) -> bytes:
         """Return a Parquet file with the metadata, and with the ids in the column after them."""
-        table = self.table.append_column(_IDS, self.ids)
+        table = self.table.append_column(_ID_COLUMN, self.ids)
         buffer = pa.BufferOutputStream()
         with pq.ParquetWriter(buffer, table.schema, compression="lz4", use_dictionary=False) as writer:
             writer.write_table(table.combine_chunks())
@@ -56,19 +56,23 @@ class ChangedMetadata:
             with pq.ParquetFile(pa.BufferReader(content)) as file:
                 table = file.read(use_threads=False)
             ids, names = table.column(len(table.column_names) - 1), ", ".join(table.column_names)
-            if table.column_names[-1] != _IDS or ids.type != pa.large_string() or ids.null_count:
-                raise FileFormatError(path, None, f"expected the last column {_IDS!r}, found {names}; restore the file")
+            if table.column_names[-1] != _ID_COLUMN or ids.type != pa.large_string() or ids.null_count:
+                raise FileFormatError(
+                    path, None, f"expected the last column {_ID_COLUMN!r}, found {names}; restore the file"
+                )
         except (pa.ArrowException, OSError) as error:
             raise FileFormatError(path, None, f"expected Parquet, found a damaged file ({error})") from None
         return cls(ids, table.remove_column(len(table.column_names) - 1))
 
     def onto(self, documents: Collection) -> Collection:
-        """Return documents with this metadata."""
+        """Return documents with this metadata in place of theirs; documents without an entry here keep theirs."""
         at = pc.index_in(documents.doc_ids, value_set=self.ids)
         has = np.asarray(pc.is_valid(at))
         others = np.flatnonzero(~has)
-        own = documents.metadata.take(pa.array(others)) if documents.metadata is not None and len(others) else None
-        table = joined_metadata(self.table, len(self.ids), own, len(others))
+        unchanged = None
+        if documents.metadata is not None and len(others):
+            unchanged = documents.metadata.take(pa.array(others))
+        table = joined_metadata(self.table, len(self.ids), unchanged, len(others))
         rows = np.empty(len(has), dtype=np.int64)
         rows[has] = np.asarray(pc.drop_null(at))
         rows[others] = len(self.ids) + np.arange(len(others))

@@ -147,7 +147,7 @@ class LiveDocuments:
         stamp, manifest, judgements, metadata = storage.read_all()
         find_device(device or "cpu")
         settings = manifest["settings"]
-        own = None if settings["analyzer"] is None else Analyzer.from_dict(settings["analyzer"])
+        analyzer = None if settings["analyzer"] is None else Analyzer.from_dict(settings["analyzer"])
         saved = settings["encoder"]
         if encoder is not None and as_json(describe_encoder(encoder)) != saved:
             raise StoreError(f"{folder}: expected the encoder of this engine, {saved!r}, found {encoder!r}")
@@ -159,7 +159,7 @@ class LiveDocuments:
             wholes[0],
             settings,
             manifest["language"],
-            own,
+            analyzer,
             encoder=saved if encoder is None else encoder,
             storage=storage,
             device=device,
@@ -204,12 +204,12 @@ class LiveDocuments:
                 changed = changed.judged(snapshot.judgements.followed(old_texts, texts))
                 self._digests = changed, texts
             self._replace_by(changed)
-            with suppress(HaybaleError, OSError):  # the change is done; another one merges what this one could not
+            with suppress(HaybaleError, OSError):  # the change itself is done; the next change tries to merge again
                 self._merge_segments()
         return n_replaced
 
     def _text_digests(self, snapshot: Snapshot) -> TextDigests:
-        """Return the digests of the texts of a snapshot, with those that are known from the last change."""
+        """Return the digests of the texts of a snapshot; those that the last change computed are reused."""
         if (
             self._digests is None
             or self._digests[0].segments != snapshot.segments
@@ -298,7 +298,7 @@ class LiveDocuments:
     # changes by others ------------------------------------------------------------------------------------------
 
     def refresh(self) -> bool:
-        """Take over what others have changed in the folder; return whether anything has changed."""
+        """Read the changes of other processes or engine objects from the folder; return whether there are any."""
         storage, folder = self.storage, self.storage.folder
         if folder is None:
             return False
@@ -312,21 +312,21 @@ class LiveDocuments:
                 self._stamp = stamp
                 return False
             snapshot, numbers = self.snapshot, segment_numbers(manifest)
-            known = [segment.texts.number for segment in snapshot.segments]
-            n_same = next((n for n, (one, other) in enumerate(zip(known, numbers, strict=False)) if one != other), None)
-            n_same = min(len(known), len(numbers)) if n_same is None else n_same
-            is_merged = n_same < len(known)
+            before = [segment.texts.number for segment in snapshot.segments]
+            n_same = next((n for n, (old, new) in enumerate(zip(before, numbers, strict=False)) if old != new), None)
+            n_same = min(len(before), len(numbers)) if n_same is None else n_same
+            is_merged = n_same < len(before)
             is_same = all(manifest[name] == value for name, value in self.manifest.items() if name in FIXED)
-            if not is_same or numbers[-1] < known[-1] or not self._has_segments(n_same):
+            if not is_same or numbers[-1] < before[-1] or not self._has_segments(n_same):
                 raise StoreError(
                     f"{folder}: expected the engine that was opened, found one that was built since; open it again"
                 )
             with timed("read collection"):
-                new = [self._read_segment(number) for number in numbers[n_same:]]
+                later = [self._read_segment(number) for number in numbers[n_same:]]
             if is_merged:
-                snapshot = Snapshot([*snapshot.segments[:n_same], *new], manifest["removed"])
-            elif new or manifest["removed"] != snapshot.removed:
-                snapshot = snapshot.changed(new, manifest["removed"])
+                snapshot = Snapshot([*snapshot.segments[:n_same], *later], manifest["removed"])
+            elif later or manifest["removed"] != snapshot.removed:
+                snapshot = snapshot.changed(later, manifest["removed"])
             snapshot = snapshot.judged(judgements).described(metadata)
             self.snapshot, self.manifest, self._stamp = snapshot, manifest, stamp
         return True
@@ -338,11 +338,11 @@ class LiveDocuments:
         return self.first.later(_loaded(self.storage, number), number)
 
     def _is_current(self, manifest: Manifest) -> bool:
-        """Return whether a manifest is the known one; two additions may have equal manifests."""
+        """Return whether a manifest and its segments are those read last; two additions may have equal manifests."""
         return manifest == self.manifest and self._has_segments()
 
     def _has_segments(self, n: int | None = None) -> bool:
-        """Return whether the folder still has the first ``n`` of the known segments; all by default."""
+        """Return whether the folder still has the first ``n`` segments of the snapshot; all by default."""
         added = (segment.texts for segment in self.snapshot.segments[1:n])
         try:
             self.storage.check_same_build()

@@ -25,14 +25,14 @@ from haybale.parallel import cpus
 
 # Classes of expressions in DuckDB's syntax tree; subqueries, windows, lambdas, stars and parameters are not among them.
 _EXPRESSIONS = {"BETWEEN", "CASE", "CAST", "COLUMN_REF", "COMPARISON", "CONJUNCTION", "CONSTANT", "OPERATOR", "TYPE"}
-_ALLOWED = """
+_FUNCTION_NAMES = """
     ~~ !~~ ~~* !~~* ~~~ like_escape not_like_escape ilike_escape not_ilike_escape regexp_matches regexp_full_match
     contains starts_with ends_with prefix suffix ^@ lower upper trim ltrim rtrim length len strlen left right substring
     strip_accents list_value list_contains list_has list_has_any list_has_all array_length && @> <@
     + - * / // % abs round floor ceil trunc
     year month day quarter week dayofweek date_part date_trunc date_diff to_years to_months to_weeks to_days
 """
-_FUNCTIONS = frozenset(_ALLOWED.split())  # operators are functions too: ~~ is LIKE
+_ALLOWED_FUNCTIONS = frozenset(_FUNCTION_NAMES.split())  # operators are functions, too: ~~ is LIKE
 _CONFIGURATION = {
     "enable_external_access": False,
     "autoload_known_extensions": False,
@@ -40,8 +40,8 @@ _CONFIGURATION = {
     "python_enable_replacements": False,  # a name in a condition is never a variable of the program
     "max_expression_depth": 200,
 }
-_TYPES = {pa.int64(): "integer", pa.float64(): "float", pa.date32(): "date", pa.bool_(): "boolean"}
-SECONDS = 10.0  # for one condition; a million documents take milliseconds
+_TYPE_NAMES = {pa.int64(): "integer", pa.float64(): "float", pa.date32(): "date", pa.bool_(): "boolean"}
+SECONDS = 10.0  # limit for one condition; a million documents take milliseconds
 _SELECT = "SELECT {} FROM documents WHERE {}"
 
 
@@ -87,12 +87,12 @@ class DocumentFilter:
             for text in (_SELECT.format(1, where), query):  # the first has no parenthesis that the condition may close
                 self._check(json.loads(tables.execute("SELECT json_serialize_sql(?)", [text]).fetchone()[0]), where)
             with _interrupted_after(tables, SECONDS):
-                found = tables.execute(query).fetchnumpy()[self._number]
+                numbers = tables.execute(query).fetchnumpy()[self._number]
         except duckdb.InterruptException:
             raise self._wrong(where, f"it takes longer than {SECONDS:g} seconds") from None
         except (duckdb.Error, RecursionError, UnicodeError) as error:
             raise self._wrong(where, str(error)) from None
-        return np.sort(np.asarray(found, dtype=np.int64))
+        return np.sort(np.asarray(numbers, dtype=np.int64))
 
     @cached_property
     def _tables(self) -> Any:
@@ -124,7 +124,7 @@ class DocumentFilter:
                 if column.lower() not in self._names:
                     raise UnknownNameError("column in where", column, self._table.column_names)
             elif kind == "FUNCTION":
-                if name not in _FUNCTIONS:
+                if name not in _ALLOWED_FUNCTIONS:
                     raise self._wrong(where, f"the function {name!r} is not allowed")
             elif kind not in _EXPRESSIONS:
                 raise self._wrong(where, f"a {kind.lower()} is not allowed")
@@ -138,7 +138,7 @@ class DocumentFilter:
 
 @contextmanager
 def _interrupted_after(tables: Any, seconds: float) -> Iterator[None]:
-    """Interrupt what a connection of DuckDB runs in the block if it takes too long."""
+    """Interrupt the query that a connection of DuckDB runs in the block if it takes more than ``seconds``."""
     timer = threading.Timer(seconds, tables.interrupt)
     timer.daemon = True
     timer.start()
@@ -164,4 +164,4 @@ def _expressions(node: Any) -> Iterator[dict[str, Any]]:
 def _type_name(kind: pa.DataType) -> str:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return "list of strings"
-    return _TYPES.get(kind, "string")
+    return _TYPE_NAMES.get(kind, "string")

@@ -38,7 +38,7 @@ def documents_as_passages(part: Collection) -> Collection:
 
 
 def document_encoder(encoder: Any, part: Collection, open_passages: Callable[[], PassageIndex]) -> Any:
-    """Return an encoder of documents that takes what it can from the vectors of the passages of ``part``.
+    """Return an encoder of documents that reuses the vectors of passages of ``part`` for documents of one passage.
 
     An encoder that is fitted, or makes sparse vectors, is fast; it is returned as it is, and no passages are opened.
     """
@@ -51,7 +51,7 @@ def document_encoder(encoder: Any, part: Collection, open_passages: Callable[[],
 class DocumentEncoder:
     """Encode texts of documents; a document of one passage has the vector of that passage, which is not encoded again.
 
-    ``passages`` (n, d) are the vectors of the passages of ``part``. All else is that of the encoder.
+    ``passages`` (n, d) are the vectors of the passages of ``part``. Other attributes are those of the encoder.
     """
 
     def __init__(self, encoder: Any, part: Collection, passages: Matrix) -> None:
@@ -73,11 +73,12 @@ class DocumentEncoder:
         self.encoder.counts = counts
 
     def encode(self, texts: Sequence[str]) -> Floats:
-        """Return the vectors (n, d) of texts, of which the encoder sees those that are not known."""
-        known = np.array([self.passage_of.get(text, -1) for text in texts], dtype=np.int64)
-        vectors: Floats = self.passages[np.maximum(known, 0)]
-        if (known < 0).any():
-            encoded = self.encoder.encode([texts[row] for row in np.flatnonzero(known < 0).tolist()])
+        """Return the vectors (n, d) of texts; only texts that are not those of a passage are encoded."""
+        passages = np.array([self.passage_of.get(text, -1) for text in texts], dtype=np.int64)
+        vectors: Floats = self.passages[np.maximum(passages, 0)]
+        is_new = passages < 0
+        if is_new.any():
+            encoded = self.encoder.encode([texts[row] for row in np.flatnonzero(is_new).tolist()])
             name = f"{type(self.encoder).__name__}.encode"
-            vectors[known < 0] = to_numpy(check_vectors(encoded, name, vectors.shape[1]))
+            vectors[is_new] = to_numpy(check_vectors(encoded, name, vectors.shape[1]))
         return vectors

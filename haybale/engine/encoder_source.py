@@ -23,7 +23,7 @@ class EncoderSource:
     """The source of an engine's encoder: an embedding store, the engine's folder, or the argument ``encoder``."""
 
     given: Any  # an encoder text, the description of an encoder, or an encoder
-    texts: Texts  # fit the encoder on these, if necessary
+    texts: Texts  # the texts on which the encoder is fitted, if necessary
     terms: dict[str, Any]  # default language or analyzer for an encoder text
     storage: Storage
     store: EmbeddingStore | None  # has the vectors of the passages
@@ -57,7 +57,7 @@ class EncoderSource:
 
     @property
     def portable(self) -> Any:
-        """What a worker gets the encoder from: a function, the encoder itself, or None for a saved encoder."""
+        """The encoder for the tasks of workers: a function that makes it, the encoder, or None if it is saved."""
         if self.is_saved_with_engine:
             return None
         return encoder_maker(self.given, **self.terms) if isinstance(self.given, str) else self.encoder
@@ -82,9 +82,9 @@ class EncoderSource:
         encoder = copy.deepcopy(encoder)  # the caller's encoder stays unchanged
         with timed("fit encoder"):
             if self.texts.n_parts > 1 and self.texts.has_counts_for(encoder):
-                known = read_statistics(self.texts)["passage"]
-                df = np.fromiter(known.frequencies.values(), np.int64)
-                encoder.fit_frequencies(list(known.frequencies), df, known.n_texts)
+                statistics = read_statistics(self.texts)["passage"]
+                df = np.fromiter(statistics.frequencies.values(), np.int64)
+                encoder.fit_frequencies(list(statistics.frequencies), df, statistics.n_texts)
             elif self.texts.has_counts_for(encoder):
                 encoder.fit_counts(self.texts.counts("passage"))
             else:

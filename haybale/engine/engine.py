@@ -107,9 +107,9 @@ class Engine:
     Engine 'documents': 2 documents, 2 passages, in memory
     """
 
-    _fixed_documents: Documents | None = None  # those of a snapshot or a view, which never change
+    _fixed_documents: Documents | None = None  # the documents of a snapshot or a view, which never change
     _latest: weakref.ref[Engine] | None = None  # the snapshot that was made last
-    _n_segments: int | None = None  # those that the engine will be built in
+    _n_segments: int | None = None  # the number of segments of Engine.build()
     _learn: Callable[..., Analyzer] = staticmethod(learn_here)  # learns compounds
 
     def __init__(
@@ -131,11 +131,11 @@ class Engine:
         if analyzer is not None and language is not None:
             raise InputError("give 'language' or 'analyzer', not both")
         self._given_encoder = None if isinstance(encoder, str | Path) else encoder  # an object
-        own = None if analyzer is None else as_analyzer(analyzer)
+        chosen_analyzer = None if analyzer is None else as_analyzer(analyzer)
         self.settings: dict[str, Any] = {
             "encoder": encoder_text(str(encoder)) if isinstance(encoder, str | Path) else describe_encoder(encoder),
             "language": language,
-            "analyzer": None if own is None else own.describe(),
+            "analyzer": None if chosen_analyzer is None else chosen_analyzer.describe(),
             "paragraphs": paragraphs,
             "chunking": None if chunking is None else chunking.describe(),
             "store": None if store is None else str(store),
@@ -144,17 +144,17 @@ class Engine:
         find_device(device or "cpu")  # raises for a missing device before any work
         whole = self._read(collection)
         self.language = language or whole.language or language_of_sample(whole.passages.texts)
-        if own is None:
+        if chosen_analyzer is None:
             learned = self._learn(whole, self.language, self.settings, compounds)
             if learned.compounds is not None:
-                own, self.settings["analyzer"] = learned, learned.describe()
+                chosen_analyzer, self.settings["analyzer"] = learned, learned.describe()
         elif compounds:
             raise InputError("an 'analyzer' splits compounds or not itself, so 'compounds' cannot be set; omit it")
         first = Segment.first(
             whole,
             self.settings,
             self.language,
-            own,
+            chosen_analyzer,
             encoder=str(encoder) if isinstance(encoder, Path) else encoder,
             storage=Storage(),
             device=device,
@@ -169,8 +169,8 @@ class Engine:
 
     def _read(self, documents: DocumentsLike) -> Collection:
         """Return documents in any form as a collection, split into paragraphs as the settings say."""
-        found, paragraphs = open_documents(documents), self.settings["paragraphs"]
-        return found if paragraphs is None else with_paragraphs(found, paragraphs)
+        collection, paragraphs = open_documents(documents), self.settings["paragraphs"]
+        return collection if paragraphs is None else with_paragraphs(collection, paragraphs)
 
     @classmethod
     def build(cls, collection: DocumentsLike, folder: str | Path, *, segments: int = 1, **settings: Any) -> Engine:
@@ -201,10 +201,10 @@ class Engine:
         check_parameters("Engine.build", {"segments": segments}, {"segments": COUNT})
         if is_address(folder):
             raise InputError(f"{folder}: expected a folder to build in, found an address; copy the folder there later")
-        found, engine = Storage(Path(folder)).check_folder(), cls.__new__(cls)
+        saved_settings, engine = Storage(Path(folder)).check_folder(), cls.__new__(cls)
         if segments > 1:
-            engine._n_segments, engine._learn = segments, partial(learn_in_parts, Path(folder), found)
-        elif found is not None and found["analyzer"] is None and settings.get("compounds") is None:
+            engine._n_segments, engine._learn = segments, partial(learn_in_parts, Path(folder), saved_settings)
+        elif saved_settings is not None and saved_settings["analyzer"] is None and settings.get("compounds") is None:
             settings = settings | {"compounds": False}  # it was begun when no language split compounds by default
         cls.__init__(engine, collection, **settings)
         if settings.get("analyzer") is not None:
@@ -285,9 +285,9 @@ class Engine:
         return self._live.storage.address or str(self.folder.absolute()), str(self.documents_digest)
 
     def __repr__(self) -> str:
-        place, found = self._live.storage.address or self.folder, self.collection
-        where = "in memory" if place is None else f"in {place}"
-        return f"Engine {found.name!r}: {found.n_documents:,} documents, {found.n_passages:,} passages, {where}"
+        location, indexed = self._live.storage.address or self.folder, self.collection
+        where = "in memory" if location is None else f"in {location}"
+        return f"Engine {indexed.name!r}: {indexed.n_documents:,} documents, {indexed.n_passages:,} passages, {where}"
 
     def _repr_html_(self) -> str:
         """Return the engine for notebooks: its size, settings and indexes."""
@@ -326,11 +326,11 @@ class Engine:
         """
         if self._fixed_documents is not None:
             return self
-        documents, found = self._documents, None if self._latest is None else self._latest()
-        if found is None or found._documents is not documents:
-            found = self._fixed(documents)
-            self._latest = weakref.ref(found)  # so that it is not kept longer than others use it
-        return found
+        documents, latest = self._documents, None if self._latest is None else self._latest()
+        if latest is None or latest._documents is not documents:
+            latest = self._fixed(documents)
+            self._latest = weakref.ref(latest)  # a weak reference, so that only its users keep it in memory
+        return latest
 
     def independent(self) -> Engine:
         """Return a :meth:`snapshot` with a cache and locks of its own, which shares the indexes made so far.
@@ -342,9 +342,9 @@ class Engine:
         return self._fixed(documents.judged(documents.judgements) if isinstance(documents, Snapshot) else documents)
 
     def _fixed(self, documents: Documents) -> Engine:
-        found = copy.copy(self)
-        found._fixed_documents, found._latest = documents, None
-        return found
+        engine = copy.copy(self)
+        engine._fixed_documents, engine._latest = documents, None
+        return engine
 
     @property
     def whole(self) -> Collection:
@@ -605,9 +605,9 @@ class Engine:
         """Return a view of the engine, in which rankers find only some of the documents that it has now.
 
         Term weights and vectors stay those of all documents, so BM25 and nearest neighbours give each document the
-        score that it has in the whole engine. Whatever uses ranks or first documents uses those among the given
-        documents: fusions, PARM and re-rankers. Context rankers see only the links among the given documents, so they
-        do not find a document that is linked with others only. Later changes of the engine do not affect the view.
+        score that it has in the whole engine. Fusions, PARM and re-rankers use the ranks that
+        documents have among the given ones. Context rankers see only the links among the given documents, so they do
+        not find a document that is linked with others only. Later changes of the engine do not affect the view.
 
         Parameters
         ----------

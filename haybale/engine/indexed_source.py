@@ -1,4 +1,4 @@
-"""What an engine of files remembers of its source: the folder, and the columns of tables that were asked for.
+"""Record the source of an engine of files, and check it at updates: its folder, and the chosen columns of tables.
 
 ``files.json`` has them as ``source`` and ``columns``.
 """
@@ -11,11 +11,11 @@ from typing import Any
 
 from haybale.errors import InputError
 
-_LEAST_SHARE = 0.5  # of the recorded files that another folder must have to be taken for the same
+_MIN_SHARE_OF_FILES = 0.5  # a folder with this share of the recorded files is taken for the recorded folder
 
 
 def about_source(source: Path, columns: Mapping[str, str]) -> dict[str, Any]:
-    """Return what is recorded of a source: its absolute path, and the columns that were given."""
+    """Return the entries of ``files.json`` for a source: its absolute path, and the chosen columns."""
     return {"source": str(source.resolve()), "columns": dict(columns)}
 
 
@@ -34,19 +34,19 @@ def recorded_columns(folder: Path, record: Mapping[str, Any], given: Mapping[str
 def check_source(
     folder: Path, record: Mapping[str, Any], source: Path, before: Mapping[str, Any], now: Mapping[str, Any]
 ) -> None:
-    """Raise InputError if the source of an update is another one than the engine was built from.
+    """Raise InputError if the source of an update is not the one that the engine was built from.
 
     A folder that was moved or copied is the same if it has the contents of half of the recorded files, whatever their
     names are now.
     ``before`` and ``now`` are the recorded and the present signatures of files: size, time and SHA-256.
     """
-    known = record["source"]
-    if not before or known == str(source.resolve()):
+    origin = record["source"]
+    if not before or origin == str(source.resolve()):
         return
     contents = {signature[2] for signature in now.values() if signature[2]}
     same = sum(signature[2] in contents for signature in before.values())
-    if same < _LEAST_SHARE * len(before):
+    if same < _MIN_SHARE_OF_FILES * len(before):
         raise InputError(
-            f"{source}: expected the source that {folder} was built from, {known}, found another one: it has {same:,} "
+            f"{source}: expected the source that {folder} was built from, {origin}, found another one: it has {same:,} "
             f"of {len(before):,} files, and all other documents would be removed; give a new --out"
         )

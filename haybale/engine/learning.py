@@ -29,10 +29,11 @@ def learn_in_parts(
     settings: Mapping[str, Any],
     compounds: bool | None,
 ) -> Analyzer:
-    """Return the analyzer of an engine whose words are counted by tasks, for which its collection is written first.
+    """Return the analyzer of an engine whose words are counted by tasks; its collection is written for them first.
 
-    ``found`` are the settings of the engine in the folder, which may know the compounds already; ``settings`` are those
-    that it will have. ``compounds`` says whether compounds are split, None for the default of the language.
+    ``found`` are the settings of the engine in the folder, if there is one; its analyzer may have been learned already.
+    ``settings`` are those that the engine will have. ``compounds`` says whether compounds are split, None for the
+    default of the language.
     """
     if not splits_compounds(language, compounds):
         return Analyzer(language)

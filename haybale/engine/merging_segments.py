@@ -44,14 +44,14 @@ def n_to_merge(sizes: Sequence[int]) -> int:
 
 
 def merged_documents(segments: Sequence[Segment], metadata: pa.Table | None) -> Collection:
-    """Return the documents of consecutive segments as one collection, with ``metadata`` as all segments joined have it.
+    """Return the documents of consecutive segments as one collection.
 
-    Only columns are kept that one of the segments has.
+    ``metadata`` are their rows of the metadata of all segments, of which the columns of these segments are kept.
     """
     wholes = [segment.texts.whole for segment in segments]
     joined = reduce(lambda one, other: one.extended(other, distinct=False), wholes)
-    known = {name for whole in wholes if whole.metadata is not None for name in whole.metadata.column_names}
-    columns = [] if metadata is None else [name for name in metadata.column_names if name in known]
+    names = {name for whole in wholes if whole.metadata is not None for name in whole.metadata.column_names}
+    columns = [] if metadata is None else [name for name in metadata.column_names if name in names]
     none = np.empty(0, dtype=np.int64)
     kept = None if metadata is None or not columns else metadata.select(columns)
     return replace(joined, queries=joined.queries.take(none), splits={}, metadata=kept)

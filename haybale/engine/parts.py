@@ -70,10 +70,11 @@ from haybale.vectors import Matrix
 
 UNITS = ("passage", "document")
 INDEXES = ("bm25-passage", "bm25-document", "passages", "documents")
-_REST = ("words", "counts", "passage-vectors", "document-vectors")  # that are deleted when its indexes are written
-_STATISTICS, _COUNTS, _WORDS = "haybale term statistics", "haybale term counts", "haybale words"
-_TERMS = pa.schema([("term", pa.large_string()), *((unit, pa.int64()) for unit in UNITS)])
-_VOCABULARY = pa.schema([("term", pa.large_string())])
+# Folders of a part that are only needed to make its indexes, and are deleted afterwards.
+_BUILD_FOLDERS = ("words", "counts", "passage-vectors", "document-vectors")
+_STATISTICS_FORMAT, _COUNTS_FORMAT, _WORDS_FORMAT = "haybale term statistics", "haybale term counts", "haybale words"
+_STATISTICS_SCHEMA = pa.schema([("term", pa.large_string()), *((unit, pa.int64()) for unit in UNITS)])
+_VOCABULARY_SCHEMA = pa.schema([("term", pa.large_string())])
 
 
 class Range(NamedTuple):
@@ -112,13 +113,13 @@ def range_edges(doc_offsets: Ints, n: int) -> list[int]:
     """
     with_passages = np.flatnonzero(np.diff(doc_offsets))
     if n > len(with_passages):
-        found = f"{len(with_passages)} documents with a passage"
-        raise InputError(f"segments must be at most the number of documents; found {n} segments and {found}")
-    ends, place, edges = doc_offsets[with_passages + 1], -1, [0]
+        documents = f"{len(with_passages)} documents with a passage"
+        raise InputError(f"segments must be at most the number of documents; found {n} segments and {documents}")
+    ends, last, edges = doc_offsets[with_passages + 1], -1, [0]
     for number in range(1, n):
         nearest = int(np.searchsorted(ends, int(doc_offsets[-1]) * number // n))
-        place = min(max(nearest, place + 1), len(ends) - (n - number) - 1)  # the ranges that follow need documents, too
-        edges.append(int(with_passages[place]) + 1)
+        last = min(max(nearest, last + 1), len(ends) - (n - number) - 1)  # later ranges need documents, too
+        edges.append(int(with_passages[last]) + 1)
     return [*edges, len(doc_offsets) - 1]
 
 
@@ -143,8 +144,8 @@ def learned_analyzer(texts: Texts, language: str) -> Analyzer:
     words: Counter[str] = Counter()
     parts = ranges(texts)
     with disks_named(texts.root), timed("learn compounds"):
-        for found in spread(count_words, [(each,) for each in parts], None, "learning compounds"):
-            words.update(found)
+        for counts in spread(count_words, [(part,) for part in parts], None, "learning compounds"):
+            words.update(counts)
         return Analyzer.of_words(language, words)
 
 
@@ -157,7 +158,7 @@ def count_words(part: Range) -> Counter[str]:
         ends.append(len(words))
     tensors: dict[str, Any] = {"words": np.array(words, dtype=np.int32), "offsets": np.array(ends, dtype=np.int64)}
     if part.source == "collection" and not (part.folder / "counts").exists():
-        _save_tensors(part.folder / "words", _WORDS, tensors, vocabulary, {})
+        _save_tensors(part.folder / "words", _WORDS_FORMAT, tensors, vocabulary, {})
     counts = np.bincount(tensors["words"], minlength=len(vocabulary)).tolist()
     return Counter(dict(zip(vocabulary, counts, strict=True)))
 
@@ -179,12 +180,12 @@ def count_all(texts: Texts) -> None:
         frequencies = {unit: np.zeros(0, dtype=np.int64) for unit in UNITS}
         totals = {f"n_{name}": 0 for name in ("passages", "documents", "passage_terms", "document_terms")}
         for part in parts:
-            terms, tensors, manifest = _read_tensors(part.folder / "counts", _COUNTS)
-            places = np.array([numbers.setdefault(term, len(numbers)) for term in terms], dtype=np.int64)
+            terms, tensors, manifest = _read_tensors(part.folder / "counts", _COUNTS_FORMAT)
+            term_numbers = np.array([numbers.setdefault(term, len(numbers)) for term in terms], dtype=np.int64)
             for unit in UNITS:
                 grown = np.zeros(len(numbers), dtype=np.int64)
                 grown[: len(frequencies[unit])] = frequencies[unit]
-                grown[places] += tensors[f"{unit}.frequencies"]
+                grown[term_numbers] += tensors[f"{unit}.frequencies"]
                 frequencies[unit] = grown
             for name in totals:
                 totals[name] += manifest[name]
@@ -192,8 +193,9 @@ def count_all(texts: Texts) -> None:
             language = analyzer.language
             raise InputError(f"the texts hold no term besides stop words (language {language!r}); change the language")
         with whole_folder(folder) as aside:
-            write_table(aside / "terms.parquet", pa.table([strings_of(numbers), *frequencies.values()], schema=_TERMS))
-            write_manifest(aside, {"format": _STATISTICS, "version": 1} | totals)
+            table = pa.table([strings_of(numbers), *frequencies.values()], schema=_STATISTICS_SCHEMA)
+            write_table(aside / "terms.parquet", table)
+            write_manifest(aside, {"format": _STATISTICS_FORMAT, "version": 1} | totals)
 
 
 def count_part(part: Range, analyzer: Analyzer) -> None:
@@ -206,13 +208,13 @@ def count_part(part: Range, analyzer: Analyzer) -> None:
         documents = TermCounts.of(part.read("collection").document_texts(), analyzer, counts.vocabulary)
     tensors: dict[str, Any] = {}
     about: dict[str, int] = {}
-    for unit, each in zip(UNITS, (counts, documents), strict=True):
-        matrix = each.matrix
+    for unit, unit_counts in zip(UNITS, (counts, documents), strict=True):
+        matrix = unit_counts.matrix
         matrix.resize(matrix.shape[0], len(counts.vocabulary))
         tensors |= {f"{unit}.{name}": getattr(matrix, name) for name in ("data", "indices", "indptr")}
         tensors[f"{unit}.frequencies"] = np.bincount(matrix.indices, minlength=matrix.shape[1]).astype(np.int64)
-        about |= {f"n_{unit}s": len(each), f"n_{unit}_terms": int(each.lengths.sum())}
-    _save_tensors(part.folder / "counts", _COUNTS, tensors, counts.vocabulary, about)
+        about |= {f"n_{unit}s": len(unit_counts), f"n_{unit}_terms": int(unit_counts.lengths.sum())}
+    _save_tensors(part.folder / "counts", _COUNTS_FORMAT, tensors, counts.vocabulary, about)
     shutil.rmtree(part.folder / "words", ignore_errors=True)
 
 
@@ -220,12 +222,12 @@ def _counted(part: Range, documents: Collection, analyzer: Analyzer) -> TermCoun
     """Return the term counts of the passages of a part, from their words if these were written."""
     if not (part.folder / "words").exists():
         return TermCounts.of(documents.passages.texts, analyzer)
-    words, tensors, _ = _read_tensors(part.folder / "words", _WORDS)
+    words, tensors, _ = _read_tensors(part.folder / "words", _WORDS_FORMAT)
     vocabulary: dict[str, int] = {}
     terms_of = list(analyzer.numbered_words(words, vocabulary))
-    terms = np.array([term for each in terms_of for term in each], dtype=np.int32)
-    places, ends = ragged_take(indptr_from_counts([len(each) for each in terms_of]), tensors["words"])
-    return TermCounts.of_numbers(terms[places], ends[tensors["offsets"]], vocabulary, analyzer)
+    terms = np.array([term for word_terms in terms_of for term in word_terms], dtype=np.int32)
+    positions, ends = ragged_take(indptr_from_counts([len(word_terms) for word_terms in terms_of]), tensors["words"])
+    return TermCounts.of_numbers(terms[positions], ends[tensors["offsets"]], vocabulary, analyzer)
 
 
 def _save_tensors(
@@ -234,7 +236,7 @@ def _save_tensors(
     def save(folder: Path) -> None:
         with whole_folder(folder) as aside:
             write_tensors(aside / "tensors.safetensors", tensors)
-            write_table(aside / "vocabulary.parquet", pa.table([strings_of(vocabulary)], schema=_VOCABULARY))
+            write_table(aside / "vocabulary.parquet", pa.table([strings_of(vocabulary)], schema=_VOCABULARY_SCHEMA))
             write_manifest(aside, {"format": kind, "version": 1} | about)
 
     _save_once(save, folder)
@@ -253,7 +255,7 @@ def _read_tensors(folder: Path, kind: str) -> tuple[list[str], dict[str, Any], d
     """Return the vocabulary, the arrays and the manifest of the counts, or of the words, of a part."""
     manifest = read_manifest(folder, "term counts", {"format": kind, "version": 1})
     check_files(folder, manifest, ("tensors.safetensors", "vocabulary.parquet"))
-    terms = read_table(folder / "vocabulary.parquet", _VOCABULARY).column("term").to_pylist()
+    terms = read_table(folder / "vocabulary.parquet", _VOCABULARY_SCHEMA).column("term").to_pylist()
     return terms, mapped_tensors(folder / "tensors.safetensors"), manifest
 
 
@@ -264,21 +266,21 @@ def read_statistics(texts: Texts) -> dict[str, TermStatistics]:
 
 @lru_cache(maxsize=1)
 def _statistics_of_call(segment: str, call: str) -> dict[str, TermStatistics]:
-    """Return the statistics in the folder of a segment, which the tasks of a call in this process share."""
+    """Return the statistics in the folder of a segment; the tasks of one call of :func:`index_all` share them."""
     return _read_statistics(Path(segment))
 
 
 def _read_statistics(segment: Path) -> dict[str, TermStatistics]:
     folder = segment / "statistics"
-    manifest = read_manifest(folder, "term statistics", {"format": _STATISTICS, "version": 1})
+    manifest = read_manifest(folder, "term statistics", {"format": _STATISTICS_FORMAT, "version": 1})
     check_files(folder, manifest, ("terms.parquet",))
-    table = read_table(folder / "terms.parquet", _TERMS)
+    table = read_table(folder / "terms.parquet", _STATISTICS_SCHEMA)
     terms = table.column("term").to_pylist()
-    found = {}
+    statistics = {}
     for unit in UNITS:
-        known = dict(zip(terms, table.column(unit).to_pylist(), strict=True))
-        found[unit] = TermStatistics(known, manifest[f"n_{unit}s"], manifest[f"n_{unit}_terms"])
-    return found
+        frequencies = dict(zip(terms, table.column(unit).to_pylist(), strict=True))
+        statistics[unit] = TermStatistics(frequencies, manifest[f"n_{unit}s"], manifest[f"n_{unit}_terms"])
+    return statistics
 
 
 # round 2: indexes ------------------------------------------------------------------------------------------------
@@ -293,7 +295,7 @@ def index_all(texts: Texts, source: Any) -> None:
         for _ in spread(index_part, tasks, None, "indexing segments"):
             pass
     for part in parts:
-        for name in _REST:
+        for name in _BUILD_FOLDERS:
             shutil.rmtree(part.folder / name, ignore_errors=True)
         remove_unfinished(part.folder)
 
@@ -306,12 +308,12 @@ def index_part(part: Range, analyzer: Analyzer, encoder: Any, call: str, from_co
     """Write the indexes of a part that it lacks.
 
     ``encoder`` is an encoder, a function that makes one, or None for the encoder in the folder of the engine. With
-    ``from_counts``, it is a TF-IDF encoder of the terms that were counted. ``call`` tells calls of :func:`index_all`
-    apart.
+    ``from_counts``, it is a TF-IDF encoder of the terms that were counted. ``call`` is a unique id
+    of the call of :func:`index_all`.
     """
     missing, passages = _missing(part), part.read()
     whole = passages if part.source == "collection" else part.read("collection")
-    terms, tensors, _ = _read_tensors(part.folder / "counts", _COUNTS)
+    terms, tensors, _ = _read_tensors(part.folder / "counts", _COUNTS_FORMAT)
     statistics = _statistics_of_call(part.segment, call)
     vocabulary = {term: number for number, term in enumerate(terms)}
     saved = Path(part.segment).parent / "encoder"
@@ -322,9 +324,9 @@ def index_part(part: Range, analyzer: Analyzer, encoder: Any, call: str, from_co
         return TermCounts(sparse.csr_matrix(matrix, (len(matrix[2]) - 1, len(terms))), vocabulary, analyzer)
 
     def bm25(unit: str, texts: Collection) -> BM25Index:
-        known = statistics[unit]
-        frequencies = np.array([known.frequencies[term] for term in terms], dtype=np.int64)
-        of_all: dict[str, Any] = {"frequencies": frequencies, "n_texts": known.n_texts, "n_terms": known.n_terms}
+        whole = statistics[unit]
+        frequencies = np.array([whole.frequencies[term] for term in terms], dtype=np.int64)
+        of_all: dict[str, Any] = {"frequencies": frequencies, "n_texts": whole.n_texts, "n_terms": whole.n_terms}
         postings = replace(Postings.of(counts(unit)), **of_all)
         return BM25Index.of_postings(columns_of(f"bm25-{unit}", texts), postings, vocabulary, analyzer)
 
@@ -364,8 +366,8 @@ def _encoder_of_thread(encoder: Any, call: str) -> Any:
 def _encoded(source: Collection, encoder: Any, folder: Path) -> Matrix:
     """Return the vectors of texts; dense ones are first written to an embedding store, which resumes."""
     if getattr(encoder, "is_sparse", False):
-        found: Matrix = encoder.encode(source.passages.texts.to_pylist())
-        return found
+        vectors: Matrix = encoder.encode(source.passages.texts.to_pylist())
+        return vectors
     embed(source, encoder, folder)
     return EmbeddingStore(folder).vectors_of(source)
 
@@ -377,9 +379,8 @@ def open_parts(name: str, texts: Texts) -> BM25InParts | PassagesInParts:
     """Return an index of all parts; each part is opened when it is first searched."""
     ranges_ = ranges(texts)
     columns = columns_of(name, texts.indexed if name in ("bm25-passage", "passages") else texts.whole)
-    firsts, counts = (
-        np.array(each) for each in zip(*((part.first, part.end - part.first) for part in ranges_), strict=True)
-    )
+    firsts = np.array([part.first for part in ranges_])
+    counts = np.array([part.end - part.first for part in ranges_])
     root, address = texts.root, texts.storage.address
 
     def part_in(folder: Path) -> Part:

@@ -93,9 +93,9 @@ class Segment:
         return self._indexes[name]
 
     def write_indexes(self) -> None:
-        """Make the indexes that the folder keeps and does not have yet. Of added documents, these are the vectors.
+        """Make the missing indexes that are kept in the folder; of added documents, only those of vectors are kept.
 
-        Those of parts were written when the engine was built.
+        The indexes of parts were written when the engine was built.
         """
         if self.texts.n_parts > 1:
             return
@@ -162,7 +162,7 @@ class Segment:
                 vectors = self._embed(source, folder)
         device = find_device(self.device or "cpu")
         if not device.is_cpu:
-            free_cached()  # of the encoder
+            free_cached()  # memory of the encoder
         with timed(f"index {name}", device):
             if name == "documents":
                 index = index_documents(vectors, part, self.device)
@@ -179,7 +179,7 @@ class Segment:
             check_vectors_fit((n_vectors, encoder.dim), device)
 
     def _encoder_of(self, name: str) -> Any:
-        """Return the encoder; if passages have vectors, one of documents does not encode those of one passage again."""
+        """Return the encoder for an index; one of documents reuses the vectors of passages, if these have been made."""
         encoder, folder = self.source.encoder, self.texts.folder("passages")
         has_vectors = "passages" in self._indexes or (folder is not None and _is_finished(folder))
         if name == "passages" or not has_vectors or self.store is not None:

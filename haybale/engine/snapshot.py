@@ -28,7 +28,7 @@ from haybale.engine.segment import Segment
 from haybale.errors import InputError
 from haybale.retrieval import BM25Index, PassageIndex
 
-_MAX_CACHED = 8  # number of values in the cache of rankers
+_MAX_CACHED_VALUES = 8  # in the cache of rankers
 
 T = TypeVar("T")
 
@@ -38,8 +38,8 @@ class Documents(ABC):
 
     def __init__(self, device: str | None) -> None:
         self.device = device
-        # Held while a part is made. A thread that also needs the lock of the storage takes that one second, because a
-        # change of the engine holds it.
+        # Held while an index or a collection is made. A thread that also needs the lock of the storage takes that
+        # lock second, because a change of the engine holds it.
         self._lock = threading.RLock()
         self._collections: dict[str, Collection] = {}
         self._indexes: dict[str, Any] = {}
@@ -56,7 +56,7 @@ class Documents(ABC):
 
     @abstractmethod
     def digest(self, engine: Sequence[Any]) -> str:
-        """Return a digest of the documents of an engine in a folder, and of the values that tell it from others."""
+        """Return a digest of the documents of an engine in a folder, and of ``engine``: values that identify it."""
 
     @property
     @abstractmethod
@@ -84,7 +84,7 @@ class Documents(ABC):
         return index if k3 is None else self.cached((unit, k1, b, k3), lambda: index.with_parameters(k1, b, k3))
 
     def _made_once(self, made: dict[str, T], name: str, make: Callable[[], T]) -> T:
-        """Return a part, which is found without a lock once it is made."""
+        """Return a collection or index by its name, and make it first if necessary; only making it takes the lock."""
         if name not in made:
             with self._lock:
                 if name not in made:
@@ -97,20 +97,20 @@ class Documents(ABC):
         return DocumentFilter(self.whole.documents_table())
 
     def chosen(self, documents: Sequence[str] | NDArray[np.bool_] | None, where: str | None) -> Ints:
-        """Return the ascending numbers (n,) of documents given by ids or a mask, of those that fulfil a condition."""
+        """Return the ascending numbers (n,) of the documents, given by ids or a mask, that fulfil a condition."""
         n = self.collection.n_documents
-        given = np.asarray(np.ones(n, dtype=bool) if documents is None else documents)
-        if documents is None or given.dtype == bool:
-            if given.shape != (n,):
-                raise InputError(f"a mask must have one entry per document, {n}, found shape {given.shape}")
-            numbers = np.flatnonzero(given)
+        ids_or_mask = np.asarray(np.ones(n, dtype=bool) if documents is None else documents)
+        if documents is None or ids_or_mask.dtype == bool:
+            if ids_or_mask.shape != (n,):
+                raise InputError(f"a mask must have one entry per document, {n}, found shape {ids_or_mask.shape}")
+            numbers = np.flatnonzero(ids_or_mask)
         else:
             numbers = np.unique(self.collection.document_numbers(documents))
         if where is not None:
             numbers = np.intersect1d(numbers, self.filter.numbers(where), assume_unique=True)
         if not np.diff(self.collection.passages.doc_offsets)[numbers].any():
-            found = f"{len(numbers)} chosen documents" + ("" if where is None else f" where {where!r}")
-            raise InputError(f"none of the {found} has a passage to search within; choose at least one")
+            chosen = f"{len(numbers)} chosen documents" + ("" if where is None else f" where {where!r}")
+            raise InputError(f"none of the {chosen} has a passage to search within; choose at least one")
         return numbers
 
     @property
@@ -125,12 +125,12 @@ class Documents(ABC):
                 self._cache[key] = value = self._cache.pop(key)
                 return value  # type: ignore[no-any-return]
         with self._lock:
-            found: T = self._cache[key] if key in self._cache else make()
+            made: T = self._cache[key] if key in self._cache else make()
             with self._cache_lock:
-                self._cache[key] = found
-                if len(self._cache) > _MAX_CACHED:
+                self._cache[key] = made
+                if len(self._cache) > _MAX_CACHED_VALUES:
                     del self._cache[next(iter(self._cache))]
-            return found
+            return made
 
     def _first_passages(self) -> PassageIndex:
         index = self.index("passages")
@@ -143,7 +143,7 @@ class Snapshot(Documents):
 
     Of several documents with one id, the last replaces the others: they are hidden. ``indexes``, by name, and
     ``all_documents`` contain hidden documents, too, which still count in the statistics of the indexes. ``judgements``
-    are those that were added to the engine, ``metadata`` is what was changed after documents were added.
+    are those that were added to the engine, ``metadata`` is the metadata that changed after documents were added.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class Snapshot(Documents):
         self._unfiltered = dict(indexes or {})
         self.all_documents = all_documents or _joined([segment.texts.whole for segment in segments])
         ids, n_first = self.all_documents.doc_ids, segments[0].texts.whole.n_documents
-        self._latest = latest_with_id(ids, n_first)  # the document that stands for each document; None for itself
+        self._latest = latest_with_id(ids, n_first)  # the last document with the id of each one; None if no id repeats
         self._kept: Ints | None = None  # numbers of the documents that are not hidden; None for all
         if self.removed or self._latest is not None:
             numbers = np.arange(len(ids))
@@ -227,16 +227,16 @@ class Snapshot(Documents):
         """
         in_parts = segments[0].texts.n_parts > 1
         indexes = {} if in_parts else self._unfiltered
-        found = Snapshot(segments, self.removed, indexes, self.all_documents, self.judgements, self.metadata)
+        snapshot = Snapshot(segments, self.removed, indexes, self.all_documents, self.judgements, self.metadata)
         if not in_parts:
-            found._indexes |= self._indexes
-        found._collections |= self._collections
-        return found
+            snapshot._indexes |= self._indexes
+        snapshot._collections |= self._collections
+        return snapshot
 
     def _same_documents(self, judgements: AddedJudgements, metadata: ChangedMetadata | None) -> Snapshot:
-        found = Snapshot(self.segments, self.removed, self._unfiltered, self.all_documents, judgements, metadata)
-        found._indexes |= self._indexes
-        return found
+        snapshot = Snapshot(self.segments, self.removed, self._unfiltered, self.all_documents, judgements, metadata)
+        snapshot._indexes |= self._indexes
+        return snapshot
 
     def check_new(self, added: Collection, *, replace: bool) -> Ints:
         """Return the numbers, in :attr:`whole`, of the documents that ``added`` replaces.
@@ -249,12 +249,12 @@ class Snapshot(Documents):
         if not replace:
             how = "call replace() or use haybale add --replace"
             if len(replaced):
-                known = whole.doc_ids[int(replaced[0])].as_py()
-                raise InputError(f"expected new document ids, found {known!r} of the engine; {how} to replace it")
+                doc_id = whole.doc_ids[int(replaced[0])].as_py()
+                raise InputError(f"expected new document ids, found {doc_id!r} of the engine; {how} to replace it")
             gone = places_of(text_array(self.removed), added.doc_ids)
             if len(gone):
-                known = self.removed[int(gone[0])]
-                raise InputError(f"expected new document ids, found {known!r} of a removed document; {how} to add it")
+                doc_id = self.removed[int(gone[0])]
+                raise InputError(f"expected new document ids, found {doc_id!r} of a removed document; {how} to add it")
         stays = np.ones(whole.n_documents, dtype=bool)
         stays[replaced] = False
         for kind in ("passage", "section"):
@@ -262,8 +262,8 @@ class Snapshot(Documents):
             taken = places_of(ids, new)
             taken = taken[stays[np.searchsorted(offsets, taken, side="right") - 1]]
             if len(taken):
-                known = ids[int(taken[0])].as_py()
-                raise InputError(f"expected new {kind} ids, found {known!r} of another document; rename it")
+                taken_id = ids[int(taken[0])].as_py()
+                raise InputError(f"expected new {kind} ids, found {taken_id!r} of another document; rename it")
         return replaced
 
     def _make_index(self, name: str) -> Any:

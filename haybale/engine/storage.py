@@ -45,7 +45,7 @@ from haybale.text_files import MAX_TEXT, json_object, read_bytes, read_json, rea
 from haybale.timing import timed
 
 FORMAT, VERSION = "haybale engine", 3
-# What no change of an engine changes in its manifest.
+# The entries of a manifest that no change of the engine changes.
 FIXED = ("id", "identity", "settings", "input", "language", "encoder")
 _MANIFEST, _BUILDING = "engine.json", "building.json"
 _SETTINGS = {
@@ -55,9 +55,9 @@ _SETTINGS = {
     "paragraphs": (str, None),
     "chunking": (CHUNKING, None),
     "store": (str, None),
-    "segments": (range(2, 2**40), None),  # in which its first documents are indexed; None for one
+    "segments": (range(2, 2**40), None),  # the number of parts of the first documents; None for one
 }
-_KINDS = {
+_MANIFEST_KINDS = {
     "id": str,
     "identity": str,
     "settings": dict,
@@ -68,8 +68,8 @@ _KINDS = {
     "judgements": (str, None),
     "metadata": (str, None),
 }
-_OPTIONAL = ("judgements", "metadata")  # that a manifest without them leaves out
-_TEMPORARY = re.compile(r"\..+\.(\d+|[0-9a-f]{12})")  # names of unfinished files, see folders.py
+_NULLABLE = ("judgements", "metadata")  # entries that a manifest leaves out if they are None
+_TEMPORARY_NAME = re.compile(r"\..+\.(\d+|[0-9a-f]{12})")  # names of unfinished files, see folders.py
 
 
 class Storage:
@@ -82,8 +82,8 @@ class Storage:
     def __init__(self, folder: Path | None = None, address: str | None = None) -> None:
         self.folder, self.address = folder, address
         self.lock = threading.RLock()
-        self._fixed: dict[str, Any] | None = None  # of the manifest of the engine that was opened
-        self._marks: dict[int, bytes] = {}  # of its segments
+        self._fixed: dict[str, Any] | None = None  # the fixed entries of the manifest of the engine that was opened
+        self._marks: dict[int, bytes] = {}  # the marks of its segments, by their numbers
         self.in_use: weakref.WeakSet[Any] = weakref.WeakSet()  # the texts of segments in this process
         self._writes = False  # whether the thread that holds the lock is the folder's writer
 
@@ -124,8 +124,8 @@ class Storage:
                 self.check_same_build()  # before the lock, which would make the folder
             with writer_lock(StoreFiles(self.folder), work):
                 self.check_same_build()
-                for place in [self.folder, *self.folder.glob("*/"), *self.folder.glob("*/parts/*/")]:
-                    remove_unfinished(place)
+                for folder in [self.folder, *self.folder.glob("*/"), *self.folder.glob("*/parts/*/")]:
+                    remove_unfinished(folder)
                 self._writes = True
                 try:
                     yield
@@ -165,25 +165,25 @@ class Storage:
             shutil.rmtree(self.folder / "0")
 
     def clear_segment(self, number: int) -> None:
-        """Delete what an addition that was killed left in the place of a new segment.
+        """Delete the folder that a killed addition left where a new segment will be written.
 
         Raises StoreError if there is a link or a file, which no addition makes.
         """
         assert self.folder is not None
-        place = self.folder / str(number)
-        if place.is_symlink() or place.is_file():
-            found = "a link" if place.is_symlink() else "a file"
-            raise StoreError(f"{place}: expected no such name before documents are added, found {found}; remove it")
-        shutil.rmtree(place, ignore_errors=True)
+        path = self.folder / str(number)
+        if path.is_symlink() or path.is_file():
+            kind = "a link" if path.is_symlink() else "a file"
+            raise StoreError(f"{path}: expected no such name before documents are added, found {kind}; remove it")
+        shutil.rmtree(path, ignore_errors=True)
 
     def stamp(self) -> tuple[int, int, int] | None:
         """Return numbers that change when the manifest is replaced; None if there is no manifest."""
         assert self.folder is not None
         try:
-            found = (self.folder / _MANIFEST).stat()
+            status = (self.folder / _MANIFEST).stat()
         except OSError:
             return None
-        return found.st_mtime_ns, found.st_ino, found.st_size
+        return status.st_mtime_ns, status.st_ino, status.st_size
 
     def mark(self, number: int) -> bytes | None:
         """Return the manifest of a segment's collection, which differs if its documents differ; None in memory."""
@@ -206,15 +206,15 @@ class Storage:
         try:
             manifest = self.read()
             is_same = all(manifest[name] == value for name, value in self._fixed.items())
-            marks = {each: self._marks[each] for each in (0, number) if each in self._marks}
+            marks = {segment: self._marks[segment] for segment in (0, number) if segment in self._marks}
             if is_same and number not in segment_numbers(manifest):
-                marks.pop(number, None)  # it was merged; its files may still be there
+                marks.pop(number, None)  # the segment was merged; its files may still be there
                 is_merged = self._marks.get(number) is not None and not self._has(number)
-            is_same = is_same and all(self.mark(each) == mark for each, mark in marks.items())
+            is_same = is_same and all(self.mark(segment) == mark for segment, mark in marks.items())
         except StoreError as error:
             if error.errno == errno.EMFILE:
                 raise
-            is_same = False  # it is not finished
+            is_same = False  # the engine is not finished
         except FileFormatError as error:
             if isinstance(error.__cause__, PermissionError):
                 raise
@@ -231,7 +231,7 @@ class Storage:
             )
 
     def _has(self, number: int) -> bool:
-        """Return whether the folder of a segment has what it had."""
+        """Return whether the folder of a segment has the documents that were opened."""
         try:
             return self.mark(number) == self._marks[number]
         except FileFormatError:
@@ -262,16 +262,16 @@ class Storage:
         del manifest["format"]
         version = manifest.pop("version", None)
         if version != VERSION or "identity" not in manifest:
-            found = f"version {version!r}" if version != VERSION else "an engine without identity, of an earlier build"
+            shown = f"version {version!r}" if version != VERSION else "an engine without identity, of an earlier build"
             raise FileFormatError(
                 path,
                 None,
-                f"expected version {VERSION}, found {found}; build the engine again in a new folder, and bind its file "
+                f"expected version {VERSION}, found {shown}; build the engine again in a new folder, and bind its file "
                 "of judgements with haybale attach",
             )
-        for name in _OPTIONAL:
+        for name in _NULLABLE:
             manifest.setdefault(name, None)
-        check_kinds(path, manifest, _KINDS)
+        check_kinds(path, manifest, _MANIFEST_KINDS)
         manifest["settings"] = {"segments": None} | manifest["settings"]
         check_kinds(path, manifest["settings"], _SETTINGS)
         numbers = segment_numbers(manifest)
@@ -285,7 +285,7 @@ class Storage:
         """Write the manifest with its checksum."""
         assert self.folder is not None
         head = {"format": FORMAT, "version": VERSION}
-        manifest = {name: value for name, value in manifest.items() if name not in _OPTIONAL or value is not None}
+        manifest = {name: value for name, value in manifest.items() if name not in _NULLABLE or value is not None}
         replace_json(self.folder / _MANIFEST, with_checksum(head | manifest))
 
     def write_judgements(self, judgements: AddedJudgements, before: str | None) -> str | None:
@@ -352,9 +352,9 @@ def segment_numbers(manifest: dict[str, Any]) -> list[int]:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Delete what a writer that was killed has left in a folder under temporary names."""
+    """Delete the files and folders with temporary names that a killed writer has left in a folder."""
     for path in folder.glob(".*"):
-        if _TEMPORARY.fullmatch(path.name):
+        if _TEMPORARY_NAME.fullmatch(path.name):
             shutil.rmtree(path, ignore_errors=True) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
@@ -366,11 +366,11 @@ def _checked(path: Path) -> bytes:
     return content
 
 
-def _check_same(folder: Path, found: dict[str, Any], request: dict[str, Any]) -> None:
-    if found["input"] != request["input"]:
+def _check_same(folder: Path, saved: dict[str, Any], request: dict[str, Any]) -> None:
+    if saved["input"] != request["input"]:
         raise StoreError(f"{folder}: this engine was not built from the given collection; give a new folder")
     for name, value in request["settings"].items():
-        before = found["settings"].get(name)
+        before = saved["settings"].get(name)
         # Compounds are learned for a build in segments after it has begun.
         is_learned_later = name == "analyzer" and before is None and request["settings"].get("segments")
         if before != value and not is_learned_later:

@@ -22,11 +22,11 @@ class Texts:
     """The texts of the documents of a segment."""
 
     whole: Collection  # before passages are cut into pieces
-    number: int  # of the segment, from 0
+    number: int  # the number of the segment, from 0
     storage: Storage
     analyzer: Analyzer  # for BM25
     chunking: Chunking | None
-    n_parts: int = 1  # in which the documents are indexed, see haybale.engine.parts
+    n_parts: int = 1  # the number of parts in which the documents are indexed, see haybale.engine.parts
     mark: bytes | None = None  # the manifest of the collection in the folder, which tells segments apart
 
     def __post_init__(self) -> None:
@@ -53,9 +53,9 @@ class Texts:
             with unchanged():
                 return load_collection(folder, unchanged)
         with timed("cut passages"):
-            found = cut(self.whole, self.chunking)
-        self.storage.save_if_writable(folder, lambda path: save_collection(found, path))
-        return found
+            pieces = cut(self.whole, self.chunking)
+        self.storage.save_if_writable(folder, lambda path: save_collection(pieces, path))
+        return pieces
 
     @cached_property
     def passage_counts(self) -> TermCounts:

@@ -119,12 +119,12 @@ def update(
     rows, problems = read_metadata(source / METADATA) if METADATA in changed else ({}, [])
     old_rows = before[METADATA][3:] if METADATA in before else [{}]
     if METADATA in changed:
-        # A file that has lost a value is read again, since the value may have replaced one of its own.
+        # A file that has lost a value of metadata.csv is read again: the value may have replaced one of the file.
         lost = (file for file, row in old_rows[0].items() if not row.keys() <= rows.get(file, {}).keys())
         changed |= {_path_of(file, names) for file in lost}
         rows = {file: row for file, row in rows.items() if row != old_rows[0].get(file)}
     files = _files(engine.whole) if changed else {}
-    skipped = [Skipped(*each) for each in record["skipped"] if _path_of(each[0], names) in names - changed]
+    skipped = [Skipped(*fields) for fields in record["skipped"] if _path_of(fields[0], names) in names - changed]
     skipped += (skipped_file for skipped_file in listing.skipped if skipped_file.file != METADATA)
     old = {doc_id for doc_id, file in files.items() if file is not None and _path_of(file, before.keys()) in changed}
     read, failed = read_some_files(source, columns, changed & now.keys() - {METADATA}, files.keys() - old)
@@ -150,24 +150,28 @@ def signatures(source: Path) -> dict[str, Signature]:
     return _signatures_of(list_files(source), {})
 
 
-def _signatures_of(listing: Listing, known: Mapping[str, Signature]) -> dict[str, Signature]:
-    """Return the :func:`signatures` of listed files; a file with a known size and time is not read again."""
+def _signatures_of(listing: Listing, recorded: Mapping[str, Signature]) -> dict[str, Signature]:
+    """Return the :func:`signatures` of listed files; a file with the recorded size and time is not read again."""
     # Files of a folder that cannot be listed now are not deleted.
     closed = tuple(f"{folder}/" for folder in listing.closed)
-    found: dict[str, Signature] = {name: about for name, about in known.items() if closed and name.startswith(closed)}
+    current: dict[str, Signature] = {
+        name: signature for name, signature in recorded.items() if closed and name.startswith(closed)
+    }
     for name, path in listing.paths.items():
         try:
-            about = path.stat()
+            status = path.stat()
         except OSError:  # it was deleted meanwhile
             continue
-        size, time = about.st_size, about.st_mtime_ns
-        before = known.get(name)
+        size, time = status.st_size, status.st_mtime_ns
+        before = recorded.get(name)
         if before is not None and before[:2] == [size, time] and before[2]:
-            found[name] = before
+            current[name] = before
         else:
-            rows = [read_metadata(path)[0]] if name == METADATA else []  # before the digest: a change is seen later
-            found[name] = [size, time, _sha256(path), *rows]
-    return found
+            rows = (
+                [read_metadata(path)[0]] if name == METADATA else []
+            )  # read before the digest: the next update notices a change between
+            current[name] = [size, time, _sha256(path), *rows]
+    return current
 
 
 def _sha256(path: Path) -> str:
@@ -213,9 +217,9 @@ def _digest(signature: Signature | None) -> Any:
 
 
 def _path_of(file: str, names: Set[str]) -> str:
-    """Return the name of the file on disk that a document comes from, also out of zip files and mail."""
+    """Return the name of the file on disk that has a document, which may be inside a zip file or a mail."""
     if names == {""}:  # a zip file in place of a folder
         return ""
     parts = file.split("/")
     candidates = ("/".join(parts[:n]) for n in range(1, len(parts) + 1))
-    return next((each for each in candidates if each in names), file.partition(":")[0])
+    return next((path for path in candidates if path in names), file.partition(":")[0])

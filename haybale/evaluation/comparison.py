@@ -49,9 +49,9 @@ class Outcome:
     rankers: dict[str, Ranker]  # the fitted rankers by their names in the table
     runs: dict[str, Run]
     results: Results
-    seconds: dict[str, float]  # of each stage, without nested stages
+    seconds: dict[str, float]  # the seconds of each stage, without nested stages
     facts: dict[str, Any]  # the shape of the vectors, the fit reports of the rankers, and known_questions
-    settings: dict[str, Any]  # of the engine
+    settings: dict[str, Any]  # the settings of the engine
     source: str | None = None  # the path or name of the collection, if known
     layout: str | None = None
 
@@ -248,24 +248,24 @@ def known_questions(collection: Collection, split: str, train: str = "train") ->
         return {}
     queries = collection.queries.take(collection.split(split).queries)
     trained = collection.queries.take(collection.split(train).queries)
-    known = dict(zip(map(words_key, trained.texts(range(len(trained)))), trained.ids.to_pylist(), strict=True))
+    asked = dict(zip(map(words_key, trained.texts(range(len(trained)))), trained.ids.to_pylist(), strict=True))
     keys = list(map(words_key, queries.texts(range(len(queries)))))
-    rows = [row for row, key in enumerate(keys) if key in known]
+    rows = [row for row, key in enumerate(keys) if key in asked]
     if not rows:
         return {}
-    first = {"first": queries.ids[rows[0]].as_py(), "training query": known[keys[rows[0]]]}
+    first = {"first": queries.ids[rows[0]].as_py(), "training query": asked[keys[rows[0]]]}
     return {KNOWN_QUESTIONS: {"queries": len(rows), "of": len(queries)} | first}
 
 
 def _all_of(rankers: Mapping[str, Ranker]) -> dict[str, Ranker]:
-    """Return the nested rankers and the rankers, by name; a nested one whose name is taken has that of its parent."""
+    """Return the nested rankers and the rankers by name; a nested one with a taken name is called "name in parent"."""
     named = dict(rankers)
     for parent, ranker in rankers.items():
-        for name, inner in _all_of({str(each): each for each in ranker.rankers_}).items():
+        for name, inner in _all_of({str(inner): inner for inner in ranker.rankers_}).items():
             taken = named.setdefault(name, inner)
             if taken is not inner and taken.key() != inner.key():
                 named[f"{name} in {parent}"] = inner
-    return {name: named[name] for name in [*(each for each in named if each not in rankers), *rankers]}
+    return {name: named[name] for name in [*(name for name in named if name not in rankers), *rankers]}
 
 
 def file_name(ranker: str) -> str:

@@ -23,7 +23,7 @@ from haybale.extras import import_optional, quiet_transformers
 from haybale.retrieval import Hits, PassageIndex, Vectors, aggregate
 from haybale.retrieval.hits import NO_PASSAGE
 
-ROUNDS = 3  # timed calls after the first one
+ROUNDS = 3  # timed calls of a stage after the first one
 SLOWER = 1.5  # a stage is slow if it takes more than so many times as long as on the CPU
 TOL = 1e-3  # of the solver; predictions may differ by twice as much
 PER_DOCUMENT = 20  # passages of a document
@@ -35,14 +35,14 @@ COLOURS = {RIGHT: "green", SLOW: "yellow", SKIPPED: "yellow", WRONG: "red", FAIL
 
 
 class _SkippedStage(Exception):
-    """A stage that cannot run here, although haybale is complete."""
+    """A stage that cannot run on this machine, although all packages that it needs are installed."""
 
 
 class Work(NamedTuple):
-    """A stage that is ready to run on one device: its data lie there."""
+    """A stage that is ready to run on one device, which has its data."""
 
     run: Callable[[], Any]  # returns NumPy arrays
-    where: Callable[[], str]  # where it ran, once it has run
+    where: Callable[[], str]  # returns the device on which it ran
 
 
 class Stage(NamedTuple):
@@ -56,7 +56,7 @@ class Stage(NamedTuple):
 
 @dataclass(frozen=True)
 class Checked:
-    """What a stage did on a device, beside the CPU. Seconds and the difference are None if it did not come so far."""
+    """The outcome of a stage on a device, beside the CPU. Seconds and the difference are None if it failed before."""
 
     name: str
     verdict: str
@@ -91,12 +91,12 @@ def check_stages(device: Device, scale: float = 1.0) -> Iterator[Checked]:
 def _checked(stage: Stage, device: Device, scale: float) -> Checked:
     start = time.perf_counter()
     work = stage.prepare(device, scale)
-    found = work.run()
+    on_device = work.run()
     first = time.perf_counter() - start
     again, where = _fastest(work), work.where()
-    on_cpu = stage.prepare(CPU, scale)
-    expected = on_cpu.run()
-    cpu, difference = _fastest(on_cpu), stage.difference(found, expected)
+    cpu_work = stage.prepare(CPU, scale)
+    expected = cpu_work.run()
+    cpu, difference = _fastest(cpu_work), stage.difference(on_device, expected)
     verdict, remark = RIGHT, ""
     if not difference <= stage.tolerance:  # also if it is not a number
         verdict = WRONG
@@ -155,8 +155,8 @@ def _sparse_search(device: Device, scale: float) -> Work:
 def hits_difference(found: Hits, expected: Hits) -> float:
     """Return the largest difference of two results of a search.
 
-    The scores of passages that both have are compared. A passage that only one of them has may be there because of its
-    rounding: it counts by the distance of its score from the other's last one.
+    The scores of passages in both results are compared. A passage may be in only one of them because of rounding: its
+    score is compared with the lowest score of the other result.
     """
     largest = 0.0
     for row in range(len(expected)):
@@ -172,7 +172,7 @@ def hits_difference(found: Hits, expected: Hits) -> float:
 
 
 def _rows(row: int, *hits: Hits) -> list[tuple[list[int], list[float]]]:
-    return [(each.passages[row].tolist(), each.scores[row].tolist()) for each in hits]
+    return [(one.passages[row].tolist(), one.scores[row].tolist()) for one in hits]
 
 
 def largest_difference(found: Any, expected: Any) -> float:
@@ -215,9 +215,9 @@ def _scoring(device: Device, scale: float) -> Work:
     with tempfile.TemporaryDirectory() as folder:
         trained.save(Path(folder) / "model")
         model = SVREnsemble.load(Path(folder) / "model", index)
-    asked = np.random.default_rng(5).integers(len(passages), size=(_count(512, scale, 4), 50))
-    new = _unit_rows(6, len(asked), 64)
-    return Work(lambda: to_numpy(model.score_candidates(new, asked)), lambda: str(model.support_.passages.device))
+    candidates = np.random.default_rng(5).integers(len(passages), size=(_count(512, scale, 4), 50))
+    new = _unit_rows(6, len(candidates), 64)
+    return Work(lambda: to_numpy(model.score_candidates(new, candidates)), lambda: str(model.support_.passages.device))
 
 
 def _aggregation(device: Device, scale: float) -> Work:
@@ -234,9 +234,9 @@ def _aggregation(device: Device, scale: float) -> Work:
     def run() -> Any:
         queries, documents, values = aggregate(hits, "vrrf", doc_of, np.arange(m + 1) * per_query, vectors=vectors)
         where[:] = [str(device_of(values))]
-        found = np.full((m, doc_of[-1] + 1), -np.inf)
-        found[to_numpy(queries), to_numpy(documents)] = to_numpy(values)
-        return np.nan_to_num(found, neginf=0.0)
+        table = np.full((m, doc_of[-1] + 1), -np.inf)
+        table[to_numpy(queries), to_numpy(documents)] = to_numpy(values)
+        return np.nan_to_num(table, neginf=0.0)
 
     return Work(run, lambda: where[0])
 
@@ -252,11 +252,11 @@ def _encoder(device: Device, scale: float) -> Work:
         _save_longformer(Path(folder))
         model = LongformerEncoder(folder, device=str(device))
     rng = np.random.default_rng(10)
-    texts = [" ".join(rng.choice(list(_WORDS), size=200)) for _ in range(_count(32, scale, 2))]
+    texts = [" ".join(rng.choice(list(_TEST_WORDS), size=200)) for _ in range(_count(32, scale, 2))]
     return Work(lambda: model.encode(texts), lambda: str(device))
 
 
-_WORDS = "abcdefghijklmnopqrstuvwxyz"
+_TEST_WORDS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def _save_longformer(folder: Path) -> None:
@@ -269,7 +269,7 @@ def _save_longformer(folder: Path) -> None:
         "unk_token": "<unk>",
         "mask_token": "<mask>",
     }
-    vocabulary = {token: number for number, token in enumerate((*special.values(), *_WORDS))}
+    vocabulary = {token: number for number, token in enumerate((*special.values(), *_TEST_WORDS))}
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="<unk>"))
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
     pair = ("</s>", vocabulary["</s>"]), ("<s>", vocabulary["<s>"])

@@ -75,8 +75,8 @@ def evaluate(run: Run | Frame, qrels: FrameT, measures: Sequence[str] = MEASURES
     depth = max((int(kind["cutoff"]) for kind in reciprocal), default=1)
     values: dict[tuple[str, Any], float] = {}
     for some, part in ((reciprocal, run.top(depth)), (set(kinds) - reciprocal, run)):
-        for each in import_optional("ir_measures").iter_calc(some, grades, _ranks(part, grades)) if some else ():
-            values[each.query_id, each.measure] = each.value
+        for metric in import_optional("ir_measures").iter_calc(some, grades, _ranks(part, grades)) if some else ():
+            values[metric.query_id, metric.measure] = metric.value
     rows = [[values.get((query, kind), 0.0) for kind in kinds] for query in queries]
     return like(pd.DataFrame(rows, pd.Index(queries, name="query_id"), list(measures)), qrels)
 
@@ -113,12 +113,12 @@ def parse_measures(names: Sequence[str]) -> list[Any]:
 
 def _parse(name: str) -> Any:
     # ir_measures.parse_measure uses ast.Num, which Python 3.14 no longer has.
-    known = import_optional("ir_measures.measures").registry
+    registry = import_optional("ir_measures.measures").registry
     base, at, cutoff = name.partition("@")
     if base in OWN_MEASURES and cutoff.isdecimal() and int(cutoff) > 0:
         measure, n = OWN_MEASURES[base], int(cutoff)
         define = import_optional("ir_measures").define_byquery
         return define(lambda judged, ranked: measure(judged, ranked, n), name, support_cutoff=False)
-    if base not in known or (at and not cutoff.isdecimal()):
+    if base not in registry or (at and not cutoff.isdecimal()):
         raise InputError(f"unknown measure {name!r}; give a measure of ir_measures, such as {', '.join(MEASURES)}")
-    return known[base] @ int(cutoff) if at else known[base]
+    return registry[base] @ int(cutoff) if at else registry[base]

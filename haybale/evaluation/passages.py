@@ -76,18 +76,18 @@ def evaluate_passages(run: Run, qrels: Frame, collection: Collection) -> pd.Data
     if relevant.empty:
         raise InputError("qrels must have a 'relevance' above 0, found none")
     rows, _, ids, _ = run.flat()
-    found = pd.DataFrame({"query_id": np.asarray(run.query_ids, dtype=object)[rows], "passage_id": ids.to_pylist()})
-    relevant, found = (
-        each.assign(document=collection.passages.doc_of[collection.passage_numbers(each["passage_id"])])
-        for each in (relevant, found)
+    ranked = pd.DataFrame({"query_id": np.asarray(run.query_ids, dtype=object)[rows], "passage_id": ids.to_pylist()})
+    relevant, ranked = (
+        table.assign(document=collection.passages.doc_of[collection.passage_numbers(table["passage_id"])])
+        for table in (relevant, ranked)
     )
     document = ["query_id", "document"]
-    found = found.merge(relevant[document].drop_duplicates(), on=document)
-    judged = found.merge(relevant, on=["query_id", "passage_id"], how="left", indicator=True)
-    found["is_relevant"] = (judged["_merge"] == "both").to_numpy()
-    inside = found.groupby(document)["is_relevant"]
-    found["precision"] = inside.cumsum() / (inside.cumcount() + 1) * found["is_relevant"]
-    table = found.groupby(document).agg(precision=("precision", "sum"), share=("is_relevant", "mean"))
+    ranked = ranked.merge(relevant[document].drop_duplicates(), on=document)
+    judged = ranked.merge(relevant, on=["query_id", "passage_id"], how="left", indicator=True)
+    ranked["is_relevant"] = (judged["_merge"] == "both").to_numpy()
+    inside = ranked.groupby(document)["is_relevant"]
+    ranked["precision"] = inside.cumsum() / (inside.cumcount() + 1) * ranked["is_relevant"]
+    table = ranked.groupby(document).agg(precision=("precision", "sum"), share=("is_relevant", "mean"))
     n_relevant = relevant.groupby(document, sort=False).size()
     table = table.reindex(n_relevant.index, fill_value=0.0)
     values = pd.DataFrame({"MAP(D)": table["precision"] / n_relevant, "PREC(D)": table["share"]})
@@ -131,12 +131,12 @@ def section_qrels(collection: Collection, qrels: Frame) -> pd.DataFrame:
             above.append(section)
             inside.setdefault(section, []).append(passage)
             section = int(sections.parents[section])
-    known = {name: place for place, name in enumerate(sections.ids.to_pylist())}
+    section_numbers = {name: number for number, name in enumerate(sections.ids.to_pylist())}
     rows = []
     for query, section_id, grade in frame[["query_id", "section_id", "relevance"]].itertuples(index=False):
-        if section_id not in known:
-            raise UnknownNameError("section", str(section_id), known)
-        rows += [(str(query), passage, int(grade)) for passage in inside.get(known[section_id], [])]
+        if section_id not in section_numbers:
+            raise UnknownNameError("section", str(section_id), section_numbers)
+        rows += [(str(query), passage, int(grade)) for passage in inside.get(section_numbers[section_id], [])]
     table = pd.DataFrame(rows, columns=["query_id", "passage", "relevance"])
     best = table.groupby(["query_id", "passage"], sort=False)["relevance"].max().reset_index()
     ids = take_strings(passages.ids, best["passage"].to_numpy(dtype=np.int64))

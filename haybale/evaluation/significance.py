@@ -20,9 +20,9 @@ from haybale.evaluation.measures import averages, values_by_query
 from haybale.frames import Frame
 from haybale.parameters import COUNT, check_parameters
 
-_ROUNDS = 10_000  # of the randomisation test, so that p is at least 1 / 10,001
-_CHUNK = 500  # rounds computed at once
-_ROUNDING = 1e-12  # of the magnitude of values: smaller differences come from rounding
+_N_SIGN_PATTERNS = 10_000  # drawn by the randomisation test, so that p is at least 1 / 10,001
+_PATTERNS_PER_CHUNK = 500  # sign patterns computed at once
+_RELATIVE_ROUNDING = 1e-12  # times the magnitude of values: smaller differences come from rounding
 
 
 @dataclass(frozen=True)
@@ -92,11 +92,13 @@ def results(values: dict[str, Frame], baseline: str) -> Results:
     others = [name for name in tables if name != baseline]
 
     def compared(name: str, measure: str) -> Comparison:
-        ours, theirs = (tables[each][measure].to_numpy() for each in (name, baseline))
+        ours, theirs = (tables[ranker][measure].to_numpy() for ranker in (name, baseline))
         return paired_tests(ours, theirs, n_comparisons=len(others))
 
     measures = tables[baseline].columns
-    return Results(tables, baseline, {name: {each: compared(name, each) for each in measures} for name in others})
+    return Results(
+        tables, baseline, {name: {measure: compared(name, measure) for measure in measures} for name in others}
+    )
 
 
 def _for_the_same_queries(tables: dict[str, pd.DataFrame], baseline: str) -> dict[str, pd.DataFrame]:
@@ -111,9 +113,9 @@ def _for_the_same_queries(tables: dict[str, pd.DataFrame], baseline: str) -> dic
                 f"results of {name}: expected the queries of {baseline}, but {where}; give both the same ones"
             )
         if lacking := [measure for measure in tables[baseline].columns if measure not in table.columns]:
-            found = ", ".join(map(str, table.columns))
+            columns = ", ".join(map(str, table.columns))
             raise InputError(
-                f"results of {name}: expected the measure {lacking[0]!r} of {baseline}, found {found}; add it"
+                f"results of {name}: expected the measure {lacking[0]!r} of {baseline}, found {columns}; add it"
             )
         row_of = {query: row for row, query in enumerate(ids[name])}
         same = ids[name] == wanted
@@ -191,14 +193,14 @@ def randomization_test(differences: NDArray[np.float64], magnitude: float | None
     nonzero = np.ldexp(nonzero, -exponent)
     total, n_extreme = nonzero.sum(), 1
     least = abs(total) - _rounding(nonzero, magnitude, exponent)
-    for _ in range(_ROUNDS // _CHUNK):
-        positive = rng.integers(2, size=(_CHUNK, len(nonzero)), dtype=np.int8)
+    for _ in range(_N_SIGN_PATTERNS // _PATTERNS_PER_CHUNK):
+        positive = rng.integers(2, size=(_PATTERNS_PER_CHUNK, len(nonzero)), dtype=np.int8)
         sums = 2 * (positive.astype(np.float64) @ nonzero) - total
         n_extreme += int((np.abs(sums) >= least).sum())
-    return n_extreme / (_ROUNDS + 1)
+    return n_extreme / (_N_SIGN_PATTERNS + 1)
 
 
 def _rounding(differences: NDArray[np.float64], magnitude: float | None, exponent: int) -> float:
-    """Return how far the sum of differences may be off; ``magnitude`` was divided by 2 to the ``exponent`` since."""
-    own = float(np.abs(differences).sum())
-    return _ROUNDING * (own if magnitude is None else max(own, float(np.ldexp(magnitude, -exponent))))
+    """Return a bound on the rounding error of the sum of differences, which were divided by 2 to the ``exponent``."""
+    total = float(np.abs(differences).sum())
+    return _RELATIVE_ROUNDING * (total if magnitude is None else max(total, float(np.ldexp(magnitude, -exponent))))

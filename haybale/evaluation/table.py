@@ -57,7 +57,7 @@ def markdown(results: Results) -> str:
     columns = columns_of(results)
     lines = [f"| ranker | {' | '.join(title for title, _ in columns)} |", "| --- |" + " ---: |" * len(columns)]
     for name in results.values:
-        lines.append(f"| {name} | {' | '.join(each.shown('**', '**') for each in cells(results, name, columns))} |")
+        lines.append(f"| {name} | {' | '.join(cell.shown('**', '**') for cell in cells(results, name, columns))} |")
     return "\n".join([*lines, "", legend(results)])
 
 
@@ -80,7 +80,7 @@ def _table(results: Results, columns: Sequence[tuple[str, str]], title: str) -> 
     for column, _ in columns:
         table.add_column(column, justify="right", no_wrap=True)
     for ranker in results.values:
-        table.add_row(Text(clean(ranker)), *(each.shown("[bold]", "[/]") for each in cells(results, ranker, columns)))
+        table.add_row(Text(clean(ranker)), *(cell.shown("[bold]", "[/]") for cell in cells(results, ranker, columns)))
     return table
 
 

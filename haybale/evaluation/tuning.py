@@ -47,7 +47,7 @@ B = (0.3, 0.5, 0.75, 0.9, 1.0)
 K3 = (0.0, 2.0, 8.0, None)
 Setting = tuple[float, float, float | None]  # k1, b, k3
 DEFAULT: Setting = (BM25().k1, BM25().b, BM25().k3)
-_FOLDS = 5
+_N_FOLDS = 5
 _RANGES = {
     "unit": one_of(["passage", "document"]),
     "k1": SEQUENCE,
@@ -73,7 +73,7 @@ class Tuned:
     measure: str
     language: str
     n_queries: int  # number of ranked queries, which all have a relevant document
-    k1: float  # of the chosen setting, as are b, k3 and value
+    k1: float  # k1, b, k3 and value are those of the chosen setting
     b: float
     k3: float | None
     value: float
@@ -101,7 +101,7 @@ class Tuned:
         '--set bm25-doc.k1=0.9 --set bm25-doc.b=0.3 --set bm25-doc.k3=none'
         """
         name = "bm25-doc" if self.unit == "document" else "bm25"
-        return " ".join(f"--set {name}.{each}={shown(getattr(self, each))}" for each in ("k1", "b", "k3"))
+        return " ".join(f"--set {name}.{param}={shown(getattr(self, param))}" for param in ("k1", "b", "k3"))
 
 
 def tune_bm25(
@@ -160,8 +160,8 @@ def tune_bm25(
     check_parameters("tune_bm25", locals(), _RANGES)
     if not len(k1) or not len(b) or not len(k3):
         raise InputError(f"the grid needs at least one k1, b and k3, found k1={k1!r}, b={b!r} and k3={k3!r}")
-    for each in itertools.product(k1, b, k3):
-        check_parameters("tune_bm25", dict(zip(("k1", "b", "k3"), each, strict=True)), BM25_RANGES)
+    for setting in itertools.product(k1, b, k3):
+        check_parameters("tune_bm25", dict(zip(("k1", "b", "k3"), setting, strict=True)), BM25_RANGES)
     parse_measures([measure])
     part = collection.split(split)
     judged = part.queries[np.isin(part.queries, part.relevant()[0])]
@@ -171,14 +171,14 @@ def tune_bm25(
         judged = np.sort(np.random.default_rng(random_state).choice(judged, size=n_queries, replace=False))
     index = BM25Index.from_collection(collection, unit, language=language, compounds=compounds)
     trials = _Trials(collection, split, judged, measure, index)
-    xs, ys, zs = (sorted({None if x is None else float(x) for x in each}, key=_rising) for each in (k1, b, k3))
+    xs, ys, zs = (sorted({None if x is None else float(x) for x in axis}, key=_rising) for axis in (k1, b, k3))
     _search_grid(trials, xs, ys, zs)
     if DEFAULT[0] in xs and DEFAULT[1] in ys and DEFAULT[2] in zs:
         trials.best_two([DEFAULT])
-    tried = sorted(trials.values, key=lambda each: (each != DEFAULT, *_order(each)))
+    tried = sorted(trials.values, key=lambda setting: (setting != DEFAULT, *_order(setting)))
     trials.best_two([DEFAULT])
     queries = collection.queries.take(judged)
-    gains = np.array([trials.values[each] - trials.values[DEFAULT] for each in tried])  # (n_tried, n_judged)
+    gains = np.array([trials.values[setting] - trials.values[DEFAULT] for setting in tried])  # (n_tried, n_judged)
     firsts, gains = _mean_of_twins(gains, queries.same_words)
     chosen, gain, interval = tried[_largest_gain(gains)], None, None
     held_out = _cross_validated(gains, queries.groups_by_document_id(collection.doc_ids)[firsts], random_state)
@@ -192,15 +192,15 @@ def tune_bm25(
         estimate = "unknown, as there are too few for folds"
         if interval is not None:
             estimate = f"{gain:+.4f} by cross-validation, 95 % interval {interval[0]:+.4f} to {interval[1]:+.4f}"
-        setting = f"k1 {chosen[0]:g}, b {chosen[1]:g}, k3 {shown(chosen[2])}"
+        values = f"k1 {chosen[0]:g}, b {chosen[1]:g}, k3 {shown(chosen[2])}"
         warnings.warn(
-            f"BM25 over {unit}s: on {len(judged)} queries, {setting} is not significantly better than the defaults "
+            f"BM25 over {unit}s: on {len(judged)} queries, {values} is not significantly better than the defaults "
             f"(gain in {measure} {estimate}); use more queries",
             TuningWarning,
             stacklevel=2,
         )
-    means = {each: float(values.mean()) for each, values in trials.values.items()}
-    grid = [(*each, means[each]) for each in sorted(tried, key=_order)]
+    means = {setting: float(values.mean()) for setting, values in trials.values.items()}
+    grid = [(*setting, means[setting]) for setting in sorted(tried, key=_order)]
     about = unit, split, measure, index.analyzer.language, len(judged)
     return Tuned(*about, *chosen, means[chosen], means[DEFAULT], grid, gain, interval)
 
@@ -218,12 +218,12 @@ class _Trials:
 
     def best_two(self, settings: Iterable[Setting]) -> list[Setting]:
         """Try settings, and return the two with the largest means of all that were tried."""
-        for setting in track([each for each in settings if each not in self.values], "tuning BM25"):
+        for setting in track([new for new in settings if new not in self.values], "tuning BM25"):
             self.index = self.index.with_parameters(*setting)
             hits = self.index.documents(self.terms, self.depth, exclude=self.own)
             run = Run.from_numbers(self.ids, self.doc_ids, *hits, self.depth)
             self.values[setting] = evaluate(run, self.qrels, [self.measure])[self.measure].reindex(self.ids).to_numpy()
-        return sorted(self.values, key=lambda each: (-self.values[each].mean(), *_order(each)))[:2]
+        return sorted(self.values, key=lambda tried: (-self.values[tried].mean(), *_order(tried)))[:2]
 
 
 def _search_grid(trials: _Trials, xs: list[Any], ys: list[Any], zs: list[Any]) -> None:
@@ -232,12 +232,12 @@ def _search_grid(trials: _Trials, xs: list[Any], ys: list[Any], zs: list[Any]) -
     def neighbours(x: float, y: float, z: float | None) -> list[Setting]:
         i, j = xs.index(x), ys.index(y)
         beside = itertools.product(xs[max(0, i - 1) : i + 2], ys[max(0, j - 1) : j + 2], [z])
-        return [*beside, *((x, y, each) for each in zs)]
+        return [*beside, *((x, y, k3) for k3 in zs)]
 
     leading, expanded = trials.best_two(itertools.product(xs[::-2], ys[::2], zs)), set[Setting]()
-    while new := [each for each in leading if each not in expanded]:
+    while new := [setting for setting in leading if setting not in expanded]:
         expanded.update(new)
-        leading = trials.best_two([each for setting in new for each in neighbours(*setting)])
+        leading = trials.best_two([neighbour for setting in new for neighbour in neighbours(*setting)])
 
 
 def _mean_of_twins(gains: NDArray[np.float64], words: Ints) -> tuple[Ints, NDArray[np.float64]]:
@@ -245,11 +245,11 @@ def _mean_of_twins(gains: NDArray[np.float64], words: Ints) -> tuple[Ints, NDArr
 
     Queries with the same words are one observation: copies would make differences look significant.
     """
-    _, firsts, place, counts = np.unique(words, return_index=True, return_inverse=True, return_counts=True)
+    _, firsts, group_of, counts = np.unique(words, return_index=True, return_inverse=True, return_counts=True)
     if len(firsts) == len(words):
         return np.arange(len(words)), gains
     sums = np.zeros((len(firsts), len(gains)))
-    np.add.at(sums, place, gains.T)
+    np.add.at(sums, group_of, gains.T)
     return firsts, np.ascontiguousarray((sums / counts[:, None]).T)
 
 
@@ -262,13 +262,13 @@ def _largest_gain(gains: NDArray[np.float64]) -> int:
 
 def _cross_validated(gains: NDArray[np.float64], groups: Ints, random_state: int) -> NDArray[np.float64] | None:
     """Return each query's gain (n,) with the setting that the other folds choose; None if there is only one group."""
-    names, place = np.unique(groups, return_inverse=True)
+    names, group_of = np.unique(groups, return_inverse=True)
     if len(names) < 2:
         return None
-    fold = (check_random_state(random_state).permutation(len(names)) % _FOLDS)[place]
-    held_out = np.empty(len(place))
-    for each in np.unique(fold):
-        held_out[fold == each] = gains[_largest_gain(gains[:, fold != each])][fold == each]
+    fold = (check_random_state(random_state).permutation(len(names)) % _N_FOLDS)[group_of]
+    held_out = np.empty(len(group_of))
+    for number in np.unique(fold):
+        held_out[fold == number] = gains[_largest_gain(gains[:, fold != number])][fold == number]
     return held_out
 
 

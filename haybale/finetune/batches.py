@@ -39,13 +39,13 @@ def plan_batches(pairs: pa.Table, batch_size: int, epochs: int, random_state: in
     texts = zip(*(pairs.column(name).to_pylist() for name in columns), strict=True)
     documents = pairs.column("documents").to_pylist()
     contents = [  # the texts and documents that a row adds to its batch
-        {number("t", text) for text in row} | {number("d", each) for each in docs}
+        {number("t", text) for text in row} | {number("d", document) for document in docs}
         for row, docs in zip(texts, documents, strict=True)
     ]
-    own = zip(pairs.column("anchor").to_pylist(), pairs.column("positive").to_pylist(), strict=True)
+    own_texts = zip(pairs.column("anchor").to_pylist(), pairs.column("positive").to_pylist(), strict=True)
     forbidden = [  # the texts and documents that other rows must not add
-        {number("t", anchor), number("t", positive)} | {number("d", each) for each in docs}
-        for (anchor, positive), docs in zip(own, pairs.column("forbidden").to_pylist(), strict=True)
+        {number("t", anchor), number("t", positive)} | {number("d", document) for document in docs}
+        for (anchor, positive), docs in zip(own_texts, pairs.column("forbidden").to_pylist(), strict=True)
     ]
     smallest = 2 if len(columns) == 1 else 1  # a single row without a negative column has no negative
     groups: Ints = pairs.column("group").to_numpy()
@@ -63,8 +63,8 @@ def _spread(groups: Ints, rng: np.random.Generator) -> list[int]:
     order = order[np.argsort(groups[order], kind="stable")]
     _, first, size = np.unique(groups[order], return_index=True, return_counts=True)
     within = np.arange(len(order)) - np.repeat(first, size)
-    places = (within + rng.random(len(order))) / np.repeat(size, size)
-    return [int(row) for row in order[np.argsort(places, kind="stable")]]
+    positions = (within + rng.random(len(order))) / np.repeat(size, size)
+    return [int(row) for row in order[np.argsort(positions, kind="stable")]]
 
 
 def _packed(

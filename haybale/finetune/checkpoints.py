@@ -1,4 +1,4 @@
-"""The checkpoints of a training: complete and unchanged, or refused.
+"""Write and read the checkpoints of a training; incomplete ones are removed, and damaged ones are refused.
 
 run.json             what identifies the training, written first
 before.json          the measures before the first step, with a checksum
@@ -21,7 +21,7 @@ from haybale.text_files import read_json
 
 RUN, BEFORE = "run.json", "before.json"
 _HEAD = {"format": "haybale training checkpoint", "version": 1}
-_KEPT = 2  # the last checkpoint and the best one, or the one before it
+_MAX_CHECKPOINTS = 2  # the last checkpoint and the best one, or the one before it
 
 
 def checkpoint_at(work: Path, step: int) -> Path:
@@ -30,13 +30,13 @@ def checkpoint_at(work: Path, step: int) -> Path:
 
 
 def finish_checkpoint(work: Path, step: int, best_step: int | None) -> None:
-    """Write the manifest of a checkpoint, which completes it, then remove old ones except for the best."""
+    """Complete a checkpoint by writing its manifest, then remove old checkpoints except for the best."""
     folder = checkpoint_at(work, step)
     files = {path.name: digest(path) for path in sorted(folder.iterdir())}
     replace_json(folder / MANIFEST, with_checksum({**_HEAD, "run": digest(work / RUN), "files": files}))
     kept = {step, step if best_step is None else best_step}
-    others = [each for each in sorted(_checkpoints(work)) if each not in kept]
-    for old in others[: max(0, len(others) + len(kept) - _KEPT)]:
+    others = [other for other in sorted(_checkpoints(work)) if other not in kept]
+    for old in others[: max(0, len(others) + len(kept) - _MAX_CHECKPOINTS)]:
         shutil.rmtree(checkpoint_at(work, old))
 
 
@@ -61,7 +61,7 @@ def last_checkpoint(work: Path) -> Path | None:
 def check_checkpoint(folder: Path, other_step: str = "") -> None:
     """Raise :class:`StoreError` if a checkpoint is damaged or belongs to another training.
 
-    ``other_step`` is what its message says may be removed instead of all checkpoints.
+    ``other_step`` is put into the message: the files that may be removed instead of all checkpoints.
     """
     try:
         manifest = read_manifest(folder, "checkpoint", _HEAD, {"run": str})
@@ -119,5 +119,5 @@ def _read(path: Path, other_step: str, checked: Callable[[Path, Any], dict[str, 
 
 def _checkpoints(work: Path) -> list[int]:
     """Return the steps of all checkpoints, complete or not."""
-    found = (re.fullmatch(r"checkpoint-(\d+)", path.name) for path in work.glob("checkpoint-*"))
-    return [int(match[1]) for match in found if match]
+    matches = (re.fullmatch(r"checkpoint-(\d+)", path.name) for path in work.glob("checkpoint-*"))
+    return [int(match[1]) for match in matches if match]

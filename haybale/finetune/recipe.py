@@ -160,11 +160,11 @@ _GPU = Recipe(per_document=None, max_length=256, batch_size=512, epochs=10, froz
 RECIPES = {"small": Recipe(), "gpu": _GPU, "parm": _PARM}
 
 
-def recipe_of(given: Recipe | str, changes: dict[str, Any]) -> Recipe:
+def recipe_of(recipe: Recipe | str, changes: dict[str, Any]) -> Recipe:
     """Return a recipe, or the recipe of a name, with changes; raise :class:`UnknownNameError` for an unknown name."""
-    if isinstance(given, str):
-        if given not in RECIPES:
-            raise UnknownNameError("recipe", given, RECIPES)
-        given = RECIPES[given]
-    check_parameters("Recipe", given.to_dict(), _CONSTRAINTS)
-    return given.changed(**changes)
+    if isinstance(recipe, str):
+        if recipe not in RECIPES:
+            raise UnknownNameError("recipe", recipe, RECIPES)
+        recipe = RECIPES[recipe]
+    check_parameters("Recipe", recipe.to_dict(), _CONSTRAINTS)
+    return recipe.changed(**changes)

@@ -45,8 +45,8 @@ class Selection:
     def evaluate(self, encoder: Any) -> dict[str, float]:
         """Return the :data:`MEASURES` of an encoder."""
         run = PARM("vrrf").fit(Engine(self.collection, encoder=encoder)).rank(self.queries)
-        found = evaluate(run, self.qrels, MEASURES).mean()
-        return {measure: float(found[measure]) for measure in MEASURES}
+        means = evaluate(run, self.qrels, MEASURES).mean()
+        return {measure: float(means[measure]) for measure in MEASURES}
 
 
 def _sampled_documents(whole: Collection, training: Training, n_passages: int | None, random_state: int | None) -> Ints:

@@ -27,10 +27,10 @@ class _Packed(InputModule):
 
     def preprocess(self, inputs: Sequence[Any], prompt: str | None = None, **_: Any) -> dict[str, Any]:
         texts = [(prompt or "") + str(text) for text in inputs]
-        found = self.tokenizer(
+        encoded = self.tokenizer(
             texts, padding=True, truncation=True, max_length=self.encoder.max_length, return_tensors="pt"
         )
-        return {name: found[name] for name in ("input_ids", "attention_mask")}
+        return {name: encoded[name] for name in ("input_ids", "attention_mask")}
 
     def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
         ids, mask = features["input_ids"], features["attention_mask"].bool()
@@ -67,7 +67,7 @@ def save_longformer(encoder: LongformerEncoder, folder: Path) -> None:
         transformer = Transformer(scratch, max_seq_length=encoder.max_length)
         prompts = {"query": encoder.query_prompt, "document": encoder.passage_prompt}
         modules = [transformer, Pooling(encoder.dim, encoder.pooling), Normalize()]
-        given = {kind: prompt for kind, prompt in prompts.items() if prompt}
-        SentenceTransformer(modules=modules, prompts=given or None, device="cpu").save_pretrained(
+        used_prompts = {kind: prompt for kind, prompt in prompts.items() if prompt}
+        SentenceTransformer(modules=modules, prompts=used_prompts or None, device="cpu").save_pretrained(
             str(folder), create_model_card=False
         )

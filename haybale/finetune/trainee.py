@@ -75,8 +75,8 @@ class Trainee:
         if self.is_longformer:
             return {}
         kinds = {name: "query" if name == "anchor" else "document" for name in columns}
-        found = {name: self.encoder._prompt(kind) for name, kind in kinds.items()}
-        return {name: prompt for name, prompt in found.items() if prompt}
+        prompts = {name: self.encoder._prompt(kind) for name, kind in kinds.items()}
+        return {name: prompt for name, prompt in prompts.items() if prompt}
 
     def _built(self, model: Any) -> Any:
         """Return the model with the pooling and the towers of the recipe."""
@@ -111,8 +111,8 @@ class Trainee:
         elif n := self.recipe.frozen_layers:
             for transformer in self._transformers():
                 n_layers = transformer.config.num_hidden_layers
-                lists = (each for each in transformer.modules() if isinstance(each, torch.nn.ModuleList))
-                layers = next((each for each in lists if len(each) == n_layers), None)
+                lists = (module for module in transformer.modules() if isinstance(module, torch.nn.ModuleList))
+                layers = next((module for module in lists if len(module) == n_layers), None)
                 if layers is None or n >= n_layers:
                     raise InputError(
                         f"frozen_layers must be less than the {n_layers} layers of {self.name!r}, found {n}"
@@ -126,10 +126,12 @@ class Trainee:
         """Return the transformers in the model, one for each tower."""
         if self.is_longformer:
             return [self.encoder.model]
-        found = {id(each.auto_model): each.auto_model for each in self.model.modules() if hasattr(each, "auto_model")}
-        if not found:
+        transformers = {
+            id(module.auto_model): module.auto_model for module in self.model.modules() if hasattr(module, "auto_model")
+        }
+        if not transformers:
             raise InputError(f"the encoder {self.name!r} has no transformer layers; set frozen_layers=0 and no LoRA")
-        return list(found.values())
+        return list(transformers.values())
 
     def save(self, folder: Path) -> None:
         """Write the model in the format of sentence-transformers."""

@@ -174,7 +174,7 @@ def train_encoder(
     n_evaluations = min(chosen.evaluations, len(plan))
     plan = plan[: len(plan) // n_evaluations * n_evaluations]  # so that the last step is evaluated
     lineage = {
-        "trained_on": sorted(ids | trained_queries(trainee.encoder)),  # with those of the encoder that it begins with
+        "trained_on": sorted(ids | trained_queries(trainee.encoder)),  # and those of the initial encoder
         "selected_on": sorted(training.twins.with_twins(held_out_ids)) if selection else [],
     }
     identity = as_json(
@@ -194,7 +194,7 @@ def train_encoder(
     with writer_lock(StoreFiles(work)):
         check_run(work, identity)
         done = run_training(trainee, pairs, plan, selection, work, n_evaluations, random_state)
-        found = TrainedEncoder(out, done.history, done.step, len(pairs), done.seconds)
+        trained = TrainedEncoder(out, done.history, done.step, len(pairs), done.seconds)
         with timed("write encoder"), whole_folder(out) as folder:
             trainee.save(folder)
             report = lineage | {
@@ -206,13 +206,13 @@ def train_encoder(
                 "pairs": len(pairs),
                 "step": done.step,
                 "seconds": round(done.seconds, 1),
-                "pairs_per_second": round(found.pairs_per_second, 2),
+                "pairs_per_second": round(trained.pairs_per_second, 2),
                 "history": done.history.astype(object).where(done.history.notna(), None).to_dict("records"),
             }
             write_json(folder / TRAINING, as_json(report))
             (folder / "README.md").write_text(_model_card(report), encoding="utf-8")
     shutil.rmtree(work, ignore_errors=True)
-    return found
+    return trained
 
 
 def _split_queries(

@@ -44,7 +44,7 @@ from haybale.text_files import read_json
 from haybale.timing import timed
 
 _WEIGHTS, _CLOCK = "model.safetensors", "clock.json"
-_CACHED_FROM, _MINI_BATCH = 129, 32  # batches of 129 pairs or more are encoded in parts of 32
+_MIN_PAIRS_FOR_GRADCACHE, _PAIRS_PER_MINI_BATCH = 129, 32  # batches of 129 pairs or more are encoded by 32 pairs
 _CHOICE = "choice"  # the measure that selects a checkpoint
 
 
@@ -234,8 +234,8 @@ class _SelectionEvaluator(BaseEvaluator):
     def __call__(self, *_: Any, **__: Any) -> dict[str, float]:
         with timed("measure"), warnings.catch_warnings():
             warnings.simplefilter("ignore", TruncationWarning)
-            found = self.selection.evaluate(self.trainee.encoder)
-            return found | {_CHOICE: found[MEASURES[0]] + found[MEASURES[1]] / 1000}
+            measures = self.selection.evaluate(self.trainee.encoder)
+            return measures | {_CHOICE: measures[MEASURES[0]] + measures[MEASURES[1]] / 1000}
 
 
 def _loss(model: Any, recipe: Recipe) -> Any:
@@ -244,9 +244,9 @@ def _loss(model: Any, recipe: Recipe) -> Any:
     Gao et al., "Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup", 2021.
     """
     settings: Any = {"scale": recipe.scale, "similarity_fct": cos_sim if recipe.similarity == "cosine" else dot_score}
-    if recipe.mini_batch_size is None and recipe.batch_size < _CACHED_FROM:
+    if recipe.mini_batch_size is None and recipe.batch_size < _MIN_PAIRS_FOR_GRADCACHE:
         return losses.MultipleNegativesRankingLoss(model, **settings)
-    size = recipe.mini_batch_size or _MINI_BATCH
+    size = recipe.mini_batch_size or _PAIRS_PER_MINI_BATCH
     return losses.CachedMultipleNegativesRankingLoss(model, mini_batch_size=size, **settings)
 
 
@@ -254,8 +254,8 @@ def _history(log: list[dict[str, Any]], before: dict[str, Any], sizes: Any, ever
     """Return one row for each evaluation, with the mean loss since the previous one."""
     rows = [{"step": 0, "pairs": 0, "loss": None} | {name: before[name] for name in MEASURES if name in before}]
     for step in range(every, len(sizes) + 1, every):
-        found = [row["loss"] for row in log if "loss" in row and step - every < row["step"] <= step]
-        row = {"step": step, "pairs": int(sizes[step - 1]), "loss": float(np.mean(found)) if found else None}
+        logged = [row["loss"] for row in log if "loss" in row and step - every < row["step"] <= step]
+        row = {"step": step, "pairs": int(sizes[step - 1]), "loss": float(np.mean(logged)) if logged else None}
         for entry in log:
             if entry["step"] == step:
                 row |= {name: entry[f"eval_{name}"] for name in MEASURES if f"eval_{name}" in entry}

@@ -38,8 +38,8 @@ PAIRING = {
     "n_pairs": COUNT_OR_NONE,
 }
 _CONSTRAINTS = PAIRING | {"random_state": RANDOM_STATE}
-_REPEATED = 1000  # hits beyond those of forbidden documents that are searched because their texts may be repeated there
-_DEPTH = 50  # the number of hits of a paragraph that its hard negatives are drawn from
+_MAX_REPEATED_HITS = 1000  # hits that repeat texts of forbidden documents in other documents
+_HITS_PER_PARAGRAPH = 50  # the first hits of a paragraph, from which its hard negatives are drawn
 
 
 def training_pairs(
@@ -130,7 +130,7 @@ def training_pairs(
     for row in np.flatnonzero((same.counts[same.of[used]] > 1).any(axis=1)).tolist():
         others = doc_ids[same.documents_with(used[row])].tolist()
         documents[row] += sorted(doc_id for doc_id in others if doc_id not in documents[row])
-    forbidden = [sorted(doc_ids[list(each)]) for each in judged.forbidden]
+    forbidden = [sorted(doc_ids[list(numbers)]) for numbers in judged.forbidden]
     columns: dict[str, Any] = {
         "anchor": take_strings(anchors, pairs["paragraph"]),
         "positive": take_strings(texts, pairs["passage"]),
@@ -179,15 +179,15 @@ class Judged:
         if empty := [training.batch.ids[row] for row in np.flatnonzero(np.diff(judged.offsets) == 0)]:
             raise InputError(f"query {empty[0]!r} has no paragraph ({len(empty)} queries have none); remove them")
         all_relevant = [collection.document_numbers(sorted(ids)) for ids in training.relevant]
-        relevant = [numbers[numbers != own] for numbers, own in zip(all_relevant, judged.own, strict=True)]
+        relevant = [numbers[numbers != document] for numbers, document in zip(all_relevant, judged.own, strict=True)]
         if not any(map(len, relevant)):
             raise InputError(
                 f"training needs a query with a relevant document besides its own, but none of {len(judged)} has one"
             )
         groups = training.batch.groups
         of_group: dict[int, set[int]] = {}
-        for group, numbers, own in zip(groups.tolist(), all_relevant, judged.own.tolist(), strict=True):
-            of_group.setdefault(group, set()).update(numbers.tolist(), [own] if own >= 0 else [])
+        for group, numbers, document in zip(groups.tolist(), all_relevant, judged.own.tolist(), strict=True):
+            of_group.setdefault(group, set()).update(numbers.tolist(), [document] if document >= 0 else [])
         forbidden = [of_group[group] for group in groups.tolist()]
         relevant_passages = None
         if passages is not None:
@@ -203,7 +203,7 @@ def _matched(
 ) -> Pairs:
     """Return the pairs of paragraphs and passages, for each relevant document in descending order of the match."""
     batch, offsets = judged.training.batch, engine.collection.passages.doc_offsets
-    found: list[tuple[int, int, int]] = []
+    pairs: list[tuple[int, int, int]] = []
     for query in track(range(len(batch)), "matching paragraphs"):
         paragraphs = np.arange(len(batch.paragraphs[query]))
         if marker is not None:
@@ -211,7 +211,9 @@ def _matched(
             paragraphs = np.array(marked or paragraphs)
         first = int(batch.queries.offsets[query] - batch.queries.offsets[0])
         if judged.passages is not None:
-            found += [(query, first + i, int(each)) for each in judged.passages[query] for i in paragraphs.tolist()]
+            pairs += [
+                (query, first + i, int(passage)) for passage in judged.passages[query] for i in paragraphs.tolist()
+            ]
             continue
         if not len(judged.relevant[query]):
             continue
@@ -227,10 +229,10 @@ def _matched(
             values = scores[rows, columns]
             order = np.argsort(-values, kind="stable")
             order = order[values[order] > 0][:per_document]
-            found += [
+            pairs += [
                 (query, first + int(paragraphs[rows[i]]), int(offsets[document]) + int(columns[i])) for i in order
             ]
-    return np.array(found, dtype=_PAIR)
+    return np.array(pairs, dtype=_PAIR)
 
 
 def _evenly(groups: Ints, n: int, rng: np.random.Generator) -> Ints:
@@ -299,18 +301,20 @@ def _hard_negatives(
     barred = {query: same.in_documents(judged.forbidden[query]) for query in np.unique(queries).tolist()}
     lengths = np.diff(passages.doc_offsets)
     n_forbidden = max(int(lengths[list(judged.forbidden[query])].sum()) for query in barred)
-    n_forbidden += min(_REPEATED, max(int(same.counts[each].sum()) for each in barred.values()) - n_forbidden)
-    k = min(passages.doc_offsets[-1], skip + _DEPTH + n_forbidden)
+    n_forbidden += min(
+        _MAX_REPEATED_HITS, max(int(same.counts[texts].sum()) for texts in barred.values()) - n_forbidden
+    )
+    k = min(passages.doc_offsets[-1], skip + _HITS_PER_PARAGRAPH + n_forbidden)
     if kind == "bm25":
-        found = engine.bm25().search(take_strings(batch.queries.paragraphs, paragraphs), int(k)).passages
+        hit_passages = engine.bm25().search(take_strings(batch.queries.paragraphs, paragraphs), int(k)).passages
     else:
         offsets = batch.queries.offsets - batch.queries.offsets[0]
         rows = [batch.paragraph_vectors[q][p - offsets[q]] for q, p in zip(queries, paragraphs, strict=True)]
         vectors: Any = sparse.vstack(rows, format="csr") if sparse.issparse(rows[0]) else np.stack(rows)
-        found = engine.passages.search(vectors, int(k)).to_numpy().passages
+        hit_passages = engine.passages.search(vectors, int(k)).to_numpy().passages
     hits = {}
-    for paragraph, query, row in zip(paragraphs.tolist(), queries.tolist(), found, strict=True):
+    for paragraph, query, row in zip(paragraphs.tolist(), queries.tolist(), hit_passages, strict=True):
         row = row[row >= 0]
         row = row[~np.isin(same.of[row], barred[query])]
-        hits[paragraph] = row[skip : skip + _DEPTH]
+        hits[paragraph] = row[skip : skip + _HITS_PER_PARAGRAPH]
     return hits

@@ -41,8 +41,9 @@ Scores = NDArray[np.float64]
 
 FORMAT, VERSION = "haybale BERT-PLI", 1
 _WEIGHTS = "weights.safetensors"
-_BLOCKS_AT_ONCE = 256  # when scoring
-_FLAT = 1e-7  # a column whose standard deviation is below this share of its largest value is only centred
+_BLOCKS_AT_ONCE = 256  # blocks that are scored at once
+# A column is centred but not scaled if its standard deviation is below this share of its largest value.
+_MIN_RELATIVE_DEVIATION = 1e-7
 # The authors' configuration where it differs from the defaults.
 PAPER: dict[str, Any] = {"variant": "paper", "loss": "binary", "residual": False, "hidden": 256}
 PAPER |= {"epochs": 60, "learning_rate": 1e-4, "weight_decay": 1e-6, "batch_size": 64, "held_out": 0.0}
@@ -160,7 +161,7 @@ class BERTPLI:
         if self.variant == "masked":
             values = data.values.astype(np.float32)
             self.mean_, deviation = values.mean(axis=0), values.std(axis=0)
-            is_flat = deviation <= _FLAT * np.abs(values).max(axis=0)
+            is_flat = deviation <= _MIN_RELATIVE_DEVIATION * np.abs(values).max(axis=0)
             self.scale_ = np.where(is_flat, 1.0, 1 / np.where(is_flat, 1.0, deviation)).astype(np.float32)
         groups = data.blocks.groupby("query_id", sort=False).indices.values()
         levels = data.blocks["level"].to_numpy()
@@ -189,24 +190,24 @@ class BERTPLI:
             raise InputError("'relevant' must name queries of the interactions, found none; give judgements of these")
         pairs = zip(blocks["query_id"], blocks["doc_id"], strict=True)
         labels = np.array([document in judged.get(query, ()) for query, document in pairs])
-        mine = blocks["query_id"].isin(list(judged)).to_numpy()
-        if not labels[mine].any():
-            found = blocks["query_id"][mine].nunique()
+        used = blocks["query_id"].isin(list(judged)).to_numpy()
+        if not labels[used].any():
+            n_judged = blocks["query_id"][used].nunique()
             raise InputError(
-                f"expected a relevant candidate, found none among the {int(mine.sum())} candidates of {found} judged "
-                "queries; take more candidates, or add the relevant documents"
+                f"expected a relevant candidate, found none among the {int(used.sum())} candidates of {n_judged} "
+                "judged queries; take more candidates, or add the relevant documents"
             )
-        if labels[mine].all():
-            raise InputError(f"expected candidates that are not relevant, found {int(mine.sum())} relevant ones only")
+        if labels[used].all():
+            raise InputError(f"expected candidates that are not relevant, found {int(used.sum())} relevant ones only")
         if self.loss == "listwise":
             share = pd.Series(labels, dtype=float).groupby(blocks["query_id"].to_numpy()).transform("mean").to_numpy()
-            mine = mine & (share > 0) & (share < 1)
-            if not mine.any():
+            used = used & (share > 0) & (share < 1)
+            if not used.any():
                 raise InputError(
                     'loss="listwise" needs a query with a relevant candidate and another one; take more candidates, or '
                     'set loss="binary"'
                 )
-        chosen = np.flatnonzero(mine)
+        chosen = np.flatnonzero(used)
         return chosen, labels[chosen]
 
     def _first_stage_fit(self, levels: Scores, labels: Any, groups: list[Any]) -> Scores:
@@ -264,7 +265,7 @@ class BERTPLI:
         optimiser, losses, chosen_by = torch.optim.Adam(learned, **how), [], []
         order = rng.permutation(len(groups))
         n_held = min(round(self.held_out * len(groups)), len(groups) - 1)
-        held, groups = [groups[place] for place in order[:n_held]], [groups[place] for place in order[n_held:]]
+        held, groups = [groups[number] for number in order[:n_held]], [groups[number] for number in order[n_held:]]
         best: Any = None
 
         def keep() -> None:
@@ -312,8 +313,8 @@ class BERTPLI:
             yield from ((order[at : at + self.batch_size], []) for at in range(0, len(order), self.batch_size))
             return
         taken: list[Any] = []
-        for place in rng.permutation(len(groups)):
-            taken.append(groups[place])
+        for number in rng.permutation(len(groups)):
+            taken.append(groups[number])
             if sum(map(len, taken)) >= self.batch_size:
                 yield np.concatenate(taken), [*map(len, taken)]
                 taken = []
@@ -338,8 +339,8 @@ class BERTPLI:
         if self.residual:
             level = torch.from_numpy(data.levels[numbers]).to(device)
             logits = logits + torch.nn.functional.pad(network["first_stage"](level[:, None]), (1, 0))
-        each = network["final"](hidden)
-        return logits, alpha * (each[..., 1] - each[..., 0])
+        row_logits = network["final"](hidden)
+        return logits, alpha * (row_logits[..., 1] - row_logits[..., 0])
 
     def _padded(self, data: Interactions, numbers: Ints) -> tuple[NDArray[np.float32], Any]:
         """Return the rows of blocks, padded to one length (n, t, d), and the lengths without padding (n,)."""
@@ -378,9 +379,9 @@ class BERTPLI:
 
         The last row is the padding. Since Σ_t α_t = 1, W_f · Σ_t α_t H_t + b_f is the sum of α_t · (W_f · H_t + b_f).
         """
-        found = list(self._scored(interactions.take([0])))
-        parts = np.mean([shares[0] for _, shares in found], axis=0)
-        of_first = float(np.mean([scores[0] for scores, _ in found])) - float(parts.sum())
+        scored = list(self._scored(interactions.take([0])))
+        parts = np.mean([shares[0] for _, shares in scored], axis=0)
+        of_first = float(np.mean([scores[0] for scores, _ in scored])) - float(parts.sum())
         rows = int(interactions.blocks["rows"].iloc[0])
         return np.array([of_first]), np.append(parts[:rows], parts[rows:].sum())
 
@@ -445,9 +446,11 @@ class BERTPLI:
             model.mean_, model.scale_ = tensors.pop("mean", None), tensors.pop("scale", None)
             model._networks = []
             for seed in range(model.n_seeds):
-                network, own = model._network(len(model.padding_)), f"{seed}."
+                network, prefix = model._network(len(model.padding_)), f"{seed}."
                 state = {
-                    key.removeprefix(own): torch.from_numpy(v) for key, v in tensors.items() if key.startswith(own)
+                    key.removeprefix(prefix): torch.from_numpy(v)
+                    for key, v in tensors.items()
+                    if key.startswith(prefix)
                 }
                 network.load_state_dict(state)
                 model._networks.append(network.eval())
@@ -461,8 +464,8 @@ class BERTPLI:
 
 def softmax(values: Scores) -> Scores:
     """Return the softmax of a vector; −∞ becomes 0."""
-    found = np.exp(values - values.max())
-    return found / found.sum()  # type: ignore[no-any-return]
+    exponentials = np.exp(values - values.max())
+    return exponentials / exponentials.sum()  # type: ignore[no-any-return]
 
 
 def _loss(torch: Any, logits: Any, labels: NDArray[np.bool_], sizes: list[int]) -> Any:

@@ -22,9 +22,9 @@ from haybale.rankers.training import Training
 from haybale.retrieval import Run
 from haybale.retrieval.hits import Ints
 
-_PAIRS_AT_ONCE = 4096
+_PAIRS_AT_ONCE = 4096  # pairs that are encoded at once, about
 
-_PARTS = ("weights", "tokenizer")  # of a model, whose digests are saved
+_DIGESTED_PARTS = ("weights", "tokenizer")  # the parts of a model whose digests are saved
 
 Loaded = CrossPairs | TokenPairs
 Scores = NDArray[np.float64]
@@ -61,7 +61,7 @@ class BestPairs:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The hub ids or folders of all models, the one that ranks first."""
+        """The hub ids or folders of all models; the first one ranks."""
         return (self.model,)
 
     def fit_batch(self, training: Training) -> None:
@@ -73,8 +73,8 @@ class BestPairs:
     def _encoder(self, model: str) -> Loaded:
         loaded: dict[str, Loaded] = self.__dict__.setdefault("_loaded", {})
         if model not in loaded:
-            found, saved = self.load_encoder(model), self.__dict__.get("_saved_digests", {}).get(model, {})
-            for part, digest in (found.digests() if saved else {}).items():
+            encoder, saved = self.load_encoder(model), self.__dict__.get("_saved_digests", {}).get(model, {})
+            for part, digest in (encoder.digests() if saved else {}).items():
                 if saved.get(part, digest) != digest:
                     raise FileFormatError(
                         model,
@@ -82,23 +82,25 @@ class BestPairs:
                         f"expected the {part} that {self} was saved with, found others; restore them, or fit "
                         "and save the ranker again",
                     )
-            loaded[model] = found
+            loaded[model] = encoder
         return loaded[model]
 
     def outside_state(self: Any) -> dict[str, Any]:
         """Return the digests of the models that are loaded, and what nested rankers read."""
         loaded = self.__dict__.get("_loaded", {})
-        digests = {name: getattr(each, "digests", each.describe)() for name, each in loaded.items()}
+        digests = {name: getattr(encoder, "digests", encoder.describe)() for name, encoder in loaded.items()}
         return Ranker.outside_state(self) | digests
 
     def save_state(self, folder: Path) -> dict[str, Any]:
         """Return the SHA-256 of each model's weights and of its tokenizer, which are not saved themselves."""
-        found = {model: self._encoder(model).digests() for model in self.models}
-        return {part: {model: digests[part] for model, digests in found.items()} for part in _PARTS}
+        digests_by_model = {model: self._encoder(model).digests() for model in self.models}
+        return {part: {model: digests[part] for model, digests in digests_by_model.items()} for part in _DIGESTED_PARTS}
 
     def load_state(self, folder: Path, state: dict[str, Any], engine: Engine) -> None:
         """Load the model that ranks; models of folds are loaded, and their digests compared, when they are needed."""
-        self._saved_digests = {model: {part: state[part][model] for part in _PARTS} for model in state[_PARTS[0]]}
+        self._saved_digests = {
+            model: {part: state[part][model] for part in _DIGESTED_PARTS} for model in state["weights"]
+        }
         self._encoder(self.model)
 
     def rescore(self, batch: QueryBatch, rows: Ints, documents: Ints, scores: Any, out_of_fold: bool) -> Scores:
@@ -129,7 +131,7 @@ class BestPairs:
         waiting: list[Ints] = []
         firsts: list[str] = []
         seconds: list[str] = []
-        for place, (row, document) in enumerate(zip(rows, documents, strict=True), 1):
+        for n_read, (row, document) in enumerate(zip(rows, documents, strict=True), 1):
             near = np.asarray(index.similarities(batch.paragraph_vectors[row], int(document)))
             best = np.argsort(-near, axis=None, kind="stable")[: self.n_pairs]
             chosen = np.stack(np.divmod(best, near.shape[1]), axis=1)
@@ -137,7 +139,7 @@ class BestPairs:
             start = index.doc_offsets[document]
             firsts += [batch.paragraphs[row][i] for i in chosen[:, 0].tolist()]
             seconds += [texts[int(start + j)].as_py() for j in chosen[:, 1].tolist()]
-            if len(firsts) >= _PAIRS_AT_ONCE or place == len(rows):
+            if len(firsts) >= _PAIRS_AT_ONCE or n_read == len(rows):
                 which = np.repeat(np.arange(len(firsts))[:, None], 2, axis=1)
                 values = self._encoder(model).encode(firsts, seconds, which)[:, 0].astype(np.float64)
                 yield from zip(waiting, np.split(values, np.cumsum([*map(len, waiting)])[:-1]), strict=True)

@@ -65,7 +65,7 @@ class CrossEncoder(BestPairs, Reranker):
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The hub ids or folders of all models, the one that ranks first, then those of the folds."""
+        """The hub ids or folders of all models: the one that ranks, then those of the folds."""
         return (self.model, *self.folds)
 
     def own_encoder_queries(self, engine: Engine) -> frozenset[str]:
@@ -84,8 +84,8 @@ class CrossEncoder(BestPairs, Reranker):
         models, model_of = self.models, np.zeros(len(batch), dtype=np.int64)
         if out_of_fold and self.folds:
             model_of = first_unseen(batch.ids, [self.twins_.with_twins(queries_of_model(model)) for model in models])
-        found = np.empty(len(rows))
+        new_scores = np.empty(len(rows))
         for number in np.unique(model_of[rows]).tolist():
-            mine = model_of[rows] == number
-            found[mine] = self.score_documents(models[number], batch, rows[mine], documents[mine])
-        return found
+            of_model = model_of[rows] == number
+            new_scores[of_model] = self.score_documents(models[number], batch, rows[of_model], documents[of_model])
+        return new_scores

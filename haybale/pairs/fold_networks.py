@@ -1,4 +1,4 @@
-"""Train the BERT-PLI network of each fold on the queries of the other folds, each by a task of its own."""
+"""Train the BERT-PLI network of each fold on the queries of the other folds, each network in a separate task."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ Relevant = Mapping[str, Collection[str]]
 
 
 def train_folds(
-    network: BERTPLI, found: Interactions, relevant: Relevant, query_ids: Sequence[str], fold_of: Ints
+    network: BERTPLI, interactions: Interactions, relevant: Relevant, query_ids: Sequence[str], fold_of: Ints
 ) -> list[BERTPLI | None]:
     """Return a network like ``network`` for each fold; None where the other folds cannot train one.
 
-    ``fold_of`` (n,) are the folds of the queries ``query_ids``, whose interactions are ``found``.
+    ``fold_of`` (n,) are the folds of the queries ``query_ids``, whose blocks ``interactions`` holds.
     """
     outside = []
     for fold in range(int(fold_of.max()) + 1):
@@ -33,22 +33,22 @@ def train_folds(
         outside.append({query: sorted(documents) for query, documents in relevant.items() if query not in inside})
 
     def keys() -> Iterator[str]:
-        blocks = {name: column.tolist() for name, column in found.blocks.items()}
-        known = network.get_params(), found.settings, blocks, found.values, found.paragraphs, found.padding
-        for each in outside:
-            yield task_key("BERT-PLI network", *known, each)
+        blocks = {name: column.tolist() for name, column in interactions.blocks.items()}
+        arrays = interactions.values, interactions.paragraphs, interactions.padding
+        for judged in outside:
+            yield task_key("BERT-PLI network", network.get_params(), interactions.settings, blocks, *arrays, judged)
 
-    tasks = [(network, found, each) for each in outside]
+    tasks = [(network, interactions, judged) for judged in outside]
     # One after the other in this process, since torch has one random generator for all of its threads.
     results = spread_resumably(_train, tasks, keys, "training without folds", n_jobs=1 if shares_memory() else None)
     return [_loaded(files) if files else None for files in results]
 
 
-def _train(network: BERTPLI, found: Interactions, relevant: Relevant) -> Arrays:
-    """Train a network; return the bytes of each file of it when saved, or nothing if it cannot be trained."""
+def _train(network: BERTPLI, interactions: Interactions, relevant: Relevant) -> Arrays:
+    """Train a network; return the bytes of each file of its saved form, or no file if it cannot be trained."""
     with learning, at_most_threads(own_threads()), tempfile.TemporaryDirectory() as folder:
         try:
-            trained = BERTPLI(**network.get_params()).fit(found, relevant)
+            trained = BERTPLI(**network.get_params()).fit(interactions, relevant)
         except InputError:
             return {}
         trained.save(Path(folder, "network"))

@@ -164,8 +164,8 @@ def interact(
             raise InputError(
                 f"{files}: shard {part} of {parts} must be at most the number of chunks, found {len(chunks)}"
             )
-        given = {"settings": reading.settings, "blocks": _blocks_digest(reading.blocks), "dtype": dtype}
-        settings = writer.begin(given | {"chunks": len(mine), "pairs_per_chunk": pairs_per_chunk})
+        read_settings = {"settings": reading.settings, "blocks": _blocks_digest(reading.blocks), "dtype": dtype}
+        settings = writer.begin(read_settings | {"chunks": len(mine), "pairs_per_chunk": pairs_per_chunk})
         store = InteractionChunks(files, settings)
         store.make_folders()
         if not store.is_saved(BLOCKS):
@@ -178,9 +178,9 @@ def interact(
             store.save_file(PADDING, save({"padding": reading.padding}))
 
         def content(number: int) -> bytes:
-            found = reading.read(mine[number])
-            values = to_stored(found.values, dtype, "the interactions")
-            return bytes(save({"values": values, "paragraphs": found.paragraphs, "passages": found.passages}))
+            encoded = reading.read(mine[number])
+            values = to_stored(encoded.values, dtype, "the interactions")
+            return bytes(save({"values": values, "paragraphs": encoded.paragraphs, "passages": encoded.passages}))
 
         def report(made: int, kept: int, seconds: float) -> Interacted:
             return Interacted(str(files), sum(map(len, mine)), made, kept, seconds)
@@ -192,8 +192,8 @@ def interact(
 
 def _blocks_digest(blocks: pd.DataFrame) -> str:
     """Return a digest of the whole run and all its texts, the same in every shard."""
-    columns = blocks[["query_id", "doc_id", "score", "texts"]].itertuples(index=False)
-    return hashlib.sha256(json.dumps([list(each) for each in columns]).encode()).hexdigest()
+    rows = blocks[["query_id", "doc_id", "score", "texts"]].itertuples(index=False)
+    return hashlib.sha256(json.dumps([list(row) for row in rows]).encode()).hexdigest()
 
 
 def _parsed_blocks(content: bytes) -> pd.DataFrame:
@@ -236,9 +236,9 @@ class InteractionStore:
         first = self._shards[0]
         self.settings: Settings = first.settings["settings"]
         self.padding: Floats = first.load_file(PADDING, lambda content: load(content)["padding"])
-        tables = (each.load_file(BLOCKS, _parsed_blocks) for each in self._shards)
+        tables = (shard.load_file(BLOCKS, _parsed_blocks) for shard in self._shards)
         parts = [blocks.assign(shard=shard) for shard, blocks in enumerate(tables)]
-        blocks = pd.concat(parts).assign(turn=lambda each: each["chunk"] * len(parts) + each["shard"])
+        blocks = pd.concat(parts).assign(turn=lambda table: table["chunk"] * len(parts) + table["shard"])
         self.blocks = blocks.sort_values("turn", kind="stable").drop(columns="turn").reset_index(drop=True)
         if _blocks_digest(self.blocks) != first.settings["blocks"]:
             raise StoreError(f"{path}: {BLOCKS} does not match its checksum; remove it and run the command again")
@@ -254,9 +254,9 @@ class InteractionStore:
         """Return the blocks with these numbers, in this order, or all; reads only the chunks that hold them."""
         wanted = np.arange(len(self)) if numbers is None else np.asarray(numbers, dtype=np.int64)
         by_chunk: dict[Any, Any] = self.blocks.iloc[wanted].groupby(["shard", "chunk"], sort=True).indices
-        place_in_chunk = self.blocks.groupby(["shard", "chunk"]).cumcount().to_numpy()
+        number_in_chunk = self.blocks.groupby(["shard", "chunk"]).cumcount().to_numpy()
         parts = [
-            self._chunk(int(shard), int(chunk)).take(place_in_chunk[wanted[at]])
+            self._chunk(int(shard), int(chunk)).take(number_in_chunk[wanted[at]])
             for (shard, chunk), at in track(by_chunk.items(), "reading interactions")
         ]
         return Interactions.joined(parts).take(np.argsort(np.concatenate([*by_chunk.values()]), kind="stable"))

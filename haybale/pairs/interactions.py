@@ -195,7 +195,7 @@ class Reading:
             winner = _most_frequent(table.argmax(axis=1), table.shape[1])
             paragraphs.append(pairs[:: table.shape[1], 0])
             passages.append(pairs[:, 1].reshape(rows, -1)[np.arange(rows), winner])
-        of_rows, winners = (np.concatenate(each).astype(np.int32) for each in (paragraphs, passages))
+        of_rows, winners = (np.concatenate(column).astype(np.int32) for column in (paragraphs, passages))
         blocks = self.blocks.iloc[numbers].reset_index(drop=True)
         return Interactions(blocks, np.concatenate(values), of_rows, winners, self.padding, self.settings)
 
@@ -207,34 +207,34 @@ class Reading:
     def _planned(self, run: Run) -> tuple[pd.DataFrame, Ints, Ints]:
         """Return the blocks, the rows of their queries and the numbers of their documents, both (n_blocks,)."""
         collection = self.engine.collection
-        known = {query: row for row, query in enumerate(self.queries.ids.to_pylist())}
-        unknown = [query for query in run.query_ids if query not in known]
+        query_rows = {query: row for row, query in enumerate(self.queries.ids.to_pylist())}
+        unknown = [query for query in run.query_ids if query not in query_rows]
         if unknown:
             raise InputError(f"query {unknown[0]!r} of the run is not in 'queries'; add it, or remove it from the run")
-        places, ranks, ids, scores = run.flat()
-        rows = np.array([known[query] for query in run.query_ids], dtype=np.int64)[places]
+        query_indices, ranks, ids, scores = run.flat()
+        rows = np.array([query_rows[query] for query in run.query_ids], dtype=np.int64)[query_indices]
         documents = collection.document_numbers(ids)
         itself = documents == self.queries.own[rows]
         if itself.any():
-            query = run.query_ids[int(places[itself.argmax()])]
+            query = run.query_ids[int(query_indices[itself.argmax()])]
             raise InputError(f"the run must not have the document that query {query!r} was taken from; remove it")
-        there = np.diff(collection.passages.doc_offsets)[documents]
-        paragraphs = np.diff(self.queries.offsets)[rows]
-        if len(rows) and not paragraphs.all():
-            query = run.query_ids[int(places[paragraphs.argmin()])]
+        n_passages = np.diff(collection.passages.doc_offsets)[documents]
+        n_paragraphs = np.diff(self.queries.offsets)[rows]
+        if len(rows) and not n_paragraphs.all():
+            query = run.query_ids[int(query_indices[n_paragraphs.argmin()])]
             raise InputError(f"query {query!r} has no paragraph; add its text, or remove it from the run")
-        kept = there > 0
+        kept = n_passages > 0
         if not kept.any():
             raise InputError(f"expected a candidate with a passage, found none among the {len(kept)} of the run")
         blocks = pd.DataFrame(
             {
-                "query_id": np.asarray(run.query_ids, dtype=object)[places],
+                "query_id": np.asarray(run.query_ids, dtype=object)[query_indices],
                 "doc_id": ids.to_pylist(),
                 "rank": ranks,
                 "score": scores,
-                "rows": np.minimum(paragraphs, self.n),
-                "passages": np.minimum(there, self.m),
-                "cut": np.maximum(paragraphs - self.n, 0),
+                "rows": np.minimum(n_paragraphs, self.n),
+                "passages": np.minimum(n_passages, self.m),
+                "cut": np.maximum(n_paragraphs - self.n, 0),
             }
         )[kept].reset_index(drop=True)
         blocks.insert(4, "level", levels(blocks["query_id"], blocks["score"]))
@@ -287,8 +287,8 @@ class Reading:
 def settings_of(engine: Engine, pairs: PairEncoder, n: int | None, m: int | None, select: str) -> dict[str, Any]:
     """Return the settings that determine interactions, as JSON values; for ``"best"`` they include the engine."""
     n, m = n or SELECTIONS[select][0], m or SELECTIONS[select][1]
-    found = {"pairs": pairs.describe(), "n": n, "m": m, "select": select}
-    return as_json(found | ({"engine": engine.id} if select == "best" else {}))  # type: ignore[no-any-return]
+    settings = {"pairs": pairs.describe(), "n": n, "m": m, "select": select}
+    return as_json(settings | ({"engine": engine.id} if select == "best" else {}))  # type: ignore[no-any-return]
 
 
 def levels(query_ids: Any, scores: Any) -> NDArray[np.float64]:
@@ -312,7 +312,7 @@ def _most_frequent(winners: Ints, n: int) -> Ints:
 
 
 def _digest(texts: Sequence[str]) -> str:
-    found = hashlib.blake2b(digest_size=16)
+    digest = hashlib.blake2b(digest_size=16)
     for text in texts:
-        found.update(len(text).to_bytes(8, "little") + text.encode())
-    return found.hexdigest()
+        digest.update(len(text).to_bytes(8, "little") + text.encode())
+    return digest.hexdigest()

@@ -31,9 +31,9 @@ from haybale.vectors import Floats, check_vectors
 
 READS = ("pooler", "cls", "score")
 PRECISIONS = ("auto", "float32", "bfloat16")
-_CACHED = 2**18  # texts whose tokens or vectors are cached; a full cache is emptied
+_MAX_CACHED_TEXTS = 2**18  # texts whose tokens or vectors one cache holds; a full cache is emptied
 _BATCH_TOKENS = {"cpu": 2048, "cuda": 65_536}
-_PROBE = "a"
+_PROBE_TEXT = "a"
 
 T = TypeVar("T")
 
@@ -100,8 +100,8 @@ class CrossPairs(PairEncoder):
         batch_tokens: int | None = None,
         device: str | None = None,
     ) -> None:
-        given = {"read": read, "max_length": max_length, "precision": precision, "batch_tokens": batch_tokens}
-        check_parameters("CrossPairs", given | {"device": device}, PAIR_RANGES)
+        parameters = {"read": read, "max_length": max_length, "precision": precision, "batch_tokens": batch_tokens}
+        check_parameters("CrossPairs", parameters | {"device": device}, PAIR_RANGES)
         self.name, self.read = str(model), read
         device, options = torch_device(device), hub_options(self.name)
         with loading_model("cross-encoder" if read == "score" else "model", self.name, options):
@@ -123,7 +123,7 @@ class CrossPairs(PairEncoder):
 
     def encode(self, firsts: Sequence[str], seconds: Sequence[str], which: Ints) -> Floats:
         (firsts, seconds), which = _distinct(firsts, seconds, which)
-        pairs, place = np.unique(which, axis=0, return_inverse=True)
+        pairs, pair_of_row = np.unique(which, axis=0, return_inverse=True)
         (one, first_length), (two, second_length) = (
             zip(*self._tokens(texts), strict=True) for texts in (firsts, seconds)
         )
@@ -136,14 +136,14 @@ class CrossPairs(PairEncoder):
             return self._forward(self._special.joined([(one[i][:a], two[j][:b]) for (i, j), (a, b) in cut]))
 
         out = encode_batches(token_batches(lengths, self.batch_tokens), read, self.dim)
-        return np.asarray(check_vectors(out, f"output of {self.name}", self.dim)[place.reshape(-1)])
+        return np.asarray(check_vectors(out, f"output of {self.name}", self.dim)[pair_of_row.reshape(-1)])
 
     def padding(self) -> Floats:
         """Return the vector (d,) of an input of padding tokens only, which the paper's code uses for a missing pair."""
         shape = (1, self.max_length)
         pad = self._special.padding
-        found = self._forward({name: np.full(shape, pad[name]) for name in pad})
-        return check_vectors(found, f"output of {self.name} for padding", self.dim)[0]  # type: ignore[no-any-return]
+        vectors = self._forward({name: np.full(shape, pad[name]) for name in pad})
+        return check_vectors(vectors, f"output of {self.name} for padding", self.dim)[0]  # type: ignore[no-any-return]
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -157,7 +157,7 @@ class CrossPairs(PairEncoder):
         }
 
     def digests(self) -> dict[str, str]:
-        """Return the SHA-256 of the ``weights`` and of the ``tokenizer``, by which a saved ranker knows the model."""
+        """Return the SHA-256 of ``weights`` and ``tokenizer``, with which a saved ranker checks the model."""
         return model_digests(self.model, self.tokenizer)
 
     @cached_property
@@ -176,10 +176,10 @@ class CrossPairs(PairEncoder):
         with torch.inference_mode(), mixed:
             out = self.model(**{name: torch.from_numpy(values).to(device) for name, values in inputs.items()})
             if self.read == "score":
-                found = self._activation(out.logits.float())
+                encoded = self._activation(out.logits.float())
             else:
-                found = out.pooler_output if self.read == "pooler" else out.last_hidden_state[:, 0]
-        return found.float().cpu().numpy()  # type: ignore[no-any-return]
+                encoded = out.pooler_output if self.read == "pooler" else out.last_hidden_state[:, 0]
+        return encoded.float().cpu().numpy()  # type: ignore[no-any-return]
 
 
 class VectorPairs(PairEncoder):
@@ -196,12 +196,12 @@ class VectorPairs(PairEncoder):
     def __init__(self, encoder: Any, engine: Engine | None = None) -> None:
         self.encoder, self.engine = encoder, engine
         self._vectors = _TextCache(self._encoded)
-        if sparse.issparse(encoder.encode([_PROBE])):
+        if sparse.issparse(encoder.encode([_PROBE_TEXT])):
             raise InputError(f"VectorPairs needs an encoder of dense vectors, found {type(encoder).__name__}")
 
     @cached_property
     def dim(self) -> int:
-        return int(self.encoder.encode([_PROBE]).shape[1])
+        return int(self.encoder.encode([_PROBE_TEXT]).shape[1])
 
     def encode(self, firsts: Sequence[str], seconds: Sequence[str], which: Ints) -> Floats:
         texts, which = _distinct(firsts, seconds, which)
@@ -216,7 +216,7 @@ class VectorPairs(PairEncoder):
         return {"class": "VectorPairs", "encoder": self.encoder.describe()}
 
     def _encoded(self, texts: Sequence[str]) -> list[Floats]:
-        rows = np.array([self._known.get(_digest(text), -1) for text in texts], dtype=np.int64)
+        rows = np.array([self._row_of_digest.get(_digest(text), -1) for text in texts], dtype=np.int64)
         out = np.empty((len(texts), self.dim), dtype=np.float32)
         if (rows >= 0).any():
             assert self.engine is not None
@@ -228,8 +228,8 @@ class VectorPairs(PairEncoder):
         return list(out)
 
     @cached_property
-    def _known(self) -> dict[bytes, int]:
-        """The row of each passage of the engine, by a digest of its text."""
+    def _row_of_digest(self) -> dict[bytes, int]:
+        """The row of each passage of the engine, by the digest of its text."""
         texts = () if self.engine is None else self.engine.collection.passages.texts
         return {_digest(text.as_py()): row for row, text in enumerate(texts)}
 
@@ -265,8 +265,8 @@ class TokenPairs(PairEncoder):
     def encode(self, firsts: Sequence[str], seconds: Sequence[str], which: Ints) -> Floats:
         (firsts, seconds), which = _distinct(firsts, seconds, which)
         one, two = self._as_first(firsts), self._as_second(seconds)
-        found = [(one[i] @ two[j].T).max(axis=1).mean() for i, j in which.tolist()]
-        return check_vectors(np.array(found, dtype=np.float32).reshape(-1, 1), f"MaxSim of {self.name}")  # type: ignore[no-any-return]
+        similarities = [(one[i] @ two[j].T).max(axis=1).mean() for i, j in which.tolist()]
+        return check_vectors(np.array(similarities, dtype=np.float32).reshape(-1, 1), f"MaxSim of {self.name}")  # type: ignore[no-any-return]
 
     def padding(self) -> Floats:
         """Return zero (1,), the similarity to a missing paragraph."""
@@ -277,12 +277,13 @@ class TokenPairs(PairEncoder):
         return {"class": "TokenPairs", "model": self.name, "weights": weights, "max_length": length, "width": 1}
 
     def digests(self) -> dict[str, str]:
-        """Return the SHA-256 of the ``weights`` and of the ``tokenizer``, by which a saved ranker knows the model."""
+        """Return the SHA-256 of ``weights`` and ``tokenizer``, with which a saved ranker checks the model."""
         return model_digests(self.model, self.model.tokenizer)
 
     def _tokens(self, encode: Callable[..., Any], texts: Sequence[str]) -> list[Floats]:
         """Return the token vectors (tokens, d) of each text."""
-        return [each.astype(np.float32) for each in encode(list(texts), convert_to_numpy=True, show_progress_bar=False)]
+        matrices = encode(list(texts), convert_to_numpy=True, show_progress_bar=False)
+        return [matrix.astype(np.float32) for matrix in matrices]
 
 
 PAIR_RANGES: dict[str, list[Any]] = {
@@ -328,13 +329,13 @@ class _SpecialTokens:
         rows = [np.concatenate([before, one, between, two, behind]) for one, two in pairs]
         shape = len(rows), max(map(len, rows))
         inputs = {name: np.full(shape, value, dtype=np.int64) for name, value in self.padding.items()}
-        for place, (row, (one, _)) in enumerate(zip(rows, pairs, strict=True)):
-            inputs["input_ids"][place, : len(row)] = row
-            inputs["attention_mask"][place, : len(row)] = 1
+        for number, (row, (one, _)) in enumerate(zip(rows, pairs, strict=True)):
+            inputs["input_ids"][number, : len(row)] = row
+            inputs["attention_mask"][number, : len(row)] = 1
             if self.types is not None:
                 start = len(before) + len(one) + len(between)
-                inputs["token_type_ids"][place, :start] = self.types[0]
-                inputs["token_type_ids"][place, start : len(row)] = self.types[1]
+                inputs["token_type_ids"][number, :start] = self.types[0]
+                inputs["token_type_ids"][number, start : len(row)] = self.types[1]
         return inputs
 
 
@@ -342,14 +343,14 @@ def _special_tokens(tokenizer: Any, name: str) -> _SpecialTokens:
     """Find a tokenizer's special tokens in a tokenised pair of one-word texts."""
     if not getattr(tokenizer, "is_fast", False):
         raise InputError(f"the tokenizer of {name!r} must be a fast one; choose another model")
-    found = tokenizer(_PROBE, _PROBE)
-    side = np.array([-1 if each is None else each for each in found.sequence_ids()])
+    encoded = tokenizer(_PROBE_TEXT, _PROBE_TEXT)
+    side = np.array([-1 if sequence is None else sequence for sequence in encoded.sequence_ids()])
     first, second = np.flatnonzero(side == 0), np.flatnonzero(side == 1)
-    ids = found["input_ids"]
+    ids = encoded["input_ids"]
     tokens = [ids[: first[0]], ids[first[-1] + 1 : second[0]], ids[second[-1] + 1 :]]
     if not tokens[1] or tokenizer.pad_token_id is None:
         raise InputError(f"the tokenizer of {name!r} has no separator or no padding token; choose another model")
-    types = found.get("token_type_ids")
+    types = encoded.get("token_type_ids")
     return _SpecialTokens(
         tokens, None if types is None else [types[first[0]], types[second[0]]], tokenizer.pad_token_id
     )
@@ -391,7 +392,7 @@ def _loaded(name: str, read: str, device: str | None, options: dict[str, Any]) -
 def _activation(model: str, config: Any, options: dict[str, Any]) -> Any:
     """Return the activation that sentence-transformers applies: the one saved with the model, or a sigmoid."""
     util = import_optional("sentence_transformers.util", "neural")
-    saved = util.load_file_path(model, "config_sentence_transformers.json", **options)  # version 6 saves it there
+    saved = util.load_file_path(model, "config_sentence_transformers.json", **options)  # written by version 6
     name = None if saved is None else read_json(Path(saved)).get("activation_fn")
     name = name or (getattr(config, "sentence_transformers", None) or {}).get("activation_fn")
     name = name or getattr(config, "sbert_ce_default_activation_function", None) or "torch.nn.Sigmoid"
@@ -409,7 +410,7 @@ class _TextCache:
     def __call__(self, texts: Sequence[str]) -> list[Any]:
         made = self._made  # another thread may replace it
         wanted = [text for text in texts if text not in made]
-        if len(made) + len(wanted) > _CACHED:
+        if len(made) + len(wanted) > _MAX_CACHED_TEXTS:
             made = self._made = {}
             wanted = list(texts)
         if wanted:
@@ -420,10 +421,10 @@ class _TextCache:
 def _distinct(firsts: Sequence[str], seconds: Sequence[str], which: Ints) -> tuple[list[list[str]], Ints]:
     """Return the distinct texts of both sides, and the pairs as indices of these; raises for empty texts."""
     columns, texts = [], []
-    for side, given in enumerate((firsts, seconds)):
+    for side, side_texts in enumerate((firsts, seconds)):
         numbers: dict[str, int] = {}
-        places = np.array([numbers.setdefault(text, len(numbers)) for text in check_texts(given)], dtype=np.int64)
-        columns.append(places[which[:, side]])
+        indices = np.array([numbers.setdefault(text, len(numbers)) for text in check_texts(side_texts)], dtype=np.int64)
+        columns.append(indices[which[:, side]])
         texts.append(list(numbers))
     return texts, np.stack(columns, axis=1)
 

@@ -35,7 +35,7 @@ _RANGES: dict[str, Constraints] = {
     "device": PAIR_RANGES["device"],
     "random_state": RANDOM_STATE,
 }
-_POOL = 50  # batches whose pairs are sorted by length together
+_BATCHES_PER_POOL = 50  # batches whose pairs are sorted by length together
 
 
 @dataclass(frozen=True)
@@ -170,18 +170,18 @@ def _labelled(pairs: Frame) -> pd.DataFrame:
     for name in ("positive", *negatives):
         part = table[["anchor", name, "group", *more]].rename(columns={"anchor": "first", name: "second"})
         parts.append(part.assign(label=name == "positive"))
-    found = pd.concat(parts, ignore_index=True).dropna(subset=["second"])
+    labelled = pd.concat(parts, ignore_index=True).dropna(subset=["second"])
     for side in ("first", "second"):
-        found[side] = check_texts(found[side].tolist())
-    found["query_id"] = found["query_id" if more else "group"].astype(str)
-    found = found.sort_values("label", ascending=False, kind="stable")  # the first of duplicates is kept
-    return found.drop_duplicates(["first", "second"]).sort_index().reset_index(drop=True)
+        labelled[side] = check_texts(labelled[side].tolist())
+    labelled["query_id"] = labelled["query_id" if more else "group"].astype(str)
+    labelled = labelled.sort_values("label", ascending=False, kind="stable")  # the first of duplicates is kept
+    return labelled.drop_duplicates(["first", "second"]).sort_index().reset_index(drop=True)
 
 
 def _cross_encoder(reader: CrossPairs, frozen_layers: int) -> Any:
     """Load the model as a cross-encoder with a new one-logit head and frozen first layers."""
     library, torch = import_optional("sentence_transformers", "neural"), import_optional("torch", "neural")
-    found = library.CrossEncoder(
+    cross_encoder = library.CrossEncoder(
         reader.name,
         num_labels=1,
         max_length=reader.max_length,
@@ -189,16 +189,16 @@ def _cross_encoder(reader: CrossPairs, frozen_layers: int) -> Any:
         model_kwargs={"ignore_mismatched_sizes": True},
     )
     with torch.no_grad():
-        for name, value in found.model.named_parameters():
-            if not name.startswith(found.model.base_model_prefix):
+        for name, value in cross_encoder.model.named_parameters():
+            if not name.startswith(cross_encoder.model.base_model_prefix):
                 value.normal_(0, 0.02) if value.ndim > 1 else value.zero_()
-    own = getattr(found.model, found.model.base_model_prefix)
-    layers = list(getattr(getattr(own, "encoder", own), "layer", ()))
+    transformer = getattr(cross_encoder.model, cross_encoder.model.base_model_prefix)
+    layers = list(getattr(getattr(transformer, "encoder", transformer), "layer", ()))
     if frozen_layers > len(layers):
         raise InputError(f"frozen_layers must be at most {len(layers)} for this model, found {frozen_layers}")
-    for module in [own.embeddings, *layers[:frozen_layers]] if frozen_layers else []:
+    for module in [transformer.embeddings, *layers[:frozen_layers]] if frozen_layers else []:
         module.requires_grad_(False)
-    return found
+    return cross_encoder
 
 
 def _train(
@@ -229,10 +229,10 @@ def _train(
 
         def __iter__(self) -> Iterator[list[int]]:
             order = rng.permutation(len(lengths))
-            pools = np.split(order, range(_POOL * size, len(order), _POOL * size))
+            pools = np.split(order, range(_BATCHES_PER_POOL * size, len(order), _BATCHES_PER_POOL * size))
             pools = [pool[np.argsort(-lengths[pool], kind="stable")] for pool in pools]
             batches = [batch for pool in pools for batch in np.split(pool, range(size, len(pool), size))]
-            return (batches[place].tolist() for place in rng.permutation(len(batches)))
+            return (batches[number].tolist() for number in rng.permutation(len(batches)))
 
         def __len__(self) -> int:
             return -(-len(learned) // int(size))

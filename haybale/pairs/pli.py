@@ -32,7 +32,7 @@ from haybale.rankers.training import Training
 from haybale.retrieval import Run
 from haybale.retrieval.hits import Ints
 
-_LSA_COMPONENTS, _FIT_TEXTS = 128, 250_000  # of the LSA encoder that replaces a sparse one
+_LSA_COMPONENTS, _MAX_FIT_TEXTS = 128, 250_000  # of the LSA encoder that replaces a sparse encoder
 _NETWORK_PARAMETERS = tuple(name for name in BERTPLI._parameter_constraints if name != "device")
 
 
@@ -122,18 +122,18 @@ class PLI(OutOfFold, Reranker):
         if not engine.passages.is_sparse:
             return VectorPairs(engine.encoder, engine)
         if not hasattr(self, "encoder_"):
-            lsa = LSAEncoder(_LSA_COMPONENTS, language=None, analyzer=engine.analyzer, max_fit_texts=_FIT_TEXTS)
+            lsa = LSAEncoder(_LSA_COMPONENTS, language=None, analyzer=engine.analyzer, max_fit_texts=_MAX_FIT_TEXTS)
             self.encoder_ = lsa.fit(engine.collection.passages.texts)
         return VectorPairs(self.encoder_)
 
     def reading(self, batch: QueryBatch, first: Run, pairs: PairEncoder) -> Reading:
-        """Return the pairs to read of the candidates ``first`` of a batch."""
+        """Return the reading of the candidates in the run ``first``: the pairs of paragraphs that are encoded."""
         vectors = batch.paragraph_vectors if self.select == "best" else None
         how: dict[str, Any] = {"k": self.n_documents, "n": self.n, "m": self.m, "select": self.select}
         return Reading(batch.engine, batch.queries, first, pairs, **how, vectors=vectors)
 
     def fit_batch(self, training: Training) -> None:
-        for name in ("_pairs", "encoder_", "fold_networks_"):  # of an earlier fit
+        for name in ("_pairs", "encoder_", "fold_networks_"):  # attributes of an earlier fit
             self.__dict__.pop(name, None)
         batch = training.batch
         folds = min(self.n_folds, len(np.unique(batch.groups)))
@@ -146,14 +146,14 @@ class PLI(OutOfFold, Reranker):
         relevant = {batch.ids[row]: training.relevant[row] for row in rows if training.relevant[row]}
         batch = batch.take(rows) if len(rows) < len(batch) else batch
         first = self.rankers_[0].run_out_of_fold(batch, self.n_documents)
-        self._known: list[Any] = stored
+        self._interaction_sources = stored
         with batch.timed(f"read pairs ({self.name})"):
-            found = self._interactions(self.reading(batch, first, pairs))
+            interactions = self._interactions(self.reading(batch, first, pairs))
         with batch.timed(f"fit {self.name}"):
-            self.network_ = self._network().fit(found, relevant)
+            self.network_ = self._network().fit(interactions, relevant)
         self.query_ids_, self.fold_of_ = batch.ids, batch.folds(folds, self.random_state)
-        self._known = [_Known(found), *stored]
-        self._training_data = found, relevant
+        self._interaction_sources = [_IndexedInteractions(interactions), *stored]
+        self._training_data = interactions, relevant
         if task_address(batch.engine)[0]:
             _ = self.fold_networks_
 
@@ -173,29 +173,29 @@ class PLI(OutOfFold, Reranker):
     def rescore(self, batch: QueryBatch, rows: Ints, documents: Ints, scores: Any, out_of_fold: bool) -> Any:
         ids = batch.engine.collection.doc_ids
         first = Run.from_numbers(batch.ids, ids, rows, documents, scores, self.n_documents)
-        found = self._interactions(self.reading(batch, first, self.pairs(batch.engine)))
+        interactions = self._interactions(self.reading(batch, first, self.pairs(batch.engine)))
         if not out_of_fold:
-            return self.network_.score(found)
-        folds, result = self.folds_of(found.blocks["query_id"].tolist()), np.empty(len(found))
+            return self.network_.score(interactions)
+        folds, result = self.folds_of(interactions.blocks["query_id"].tolist()), np.empty(len(interactions))
         for fold in np.unique(folds):
             network, mine = self.network_ if fold < 0 else self.fold_networks_[fold], np.flatnonzero(folds == fold)
             if network is None:
-                query = found.blocks["query_id"].iloc[mine[0]]
+                query = interactions.blocks["query_id"].iloc[mine[0]]
                 raise InputError(f"{self} cannot learn without the fold of {query!r}; add judged queries")
-            result[mine] = network.score(found.take(mine))
+            result[mine] = network.score(interactions.take(mine))
         return result
 
     def _interactions(self, reading: Reading) -> Interactions:
         """Return the blocks of a reading, from memory or a store if possible; encode the others."""
         blocks, parts, order = reading.blocks, [], []
         wanted = np.ones(len(blocks), dtype=bool)
-        for known in self._known:
-            numbers = known.find(blocks)
-            found = np.flatnonzero((numbers >= 0) & wanted)
-            wanted[found] = False
-            if len(found):
-                parts.append(known.read(numbers[found]))
-                order.append(found)
+        for source in self._interaction_sources:
+            numbers = source.find(blocks)
+            in_source = np.flatnonzero((numbers >= 0) & wanted)
+            wanted[in_source] = False
+            if len(in_source):
+                parts.append(source.read(numbers[in_source]))
+                order.append(in_source)
         for chunk in reading.chunks():
             new = chunk[wanted[chunk]]
             if len(new):
@@ -204,15 +204,15 @@ class PLI(OutOfFold, Reranker):
         joint = Interactions.joined(parts).take(np.argsort(np.concatenate(order)))
         return replace(joint, blocks=blocks, settings=reading.settings)  # with the ranks and scores of this run
 
-    def _stored(self, settings: dict[str, Any]) -> list[Any]:
+    def _stored(self, settings: dict[str, Any]) -> list[_IndexedInteractions]:
         """Open the stores; raise :class:`InputError` if their settings differ."""
         paths = [self.store] if isinstance(self.store, str) else self.store or ()
         stores = [InteractionStore(path) for path in paths]
         for store in stores:
             for name, value in settings.items():
-                if (found := store.settings.get(name)) != value:
-                    raise InputError(f"{store.path}: {self} needs interactions with {name} {value!r}, found {found!r}")
-        return [_Known(store) for store in stores]
+                if (stored := store.settings.get(name)) != value:
+                    raise InputError(f"{store.path}: {self} needs interactions with {name} {value!r}, found {stored!r}")
+        return [_IndexedInteractions(store) for store in stores]
 
     def document_shares(self, batch: QueryBatch, document: int, first: Run, inner: Explanation) -> list[Share]:
         rows, ranks, documents = first.numbers_in(batch.engine.collection)
@@ -220,8 +220,8 @@ class PLI(OutOfFold, Reranker):
         ids, scores = batch.engine.collection.doc_ids, first.coded()[-1][read]
         kept = Run.from_numbers(batch.ids, ids, rows[read], documents[read], scores, self.n_documents)
         reading = self.reading(batch, kept, self.pairs(batch.engine))
-        place = np.flatnonzero(reading.blocks["doc_id"] == str(ids[document].as_py()))
-        block = reading.read(place)
+        numbers = np.flatnonzero(reading.blocks["doc_id"] == str(ids[document].as_py()))
+        block = reading.read(numbers)
         of_first, of_rows = self.network_.shares(block)
         shares = [
             paragraph_share(batch, document, int(paragraph), int(passage), float(share))
@@ -230,7 +230,7 @@ class PLI(OutOfFold, Reranker):
         if self.variant == "paper":
             shares.append(Share("paragraphs that are missing", float(of_rows[-1])))
         if self.residual:
-            rank = int(reading.blocks["rank"].iloc[place[0]])
+            rank = int(reading.blocks["rank"].iloc[numbers[0]])
             shares.append(Share(f"{self.rankers_[0]}, rank {rank:,}", float(of_first[0]), of=inner))
         return by_size(shares)
 
@@ -251,35 +251,35 @@ class PLI(OutOfFold, Reranker):
         if (folder / "encoder").exists():
             self.encoder_ = load_fitted(folder / "encoder")
         self.read_folds(folder)
-        self._known = self._stored(self.network_.settings_)
+        self._interaction_sources = self._stored(self.network_.settings_)
 
     @property
     def fit_report_(self) -> dict[str, Any]:
         network = self.network_
-        found = {
+        report = {
             "training queries": network.n_queries_,
             "candidates": network.n_blocks_,
             "relevant": network.n_relevant_,
         }
         losses = np.mean(network.losses_, axis=0)
         of_epochs = {"loss of the first epoch": float(losses[0]), "loss of the last": float(losses[-1])}
-        return found | of_epochs | self.twins_.report
+        return report | of_epochs | self.twins_.report
 
 
-class _Known:
+class _IndexedInteractions:
     """Interactions in memory or in a store, indexed by query, document and a digest of their texts."""
 
     def __init__(self, source: Interactions | InteractionStore) -> None:
         self._source = source
         columns = zip(*(source.blocks[name] for name in ("query_id", "doc_id", "texts")), strict=True)
-        self._places = {key: place for place, key in enumerate(columns)}
+        self._number_of_block = {key: number for number, key in enumerate(columns)}
 
     def find(self, blocks: Any) -> Ints:
         """Return the number (n_blocks,) of each block in the source, -1 if it is not there."""
         columns = zip(*(blocks[name] for name in ("query_id", "doc_id", "texts")), strict=True)
-        return np.array([self._places.get(key, -1) for key in columns], dtype=np.int64)
+        return np.array([self._number_of_block.get(key, -1) for key in columns], dtype=np.int64)
 
     def read(self, numbers: Ints) -> Interactions:
         source = self._source
-        found = source.take(numbers) if isinstance(source, Interactions) else source.read(numbers)
-        return replace(found, values=found.values.astype(np.float32, copy=False))
+        interactions = source.take(numbers) if isinstance(source, Interactions) else source.read(numbers)
+        return replace(interactions, values=interactions.values.astype(np.float32, copy=False))

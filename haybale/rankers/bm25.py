@@ -76,14 +76,14 @@ class BM25(Ranker):
         counted = batch.once(("terms", index), lambda: index.counted_terms(text))
 
         def terms(passage: int) -> list[Share]:
-            found = index.shares_of_terms(counted, passage).items()
-            return by_size([Share(f"term {term}", share, term=term) for term, share in found])
+            term_shares = index.shares_of_terms(counted, passage).items()
+            return by_size([Share(f"term {term}", share, term=term) for term, share in term_shares])
 
         if self.top > 1:
             return summed(batch, base, first, within, self.top, terms, index.analyzer)
         passage = first + int(np.argmax(within))
-        found = replace(base, shares=terms(passage), matcher=index.analyzer)
+        explanation = replace(base, shares=terms(passage), matcher=index.analyzer)
         if self.unit == "document":
-            return found
+            return explanation
         notes = [passage_note(batch.engine.collection.passages, passage)]
-        return replace(found, notes=notes, passage_id=index.passage_ids[passage].as_py())
+        return replace(explanation, notes=notes, passage_id=index.passage_ids[passage].as_py())

@@ -12,7 +12,8 @@ from haybale.parallel import in_threads, one_blas_thread
 from haybale.retrieval.hits import Ints
 from haybale.vectors import Floats
 
-_ROWS = 2**12  # rows of a block: with 20 float64 features, a block and its product stay in a core's cache
+# The documents of a block, about: with 20 float64 features, a block and its product stay in the cache of a core.
+_POOLED_DOCUMENTS_PER_BLOCK = 2**12
 
 Array = NDArray[np.float64]
 
@@ -58,7 +59,7 @@ def conditional_logit(
         rows = np.repeat(has_share, counts)
         features, target, counts, share = features[:, rows], target[rows], counts[has_share], share[has_share]
     ends = np.append(0, np.cumsum(counts))
-    cuts = np.append(np.flatnonzero(np.diff(ends[:-1] // _ROWS, prepend=-1)), len(counts))
+    cuts = np.append(np.flatnonzero(np.diff(ends[:-1] // _POOLED_DOCUMENTS_PER_BLOCK, prepend=-1)), len(counts))
 
     def block_loss(raw: Array, first: int, last: int) -> tuple[float, Array, Array]:
         """Return the loss, gradient and Hessian of the queries from ``first`` to ``last`` at raw weights."""

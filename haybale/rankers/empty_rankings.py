@@ -15,9 +15,9 @@ class EmptyRankingWarning(UserWarning):
 
 def warn_of_empty(run: Run, name: str) -> None:
     """Warn if the ranker ``name`` finds no document for some queries."""
-    found = np.zeros(len(run), dtype=bool)
-    found[run.coded()[0]] = True
-    if not found.all():
-        first, n_empty = run.query_ids[int(np.argmin(found))], int((~found).sum())
+    has_document = np.zeros(len(run), dtype=bool)
+    has_document[run.coded()[0]] = True
+    if not has_document.all():
+        first, n_empty = run.query_ids[int(np.argmin(has_document))], int((~has_document).sum())
         message = f"{name} finds no document for {n_empty} of {len(run)} queries, such as {first!r}; check their texts"
         warnings.warn(message, EmptyRankingWarning, stacklevel=3)

@@ -13,7 +13,7 @@ from haybale.engine.opened import opened_engine, task_address
 from haybale.kept_results import Arrays, spread_resumably, task_key
 from haybale.vectors import Matrix, array_namespace
 
-BLOCK = 512  # texts
+BLOCK = 512  # texts that are encoded by one task
 
 
 def encoded_queries(engine: Engine, texts: Sequence[str]) -> Matrix:
@@ -35,7 +35,7 @@ def encoded_queries(engine: Engine, texts: Sequence[str]) -> Matrix:
     if not by_tasks:
         return encode_queries(engine.encoder, texts)
     blocks = [list(texts[start : start + BLOCK]) for start in range(0, len(texts), BLOCK)]
-    # Functions of this process cannot be sent to others, but know its engine.
+    # Without an address, only this process has the engine; with one, any process can open it.
     encode = partial(_encoded, engine) if address is None else partial(encode_block, *address)
     parts = spread_resumably(
         encode,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from haybale.device import Device
 
-_IN_REPR, _IN_NOTEBOOK = 3, 10  # the number of shares that are shown
+_SHARES_IN_REPR, _SHARES_IN_NOTEBOOK = 3, 10
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Share:
     of : Explanation, optional
         The explanation by the nested ranker that ``what`` names.
     term, passage_id : str, optional
-        The term or the passage that ``what`` names. Search results find what they show by these.
+        The term or the passage that ``what`` names. Search results show and highlight these.
     query_id : str, optional
         The training query that ``what`` names.
     """
@@ -109,8 +109,8 @@ class Explanation:
             | ({} if share.of is None else {"of": share.of.to_dict()})
             for share in self.shares
         ]
-        found = {"ranker": self.ranker, "query_id": self.query_id, "doc_id": self.doc_id, "score": self.score}
-        return found | {"rank": self.rank, "shares": shares, "notes": self.notes}
+        plain = {"ranker": self.ranker, "query_id": self.query_id, "doc_id": self.doc_id, "score": self.score}
+        return plain | {"rank": self.rank, "shares": shares, "notes": self.notes}
 
     def text(self, top: int = 5, width: int = 100) -> str:
         """Return lines with the ``top`` largest shares of each ranker, and texts cut to ``width`` characters."""
@@ -138,14 +138,14 @@ class Explanation:
         if self.score is None:
             return f"Explanation of {self.doc_id!r}: {self.ranker} does not find it"
         head = f"Explanation of {self.doc_id!r}: rank {self.rank:,}, {self.ranker} {self.score:.4f}"
-        parts = [f"{format_share(share.share)} {shortened(share.what, 40)}" for share in self.shares[:_IN_REPR]]
+        parts = [f"{format_share(share.share)} {shortened(share.what, 40)}" for share in self.shares[:_SHARES_IN_REPR]]
         more = len(self.shares) - len(parts)
         return " = ".join([head, ", ".join([*parts, *([f"{more:,} more"] if more > 0 else [])])] if parts else [head])
 
     def _repr_html_(self) -> str:
         """Return the explanation for notebooks: its innermost shares, the largest first."""
-        rows = sorted(self._leaves(), key=lambda each: -abs(each[1]))
-        cells = [(format_share(share), path, shortened(text or "")) for path, share, text in rows[:_IN_NOTEBOOK]]
+        rows = sorted(self._leaves(), key=lambda leaf: -abs(leaf[1]))
+        cells = [(format_share(share), path, shortened(text or "")) for path, share, text in rows[:_SHARES_IN_NOTEBOOK]]
         if len(rows) > len(cells):
             rest = math.fsum(share for _, share, _ in rows[len(cells) :])
             cells.append((format_share(rest), f"{len(rows) - len(cells):,} more", ""))

@@ -13,7 +13,7 @@ from haybale.rankers.ranker import Ranker
 from haybale.rankers.training import Training
 from haybale.retrieval import Run
 
-_BLOCK = 512  # queries that are fused at once
+_QUERIES_FUSED_AT_ONCE = 512
 
 
 class Fusion(Ranker):
@@ -25,10 +25,10 @@ class Fusion(Ranker):
     def check_params(self) -> None:
         """Check parameters as every ranker does; there must be rankers, and all different."""
         super().check_params()
-        others = [each for each in self.rankers if not isinstance(each, Ranker)]
+        others = [ranker for ranker in self.rankers if not isinstance(ranker, Ranker)]
         if others or not self.nested():
-            found = repr(others[0]) if others else "none"
-            raise InputError(f"{type(self).__name__} needs rankers to fuse, found {found}")
+            first_other = repr(others[0]) if others else "none"
+            raise InputError(f"{type(self).__name__} needs rankers to fuse, found {first_other}")
         [(name, times)] = Counter(map(str, self.nested())).most_common(1)
         if times > 1:
             raise InputError(f"{type(self).__name__} must fuse different rankers, found {name} twice")
@@ -65,7 +65,8 @@ class Fusion(Ranker):
 def in_blocks(runs: Mapping[str, Run], fuse: Callable[[dict[str, Run]], Run]) -> Run:
     """Return ``fuse(runs)``, computed for some queries at a time, which takes less memory and time."""
     ids = next(iter(runs.values())).query_ids
-    blocks = [ids[start : start + _BLOCK] for start in range(0, len(ids), _BLOCK)]
+    n = _QUERIES_FUSED_AT_ONCE
+    blocks = [ids[start : start + n] for start in range(0, len(ids), n)]
     if len(blocks) < 2:
         return fuse(dict(runs))
     return Run.joined([fuse({name: run.take(block) for name, run in runs.items()}) for block in blocks])

@@ -20,9 +20,9 @@ from haybale.grammar import Call, Word, parse_values
 from haybale.rankers.ranker import RANKERS, Ranker
 from haybale.text_files import read_text
 
-_MAX_NESTING = 32  # rankers in rankers; deeper ones would take minutes to rank
-_MAX_LEVELS = 4 * _MAX_NESTING  # lists and objects in a YAML or JSON file
-_MAX_FILE = 2**20  # bytes of a YAML or JSON file
+_MAX_NESTING = 32  # levels of rankers in rankers; deeper ones would take minutes to rank
+_MAX_LEVELS = 4 * _MAX_NESTING  # of lists and objects in a YAML or JSON file
+_MAX_FILE_BYTES = 2**20  # of a YAML or JSON file
 
 
 def ranker_names() -> list[str]:
@@ -63,7 +63,7 @@ def parse_all(text: str) -> list[Ranker]:
     >>> parse_all("bm25, rrf(bm25,knn)")
     [BM25(), RRF(BM25(), KNN())]
     """
-    return [_ranker(each, text) for each in parse_values(text, "ranker")]
+    return [_ranker(value, text) for value in parse_values(text, "ranker")]
 
 
 def parse_value(text: str) -> Any:
@@ -80,15 +80,15 @@ def _ranker(value: Any, text: str) -> Ranker:
     if isinstance(value, Word):
         return _make(value, [], {})
     if isinstance(value, Call):
-        params = {name: _with_rankers(each, text) for name, each in value.params.items()}
-        return _make(value.name, [_ranker(each, text) for each in value.args], params)
+        params = {name: _with_rankers(parameter, text) for name, parameter in value.params.items()}
+        return _make(value.name, [_ranker(arg, text) for arg in value.args], params)
     raise InputError(f"ranker {text!r}: expected the name of a ranker, found {value!r}")
 
 
 def _with_rankers(value: Any, text: str) -> Any:
     """Replace the names and calls of rankers in a parsed value by rankers."""
     if isinstance(value, tuple):
-        return tuple(_with_rankers(each, text) for each in value)
+        return tuple(_with_rankers(element, text) for element in value)
     if isinstance(value, Call) or (isinstance(value, Word) and _is_ranker(value)):
         return _ranker(value, text)
     return str(value) if isinstance(value, Word) else value
@@ -101,7 +101,7 @@ def read_yaml(path: Path) -> Ranker:
     refused, because a few of them can stand for gigabytes. So are files of more than 1 MiB, and lists and objects
     nested more than 128 levels deep.
     """
-    text = read_text(path, _MAX_FILE)
+    text = read_text(path, _MAX_FILE_BYTES)
     try:
         spec = yaml.load(text, _Loader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # also for dates and long numbers
@@ -140,10 +140,10 @@ def _make(name: str, args: Sequence[Any], params: Mapping[str, Any]) -> Ranker:
     if variant is None:
         raise UnknownNameError("ranker", name, ranker_names())
     kind, fixed = variant
-    known = [parameter for parameter in kind.parameters() if parameter != "rankers"]
+    parameter_names = [parameter for parameter in kind.parameters() if parameter != "rankers"]
     for parameter in params:
-        if parameter not in known:
-            raise UnknownNameError(f"parameter of {name}", parameter, known)
+        if parameter not in parameter_names:
+            raise UnknownNameError(f"parameter of {name}", parameter, parameter_names)
     try:
         ranker = kind(*args, **{**fixed, **params})
     except TypeError as error:
@@ -158,28 +158,33 @@ def _make(name: str, args: Sequence[Any], params: Mapping[str, Any]) -> Ranker:
 
 def _misfit(kind: type[Ranker], name: str, args: Sequence[Any], params: Mapping[str, Any], reason: str) -> InputError:
     """Return the error for the arguments of a constructor, which raised a TypeError for ``reason``."""
-    listed = [*kind.parameters().values()]
+    parameters, args_text = [*kind.parameters().values()], ", ".join(map(str, args))
     required = [
-        each.name for each in listed[len(args) :] if each.default is each.empty and each.kind != each.VAR_POSITIONAL
+        parameter.name
+        for parameter in parameters[len(args) :]
+        if parameter.default is parameter.empty and parameter.kind != parameter.VAR_POSITIONAL
     ]
-    missing = [each for each in required if each not in params]
+    missing = [required_name for required_name in required if required_name not in params]
     if missing:
-        values = ["bm25" if each == "ranker" else f"{each}='{each.upper()}'" for each in missing]
+        values = [
+            "bm25" if missing_name == "ranker" else f"{missing_name}='{missing_name.upper()}'"
+            for missing_name in missing
+        ]
         example = ",".join([*map(str, args), *values])
-        what = " and ".join("a ranker" if each == "ranker" else f"the parameter {each}" for each in missing)
-        return InputError(f"{name} needs {what}; write {name}({example}), for example")
-    n_unnamed = sum(each.kind == each.POSITIONAL_OR_KEYWORD for each in listed)
-    if len(args) > n_unnamed:
-        found = ", ".join(map(str, args))
-        return InputError(
-            f"{name} takes at most {n_unnamed} values without a name, found {found}; write the others as name=value"
+        what = " and ".join(
+            "a ranker" if missing_name == "ranker" else f"the parameter {missing_name}" for missing_name in missing
         )
-    taken = [each.name for each in listed[: len(args)] if each.name in params]
+        return InputError(f"{name} needs {what}; write {name}({example}), for example")
+    n_unnamed = sum(parameter.kind == parameter.POSITIONAL_OR_KEYWORD for parameter in parameters)
+    if len(args) > n_unnamed:
+        return InputError(
+            f"{name} takes at most {n_unnamed} values without a name, found {args_text}; write the others as name=value"
+        )
+    taken = [parameter.name for parameter in parameters[: len(args)] if parameter.name in params]
     if taken:
-        found = ", ".join(map(str, args))
-        return InputError(f"{name} must get {taken[0]} once, found {found} and {params[taken[0]]}; omit one")
-    known = ", ".join(each.name for each in listed)
-    return InputError(f"{name} cannot be made, found {reason}; give its parameters: {known}")
+        return InputError(f"{name} must get {taken[0]} once, found {args_text} and {params[taken[0]]}; omit one")
+    names = ", ".join(parameter.name for parameter in parameters)
+    return InputError(f"{name} cannot be made, found {reason}; give its parameters: {names}")
 
 
 def _nesting(ranker: Ranker) -> int:
@@ -213,8 +218,10 @@ def _from_plain(value: Any) -> Any:
     if isinstance(value, Mapping) and "ranker" in value:
         return from_spec(value)
     if isinstance(value, list | tuple):
-        items = map(_from_plain, value)
-        return tuple(parse(each) if isinstance(each, str) and _is_ranker(each) else each for each in items)
+        elements = map(_from_plain, value)
+        return tuple(
+            parse(element) if isinstance(element, str) and _is_ranker(element) else element for element in elements
+        )
     return value
 
 
@@ -237,7 +244,7 @@ def set_values(ranker: Ranker, values: Mapping[str, Any]) -> Ranker:
 
 
 def set_all(rankers: Sequence[Ranker], values: Mapping[str, Any]) -> list[Ranker]:
-    """Return copies of rankers with parameters set as by :func:`set_values`; one of the rankers must have each."""
+    """Return copies of rankers with parameters set as by :func:`set_values`; some ranker must have each name."""
     copies = [ranker.clone() for ranker in rankers]
     for name, value in values.items():
         owner, _, parameter = name.rpartition(".")
@@ -254,11 +261,11 @@ def _unknown(owner: str, parameter: str, rankers: Sequence[Ranker]) -> UnknownNa
     texts = ", ".join(map(str, rankers))
     if owner and RANKERS.find(owner) is None:
         return UnknownNameError("ranker", owner, ranker_names())
-    owners = [each for each in nested if not owner or _is_called(each, owner, parameter)]
+    owners = [ranker for ranker in nested if not owner or _is_called(ranker, owner, parameter)]
     if not owners:
         return UnknownNameError(f"ranker within {texts}", owner, dict.fromkeys(map(_variant, nested)))
-    known = sorted({name for each in owners for name in each.parameters() if name != "rankers"})
-    return UnknownNameError(f"parameter of {owner or texts}", parameter, known)
+    names = sorted({name for ranker in owners for name in ranker.parameters() if name != "rankers"})
+    return UnknownNameError(f"parameter of {owner or texts}", parameter, names)
 
 
 def _set(ranker: Ranker, owner: str, parameter: str, value: Any) -> int:
@@ -268,7 +275,7 @@ def _set(ranker: Ranker, owner: str, parameter: str, value: Any) -> int:
         setattr(ranker, parameter, value)
         n_set += 1
     for name, defaults in ranker.implied().items():
-        changed = sum(_set(each, owner, parameter, value) for each in defaults)
+        changed = sum(_set(default, owner, parameter, value) for default in defaults)
         if changed:
             ranker.make_explicit(name, defaults)
             return n_set + changed
@@ -278,7 +285,7 @@ def _set(ranker: Ranker, owner: str, parameter: str, value: Any) -> int:
 def _with_nested(ranker: Ranker) -> Iterator[Ranker]:
     """Yield a ranker and all nested rankers, default ones too."""
     yield ranker
-    for inner in [*ranker.nested(), *(each for defaults in ranker.implied().values() for each in defaults)]:
+    for inner in [*ranker.nested(), *(default for defaults in ranker.implied().values() for default in defaults)]:
         yield from _with_nested(inner)
 
 

@@ -25,7 +25,7 @@ from haybale.rankers.training import Training
 from haybale.retrieval import Run
 
 _engines: WeakValueDictionary[Path, Engine] = WeakValueDictionary()  # the open engines by folder
-_SAMPLE = 200  # documents whose texts are compared
+_COMPARED_DOCUMENTS = 200  # documents whose texts are compared between two engines, at most
 
 
 @dataclass(eq=False, repr=False)
@@ -81,8 +81,8 @@ class InSpace(Ranker):
         for engine in self._open_engines():
             batch = training.batch.on_engine(engine)
             _check_same_texts(batch.engine, training.batch.engine)
-            known = set(batch.engine.collection.doc_ids.to_pylist())
-            relevant = [[doc_id for doc_id in ids if doc_id in known] for ids in training.relevant]
+            external_ids = set(batch.engine.collection.doc_ids.to_pylist())
+            relevant = [[doc_id for doc_id in ids if doc_id in external_ids] for ids in training.relevant]
             external = Training(batch, relevant, twins=training.twins)
             external.out_of_fold = training.out_of_fold
             self.external_rankers_.append(self.ranker.fitted(external))
@@ -174,14 +174,15 @@ class InSpace(Ranker):
 
 
 def _check_same_texts(external: Engine, engine: Engine) -> None:
-    """Raise InputError if documents with equal ids are others: if more than half of a sample share few words."""
+    """Raise InputError if equal ids name different documents: if most texts of a sample share few words."""
     if external.input_digest == engine.input_digest:
         return
     ids = take_strings(engine.whole.doc_ids, np.flatnonzero(external.whole.find_documents(engine.whole.doc_ids) >= 0))
-    some = [ids[place] for place in np.unique(np.linspace(0, len(ids) - 1, _SAMPLE).astype(int))] if ids else []
-    pairs = zip(some, _words_of(external.whole, some), _words_of(engine.whole, some), strict=True)
+    rows = np.unique(np.linspace(0, len(ids) - 1, _COMPARED_DOCUMENTS).astype(int)) if ids else ()
+    sample = [ids[row] for row in rows]
+    pairs = zip(sample, _words_of(external.whole, sample), _words_of(engine.whole, sample), strict=True)
     others = [doc_id for doc_id, one, other in pairs if 2 * len(one & other) < len(one | other)]
-    if 2 * len(others) > len(some):
+    if 2 * len(others) > len(sample):
         raise InputError(
             f"{external!r} has other texts than {engine!r} under the same ids, such as document {others[0]!r}; "
             "give an engine of the same documents"

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FEATURES = ("level", "rank", "first")
-_MAX_ITER = 50  # Newton steps for the prior
-_CUTOFF = 10  # of the nDCG that selects the best run
+_MAX_NEWTON_STEPS = 50  # for the prior weights
+_NDCG_CUTOFF = 10  # documents of a run that nDCG counts when it selects the best run
 
 Array = NDArray[np.float64]
 
@@ -54,14 +54,14 @@ class JudgedPools:
         unseen: Collection[str] = (),
     ) -> JudgedPools:
         """Make pools from the arguments of :meth:`~haybale.LearnedFusion.fit`, which documents the errors."""
-        known, names, new = set(same_queries(list(runs.values()))), sorted(runs), set(unseen)
+        run_queries, names, new = set(same_queries(list(runs.values()))), sorted(runs), set(unseen)
         for name in sorted(set(trained) - set(runs)):
             raise UnknownNameError("run", name, names)
-        for query in sorted(new - known):
+        for query in sorted(new - run_queries):
             raise InputError(f"unseen: unknown query id {query!r}; give queries of the runs")
         judged = judgements(qrels)
         judged = judged[judged["relevance"] > 0]
-        query_ids = sorted(known.intersection(judged["query_id"]))
+        query_ids = sorted(run_queries.intersection(judged["query_id"]))
         pool = pooled([runs[name] for name in names], query_ids, depth)
         features, is_relevant = run_features(pool, names, trained), relevant_rows(pool, judged)
         is_new = np.array([query_id in new for query_id in query_ids], dtype=bool)
@@ -74,7 +74,7 @@ class JudgedPools:
         query_ids = [query for query, is_chosen in zip(self.pool.query_ids, chosen, strict=True) if is_chosen]
         query, document = (np.cumsum(chosen) - 1)[self.pool.query[rows]], self.pool.document[rows]
         pool = Pool(query_ids, self.pool.doc_ids, query, document, [])
-        values = {name: each[chosen] for name, each in self.ndcg.items()}
+        values = {name: run_ndcg[chosen] for name, run_ndcg in self.ndcg.items()}
         return replace(
             self,
             pool=pool,
@@ -93,7 +93,7 @@ class JudgedPools:
         is_best = np.array([name == best for name, _ in feature_list(self.runs, self.trained)])
         target = self.is_relevant / np.maximum(counts, 1)[self.pool.query] / n
         coef = np.zeros(len(is_best))
-        coef[is_best] = conditional_logit(self.pool.query, self.features[is_best], target, 1 / n, _MAX_ITER)[0]
+        coef[is_best] = conditional_logit(self.pool.query, self.features[is_best], target, 1 / n, _MAX_NEWTON_STEPS)[0]
         return best, coef
 
 
@@ -129,13 +129,13 @@ def ndcg(run: Run, query_ids: Sequence[str], judged: pd.DataFrame) -> Array:
 
     Järvelin & Kekäläinen, "Cumulated gain-based evaluation of IR techniques", TOIS 2002.
     """
-    pool = pooled([run], query_ids, _CUTOFF)
+    pool = pooled([run], query_ids, _NDCG_CUTOFF)
     [listing] = pool.listings
-    found = relevant_rows(pool, judged)[listing.place]
-    terms = 1 / np.log2(listing.rank[found] + 1)
-    gains = np.bincount(listing.query[found], terms, minlength=len(query_ids))
+    is_relevant = relevant_rows(pool, judged)[listing.place]
+    terms = 1 / np.log2(listing.rank[is_relevant] + 1)
+    gains = np.bincount(listing.query[is_relevant], terms, minlength=len(query_ids))
     counts = judged.groupby("query_id").size().reindex(list(query_ids)).to_numpy()
-    ideal = np.cumsum(1 / np.log2(np.arange(_CUTOFF) + 2))[np.minimum(counts, _CUTOFF) - 1]
+    ideal = np.cumsum(1 / np.log2(np.arange(_NDCG_CUTOFF) + 2))[np.minimum(counts, _NDCG_CUTOFF) - 1]
     values: Array = gains / ideal
     return values
 

@@ -17,7 +17,7 @@ from haybale.rankers.query_batch import QueryBatch
 from haybale.rankers.ranker import Ranker
 from haybale.retrieval import Hits, PassageIndex, Run
 
-_HITS = 1000  # PARM's default n_hits
+_PARM_HITS = 1000  # PARM's default n_hits
 _PASSAGES_PER_DOCUMENT = 3  # hits that are expected to suffice for each document
 
 
@@ -62,8 +62,10 @@ class KNN(Ranker):
         index, ids = self._index(batch.engine), batch.engine.collection.doc_ids
         _ = batch.vectors  # encoded here, so that the search is timed without it
         # PARM searches the same passages for queries of one paragraph: its hits are reused if there are enough.
-        enough = self.unit == "passage" and self.top == 1 and _PASSAGES_PER_DOCUMENT * depth <= min(_HITS, len(index))
-        hits = batch.single_hits(index, _HITS) if enough else None
+        enough = (
+            self.unit == "passage" and self.top == 1 and _PASSAGES_PER_DOCUMENT * depth <= min(_PARM_HITS, len(index))
+        )
+        hits = batch.single_hits(index, _PARM_HITS) if enough else None
         with batch.timed(f"search kNN ({self.unit}s)", index.search_device):
             rows, documents, scores = index.documents(batch.vectors, depth, exclude=batch.own, hits=hits, top=self.top)
             return Run.from_numbers(batch.ids, ids, rows, documents, scores, depth)
@@ -85,19 +87,23 @@ class KNN(Ranker):
             terms = batch.once("terms of the encoder", lambda: list(encoder.vocabulary_))
             query: Any = batch.vectors
             row: Any = to_numpy(index.vectors[passage : passage + 1])
-            columns, mine, theirs = np.intersect1d(query.indices, row.indices, assume_unique=True, return_indices=True)
-            values = query.data[mine] * row.data[theirs]
-            found = [(terms[column], value) for column, value in zip(columns.tolist(), values.tolist(), strict=True)]
-            return by_size([Share(f"term {term}", value, term=term) for term, value in found])
+            columns, in_query, in_row = np.intersect1d(
+                query.indices, row.indices, assume_unique=True, return_indices=True
+            )
+            products = (query.data[in_query] * row.data[in_row]).tolist()
+            term_shares = [(terms[column], share) for column, share in zip(columns.tolist(), products, strict=True)]
+            return by_size([Share(f"term {term}", share, term=term) for term, share in term_shares])
 
         if self.top > 1:
             return summed(batch, base, first, within, self.top, shares)
         passage = first + int(np.argmax(within))
-        found = replace(base, shares=shares(passage), notes=device_notes(index.search_device))
+        explanation = replace(base, shares=shares(passage), notes=device_notes(index.search_device))
         if self.unit == "document":
-            return found
+            return explanation
         if self.unit == "first passage":
-            return replace(found, passage_id=passages.ids[int(passages.doc_offsets[document])].as_py())
+            return replace(explanation, passage_id=passages.ids[int(passages.doc_offsets[document])].as_py())
         return replace(
-            found, notes=[passage_note(passages, passage), *found.notes], passage_id=passages.ids[passage].as_py()
+            explanation,
+            notes=[passage_note(passages, passage), *explanation.notes],
+            passage_id=passages.ids[passage].as_py(),
         )

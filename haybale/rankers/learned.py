@@ -38,10 +38,10 @@ from haybale.timing import timed
 if TYPE_CHECKING:
     import pandas as pd
 
-_FOLDS = 5
-_SHARES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)  # candidates of unseen_share
-_MIN_UNSEEN = 10  # with fewer unseen queries, cross-validation cannot estimate how they are ranked
-_EXPECTED = "queries expected to be new"  # a key of the fit report
+_N_FOLDS = 5
+_UNSEEN_SHARES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)  # the candidates for unseen_share
+_MIN_UNSEEN_QUERIES = 10  # with fewer unseen queries, cross-validation cannot estimate how they are ranked
+_EXPECTED_SHARE = "queries expected to be new"  # a key of the fit report
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,11 +146,11 @@ class Learned(OutOfFold, Fusion):
         import pandas as pd
 
         super().fit_batch(training.for_nested())
-        batch, known = training.batch, self.learnable_rows(training)
+        batch, learnable_rows = training.batch, self.learnable_rows(training)
         drawn = np.random.default_rng(self.random_state).choice(
-            len(known), size=min(len(known), self.n_queries), replace=False
+            len(learnable_rows), size=min(len(learnable_rows), self.n_queries), replace=False
         )
-        rows = known[np.sort(drawn)]
+        rows = learnable_rows[np.sort(drawn)]
         batch = batch.take(rows) if len(rows) < len(training) else batch
         runs = self._runs(batch, out_of_fold=True)
         relevant = [training.relevant[row] for row in rows]
@@ -158,7 +158,7 @@ class Learned(OutOfFold, Fusion):
         qrels = pd.DataFrame({"query_id": batch.ids, "doc_id": relevant, "relevance": 1}).explode("doc_id").dropna()
         unseen = set(np.array(batch.ids)[is_unseen].tolist())
         trained = [str(ranker) for ranker in self.rankers_ if ranker.learns_documents]
-        self.query_ids_, self.fold_of_ = batch.ids, batch.folds(_FOLDS, self.random_state)
+        self.query_ids_, self.fold_of_ = batch.ids, batch.folds(_N_FOLDS, self.random_state)
         self.__dict__.pop("fold_fusions_", None)
         self.candidates_: list[Candidate] = []
         self.selection_report_: dict[str, Any] = {}
@@ -166,7 +166,7 @@ class Learned(OutOfFold, Fusion):
         with batch.timed("learn fusion"):
             judged = JudgedPools.of(runs, qrels, self.depth, trained=trained, unseen=unseen)
             others = [name for name in judged.runs if name not in trained]
-            if self.unseen_share == "auto" and others and judged.unseen.sum() >= _MIN_UNSEEN:
+            if self.unseen_share == "auto" and others and judged.unseen.sum() >= _MIN_UNSEEN_QUERIES:
                 if trained and not judged.unseen.all():
                     self.new_queries_ = NewQueries.fit(runs, judged.pool.query_ids, judged.unseen, trained)
                 self.candidates_ = self.cross_validated(judged, qrels)
@@ -178,11 +178,13 @@ class Learned(OutOfFold, Fusion):
 
     def cross_validated(self, judged: JudgedPools, qrels: pd.DataFrame) -> list[Candidate]:
         """Return a candidate for each share, cross-validated on the training queries."""
-        folds = [[self._learned(part, share) for share in _SHARES] if part else None for part in self._outside(judged)]
+        folds = [
+            [self._learned(part, share) for share in _UNSEEN_SHARES] if part else None for part in self._outside(judged)
+        ]
         fold_of = self.folds_of(judged.pool.query_ids)
         has_weights = np.array([folds[fold] is not None for fold in fold_of])
         candidates = []
-        for number, share in enumerate(_SHARES):
+        for number, share in enumerate(_UNSEEN_SHARES):
             scores = np.zeros(len(judged.pool))
             fusions = [None if fold is None else fold[number] for fold in folds]
             for fold, fusion in enumerate(fusions):
@@ -190,8 +192,10 @@ class Learned(OutOfFold, Fusion):
                 if fusion is not None:
                     scores[rows] = fusion.scores(judged.features[:, rows])
             values = ndcg(pool_run(judged.pool, scores), judged.pool.query_ids, qrels) * has_weights
-            known, new = (float(values[rows].mean()) if rows.any() else 0.0 for rows in (~judged.unseen, judged.unseen))
-            candidates.append(Candidate(share, known, new, self._learned(judged, share), fusions))
+            seen_ndcg, unseen_ndcg = (
+                float(values[rows].mean()) if rows.any() else 0.0 for rows in (~judged.unseen, judged.unseen)
+            )
+            candidates.append(Candidate(share, seen_ndcg, unseen_ndcg, self._learned(judged, share), fusions))
         return candidates
 
     def _select(self, unseen_ndcg: dict[str, float], is_unseen: NDArray[np.bool_]) -> None:
@@ -202,8 +206,11 @@ class Learned(OutOfFold, Fusion):
         """
         best = max(unseen_ndcg, key=lambda name: unseen_ndcg[name])
         share = float(is_unseen.mean())
-        highest = max(each.expected(share) for each in self.candidates_)
-        loss = [max(highest - each.expected(share), unseen_ndcg[best] - each.new) for each in self.candidates_]
+        highest = max(candidate.expected(share) for candidate in self.candidates_)
+        loss = [
+            max(highest - candidate.expected(share), unseen_ndcg[best] - candidate.new)
+            for candidate in self.candidates_
+        ]
         chosen = self.candidates_[int(np.argmin(loss))]
         self.fusion_, self.fold_fusions_ = chosen.fusion, chosen.folds
         self.selection_report_ = {
@@ -266,18 +273,20 @@ class Learned(OutOfFold, Fusion):
         if self.new_queries_ is None:
             raise InputError(
                 f"{self} cannot be adapted; fit it with unseen_share='auto', rankers that learn documents, others that "
-                f"do not, and {_MIN_UNSEEN} or more unseen training queries beside others"
+                f"do not, and {_MIN_UNSEEN_QUERIES} or more unseen training queries beside others"
             )
-        if (n := sum(map(len, batches))) < _MIN_UNSEEN:
-            raise InputError(f"adapting weights needs at least {_MIN_UNSEEN} queries, found {n}; give more queries")
+        if (n := sum(map(len, batches))) < _MIN_UNSEEN_QUERIES:
+            raise InputError(
+                f"adapting weights needs at least {_MIN_UNSEEN_QUERIES} queries, found {n}; give more queries"
+            )
         parts = [self._runs(batch, depth) for batch in batches]
         runs = {name: Run.joined([part[name].top(self.depth) for part in parts]) for name in self._named}
         share = self.new_queries_.estimate(runs)
-        chosen = max(self.candidates_, key=lambda each: (each.expected(share), -each.share))
+        chosen = max(self.candidates_, key=lambda candidate: (candidate.expected(share), -candidate.share))
         ranker = copy(self)
         ranker.fusion_, ranker.fold_fusions_ = chosen.fusion, chosen.folds
         ranker.unseen_share = chosen.share
-        ranker.selection_report_ = {_EXPECTED: share, "expected nDCG@10": chosen.expected(share)}
+        ranker.selection_report_ = {_EXPECTED_SHARE: share, "expected nDCG@10": chosen.expected(share)}
         ranker.fitted_key = ranker.key()
         return ranker
 
@@ -323,29 +332,32 @@ class Learned(OutOfFold, Fusion):
     def explain_document(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:
         if not any(base.doc_id in ranker.places(batch, self.depth) for ranker in self._named.values()):
             return self._explain_below(batch, document, base)
-        found = self.fusion_.contributions(self._runs(batch), batch.ids[0], base.doc_id)
-        by_name = {name: (rank, share) for name, rank, _, share in found}
-        missing = [name for name in self._named if by_name[name][0] is None]
-        shares = []
-        for name in [each for each in self._named if each not in missing]:
-            inner = self._named[name].explained(batch, document)
+        contributions = self.fusion_.contributions(self._runs(batch), batch.ids[0], base.doc_id)
+        by_name = {name: (rank, share) for name, rank, _, share in contributions}
+        shares, missing = [], []
+        for name, ranker in self._named.items():
             rank, share = by_name[name]
-            shares.append(Share(f"{name}, rank {rank:,}", share, of=inner))
+            if rank is None:
+                missing.append(name)
+            else:
+                shares.append(Share(f"{name}, rank {rank:,}", share, of=ranker.explained(batch, document)))
         notes = [f"not among the first {self.depth} of {', '.join(missing)}"] if missing else []
         if self.selection_report_:
             share = self.fusion_.unseen_share
             notes.append(f"weights were learned with {share:.0%} of the loss for unseen queries")
-        if _EXPECTED in self.selection_report_:
-            notes.append(f"an estimated {self.selection_report_[_EXPECTED]:.0%} of the queries to be ranked are unseen")
+        if _EXPECTED_SHARE in self.selection_report_:
+            notes.append(
+                f"an estimated {self.selection_report_[_EXPECTED_SHARE]:.0%} of the queries to be ranked are unseen"
+            )
         return replace(base, shares=by_size(shares), notes=notes)
 
     def _explain_below(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:
         """Explain a document below those that are fused, by the ranker that gives it the best rank."""
         ranks = {}
         for name, run in self._runs(batch, base.rank or 0).items():
-            listed = list(dict(run[base.query_id]))
-            if base.doc_id in listed:
-                ranks[name] = listed.index(base.doc_id) + 1
+            doc_ids = list(dict(run[base.query_id]))
+            if base.doc_id in doc_ids:
+                ranks[name] = doc_ids.index(base.doc_id) + 1
         best = min(ranks, key=ranks.__getitem__)
         inner = self._named[best].explained(batch, document)
         shares = [Share(f"{best}, rank {ranks[best]:,}", base.score or 0.0, of=inner)]
@@ -359,7 +371,8 @@ class Learned(OutOfFold, Fusion):
             "folds": _plain(self.fold_fusions_),
             "told": self.selection_report_,
             "choices": [
-                vars(each) | {"fusion": each.fusion.to_dict(), "folds": _plain(each.folds)} for each in self.candidates_
+                vars(candidate) | {"fusion": candidate.fusion.to_dict(), "folds": _plain(candidate.folds)}
+                for candidate in self.candidates_
             ],
             "new queries": None if self.new_queries_ is None else asdict(self.new_queries_),
         }
@@ -369,8 +382,8 @@ class Learned(OutOfFold, Fusion):
         self.fusion_, self.selection_report_ = LearnedFusion.from_dict(state["fusion"]), dict(state["told"])
         self.fold_fusions_ = _fusions(state["folds"])
         self.candidates_ = [
-            Candidate(**each | {"fusion": LearnedFusion.from_dict(each["fusion"]), "folds": _fusions(each["folds"])})
-            for each in state["choices"]
+            Candidate(**saved | {"fusion": LearnedFusion.from_dict(saved["fusion"]), "folds": _fusions(saved["folds"])})
+            for saved in state["choices"]
         ]
         self.new_queries_ = None if state["new queries"] is None else NewQueries(**state["new queries"])
 

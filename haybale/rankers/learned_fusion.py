@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FORMAT, VERSION = "haybale fusion", 3  # version 1 had other names, version 2 a penalty towards 0
-_SAVED = ("n_queries", "n_unseen", "best", "loss", "n_iter")
+_SAVED_ATTRIBUTES = ("n_queries", "n_unseen", "best", "loss", "n_iter")
 
 Array = NDArray[np.float64]
 
@@ -109,7 +109,7 @@ class LearnedFusion:
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters by name, as scikit-learn's estimators do."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}
+        return {parameter.name: getattr(self, parameter.name) for parameter in fields(self)}
 
     def fit(
         self, runs: Mapping[str, Run], qrels: Frame, *, trained: Collection[str] = (), unseen: Collection[str] = ()
@@ -253,28 +253,28 @@ class LearnedFusion:
             "parameters": {name: np.asarray(value).item() for name, value in self.get_params().items()},
         }
         about |= {"runs": list(self.runs_), "trained": list(self.trained_), "weights": weights}
-        return about | {name: getattr(self, f"{name}_") for name in _SAVED}
+        return about | {name: getattr(self, f"{name}_") for name in _SAVED_ATTRIBUTES}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Make a fusion from the values of :meth:`to_dict`; :class:`~haybale.InputError` for any others."""
         for name, expected in (("format", FORMAT), ("version", VERSION)):
-            found = values.get(name) if isinstance(values, Mapping) else None
-            if found != expected:
-                raise InputError(f"fusion: expected {name} {expected!r}, found {found!r}")
+            saved = values.get(name) if isinstance(values, Mapping) else None
+            if saved != expected:
+                raise InputError(f"fusion: expected {name} {expected!r}, found {saved!r}")
         try:
             fusion = cls(**values["parameters"])
             check_parameters("LearnedFusion", fusion.get_params(), cls._parameter_constraints)
             fusion.runs_, fusion.trained_ = sorted(values["runs"]), sorted(values["trained"])
-            fusion.__dict__.update({f"{name}_": values[name] for name in _SAVED})
+            fusion.__dict__.update({f"{name}_": values[name] for name in _SAVED_ATTRIBUTES})
             names = [(row["run"], row["feature"]) for row in values["weights"]]
             rows = [(row["weight"], row["spread"], row["towards"]) for row in values["weights"]]
             numbers = np.array(rows, dtype=np.float64)
         except (KeyError, TypeError, ValueError) as error:
             message = f"fusion: the values cannot be read ({type(error).__name__}: {error}); give those of to_dict()"
             raise InputError(message) from None
-        known = {fusion.best_, *fusion.trained_} <= set(fusion.runs_)
-        if not known or names != feature_list(fusion.runs_, fusion.trained_) or not np.isfinite(numbers).all():
+        has_runs = {fusion.best_, *fusion.trained_} <= set(fusion.runs_)
+        if not has_runs or names != feature_list(fusion.runs_, fusion.trained_) or not np.isfinite(numbers).all():
             raise InputError(
                 f"fusion: expected a finite weight for each feature of {fusion.runs_}; give those of to_dict()"
             )

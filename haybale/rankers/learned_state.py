@@ -1,4 +1,4 @@
-"""What tells fitted rankers with equal parameters apart: a digest of what each of them has saved."""
+"""Digests of what fitted rankers have saved, which distinguish rankers with equal parameters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def state_digests(fitted: Sequence[Mapping[str, Any]], files: Mapping[str, str])
     digests = []
     for number, entry in enumerate(fitted):
         begin = f"fitted/{number}/"
-        own = {path.removeprefix(begin): sha256 for path, sha256 in files.items() if path.startswith(begin)}
-        values = json.loads(json.dumps([entry["digest"], entry["facts"], own]))  # keys become text, as when read
+        ranker_files = {path.removeprefix(begin): sha256 for path, sha256 in files.items() if path.startswith(begin)}
+        # Keys become text, as they are when the manifest is read.
+        values = json.loads(json.dumps([entry["digest"], entry["facts"], ranker_files]))
         digests.append(hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest())
     return digests

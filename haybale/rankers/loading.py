@@ -12,8 +12,8 @@ from haybale.rankers.learned_state import state_digests
 from haybale.rankers.ranker import FORMAT, MANIFEST, VERSION, Ranker
 from haybale.rankers.twins import Twins
 
-_FITTED = {"ranker": (str, dict), "within": [range(2**20)], "digest": (str, None), "facts": dict}
-_KINDS = {"engine": str, "fitted": [_FITTED]}
+_FITTED_KINDS = {"ranker": (str, dict), "within": [range(2**20)], "digest": (str, None), "facts": dict}
+_MANIFEST_KINDS = {"engine": str, "fitted": [_FITTED_KINDS]}
 
 
 def load(folder: str | Path, engine: Engine) -> Ranker:
@@ -36,7 +36,7 @@ def load(folder: str | Path, engine: Engine) -> Ranker:
     folder = Path(folder)
     head = {"format": FORMAT, "version": VERSION}
     manifest_digest = digest(folder / MANIFEST) if (folder / MANIFEST).is_file() else ""
-    manifest = read_manifest(folder, "ranker", head, _KINDS, name=MANIFEST)
+    manifest = read_manifest(folder, "ranker", head, _MANIFEST_KINDS, name=MANIFEST)
     check_all_files(folder, manifest, MANIFEST)
     if manifest["engine"] != engine.id:
         raise InputError(
@@ -49,7 +49,7 @@ def load(folder: str | Path, engine: Engine) -> Ranker:
         for number, entry in enumerate(manifest["fitted"]):
             ranker = from_spec(entry["ranker"])
             if entry["within"]:
-                ranker.rankers_ = [loaded[place] for place in entry["within"]]
+                ranker.rankers_ = [loaded[nested_number] for nested_number in entry["within"]]
             ranker.training_digest, ranker.twins_ = entry["digest"], Twins.from_dict(entry)
             ranker.load_state(folder / "fitted" / str(number), entry["facts"], engine)
             ranker.finish(engine, states[number] if ranker.saves_state else object())

@@ -28,7 +28,7 @@ from haybale.vectors import Matrix
 if TYPE_CHECKING:
     from haybale.rankers.svr import SVR
 
-_KEPT = 4  # tasks in one process, at least, so that an interruption loses little
+_MIN_TASKS = 4  # in one process, so that an interruption loses little
 
 
 def memory_by_tasks(
@@ -45,20 +45,21 @@ def memory_by_tasks(
         return None
     ensemble = ranker.ensemble_on(batch.engine)
     tasks, n_parts = _tasks(ensemble, vectors, passages, query_numbers)
-    with portable([ranker], batch.engine, address) as [given]:
+    with portable([ranker], batch.engine, address) as [sendable_ranker]:
 
         def keys() -> Iterator[str]:
             for vectors, *others in tasks:
                 parts = (vectors.data, vectors.indices, vectors.indptr) if is_sparse(vectors) else (vectors,)
-                yield task_key("memory", batch.engine.documents_digest, given.key, *parts, *others)
+                yield task_key("memory", batch.engine.documents_digest, sendable_ranker.key, *parts, *others)
 
-        if address is None:  # functions of this process, which cannot be sent to others, share its engine
+        if address is None:  # only this process has the engine
             sums = spread_resumably(partial(_memory, ensemble), tasks, keys, "scoring candidates", n_jobs=1)
         else:
-            sums = spread_resumably(partial(memory_of_group, address, given), tasks, keys, "scoring candidates")
+            sum_group = partial(memory_of_group, address, sendable_ranker)
+            sums = spread_resumably(sum_group, tasks, keys, "scoring candidates")
     n_groups = len(tasks) // n_parts
     parts = [sums[start : start + n_groups] for start in range(0, len(sums), n_groups)]
-    return np.concatenate([sum((each["memory"] for each in part[1:]), part[0]["memory"]) for part in parts])
+    return np.concatenate([sum((group["memory"] for group in part[1:]), part[0]["memory"]) for part in parts])
 
 
 def _tasks(
@@ -69,22 +70,22 @@ def _tasks(
     The queries are divided only where there are fewer groups than tasks that run at the same time.
     """
     rows, columns = np.nonzero(passages >= 0)
-    jobs = _KEPT if shares_memory() else count_jobs(-1)
+    jobs = _MIN_TASKS if shares_memory() else count_jobs(-1)
     n_parts = min(len(passages), -(-jobs // ensemble.n_groups))
     tasks: list[tuple[Any, ...]] = []
     for start, end in pairwise(np.linspace(0, len(passages), n_parts + 1).astype(np.int64).tolist()):
         of_part = slice(*np.searchsorted(rows, [start, end]))
         query, passage = rows[of_part], passages[rows[of_part], columns[of_part]]
         numbers = None if query_numbers is None else query_numbers[start:end]
-        given = vectors[start:end], (query - start).astype(np.int32), passage.astype(np.int32)
-        tasks += [(*given, group, numbers) for group in range(ensemble.n_groups)]
+        candidates = vectors[start:end], (query - start).astype(np.int32), passage.astype(np.int32)
+        tasks += [(*candidates, group, numbers) for group in range(ensemble.n_groups)]
     return tasks, n_parts
 
 
-def memory_of_group(address: Address, given: Portable, *arguments: Any) -> Arrays:
+def memory_of_group(address: Address, sendable_ranker: Portable, *arguments: Any) -> Arrays:
     """Return :meth:`SVREnsemble.memory` of a saved ranker on the engine at an address, in any process."""
     with at_most_threads(own_threads()):
-        ranker: Any = made_from(given, address)
+        ranker: Any = made_from(sendable_ranker, address)
         return _memory(ranker.ensemble_on(opened_engine(*address)), *arguments)
 
 

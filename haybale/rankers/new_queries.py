@@ -14,8 +14,9 @@ from haybale.retrieval import Run
 from haybale.retrieval.fusion import pooled, same_queries
 from haybale.retrieval.hits import Ints
 
-_C = 0.1  # of the logistic regression; on five collections, 1 and .01 estimate the share less well
-_MAX_ITER, _TOLERANCE = 1000, 1e-6  # of expectation maximisation
+# The inverse penalty of the logistic regression. On five collections, 1 and .01 estimate the share less well.
+_REGRESSION_C = 0.1
+_MAX_EM_STEPS, _SHARE_TOLERANCE = 1000, 1e-6  # expectation maximisation stops when the share changes less
 
 Array = NDArray[np.float64]
 
@@ -62,7 +63,8 @@ class NewQueries:
         features = query_features(runs, query_ids, *names)
         spread = features.std(axis=0)
         scale = np.divide(1, spread, out=np.zeros_like(spread), where=spread > 0)
-        model = LogisticRegression(C=_C, max_iter=1000).fit((features - features.mean(axis=0)) * scale, is_new)
+        standardised = (features - features.mean(axis=0)) * scale
+        model = LogisticRegression(C=_REGRESSION_C, max_iter=1000).fit(standardised, is_new)
         weights = model.coef_[0] * scale
         intercept = float(model.intercept_[0] - features.mean(axis=0) @ weights)
         return cls(*names, float(is_new.mean()), weights.tolist(), intercept)
@@ -77,10 +79,10 @@ class NewQueries:
         """Return the estimated share of unseen queries in ``runs``, which are named as in :meth:`fit`."""
         new = self.probabilities(runs)
         share = self.share
-        for _ in range(_MAX_ITER):
+        for _ in range(_MAX_EM_STEPS):
             odds = new * share / self.share, (1 - new) * (1 - share) / (1 - self.share)
             before, share = share, float(np.mean(odds[0] / (odds[0] + odds[1])))
-            if abs(share - before) < _TOLERANCE:
+            if abs(share - before) < _SHARE_TOLERANCE:
                 break
         return share
 
@@ -108,27 +110,28 @@ def unseen_queries(relevant: Sequence[Sequence[str]], groups: Ints | None = None
 def query_features(
     runs: Mapping[str, Run], query_ids: Sequence[str], trained: Sequence[str], plain: Sequence[str]
 ) -> Array:
-    """Return features (m, f) of queries, 0 where a run has no document.
+    """Return features (m, f) of queries, 0 where a run lacks the document.
 
-    For each trained run, they are its score of its first document, and 1 / the rank of that document in each plain run.
-    After these come, for each trained run, its scores of the first documents of all other runs.
+    The first columns belong to the trained runs, in their order: the score of the run's first document, and 1 / the
+    rank of this document in each plain run. Then follow, for each trained run again, the scores that it gives to the
+    first documents of the other runs.
     """
     names = [*trained, *plain]
     pool = pooled([runs[name] for name in names], query_ids)
     listings = dict(zip(names, pool.listings, strict=True))
 
     def of_first(name: str, values: Array) -> Array:
-        """Return the values (m,) that the first document of a run has among those of the pool (n,)."""
-        listing, found = listings[name], np.zeros(len(query_ids))
+        """Return the value (m,) of the first document of each query in a run, from the values of the pool (n,)."""
+        listing, first_values = listings[name], np.zeros(len(query_ids))
         first = listing.rank == 1
-        found[listing.query[first]] = values[listing.place[first]]
-        return found
+        first_values[listing.query[first]] = values[listing.place[first]]
+        return first_values
 
     def in_pool(name: str, values: Array) -> Array:
-        """Return the values of a run's documents as those of the pool (n,)."""
-        found = np.zeros(len(pool))
-        found[listings[name].place] = values
-        return found
+        """Spread the values of a run's documents over the documents of the pool (n,), 0 for others."""
+        pool_values = np.zeros(len(pool))
+        pool_values[listings[name].place] = values
+        return pool_values
 
     scores = {name: in_pool(name, listings[name].score) for name in trained}
     reciprocal_ranks = {name: in_pool(name, 1 / listings[name].rank) for name in plain}

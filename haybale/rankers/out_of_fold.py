@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from haybale.rankers.training import Training
     from haybale.rankers.twins import Twins
 
-_QUERIES = "training_queries.parquet"
+_QUERIES_FILE = "training_queries.parquet"
 learning = threading.RLock()  # held by the thread that learns the models of folds when they are first used
 
 T = TypeVar("T")
@@ -65,12 +65,12 @@ class OutOfFold:
 
         Scores of an encoder for the queries that it was trained on are biased, so nothing may be learned from them.
         """
-        own: frozenset[str] = training.twins.with_twins(self.own_encoder_queries(training.engine))
-        seen = own.union(*(training.twins.with_twins(inner.encoder_queries) for inner in self.rankers_))
+        own_encoder_queries: frozenset[str] = training.twins.with_twins(self.own_encoder_queries(training.engine))
+        seen = own_encoder_queries.union(*(training.twins.with_twins(inner.encoder_queries) for inner in self.rankers_))
         rows = np.flatnonzero([query not in seen for query in training.batch.ids])
         if seen and not any(training.relevant[row] for row in rows):
             judged = {query for query, ids in zip(training.batch.ids, training.relevant, strict=True) if ids}
-            if judged <= own:
+            if judged <= own_encoder_queries:
                 raise InputError(
                     f"{self} needs judged queries that its encoder was not trained on, but it was trained on all "
                     f"{len(judged)}; give an engine whose encoder was trained without some of them (fold=…), or learn "
@@ -85,9 +85,9 @@ class OutOfFold:
     def write_folds(self, folder: Path) -> None:
         """Write the training queries with their folds."""
         table = {"query_id": pa.array(self.query_ids_, type=pa.large_string()), "fold": pa.array(self.fold_of_)}
-        pq.write_table(pa.table(table), folder / _QUERIES)
+        pq.write_table(pa.table(table), folder / _QUERIES_FILE)
 
     def read_folds(self, folder: Path) -> None:
         """Read what :meth:`write_folds` wrote."""
-        table = pq.read_table(folder / _QUERIES)
+        table = pq.read_table(folder / _QUERIES_FILE)
         self.query_ids_, self.fold_of_ = table.column("query_id").to_pylist(), table.column("fold").to_numpy()

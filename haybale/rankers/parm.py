@@ -16,7 +16,8 @@ from haybale.rankers.query_batch import QueryBatch
 from haybale.rankers.ranker import Ranker
 from haybale.retrieval import AGGREGATIONS, BM25Index, ParagraphHits, ParagraphSearch, PassageIndex, Run
 
-MAX_PAIRS = 10_000  # pairs of a paragraph and a passage that an explanation lists; more are added up for each passage
+# The pairs of a paragraph and a passage that an explanation lists; with more, it lists one sum for each passage.
+MAX_PAIRS = 10_000
 
 
 @dataclass(eq=False, repr=False)
@@ -74,7 +75,7 @@ class PARM(Ranker):
         """Check parameters as every ranker does, and refuse aggregations of vectors over BM25."""
         super().check_params()
         if self.over == "bm25" and AGGREGATIONS[self.aggregation].vectors is not None:
-            without = ", ".join(name for name, made in AGGREGATIONS.items() if made.vectors is None)
+            without = ", ".join(name for name, aggregation in AGGREGATIONS.items() if aggregation.vectors is None)
             raise InputError(f"{self.aggregation!r} needs vectors, which BM25 lacks; choose one of {without}")
 
     def answers_to(self, name: str, parameter: str) -> bool:
@@ -97,32 +98,32 @@ class PARM(Ranker):
         return batch.paragraph_hits(self._index(batch.engine), self.n_hits)
 
     def rank_batch(self, batch: QueryBatch, depth: int) -> Run:
-        search, found = self._search(batch.engine, depth), self._hits(batch)
-        with batch.timed(f"aggregate {self}", device_of(found.hits.passages)):
-            return search.aggregate(batch.ids, found)
+        search, paragraph_hits = self._search(batch.engine, depth), self._hits(batch)
+        with batch.timed(f"aggregate {self}", device_of(paragraph_hits.hits.passages)):
+            return search.aggregate(batch.ids, paragraph_hits)
 
     def explain_document(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:
-        search, found = self._search(batch.engine, 1), self._hits(batch)
-        scored = batch.once(("scored", self.key()), lambda: search.score(found))
-        texts = batch.engine.collection.passages.texts
-        detail = search.explain(batch.paragraphs[0], base.doc_id, passage_texts=texts, found=found, scored=scored)
-        shown, notes = detail.passage_texts or [], base.notes
+        search, paragraph_hits = self._search(batch.engine, 1), self._hits(batch)
+        scored = batch.once(("scored", self.key()), lambda: search.score(paragraph_hits))
+        settings: dict[str, Any] = {"passage_texts": batch.engine.collection.passages.texts, "scored": scored}
+        detail = search.explain(batch.paragraphs[0], base.doc_id, found=paragraph_hits, **settings)
+        texts, notes = detail.passage_texts or [], base.notes
         rows, columns = np.nonzero(detail.share)
         if len(rows) <= MAX_PAIRS:
             pairs = zip(rows.tolist(), columns.tolist(), detail.share[rows, columns].tolist(), strict=True)
             shares = [
-                Share(f"paragraph {detail.labels[row]} → passage {passage}", share, shown[at], passage_id=passage)
+                Share(f"paragraph {detail.labels[row]} → passage {passage}", share, texts[at], passage_id=passage)
                 for row, at, share in pairs
                 for passage in [detail.passage_ids[at]]
             ]
         else:
             sums, counts = detail.share.sum(axis=0), np.bincount(columns, minlength=detail.share.shape[1])
             shares = [
-                Share(f"{counts[at]:,} paragraphs → passage {passage}", float(sums[at]), shown[at], passage_id=passage)
+                Share(f"{counts[at]:,} paragraphs → passage {passage}", float(sums[at]), texts[at], passage_id=passage)
                 for at, passage in enumerate(detail.passage_ids)
                 if counts[at]
             ]
             notes = [*notes, f"{len(rows):,} pairs of paragraphs and passages, added up for each passage"]
-        index, notes = search.index, [*notes, *device_notes(device_of(found.hits.passages))]
+        index, notes = search.index, [*notes, *device_notes(device_of(paragraph_hits.hits.passages))]
         matcher = index.analyzer if isinstance(index, BM25Index) else base.matcher
         return replace(base, shares=by_size(shares), detail=detail, matcher=matcher, notes=notes)

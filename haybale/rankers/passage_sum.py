@@ -46,13 +46,13 @@ def summed(
         As in :class:`Explanation`.
     """
     best = np.argsort(-within, kind="stable")[:top]
-    chosen = [int(place) for place in best if place == best[0] or within[place] > 0]
-    passages, found = batch.engine.collection.passages, []
-    for rank, place in enumerate(chosen, 1):
-        passage_id, score = passages.ids[first + place].as_py(), float(within[place])
+    rows = [int(row) for row in best if row == best[0] or within[row] > 0]
+    passages, passage_shares = batch.engine.collection.passages, []
+    for rank, row in enumerate(rows, 1):
+        passage_id, score = passages.ids[first + row].as_py(), float(within[row])
         inner = replace(
-            base, score=score, rank=rank, shares=shares(first + place), passage_id=passage_id, matcher=matcher
+            base, score=score, rank=rank, shares=shares(first + row), passage_id=passage_id, matcher=matcher
         )
-        text = passages.texts[first + place].as_py()
-        found.append(Share(f"passage {passage_id}", score, text=text, of=inner, passage_id=passage_id))
-    return replace(base, shares=found, matcher=matcher)
+        text = passages.texts[first + row].as_py()
+        passage_shares.append(Share(f"passage {passage_id}", score, text=text, of=inner, passage_id=passage_id))
+    return replace(base, shares=passage_shares, matcher=matcher)

@@ -32,9 +32,10 @@ from haybale.retrieval.object_storage import files_in_cache, is_address
 class Portable(NamedTuple):
     """A fitted ranker in a form that every process can make it from.
 
-    ``text`` has a ranker without training as JSON. A trained one is saved in ``folder``, whose manifest has ``digest``;
-    ``files`` are the names and contents of its files, for processes that do not reach the folder. ``outside`` is
-    :meth:`Ranker.outside_state` as JSON: what the models and engines that it reads by their paths must be.
+    ``text`` is an untrained ranker as JSON. A trained ranker is saved in ``folder``, and ``digest`` is the SHA-256 of
+    the manifest there; ``files`` are the names and contents of its files, for processes that do not reach the folder.
+    ``outside`` is :meth:`Ranker.outside_state` as JSON: the digests of the models and engines that the ranker reads by
+    their paths.
     """
 
     text: str = ""
@@ -45,17 +46,17 @@ class Portable(NamedTuple):
 
     @property
     def key(self) -> list[str]:
-        """What tells it from other rankers on the same engine."""
+        """The values that distinguish the ranker from others on the same engine."""
         return [self.text, self.digest, self.outside]
 
 
 @contextmanager
 def portable(rankers: Sequence[Ranker], engine: Engine, address: Address | None) -> Iterator[list[Portable]]:
-    """Yield fitted rankers in a form that can be sent; trained ones that are not saved are saved within the block.
+    """Yield fitted rankers in a form that can be sent; unsaved trained rankers are saved until the block ends.
 
-    ``address`` is that of the engine for other processes, None if only this process uses them.
+    ``address`` is where other processes open the engine, None if only this process uses the rankers.
     """
-    kept, made = kept_results(), list[Path]()
+    checkpoint, new_folders = kept_results(), list[Path]()
     sends_files = address is not None and is_address(address[0])
 
     def form_of(ranker: Ranker) -> Portable:
@@ -64,10 +65,10 @@ def portable(rankers: Sequence[Ranker], engine: Engine, address: Address | None)
             return Portable(text=json.dumps(ranker.to_dict()), outside=outside)
         folder = ranker.saved_in()
         if folder is None:  # where workers reach it, or beside the results that are kept
-            parent = Path(str(engine.folder)).parent if kept is None else kept.folder
+            parent = Path(str(engine.folder)).parent if checkpoint is None else checkpoint.folder
             parent.mkdir(parents=True, exist_ok=True)
-            made.append(Path(tempfile.mkdtemp(prefix=RANKER, dir=parent)))
-            folder = made[-1] / "ranker"
+            new_folders.append(Path(tempfile.mkdtemp(prefix=RANKER, dir=parent)))
+            folder = new_folders[-1] / "ranker"
             ranker.save(folder)
         files = tuple((name, (folder / name).read_bytes()) for name in _file_names(folder)) if sends_files else ()
         return Portable(folder=str(folder), digest=digest(folder / MANIFEST), files=files, outside=outside)
@@ -75,7 +76,7 @@ def portable(rankers: Sequence[Ranker], engine: Engine, address: Address | None)
     try:
         yield [form_of(ranker) for ranker in rankers]
     finally:
-        for folder in made:
+        for folder in new_folders:
             shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -84,28 +85,28 @@ def _file_names(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
-def made_from(given: Portable, address: Address) -> Ranker:
+def made_from(sendable_ranker: Portable, address: Address) -> Ranker:
     """Return a ranker on the engine at an address, once in each process."""
-    if given.files:
-        folder = files_in_cache(f"ranker {given.digest}", given.files)
-        given = given._replace(folder=str(folder), files=())
-    return _loaded(given, address)
+    if sendable_ranker.files:
+        folder = files_in_cache(f"ranker {sendable_ranker.digest}", sendable_ranker.files)
+        sendable_ranker = sendable_ranker._replace(folder=str(folder), files=())
+    return _loaded(sendable_ranker, address)
 
 
 @lru_cache(maxsize=32)
-def _loaded(given: Portable, address: Address) -> Ranker:
+def _loaded(sendable_ranker: Portable, address: Address) -> Ranker:
     """Return a ranker without ``files`` on the engine at an address, once in each process."""
     engine = opened_engine(*address)
-    if given.folder:
-        if digest(Path(given.folder, MANIFEST)) != given.digest:
+    if folder := sendable_ranker.folder:
+        if digest(Path(folder, MANIFEST)) != sendable_ranker.digest:
             raise StoreError(
-                f"{given.folder}: expected the ranker that ranks, found another that was saved there since; rank again"
+                f"{folder}: expected the ranker that ranks, found another that was saved there since; rank again"
             )
-        ranker = load(given.folder, engine)
+        ranker = load(folder, engine)
     else:
         untrained = Training(QueryBatch(engine, engine.collection.queries.take([])), [])
-        ranker = from_spec(json.loads(given.text)).fit_on(untrained)
-    if _outside(ranker) != given.outside:
+        ranker = from_spec(json.loads(sendable_ranker.text)).fit_on(untrained)
+    if _outside(ranker) != sendable_ranker.outside:
         raise StoreError(
             f"{ranker}: on {socket.gethostname()}, expected the models and engines that it was fitted with, found "
             "others at their paths; use shared storage, or fit the ranker again"
@@ -114,5 +115,5 @@ def _loaded(given: Portable, address: Address) -> Ranker:
 
 
 def _outside(ranker: Ranker) -> str:
-    """Return what tells apart the models and engines that a ranker reads by their paths, as JSON."""
+    """Return :meth:`Ranker.outside_state` as JSON."""
     return json.dumps(ranker.outside_state(), sort_keys=True)

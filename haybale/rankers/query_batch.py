@@ -32,9 +32,9 @@ from haybale.vectors import Matrix
 if TYPE_CHECKING:
     from scipy import sparse
 
-BLOCK = 512  # more queries are ranked in blocks
-_SEGMENTS = 4  # so many times more for an engine in segments, at most
-_DEEP = 100  # fusion needs runs of this depth, so training queries are searched at least as deep
+BLOCK = 512  # queries that are ranked at once; more are ranked in blocks
+_MAX_BLOCK_FACTOR = 4  # the factor by which a block is larger for an engine in segments, at most
+_MIN_TRAINING_DEPTH = 100  # documents of a training query that are searched at least, because fusion needs as many
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ T = TypeVar("T")
 class QueryBatch:
     """Queries on a snapshot of an engine, with a cache of their vectors, hits and runs that rankers share.
 
-    Everything that is computed for a batch, however long it takes, is of one moment of the engine.
+    All that is computed for a batch, however long it takes, uses the documents that the engine had at one moment.
 
     Parameters
     ----------
@@ -70,7 +70,8 @@ class QueryBatch:
         self._cached: dict[Hashable, Any] = {}
         self._runs: dict[Hashable, tuple[int, Run]] = {}
         self._whole: tuple[QueryBatch, Ints] | None = None  # the batch that this one is taken from, and its rows
-        self._source: tuple[QueryBatch, Ints] | None = None  # the same, or the batch on another engine, for groups
+        # The same, or the batch on another engine: the groups of the queries are read from it.
+        self._source: tuple[QueryBatch, Ints] | None = None
 
     def __len__(self) -> int:
         return len(self.queries)
@@ -86,7 +87,7 @@ class QueryBatch:
         return self.once(("rows", rows.dtype.str, rows.tobytes()), lambda: self.take(rows))
 
     def on_engine(self, engine: Engine) -> QueryBatch:
-        """Return the same queries on another engine; own documents are found there by id, or are -1.
+        """Return the same queries on another engine; own documents get their numbers there by id, or -1.
 
         Each call for the same engine returns the same snapshot of it.
         """
@@ -96,11 +97,11 @@ class QueryBatch:
         def moved() -> QueryBatch:
             if self._whole is not None:
                 return self._whole[0].on_engine(engine).take(self._whole[1])
-            known, there = self.own >= 0, engine.snapshot()
-            own = np.full(len(self), -1)
-            ids = take_strings(self.engine.collection.doc_ids, self.own[known])
-            own[known] = there.collection.find_documents(ids)
-            batch = QueryBatch(there, replace(self.queries, own=own), self.label, live_engine=engine)
+            has_own, snapshot = self.own >= 0, engine.snapshot()
+            own_documents = np.full(len(self), -1)
+            ids = take_strings(self.engine.collection.doc_ids, self.own[has_own])
+            own_documents[has_own] = snapshot.collection.find_documents(ids)
+            batch = QueryBatch(snapshot, replace(self.queries, own=own_documents), self.label, live_engine=engine)
             batch._source = (self, np.arange(len(self)))
             return batch
 
@@ -150,7 +151,7 @@ class QueryBatch:
         """The group (m,) of each query, numbered from 0 by the ids of the documents.
 
         Queries from the same document share one, as do queries with the same words and queries that are nearly the same
-        (:mod:`~haybale.collections.query_groups`). Those of a part of a batch are linked as in the whole.
+        (:mod:`~haybale.collections.query_groups`). The queries of a part of a batch are grouped as in the whole batch.
         """
         if self._source is not None:
             whole, rows = self._source
@@ -206,7 +207,7 @@ class QueryBatch:
         if self.single:
             return [self.vectors[row : row + 1] for row in range(len(self))]
         with self.timed("encode query paragraphs"):
-            flat = encoded_queries(self.engine, [text for each in self.paragraphs for text in each])
+            flat = encoded_queries(self.engine, [text for paragraphs in self.paragraphs for text in paragraphs])
         offsets = self.queries.offsets - self.queries.offsets[0]
         return [flat[start:end] for start, end in pairwise(offsets)]
 
@@ -215,11 +216,11 @@ class QueryBatch:
 
         def searched() -> ParagraphHits:
             lexical = isinstance(index, BM25Index)
-            given: Sequence[Any] = self.paragraphs if lexical else self.paragraph_vectors
+            paragraphs: Sequence[Any] = self.paragraphs if lexical else self.paragraph_vectors
             where = "cpu" if isinstance(index, BM25Index) else index.search_device
             with self.timed("search query paragraphs (BM25)" if lexical else "search query paragraphs", where):
                 search = ParagraphSearch(index, "rrf", n_hits=n_hits)
-                return search.search(given, exclude=self.own, query_ids=self.ids)
+                return search.search(paragraphs, exclude=self.own, query_ids=self.ids)
 
         return self.once((index, n_hits), searched)
 
@@ -238,9 +239,9 @@ class QueryBatch:
         run of the whole.
         """
         if self._whole is not None:
-            known = self._whole[0]._runs.get(key)
-            if known is not None and known[0] >= depth:
-                return known[1].take(self.ids).top(depth)
+            cached = self._whole[0]._runs.get(key)
+            if cached is not None and cached[0] >= depth:
+                return cached[1].take(self.ids).top(depth)
         if not self.has_run(key, depth):
             deep = self.deep(depth)
             self.keep_run(key, deep, make(self, deep))
@@ -249,12 +250,12 @@ class QueryBatch:
     @property
     def block(self) -> int:
         """The number of queries that are not divided; larger in segments, because each block may open them all."""
-        return BLOCK * min(_SEGMENTS, self.engine.settings.get("segments") or 1)
+        return BLOCK * min(_MAX_BLOCK_FACTOR, self.engine.settings.get("segments") or 1)
 
     def has_run(self, key: Hashable, depth: int) -> bool:
         """Return whether the cache has a run of this key that is deep enough."""
-        known = self._runs.get(key)
-        return known is not None and known[0] >= depth
+        cached = self._runs.get(key)
+        return cached is not None and cached[0] >= depth
 
     def keep_run(self, key: Hashable, depth: int, run: Run) -> None:
         """Put a run with this depth into the cache."""
@@ -262,11 +263,11 @@ class QueryBatch:
 
     def deep(self, depth: int) -> int:
         """Return how deep the queries are searched if ``depth`` documents are needed."""
-        return max(depth, _DEEP) if self.label else depth
+        return max(depth, _MIN_TRAINING_DEPTH) if self.label else depth
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return the value that was made for a key, or make it."""
         if key not in self._cached:
             self._cached[key] = make()
-        found: T = self._cached[key]
-        return found
+        cached: T = self._cached[key]
+        return cached

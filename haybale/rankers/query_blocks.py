@@ -26,8 +26,8 @@ from haybale.retrieval.hits import Ints
 from haybale.timing import summed_timings
 from haybale.vectors import Matrix
 
-_LARGEST = 2048  # queries of a block, about: their hits fit into memory
-_KEPT = 4  # blocks in one process, at least, so that an interruption loses little
+_MAX_QUERIES_PER_BLOCK = 2048  # about; the hits of a block fit into memory
+_MIN_BLOCKS = 4  # in one process, so that an interruption loses little
 
 
 def rank_in_blocks(rankers: Sequence[Ranker], batch: QueryBatch, depth: int, *, out_of_fold: bool = False) -> None:
@@ -42,56 +42,59 @@ def rank_in_blocks(rankers: Sequence[Ranker], batch: QueryBatch, depth: int, *, 
         return
     engine, depth = batch.engine, batch.deep(depth)
     by_tasks, address = task_address(engine)
-    in_blocks = [each for each in rankers if not each.ranks_whole_batches]
-    keyed = {each.out_of_fold_key() if out_of_fold else each.run_key(): each for each in in_blocks}
-    wanted = {key: each for key, each in keyed.items() if not batch.has_run(key, depth)}
-    if not by_tasks or not wanted:
+    rankers_by_key = {
+        ranker.out_of_fold_key() if out_of_fold else ranker.run_key(): ranker
+        for ranker in rankers
+        if not ranker.ranks_whole_batches
+    }
+    missing_rankers = {key: ranker for key, ranker in rankers_by_key.items() if not batch.has_run(key, depth)}
+    if not by_tasks or not missing_rankers:
         return
     rows = np.array_split(np.arange(len(batch)), _number_of_blocks(len(batch), batch.block))
-    with portable(list(wanted.values()), engine, address) as given:
+    with portable(list(missing_rankers.values()), engine, address) as sendable_rankers:
 
         def keys() -> Iterator[str]:
             work = "rank out of fold" if out_of_fold else "rank"
-            known = [ranker.key for ranker in given]
+            ranker_keys = [ranker.key for ranker in sendable_rankers]
             for block in rows:
                 queries = batch.queries.take(block)
-                asked = queries.ids.to_pylist(), queries.paragraphs.to_pylist(), queries.offsets, queries.own
-                yield task_key(work, engine.documents_digest, known, depth, *asked)
+                columns = queries.ids.to_pylist(), queries.paragraphs.to_pylist(), queries.offsets, queries.own
+                yield task_key(work, engine.documents_digest, ranker_keys, depth, *columns)
 
         with batch.timed("rank in blocks"), summed_timings():
             what = "ranking blocks of queries"
-            if address is None:  # functions of this process, which cannot be sent to others, share its engine
-                rank = partial(_ranked, list(wanted.values()), depth, out_of_fold)
+            if address is None:  # only this process has the engine
+                rank = partial(_ranked, list(missing_rankers.values()), depth, out_of_fold)
                 parts = spread_resumably(rank, [(batch.take(block),) for block in rows], keys, what, n_jobs=1)
             else:
                 tasks = [(batch.queries.take(block), _vectors(batch, block)) for block in rows]
-                rank = partial(rank_block, address, given, batch.label, depth, out_of_fold)
+                rank = partial(rank_block, address, sendable_rankers, batch.label, depth, out_of_fold)
                 parts = spread_resumably(rank, tasks, keys, what)
-    for number, key in enumerate(wanted):
+    for number, key in enumerate(missing_rankers):
         batch.keep_run(key, depth, _joined(parts, number, batch))
 
 
 def _number_of_blocks(n: int, size: int) -> int:
     """Return the number of blocks of ``n`` queries, the same for a computation that goes on after an interruption.
 
-    There are equally many blocks for each worker, or at least four in one process, which keeps their results. ``size``
+    Each worker gets equally many blocks; one process, which keeps the results of blocks, gets at least four. ``size``
     queries or fewer are not divided.
     """
-    kept, key = kept_results(), task_key("number of blocks", n, size)
-    known = None if kept is None else kept.get(key)
-    if known is not None:
-        return int(known["number"])
+    checkpoint, key = kept_results(), task_key("number of blocks", n, size)
+    saved = None if checkpoint is None else checkpoint.get(key)
+    if saved is not None:
+        return int(saved["number"])
     jobs = 1 if shares_memory() else count_jobs(-1)
-    parts = jobs if jobs > 1 else _KEPT
-    number = min(parts * -(-n // (_LARGEST * parts)), -(-n // size))
-    if kept is not None and jobs > 1:  # the number of workers may be another one then
-        kept.put(key, {"number": np.array(number)})
+    parts = jobs if jobs > 1 else _MIN_BLOCKS
+    number = min(parts * -(-n // (_MAX_QUERIES_PER_BLOCK * parts)), -(-n // size))
+    if checkpoint is not None and jobs > 1:  # a later run may have another number of workers
+        checkpoint.put(key, {"number": np.array(number)})
     return number
 
 
 def rank_block(
     address: Address,
-    given: list[Portable],
+    sendable_rankers: list[Portable],
     label: str,
     depth: int,
     out_of_fold: bool,
@@ -103,7 +106,7 @@ def rank_block(
         batch = QueryBatch(opened_engine(*address), queries, label)
         if vectors is not None:
             batch.vectors = vectors
-        return _ranked([made_from(each, address) for each in given], depth, out_of_fold, batch)
+        return _ranked([made_from(ranker, address) for ranker in sendable_rankers], depth, out_of_fold, batch)
 
 
 def _ranked(rankers: Sequence[Ranker], depth: int, out_of_fold: bool, batch: QueryBatch) -> Arrays:
@@ -127,6 +130,6 @@ def _joined(parts: Sequence[Arrays], number: int, batch: QueryBatch) -> Run:
 
 
 def _vectors(batch: QueryBatch, rows: Ints) -> Matrix | None:
-    """Return the vectors of some queries if they exist and took long; a worker makes sparse ones itself."""
-    known = vars(batch).get("vectors")
-    return None if known is None or getattr(batch.engine.encoder, "is_sparse", False) else known[rows]
+    """Return the vectors of some queries if the batch has dense ones; a worker makes sparse vectors itself."""
+    vectors = vars(batch).get("vectors")
+    return None if vectors is None or getattr(batch.engine.encoder, "is_sparse", False) else vectors[rows]

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from haybale.search import SearchResults
 
 FORMAT, VERSION, MANIFEST = "haybale ranker", 2, "ranker.json"  # version 1 had a different SVR
-_BATCH = 16_384  # queries ranked at once: their runs and the kernel values of an ensemble fit into memory
+_QUERIES_PER_BATCH = 16_384  # their runs and the kernel values of an ensemble fit into memory
 _NOT_LEARNED = {
     "rankers_",
     "twins_",
@@ -43,7 +43,7 @@ _NOT_LEARNED = {
     "fitted_key",
     "_saved",
     "state_key",
-}  # attributes after fitting
+}  # attributes that fitting sets and that hold nothing learned
 
 
 class Variant(NamedTuple):
@@ -200,7 +200,7 @@ class Ranker(RankerParameters, ABC):
         setattr(self, name, rankers)
 
     def answers_to(self, name: str, parameter: str) -> bool:
-        """Return whether ``--set name.parameter`` also means this ranker, whose own name is another."""
+        """Return whether ``--set name.parameter`` also sets a parameter of this ranker, which has another name."""
         return False
 
     def check_params(self) -> None:
@@ -257,7 +257,7 @@ class Ranker(RankerParameters, ABC):
         return self
 
     def finish(self, engine: Engine, state: object) -> None:
-        """Set the engine after fitting or loading, and ``state``, which stands for what was learned if anything was."""
+        """Set the engine after fitting or loading, and the state key: ``state`` if anything was learned, else None."""
         has_learned = bool(vars(self).keys() - self.parameters().keys() - _NOT_LEARNED)
         self.engine_, self.state_key = engine, state if has_learned else None
         self.fitted_key = self.key()
@@ -272,9 +272,8 @@ class Ranker(RankerParameters, ABC):
 
         A :class:`~haybale.rankers.Training` fits equal rankers once.
         """
-        known = self.training_digest
-        same = known is not None and known == training.digest and self.engine_ is training.live_engine
-        if same and self.fitted_key == self.key():
+        same_training = self.training_digest is not None and self.training_digest == training.digest
+        if same_training and self.engine_ is training.live_engine and self.fitted_key == self.key():
             return self
         copy = self.clone()
         return training.cached_fit(copy.key(), lambda: copy.fit_on(training))
@@ -340,8 +339,10 @@ class Ranker(RankerParameters, ABC):
         if within is not None or where is not None:
             engine = engine.within(within, where=where)
             parsed = replace(parsed, own=engine.numbers_within(parsed.own))
-        starts = range(0, len(parsed), _BATCH)
-        return (QueryBatch(engine, parsed.take(np.arange(at, min(at + _BATCH, len(parsed))))) for at in starts)
+        starts = range(0, len(parsed), _QUERIES_PER_BATCH)
+        return (
+            QueryBatch(engine, parsed.take(np.arange(at, min(at + _QUERIES_PER_BATCH, len(parsed))))) for at in starts
+        )
 
     def run(self, batch: QueryBatch, depth: int) -> Run:
         """Return the first ``depth`` documents of each query of a batch, which caches the run."""
@@ -467,16 +468,15 @@ class Ranker(RankerParameters, ABC):
         numbers = {id(ranker): number for number, ranker in enumerate(order)}
         with whole_folder(Path(folder)) as aside:
             fitted = []
-            for number, each in enumerate(order):
-                place = aside / "fitted" / str(number)
-                place.mkdir(parents=True)
-                within = [numbers[id(inner)] for inner in each.rankers_]
-                entry = {"ranker": each.to_dict(), "within": within, "digest": each.training_digest}
-                fitted.append(
-                    entry | each.twins_.to_dict() | {"facts": each.save_state(place)}
-                )  # its name in version 2
-                if not any(place.iterdir()):
-                    place.rmdir()
+            for number, ranker in enumerate(order):
+                state_folder = aside / "fitted" / str(number)
+                state_folder.mkdir(parents=True)
+                within = [numbers[id(inner)] for inner in ranker.rankers_]
+                entry = {"ranker": ranker.to_dict(), "within": within, "digest": ranker.training_digest}
+                # Version 2 of the format calls the saved state "facts".
+                fitted.append(entry | ranker.twins_.to_dict() | {"facts": ranker.save_state(state_folder)})
+                if not any(state_folder.iterdir()):
+                    state_folder.rmdir()
             files = {str(path.relative_to(aside)): digest(path) for path in sorted(aside.rglob("*")) if path.is_file()}
             head = {"format": FORMAT, "version": VERSION, "ranker": self.to_dict(), "engine": self.engine_.id}
             write_json(aside / MANIFEST, with_checksum(head | {"fitted": fitted, "files": files}))
@@ -502,10 +502,10 @@ class Ranker(RankerParameters, ABC):
         return folder if is_same else None
 
     def outside_state(self) -> dict[str, Any]:
-        """Return what tells apart the models and engines that the ranker reads outside its engine, for JSON.
+        """Return values for JSON that identify the models and engines that the ranker reads outside its engine.
 
         A ranker that reads models by their paths returns their digests, because a path may get another model. The
-        default is that of the nested rankers.
+        default returns the values of the nested rankers.
         """
         parts = [ranker.outside_state() for ranker in self.rankers_]
         return {str(number): part for number, part in enumerate(parts) if part}
@@ -525,8 +525,8 @@ class Ranker(RankerParameters, ABC):
 
     def learned_from(self) -> set[str]:
         """Return the ids of the queries that the ranker, a nested one, or an encoder was trained on."""
-        own = self.twins_.with_twins({*self.query_ids_, *self.encoder_queries})
-        return set(own).union(*(ranker.learned_from() for ranker in self.rankers_))
+        query_ids = self.twins_.with_twins({*self.query_ids_, *self.encoder_queries})
+        return set(query_ids).union(*(ranker.learned_from() for ranker in self.rankers_))
 
     def check_fitted(self) -> None:
         """Raise :class:`~haybale.NotFittedError` if the ranker has not been fitted."""
@@ -549,5 +549,5 @@ class Ranker(RankerParameters, ABC):
 
 def _innermost_first(ranker: Ranker) -> list[Ranker]:
     """Return the fitted nested rankers, each once, followed by the ranker."""
-    nested = (each for inner in ranker.rankers_ for each in _innermost_first(inner))
-    return [*{id(each): each for each in nested}.values(), ranker]
+    nested = (inner for outer in ranker.rankers_ for inner in _innermost_first(outer))
+    return [*{id(inner): inner for inner in nested}.values(), ranker]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from functools import cache
+from itertools import chain
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class RankerParameters:
-    """What rankers have in common as objects that are configured by the arguments of their constructors."""
+    """The base of rankers: gets, sets, copies, compares and prints the arguments of their constructors."""
 
     name: ClassVar[str]
     variants: ClassVar[dict[str, dict[str, Any]]]
@@ -26,13 +28,15 @@ class RankerParameters:
     @cache
     def parameters(cls) -> dict[str, inspect.Parameter]:
         """Return the parameters of the constructor, by name."""
-        return {name: found for name, found in inspect.signature(cls.__init__).parameters.items() if name != "self"}
+        return {
+            name: parameter for name, parameter in inspect.signature(cls.__init__).parameters.items() if name != "self"
+        }
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters by name; with ``deep`` also those of nested rankers, as ``ranker__parameter``."""
-        own = {name: getattr(self, name) for name in self.parameters()}
-        nested = {name: value for name, value in own.items() if deep and isinstance(value, RankerParameters)}
-        return own | {
+        params = {name: getattr(self, name) for name in self.parameters()}
+        nested = {name: value for name, value in params.items() if deep and isinstance(value, RankerParameters)}
+        return params | {
             f"{name}__{key}": value for name, ranker in nested.items() for key, value in ranker.get_params(deep).items()
         }
 
@@ -48,8 +52,8 @@ class RankerParameters:
     def nested(self) -> list[Ranker]:
         """Return the rankers among the parameters."""
         values = self.get_params(deep=False).values()
-        listed = (each for value in values for each in (value if isinstance(value, list | tuple) else [value]))
-        return [cast("Ranker", each) for each in listed if isinstance(each, RankerParameters)]
+        flat = chain.from_iterable(value if isinstance(value, list | tuple) else [value] for value in values)
+        return [cast("Ranker", argument) for argument in flat if isinstance(argument, RankerParameters)]
 
     def clone(self) -> Self:
         """Return an unfitted copy, with unfitted copies of the nested rankers."""
@@ -91,14 +95,14 @@ class RankerParameters:
                 elif value is not expected[key] and shown(value) != shown(expected[key]):
                     parts.append(str(value) if key == "ranker" else f"{key}={shown(value)}")
             texts.append((len(parts), name + (f"({','.join(parts)})" if parts else "")))
-        return min(texts, key=lambda each: each[0])[1]
+        return min(texts, key=itemgetter(0))[1]
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, RankerParameters):
         return value.to_dict()
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [_plain(element) for element in value]
     return value.item() if isinstance(value, np.generic) else value
 
 

@@ -30,8 +30,10 @@ from haybale.retrieval import PassageIndex, Run
 from haybale.retrieval.hits import Ints
 from haybale.vectors import Matrix, normalized, normalized_sparse
 
-_FOLDER, _INDEX, _DOCUMENTS, _RELEVANT = "neighbours", "training", "documents.parquet", "relevant.safetensors"
-_IDS = pa.schema([("id", pa.large_string())])
+# The names of the saved folders and files.
+_STATE_FOLDER, _INDEX_FOLDER, _DOCUMENTS_FILE = "neighbours", "training", "documents.parquet"
+_RELEVANT_FILE = "relevant.safetensors"
+_IDS_SCHEMA = pa.schema([("id", pa.large_string())])
 
 
 @dataclass(eq=False, repr=False)
@@ -67,9 +69,8 @@ class SimilarQueries(OutOfFold, Ranker):
         batch, collection = training.batch, training.batch.engine.collection
         relevant = [list(dict.fromkeys(ids)) for ids in training.relevant]
         self.query_ids_ = batch.ids
-        self.groups_: Ints = (
-            batch.groups
-        )  # queries of one document, and queries that are nearly the same, share a number
+        # Queries of one document, and queries that are nearly the same, share a group.
+        self.groups_: Ints = batch.groups
         self.index_ = PassageIndex(_unit(batch.vectors), passage_ids=batch.ids, doc_ids=batch.ids)
         self.doc_ids_: Strings = collection.doc_ids
         # Ragged array: the relevant documents of each training query as numbers in doc_ids_; (n_queries + 1,) offsets.
@@ -89,9 +90,9 @@ class SimilarQueries(OutOfFold, Ranker):
             ends = indptr_from_counts(np.bincount(rows, minlength=len(batch)))
             shape = len(batch), len(self.index_)
             weights = sparse.csr_matrix((cosines**self.power, neighbours, ends), shape=shape)
-            found = (weights @ self._relevance(batch.engine)).tocoo()
-            kept = found.col != batch.own[found.row]
-            triples = found.row[kept], found.col[kept], found.data[kept]
+            scores = (weights @ self._relevance(batch.engine)).tocoo()
+            is_other = scores.col != batch.own[scores.row]  # not the document that the query was taken from
+            triples = scores.row[is_other], scores.col[is_other], scores.data[is_other]
             return Run.from_numbers(batch.ids, batch.engine.collection.doc_ids, *triples, depth)
 
     def _neighbours(self, vectors: Matrix, itself: Ints) -> tuple[Ints, Ints, NDArray[np.float64]]:
@@ -116,8 +117,8 @@ class SimilarQueries(OutOfFold, Ranker):
 
         def renumbered() -> tuple[Ints, Ints]:
             numbers = find_renamed(collection, self.doc_ids_, engine.folder)[self.relevant_]
-            kept = numbers >= 0
-            return numbers[kept], indptr_from_counts(kept.astype(np.int64))[self.offsets_]
+            exists = numbers >= 0
+            return numbers[exists], indptr_from_counts(exists.astype(np.int64))[self.offsets_]
 
         numbers, offsets = self.relevant_, self.offsets_
         if collection.doc_ids is not self.doc_ids_:  # the engine's documents have changed or are limited
@@ -146,19 +147,19 @@ class SimilarQueries(OutOfFold, Ranker):
 
     def save_state(self, folder: Path) -> dict[str, Any]:
         """Write the index of the training queries, the document ids, and the relevant pairs as numbers."""
-        self.index_.save(folder / _FOLDER / _INDEX)
-        write_table(folder / _FOLDER / _DOCUMENTS, pa.table([self.doc_ids_], schema=_IDS))
+        self.index_.save(folder / _STATE_FOLDER / _INDEX_FOLDER)
+        write_table(folder / _STATE_FOLDER / _DOCUMENTS_FILE, pa.table([self.doc_ids_], schema=_IDS_SCHEMA))
         tensors = {"offsets": self.offsets_, "documents": self.relevant_, "groups": self.groups_}
-        write_tensors(folder / _FOLDER / _RELEVANT, tensors)
+        write_tensors(folder / _STATE_FOLDER / _RELEVANT_FILE, tensors)
         return {}
 
     def load_state(self, folder: Path, state: dict[str, Any], engine: Engine) -> None:
-        folder = folder / _FOLDER
-        self.index_ = PassageIndex.open(folder / _INDEX)
+        folder = folder / _STATE_FOLDER
+        self.index_ = PassageIndex.open(folder / _INDEX_FOLDER)
         ids = self.index_.passage_ids
         self.query_ids_ = ids.to_pylist()
-        self.doc_ids_ = read_table(folder / _DOCUMENTS, _IDS).column("id")
-        tensors = mapped_tensors(folder / _RELEVANT)
+        self.doc_ids_ = read_table(folder / _DOCUMENTS_FILE, _IDS_SCHEMA).column("id")
+        tensors = mapped_tensors(folder / _RELEVANT_FILE)
         self.offsets_, self.relevant_, self.groups_ = (tensors[name] for name in ("offsets", "documents", "groups"))
         shape = len(self.index_), len(self.doc_ids_)
         try:
@@ -166,7 +167,7 @@ class SimilarQueries(OutOfFold, Ranker):
             pairs.check_format(full_check=True)
         except ValueError as error:
             message = f"expected pairs of {shape[0]} queries and {shape[1]} documents, found others ({error})"
-            raise FileFormatError(folder / _RELEVANT, None, message) from None
+            raise FileFormatError(folder / _RELEVANT_FILE, None, message) from None
 
 
 def _unit(vectors: Matrix) -> Matrix:

@@ -37,9 +37,11 @@ from haybale.retrieval.hits import Ints, from_flat
 from haybale.retrieval.run import DEPTH
 from haybale.vectors import Floats
 
-_SHARED = ["n_bags", "strategy", "C", "epsilon", "tol", "standardize", "gamma", "positive_weight"]
-_SHARED += ["rows_per_bag", "solver", "memory_budget", "n_jobs", "random_state"]
-_SHARE, _ROWS = 0.25, 30_000  # with overlap=None, a bag has at most this share of the queries, and these rows
+# The parameters that are passed on to the ensemble.
+_ENSEMBLE_PARAMETERS = ["n_bags", "strategy", "C", "epsilon", "tol", "standardize", "gamma", "positive_weight"]
+_ENSEMBLE_PARAMETERS += ["rows_per_bag", "solver", "memory_budget", "n_jobs", "random_state"]
+# With overlap=None, a bag has at most this share of the queries, and about this many candidate rows.
+_MAX_BAG_SHARE, _MAX_BAG_ROWS = 0.25, 30_000
 
 
 def searches(unit: str = "document") -> tuple[Ranker, ...]:
@@ -111,7 +113,7 @@ class SVR(OutOfFold, Ranker):
         "unit": one_of(["document", "passage"]),
         "n_train": COUNT,
         "n_candidates": COUNT,
-        **{name: SVREnsemble._parameter_constraints[name] for name in (*_SHARED, "eta")},
+        **{name: SVREnsemble._parameter_constraints[name] for name in (*_ENSEMBLE_PARAMETERS, "eta")},
         "overlap": [*NOT_NEGATIVE, None],
         "solver": [str],
     }
@@ -143,18 +145,18 @@ class SVR(OutOfFold, Ranker):
     def check_params(self) -> None:
         """Check parameters as every ranker does; passages must come from rankers that retrieve passages."""
         super().check_params()
-        for name, given in (("evidence", self.evidence), ("candidates", self.candidates)):
-            default = given is None or (name == "candidates" and isinstance(given, str) and given == "evidence")
+        for name, rankers in (("evidence", self.evidence), ("candidates", self.candidates)):
+            default = rankers is None or (name == "candidates" and isinstance(rankers, str) and rankers == "evidence")
             if not default and not (
-                isinstance(given, list | tuple) and all(isinstance(each, Ranker) for each in given)
+                isinstance(rankers, list | tuple) and all(isinstance(ranker, Ranker) for ranker in rankers)
             ):
-                raise InputError(f"{name}: expected rankers, found {given!r}")
+                raise InputError(f"{name}: expected rankers, found {rankers!r}")
         if not self._sources():
             raise InputError(f"candidates={self.candidates!r} needs a ranker to retrieve candidates, found none")
         if self.candidates is None and self.unit == "passage":
             raise InputError("candidates=None needs unit='document', found 'passage'")
         nested = self.nested() if self.unit == "passage" else []
-        others = [each for each in nested if not (isinstance(each, BM25 | KNN) and each.unit == "passage")]
+        others = [ranker for ranker in nested if not (isinstance(ranker, BM25 | KNN) and ranker.unit == "passage")]
         if others:
             raise InputError(f"unit='passage' needs BM25 or KNN over passages, found {others[0]}")
 
@@ -184,7 +186,7 @@ class SVR(OutOfFold, Ranker):
         units = len(np.unique(batch.groups[judged])) if self.strategy == "queries" else len(training)
         if len(training) < 2:
             raise InputError(f"{self} needs at least 2 judged queries, found {len(training)}")
-        settings = {name: getattr(self, name) for name in _SHARED}
+        settings = {name: getattr(self, name) for name in _ENSEMBLE_PARAMETERS}
         if self.strategy != "rows" and units < self.n_bags:
             n_bags = settings["n_bags"] = max(2, units)
             message = (
@@ -197,8 +199,9 @@ class SVR(OutOfFold, Ranker):
         if len(rows) < len(training):
             batch, relevant = batch.take(rows), [relevant[row] for row in rows]
         self.query_ids_ = batch.ids
-        # The least and the largest value of each feature (2, f) in training, to which others are clipped. With few
-        # training queries, scores of similar queries hardly vary out of fold: those of a known query are far outside.
+        # The least and the largest value (2, f) of each feature in training, to which features are clipped in ranking.
+        # With few training queries, the scores of similar queries hardly vary out of fold, and the scores of a query
+        # that is like a training query lie far outside.
         self.feature_range_: Floats | None = None
         if self.candidates is None:  # share the ensemble with an equal ranker that has candidates
             equal = self.clone().set_params(candidates="evidence" if self._evidence() else self._sources())
@@ -212,9 +215,12 @@ class SVR(OutOfFold, Ranker):
         evidence, sources = self._hits(batch, out_of_fold=True)
         candidates = pool(*(hits.top(self.n_train) for hits in sources), index=index)
         n_bags, n_rows = settings["n_bags"], int((candidates.passages >= 0).sum())
-        if self.overlap is None and self.rows_per_bag is None and n_rows > 2 * _ROWS * n_bags:  # too large for memory
-            n_bags = settings["n_bags"] = -(-n_rows // _ROWS)
-        share = min(_SHARE, _ROWS / max(1, n_rows)) if self.overlap is None else (1 + self.overlap) / n_bags
+        # So many rows would give bags that are too large for memory.
+        if self.overlap is None and self.rows_per_bag is None and n_rows > 2 * _MAX_BAG_ROWS * n_bags:
+            n_bags = settings["n_bags"] = -(-n_rows // _MAX_BAG_ROWS)
+        share = (
+            min(_MAX_BAG_SHARE, _MAX_BAG_ROWS / max(1, n_rows)) if self.overlap is None else (1 + self.overlap) / n_bags
+        )
         settings["overlap"] = max(0.0, min(share, 1 - 2 / n_bags) * n_bags - 1)  # two bags do not overlap
         if evidence and self.eta:
             settings["eta"] = self.eta
@@ -253,11 +259,11 @@ class SVR(OutOfFold, Ranker):
         return hits[:n], hits[n:]
 
     def _features(self, candidates: Hits, evidence: list[Hits]) -> Floats:
-        return pair_features(candidates, evidence, [each.learns_documents for each in self._evidence()])
+        return pair_features(candidates, evidence, [ranker.learns_documents for ranker in self._evidence()])
 
     def _feature_names(self) -> list[tuple[str, str]]:
         evidence = self._evidence()
-        return feature_names(list(map(str, evidence)), [each.learns_documents for each in evidence])
+        return feature_names(list(map(str, evidence)), [ranker.learns_documents for ranker in evidence])
 
     def _scored(self, batch: QueryBatch, depth: int, numbers: Ints | None = None) -> tuple[Hits, Floats | None]:
         """Return scored candidates, and their features if there is evidence.
@@ -278,24 +284,25 @@ class SVR(OutOfFold, Ranker):
             features = self._features(candidates, evidence)
             if self.feature_range_ is not None:
                 features = np.clip(features, *self.feature_range_)
-        scores, known = np.empty_like(candidates.scores), np.full(len(batch), -1) if numbers is None else numbers
+        scores = np.empty_like(candidates.scores)
+        training_rows = np.full(len(batch), -1) if numbers is None else numbers
         with batch.timed(f"score {self}", ensemble.support_.device):
-            for rows in filter(len, (np.flatnonzero(known < 0), np.flatnonzero(known >= 0))):
-                pairs, is_new = (vectors[rows], candidates.passages[rows]), known[rows[0]] < 0
-                memory = memory_by_tasks(self, batch, *pairs, None if is_new else known[rows])
-                given: Any = {"features": None if features is None else features[rows], "memory": memory}
+            for rows in filter(len, (np.flatnonzero(training_rows < 0), np.flatnonzero(training_rows >= 0))):
+                pairs, is_new = (vectors[rows], candidates.passages[rows]), training_rows[rows[0]] < 0
+                memory = memory_by_tasks(self, batch, *pairs, None if is_new else training_rows[rows])
+                columns: Any = {"features": None if features is None else features[rows], "memory": memory}
                 if is_new:
-                    scores[rows] = ensemble.score_candidates(*pairs, **given, intercept=False)
+                    scores[rows] = ensemble.score_candidates(*pairs, **columns, intercept=False)
                 else:
-                    scores[rows] = ensemble.out_of_bag_scores(known[rows], *pairs, **given, intercept=False)
+                    scores[rows] = ensemble.out_of_bag_scores(training_rows[rows], *pairs, **columns, intercept=False)
         return Hits(candidates.passages, scores), features
 
     def _scored_once(self, batch: QueryBatch, depth: int) -> tuple[Hits, Floats | None]:
         """Return :meth:`_scored`, which the explanations of a single query share with its ranking."""
         if len(batch) > 1:
             return self._scored(batch, depth)
-        own = depth if self.candidates is None else None  # other candidates do not depend on the depth
-        return batch.once(("scored", self.key(), own), lambda: self._scored(batch, depth))
+        searched_depth = depth if self.candidates is None else None  # other candidates do not depend on the depth
+        return batch.once(("scored", self.key(), searched_depth), lambda: self._scored(batch, depth))
 
     def rank_batch(self, batch: QueryBatch, depth: int) -> Run:
         return rank_documents(self._index(batch.engine), self._scored_once(batch, depth)[0], batch.ids, k=depth)
@@ -313,31 +320,31 @@ class SVR(OutOfFold, Ranker):
         ensemble, index, vectors = self.ensemble_on(batch.engine), self._index(batch.engine), to_numpy(batch.vectors)
         scored, features = self._scored_once(batch, DEPTH)
         passages, scores = scored.passages[0], scored.scores[0]
-        mine = np.flatnonzero((passages >= 0) & (index.doc_of[passages] == document))
-        best = mine[np.argmax(scores[mine])]
+        of_document = np.flatnonzero((passages >= 0) & (index.doc_of[passages] == document))
+        best = of_document[np.argmax(scores[of_document])]
         values = None if features is None else features[0, best]
         passage_id = str(index.passage_ids[int(passages[best])].as_py())
-        found = ensemble.explain(vectors, passage_id, features=values, top=20)
+        detail = ensemble.explain(vectors, passage_id, features=values, top=20)
         shares = []
         evidence: dict[str, float] = {}
         if values is not None:
             names = batch.once(("feature names", self.key()), self._feature_names)
-            for (name, _), share in zip(names, found.features.tolist(), strict=True):
+            for (name, _), share in zip(names, detail.features.tolist(), strict=True):
                 evidence[name] = evidence.get(name, 0.0) + share
         for ranker in self.rankers_[: len(evidence)]:
             inner = ranker.explained(batch, document)
             rank = "not found" if inner.rank is None else f"rank {inner.rank:,}"
             what = f"{inner.ranker}, {rank}"
             shares.append(Share(what, evidence[inner.ranker], of=inner if inner.rank else None))
-        for pair in found.pairs:
+        for pair in detail.pairs:
             label = "relevant" if pair.label > 0 else "not relevant"
             what = f"training query {pair.query_id} → {pair.passage_id}, {label}"
             shares.append(Share(what, pair.share, query_id=pair.query_id))
-        if found.n_others:
-            shares.append(Share(f"{found.n_others:,} other training pairs", found.others))
-        notes = [f"{len(found.votes)} of {len(found.bags)} bags vote for this candidate"]
+        if detail.n_others:
+            shares.append(Share(f"{detail.n_others:,} other training pairs", detail.others))
+        notes = [f"{len(detail.votes)} of {len(detail.bags)} bags vote for this candidate"]
         notes += device_notes(ensemble.support_.device)
-        return replace(base, shares=by_size(shares), notes=notes, detail=found, passage_id=passage_id)
+        return replace(base, shares=by_size(shares), notes=notes, detail=detail, passage_id=passage_id)
 
     def save_state(self, folder: Path) -> dict[str, Any]:
         self.ensemble_.save(folder / "ensemble")
@@ -347,19 +354,19 @@ class SVR(OutOfFold, Ranker):
         return {} if self.feature_range_ is None else {"feature_range": self.feature_range_.tolist()}
 
     def key(self) -> tuple[Any, ...]:
-        """Return the cache key, which says if the default evidence was another one when the ranker was saved."""
+        """Return the cache key, with the saved evidence if the default evidence has changed since."""
         return super().key() if self._saved_evidence is None else (*super().key(), *map(str, self._saved_evidence))
 
     def load_state(self, folder: Path, state: dict[str, Any], engine: Engine) -> None:
         if self.evidence is None:
             n_candidates = 0 if self.candidates is None or isinstance(self.candidates, str) else len(self.candidates)
             n = len(self.rankers_) - n_candidates if n_candidates else len(self.rankers_) // 2
-            saved = [each.clone() for each in self.rankers_[:n]]
+            saved = [ranker.clone() for ranker in self.rankers_[:n]]
             self._saved_evidence = None if saved == list(default_evidence(self.unit)) else saved
         self.ensemble_ = SVREnsemble.load(folder / "ensemble", self._index(engine))
         self.query_ids_ = pq.read_table(folder / "training_queries.parquet").column("query_id").to_pylist()
-        known = state.get("feature_range")  # None without evidence
-        self.feature_range_ = None if known is None else np.array(known, dtype=np.float32)
+        saved_range = state.get("feature_range")  # None without evidence
+        self.feature_range_ = None if saved_range is None else np.array(saved_range, dtype=np.float32)
         packed = load_file(folder / "seen.safetensors")["seen"]
         self.ensemble_.seen_ = np.unpackbits(packed, axis=1, count=self.ensemble_.n_bags).astype(bool)
 

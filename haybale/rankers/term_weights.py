@@ -28,10 +28,10 @@ from haybale.parallel import in_threads, one_blas_thread
 from haybale.retrieval.hits import Ints
 from haybale.vectors import Floats
 
-_LARGEST = 6.0  # |x·θ|, so that no weight is beyond e^6 times that of BM25
-_BLOCK = 2**14  # terms of the queries of one block, about; a thread adds up a block at a time
-_STEPS = 100  # of the minimiser, at most
-_PRECISION = 1e-6  # relative decrease of the loss at which it stops
+_MAX_EXPONENT = 6.0  # the largest |x·θ|, so that no weight is beyond e^6 times that of BM25
+_TERMS_PER_BLOCK = 2**14  # terms of the queries of one block, about; a thread adds up a block at a time
+_MAX_MINIMISER_STEPS = 100
+_LOSS_TOLERANCE = 1e-6  # relative decrease of the loss at which the minimiser stops
 
 Array = NDArray[np.float64]
 
@@ -66,20 +66,20 @@ class TermPools:
         ``relevant`` has the columns of each query's relevant candidates, and ``document`` their numbers.
         """
         n_documents = [table.shape[1] for table in tables]
-        documents, cells = (np.append(0, np.cumsum(each)) for each in (n_documents, [table.size for table in tables]))
+        documents, cells = (np.append(0, np.cumsum(sizes)) for sizes in (n_documents, [table.size for table in tables]))
         shares = np.concatenate([np.empty(0, dtype=np.float32), *(table.ravel() for table in tables)])
-        blocks = [*np.flatnonzero(np.diff(offsets[:-1] // _BLOCK, prepend=-1)).tolist(), len(tables)]
-        query = np.repeat(np.arange(len(tables)), [len(each) for each in relevant])
+        blocks = [*np.flatnonzero(np.diff(offsets[:-1] // _TERMS_PER_BLOCK, prepend=-1)).tolist(), len(tables)]
+        query = np.repeat(np.arange(len(tables)), [len(rows) for rows in relevant])
         none = np.empty(0, dtype=np.int64)
         rows, numbers = np.concatenate([none, *relevant]) + documents[query], np.concatenate([none, *document])
         return cls(features, counts, blocks, offsets, documents, cells, shares, rows, query, numbers)
 
     def target(self, queries: NDArray[np.bool_]) -> Array:
-        """Return y of the candidates of all queries, (n_documents,); 0 for those of queries that are not chosen."""
-        mine = queries[self.query]
-        n_relevant, n_queries = np.bincount(self.query[mine]), np.bincount(self.document[mine])
+        """Return y of the candidates of all queries, (n_documents,); 0 where ``queries`` (m,) is false."""
+        is_used = queries[self.query]
+        n_relevant, n_queries = np.bincount(self.query[is_used]), np.bincount(self.document[is_used])
         target = np.zeros(self.documents[-1])
-        target[self.relevant[mine]] = n_queries[self.document[mine]] ** -0.5 / n_relevant[self.query[mine]]
+        target[self.relevant[is_used]] = n_queries[self.document[is_used]] ** -0.5 / n_relevant[self.query[is_used]]
         return target
 
     def loss(self, theta: Array, queries: NDArray[np.bool_]) -> tuple[float, Array]:
@@ -110,9 +110,9 @@ class TermPools:
             loss, gradient = self.loss(theta, queries)
             return loss + float(penalty @ theta**2), gradient + 2 * penalty * theta
 
-        options = {"maxiter": _STEPS, "ftol": _PRECISION}
-        found: Array = minimize(penalised, start, jac=True, method="L-BFGS-B", options=options).x
-        return found
+        options = {"maxiter": _MAX_MINIMISER_STEPS, "ftol": _LOSS_TOLERANCE}
+        theta: Array = minimize(penalised, start, jac=True, method="L-BFGS-B", options=options).x
+        return theta
 
 
 def term_weights(features: sparse.csr_matrix, counts: Floats, theta: Array) -> Floats:
@@ -129,9 +129,9 @@ def _fill_weights(
     """Write the weights of the terms from ``first`` on, as many as ``weights`` has."""
     for number in range(len(weights)):
         term, exponent = first + number, theta[0]
-        for place in range(indptr[term], indptr[term + 1]):
-            exponent += values[place] * theta[1 + columns[place]]
-        weights[number] = counts[term] * np.exp(min(max(exponent, -_LARGEST), _LARGEST))
+        for entry in range(indptr[term], indptr[term + 1]):
+            exponent += values[entry] * theta[1 + columns[entry]]
+        weights[number] = counts[term] * np.exp(min(max(exponent, -_MAX_EXPONENT), _MAX_EXPONENT))
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -178,6 +178,6 @@ def _add_loss(
                 slope += table[term - start, document] * error[document]
             slope *= weights[term - start]
             gradient[0] += slope
-            for place in range(indptr[term], indptr[term + 1]):
-                gradient[1 + columns[place]] += values[place] * slope
+            for entry in range(indptr[term], indptr[term + 1]):
+                gradient[1 + columns[entry]] += values[entry] * slope
     return loss

@@ -22,7 +22,7 @@ from haybale.rankers.query_batch import QueryBatch
 from haybale.rankers.twins import ContradictoryTwinsWarning, Twins, merged_twins, without_chains
 from haybale.retrieval.hits import Ints
 
-_TEXTS_AT_ONCE = 10_000  # of a digest
+_TEXTS_HASHED_AT_ONCE = 10_000
 
 T = TypeVar("T")
 
@@ -61,9 +61,9 @@ class Training:
         self._fitted: dict[Any, Any] = {}
 
     def for_nested(self) -> Training:
-        """Return the same, with the same cache, for rankers nested in one that learns from their rankings out of fold.
+        """Return a copy with the same cache, for rankers within a ranker that learns from their out-of-fold rankings.
 
-        A ranker that cannot give such rankings then says so before it is trained.
+        A nested ranker that cannot rank out of fold then raises its error before it is trained.
         """
         same = copy(self)
         same.out_of_fold = True
@@ -185,8 +185,8 @@ class Training:
         """Return what ``make`` returned when it was first called for this key."""
         if key not in self._fitted:
             self._fitted[key] = make()
-        found: T = self._fitted[key]
-        return found
+        cached: T = self._fitted[key]
+        return cached
 
 
 def _documents_digest(engine: Engine) -> str:
@@ -196,9 +196,9 @@ def _documents_digest(engine: Engine) -> str:
         documents = engine.collection
         sha256 = hashlib.sha256(np.ascontiguousarray(documents.passages.doc_offsets).data)
         for texts in (documents.doc_ids, documents.passages.texts):
-            for start in range(0, len(texts), _TEXTS_AT_ONCE):
+            for start in range(0, len(texts), _TEXTS_HASHED_AT_ONCE):
                 sha256.update(
-                    "".join(f"{text}\0" for text in texts[start : start + _TEXTS_AT_ONCE].to_pylist()).encode()
+                    "".join(f"{text}\0" for text in texts[start : start + _TEXTS_HASHED_AT_ONCE].to_pylist()).encode()
                 )
         return sha256.hexdigest()
 
@@ -206,7 +206,7 @@ def _documents_digest(engine: Engine) -> str:
 
 
 def _judged_rows(queries: Queries, relevant: list[list[str]], irrelevant: list[list[str]]) -> Ints:
-    """Return the rows of the queries with a relevant document, and of others that judge documents and are twins."""
+    """Return the rows of the queries with a relevant document, and of other judged queries with the same words."""
     has_relevant = np.array([len(ids) > 0 for ids in relevant], dtype=bool)
     rows = np.flatnonzero(has_relevant | [len(ids) > 0 for ids in irrelevant])
     words = queries.take(rows).same_words

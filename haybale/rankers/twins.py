@@ -71,12 +71,15 @@ class Twins:
         """Return plain values for JSON, which :meth:`from_dict` reads; none without twins."""
         if not self.representatives:
             return {}
-        return {"twins": dict(self.representatives), "contradictions": [list(each) for each in self.contradictions]}
+        return {
+            "twins": dict(self.representatives),
+            "contradictions": [list(contradiction) for contradiction in self.contradictions],
+        }
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Twins:
         """Read what :meth:`to_dict` returned; none without twins."""
-        contradictions = [Contradiction(*map(str, each)) for each in values.get("contradictions", ())]
+        contradictions = [Contradiction(*map(str, saved)) for saved in values.get("contradictions", ())]
         return cls({str(twin): str(query) for twin, query in values.get("twins", {}).items()}, contradictions)
 
     @property
@@ -120,7 +123,7 @@ def merged_twins(
 
 
 def without_chains(batch: QueryBatch) -> Ints:
-    """Return the groups (m,) of merged queries, where those of long chains are linked by words and documents only.
+    """Return the groups (m,) of merged queries; those of a long chain share one only if they share words or a document.
 
     A chain of similar queries can link questions that have nothing in common. One that is longer than a fold leaves
     folds and bags without queries to learn from.
@@ -139,17 +142,18 @@ def _similar_pairs(batch: QueryBatch, relevant: Sequence[Sequence[str]]) -> Ints
     words, pairs = batch.queries.same_words, batch.near_pairs(SIMILAR)
     if not len(pairs):
         return pairs
-    documents, own = {word: set[str]() for word in words[pairs].ravel().tolist()}, dict[int, set[int]]()
+    documents, own_documents = {word: set[str]() for word in words[pairs].ravel().tolist()}, dict[int, set[int]]()
     for word, ids, number in zip(words.tolist(), relevant, batch.own.tolist(), strict=True):
         if word in documents:
             documents[word].update(ids)
-            own.setdefault(word, set()).add(number)
+            own_documents.setdefault(word, set()).add(number)
     may_be_twins = [
-        not documents[one].isdisjoint(documents[other]) and bool(-1 in own[one] | own[other] or own[one] & own[other])
+        not documents[one].isdisjoint(documents[other])
+        and bool(-1 in own_documents[one] | own_documents[other] or own_documents[one] & own_documents[other])
         for one, other in words[pairs].tolist()
     ]
-    kept: Ints = pairs[np.array(may_be_twins)]
-    return kept
+    candidate_pairs: Ints = pairs[np.array(may_be_twins)]
+    return candidate_pairs
 
 
 def _members(batch: QueryBatch, relevant: Sequence[Sequence[str]]) -> list[list[int]]:
@@ -158,8 +162,10 @@ def _members(batch: QueryBatch, relevant: Sequence[Sequence[str]]) -> list[list[
     In each group, the first query takes its twins, then the first of those that remain, and so on. So all twins are
     similar to the one that stands for them, however long a chain links them.
     """
-    groups, words, own, numbers = batch.groups, batch.queries.same_words, batch.own, batch.numbers
-    order = np.array(sorted(range(len(batch)), key=lambda row: (own[row] < 0, batch.ids[row])), dtype=np.int64)
+    groups, words, own_documents, numbers = batch.groups, batch.queries.same_words, batch.own, batch.numbers
+    order = np.array(
+        sorted(range(len(batch)), key=lambda row: (own_documents[row] < 0, batch.ids[row])), dtype=np.int64
+    )
     order = order[np.argsort(groups[order], kind="stable")]
     members = []
     for rows in np.split(order, np.flatnonzero(np.diff(groups[order])) + 1):
@@ -175,7 +181,7 @@ def _members(batch: QueryBatch, relevant: Sequence[Sequence[str]]) -> list[list[
             shares = (documents[left] @ documents[first].T).toarray()[:, 0] > 0
             shares &= [not have_other_numbers(numbers[row], numbers[rows[first]]) for row in rows[left].tolist()]
             is_twin = (words[rows[left]] == words[rows[first]]) | (shares & (cosines >= LIKE_FIRST))
-            is_twin &= np.isin(own[rows[left]], [-1, own[rows[first]]])
+            is_twin &= np.isin(own_documents[rows[left]], [-1, own_documents[rows[first]]])
             members.append(rows[left[is_twin]].tolist())
             left = left[~is_twin]
     return members
@@ -193,7 +199,7 @@ def _merged(
     irrelevant: Sequence[Sequence[str]],
     contradictions: list[Contradiction],
 ) -> list[str]:
-    """Return the relevant documents of twins, and add what they contradict each other about."""
+    """Return the relevant documents of twins, and add what they judge differently to ``contradictions``."""
     in_favour = Counter(document for row in rows for document in dict.fromkeys(relevant[row]))
     against = Counter(document for row in rows for document in dict.fromkeys(irrelevant[row]))
     for document in sorted(in_favour.keys() & against.keys()):

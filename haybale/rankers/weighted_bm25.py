@@ -30,9 +30,9 @@ from haybale.vectors import Floats
 if TYPE_CHECKING:
     import pandas as pd
 
-_FOLDS = 5
-_WORDS = 2**22  # of the training queries that are learned from, at most, so that their features fit into memory
-_FEATURES, _WEIGHTS = "term_features.parquet", "term_weights.safetensors"
+_N_FOLDS = 5
+_MAX_TRAINING_WORDS = 2**22  # words of the queries that are learned from, so that their features fit into memory
+_FEATURES_FILE, _WEIGHTS_FILE = "term_features.parquet", "term_weights.safetensors"
 _SCHEMA = pa.schema([("kind", pa.large_string()), ("word", pa.large_string()), ("value", pa.int64())])
 
 Array = NDArray[np.float64]
@@ -50,8 +50,9 @@ class WeightedBM25(OutOfFold, Ranker):
     (:mod:`~haybale.rankers.term_weights`). A document that is relevant to n training queries counts 1/√n in each, so
     that the weights are not those of a few documents. With θ = 0, this is :class:`~haybale.BM25`.
 
-    The weights are those of words. A document without judgements gains from them as others do, so unseen queries gain,
-    too. Long queries gain most. Out of fold, a training query is ranked with weights learned on other folds.
+    Weights belong to features of terms, not to documents. So documents without judgements gain as others do, and unseen
+    queries gain, too. Long queries gain most. Out of fold, a training query is ranked with weights learned on other
+    folds.
 
     Zheng & Callan, "Learning to Reweight Terms with Distributed Representations", SIGIR 2015, learn weights of query
     terms from word vectors.
@@ -101,13 +102,13 @@ class WeightedBM25(OutOfFold, Ranker):
 
     def fit_batch(self, training: Training) -> None:
         batch, index = training.batch, self._index(training.batch.engine)
-        self.query_ids_, self.fold_of_ = batch.ids, batch.folds(_FOLDS, self.random_state)
+        self.query_ids_, self.fold_of_ = batch.ids, batch.folds(_N_FOLDS, self.random_state)
         rows = self._sampled(training)
         queries, fold_of = batch.take(rows), self.fold_of_[rows]
         with batch.timed("learn weights of terms"):
-            known = [index.analyzer.tokens(text) for text in queries.texts], index.analyzer, index.text_frequencies
-            self.features_ = TermFeatures.learn(*known, len(index), self.min_count)
-            terms = self.features_.of(*known)
+            source = [index.analyzer.tokens(text) for text in queries.texts], index.analyzer, index.text_frequencies
+            self.features_ = TermFeatures.learn(*source, len(index), self.min_count)
+            terms = self.features_.of(*source)
             pools = self._pools(queries, [training.relevant[row] for row in rows], terms)
             everything, zero = np.ones(len(rows), dtype=bool), np.zeros(1 + len(self.features_))
             self.theta_ = pools.fit(self.l2, everything, zero)
@@ -119,12 +120,12 @@ class WeightedBM25(OutOfFold, Ranker):
             self.losses_ = {"loss without weights": unweighted / n, "loss out of fold": out_of_fold / n}
 
     def _sampled(self, training: Training) -> Ints:
-        """Return the rows of the queries that are learned from, rising: judged ones, at random up to ``_WORDS``."""
+        """Return the rows of the judged queries to learn from, ascending; sampled up to ``_MAX_TRAINING_WORDS``."""
         rows = np.flatnonzero(list(map(bool, training.relevant)))
         order = np.random.default_rng(self.random_state).permutation(len(rows))
         texts = training.batch.texts
         n_words = np.array([texts[row].count(" ") + 1 for row in rows[order].tolist()], dtype=np.int64)
-        return np.sort(rows[order[np.cumsum(n_words) - n_words < _WORDS]])
+        return np.sort(rows[order[np.cumsum(n_words) - n_words < _MAX_TRAINING_WORDS]])
 
     def _pools(self, batch: QueryBatch, relevant: Sequence[Sequence[str]], terms: QueryTerms) -> TermPools:
         """Return the first candidates of BM25 for each query and its relevant documents."""
@@ -139,9 +140,9 @@ class WeightedBM25(OutOfFold, Ranker):
             numbers = np.unique(collection.document_numbers(list(relevant[row])))
             starts, ends = index.doc_offsets[numbers], index.doc_offsets[numbers + 1]
             has_text = (starts < ends) & (numbers != batch.own[row])
-            found = np.union1d(hits.passages[row][hits.passages[row] != NO_PASSAGE], starts[has_text])
-            tables.append(index.share_table(terms.terms[row], found))
-            columns.append(np.searchsorted(found, starts[has_text]))
+            candidates = np.union1d(hits.passages[row][hits.passages[row] != NO_PASSAGE], starts[has_text])
+            tables.append(index.share_table(terms.terms[row], candidates))
+            columns.append(np.searchsorted(candidates, starts[has_text]))
             documents.append(numbers[has_text])
         return TermPools.of(terms.features, counts, terms.offsets, tables, columns, documents)
 
@@ -179,12 +180,12 @@ class WeightedBM25(OutOfFold, Ranker):
 
         def weighted() -> dict[str, np.float32]:
             (terms,), (weights,) = self._weighted(batch, np.array([-1]))
-            is_known = index.text_frequencies(terms) > 0
-            return {term: weight for term, weight, known in zip(terms, weights, is_known, strict=True) if known}
+            occurs = index.text_frequencies(terms) > 0
+            return {term: weight for term, weight, is_used in zip(terms, weights, occurs, strict=True) if is_used}
 
         weights = batch.once(("weighted terms", self.key()), weighted)
-        found = index.shares_of_terms(list(weights.items()), int(index.doc_offsets[document])).items()
-        shares = [Share(f"term {term} (weight {weights[term]:.2f})", share, term=term) for term, share in found]
+        term_shares = index.shares_of_terms(list(weights.items()), int(index.doc_offsets[document])).items()
+        shares = [Share(f"term {term} (weight {weights[term]:.2f})", share, term=term) for term, share in term_shares]
         return replace(base, shares=by_size(shares), matcher=index.analyzer)
 
     @property
@@ -208,18 +209,18 @@ class WeightedBM25(OutOfFold, Ranker):
         """Write the features, their weights, and the folds of the training queries."""
         self.write_folds(folder)
         columns = self._kinds(), self.features_.words, self.features_.values
-        write_table(folder / _FEATURES, pa.table(list(columns), schema=_SCHEMA))
-        write_tensors(folder / _WEIGHTS, {"theta": self.theta_, "folds": self.fold_thetas_})
+        write_table(folder / _FEATURES_FILE, pa.table(list(columns), schema=_SCHEMA))
+        write_tensors(folder / _WEIGHTS_FILE, {"theta": self.theta_, "folds": self.fold_thetas_})
         return {"n_texts": self.features_.n_texts, "losses": self.losses_}
 
     def load_state(self, folder: Path, state: dict[str, Any], engine: Engine) -> None:
         self.read_folds(folder)
-        table, tensors = read_table(folder / _FEATURES, _SCHEMA), read_tensors(folder / _WEIGHTS)
+        table, tensors = read_table(folder / _FEATURES_FILE, _SCHEMA), read_tensors(folder / _WEIGHTS_FILE)
         kinds, words, values = (table.column(name).to_pylist() for name in _SCHEMA.names)
         self.theta_, self.fold_thetas_ = tensors["theta"], tensors["folds"]
         if not set(kinds) <= set(KINDS) or len(self.theta_) != 1 + len(kinds):
             message = f"expected the features of {len(self.theta_) - 1} weights, found others; fit the ranker again"
-            raise FileFormatError(folder / _FEATURES, None, message)
+            raise FileFormatError(folder / _FEATURES_FILE, None, message)
         numbers = np.array([KINDS.index(kind) for kind in kinds], dtype=np.int64)
         self.features_ = TermFeatures(numbers, words, np.array(values, dtype=np.int64), int(state["n_texts"]))
         self.losses_ = dict(state["losses"])

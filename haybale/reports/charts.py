@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 
 SOFT, WIN, LOSS = "#777777", "#0072b1", "#d55e01"
 # Colours that are replaced by variables of the style sheet, whose values differ in the light and the dark theme.
-_VARIABLES = {"#ffffff": "ground", "#e5e5e5": "rule", SOFT: "soft", WIN: "win", LOSS: "loss"}
-_VARIABLES |= {colour: f"s{number}" for number, colour in enumerate(COLOURS)}
+_STYLE_VARIABLES = {"#ffffff": "ground", "#e5e5e5": "rule", SOFT: "soft", WIN: "win", LOSS: "loss"}
+_STYLE_VARIABLES |= {colour: f"s{number}" for number, colour in enumerate(COLOURS)}
 _SVG, _LINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}href"
-_MAX_TITLES = 2000  # only this many cells of a heatmap, those with the largest shares, have a tooltip
+_MAX_CELL_TITLES = 2000  # only this many cells of a heatmap, those with the largest shares, have a tooltip
+# The shape, size and opacity of the points of each kind.
 _MARKERS = {"other": ("o", 4, 0.3), "near": ("o", 12, 0.6), "relevant": ("D", 30, 0.9), "query": ("x", 45, 1.0)}
 
 
@@ -51,8 +52,8 @@ def screening_chart(
         figure.axes[0].get_lines()[number].set_gid(f"series-{number}")
         figure.legends[0].get_texts()[number].set_gid(f"switch-{number}")
         titles[f"series-{number}"] = [f"{name}: {y:.3f} at {x:.1%}" for x, y in zip(*points, strict=True)]
-    marks = [each for each in figure.axes[0].collections if str(each.get_label()).startswith("stop of ")]
-    for number, (group, texts) in enumerate(zip(marks, stops, strict=True)):
+    groups = [group for group in figure.axes[0].collections if str(group.get_label()).startswith("stop of ")]
+    for number, (group, texts) in enumerate(zip(groups, stops, strict=True)):
         group.set_gid(f"stops-{number}")
         titles[f"stops-{number}"] = list(texts)
     return _inline(figure, "screening-chart", label, titles)
@@ -61,9 +62,9 @@ def screening_chart(
 def difference_chart(values: pd.Series, links: Mapping[str, str], label: str) -> Markup:
     """Draw a bar for each value in the given order; the bars of names in ``links`` are links."""
     figure, axes = _axes(9.5, 2.7)
-    shown = [(place, str(name), value) for place, (name, value) in enumerate(values.items()) if value]
+    shown = [(left, str(name), value) for left, (name, value) in enumerate(values.items()) if value]
     bars = _boxes(
-        [(place, min(value, 0), place + 0.86, max(value, 0)) for place, _, value in shown],
+        [(left, min(value, 0), left + 0.86, max(value, 0)) for left, _, value in shown],
         gid="bars",
         facecolors=[WIN if value > 0 else LOSS for *_, value in shown],
         urls=[links.get(name) for _, name, _ in shown],
@@ -88,7 +89,7 @@ def share_chart(
     """Draw shares (n, m) as a heatmap with tooltips; the cells in ``strongest`` are numbered from 1."""
     figure = draw_heatmap(shares, rows, columns, value_label="share of the score", **labels)
     axes = figure.axes[0]
-    cells = sorted(titles, key=lambda cell: -shares[cell])[:_MAX_TITLES]
+    cells = sorted(titles, key=lambda cell: -shares[cell])[:_MAX_CELL_TITLES]
     corners = [(column - 0.5, row - 0.5, column + 0.5, row + 0.5) for row, column in cells]
     axes.add_collection(_boxes(corners, gid="cells", facecolors="#ffffff", alpha=0.004))
     sign = {"boxstyle": "circle,pad=0.15", "facecolor": "#ffffff", "edgecolor": "none"}
@@ -113,8 +114,8 @@ def scatter_chart(
     ends = [places[[start, end]] for start, end, _ in joins]
     axes.add_collection(lines(ends, colors=[colour for *_, colour in joins], linewidths=0.9, alpha=0.7))
     titles = {}
-    for kind, each in points.items():
-        rows, colours, titles[f"points-{kind}"] = zip(*each, strict=True)
+    for kind, marks in points.items():
+        rows, colours, titles[f"points-{kind}"] = zip(*marks, strict=True)
         marker, size, alpha = _MARKERS[kind]
         how = {"s": size, "marker": marker, "alpha": alpha, "linewidths": 1.5 * (marker == "x")}
         axes.scatter(*places[list(rows)].T, c=colours, gid=f"points-{kind}", **how)
@@ -157,17 +158,20 @@ def _inline(figure: Figure, name: str, label: str, titles: Mapping[str, Sequence
     with import_optional("matplotlib", "reports").rc_context({"svg.hashsalt": name, "svg.fonttype": "none"}):
         figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
     root = ElementTree.fromstring(file.getvalue())
-    shapes = {each for defs in root.iter(f"{_SVG}defs") for each in defs.iter()}  # drawn by <use> elements elsewhere
+    # The shapes that <use> elements draw elsewhere.
+    shapes = {shape for defs in root.iter(f"{_SVG}defs") for shape in defs.iter()}
     for gid, texts in titles.items():
         group = root.find(f".//*[@id='{gid}']")
-        drawn = [] if group is None else [each for each in group.iter() if each not in shapes]
-        marks = [each for each in drawn if each.tag == f"{_SVG}use"] or [m for m in drawn if m.tag == f"{_SVG}path"]
+        drawn = [] if group is None else [element for element in group.iter() if element not in shapes]
+        uses = [element for element in drawn if element.tag == f"{_SVG}use"]
+        marks = uses or [element for element in drawn if element.tag == f"{_SVG}path"]
         for mark, title in zip(marks, texts, strict=False):
             ElementTree.SubElement(mark, f"{_SVG}title").text = clean(title)
-    used = set(re.findall(r"#([\w-]+)", " ".join(value for each in root.iter() for value in each.attrib.values())))
+    attributes = " ".join(value for element in root.iter() for value in element.attrib.values())
+    used = set(re.findall(r"#([\w-]+)", attributes))
     for element in root.iter():
         element.tag = element.tag.removeprefix(_SVG)
-        for child in [each for each in element if each.tag in (f"{_SVG}metadata", f"{_SVG}style")]:
+        for child in [child for child in element if child.tag in (f"{_SVG}metadata", f"{_SVG}style")]:
             element.remove(child)
         if _LINK in element.attrib:
             element.set("href", element.attrib.pop(_LINK))
@@ -185,4 +189,4 @@ def _inline(figure: Figure, name: str, label: str, titles: Mapping[str, Sequence
 
 
 def _theme_colour(colour: re.Match[str]) -> str:
-    return f"var(--{_VARIABLES[colour[0]]})" if colour[0] in _VARIABLES else colour[0]
+    return f"var(--{_STYLE_VARIABLES[colour[0]]})" if colour[0] in _STYLE_VARIABLES else colour[0]

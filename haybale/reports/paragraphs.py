@@ -32,8 +32,9 @@ def paragraphs_section(study: Study, engine: Engine, query: str | None) -> dict[
     texts, kind = _paragraphs(engine, query)
     if not texts:
         return {"absent": f"The query {query} has no text."}
-    own = engine.collection.queries.own[engine.collection.query_numbers([query])]
-    batch = QueryBatch(engine, Queries(strings_of([query]), strings_of(texts), np.array([0, len(texts)]), own))
+    own_document = engine.collection.queries.own[engine.collection.query_numbers([query])]
+    queries = Queries(strings_of([query]), strings_of(texts), np.array([0, len(texts)]), own_document)
+    batch = QueryBatch(engine, queries)
     parm = PARM("vrrf").fit(engine)
     relevant = set(study.relevant[query])
     best = next((document for document, _ in parm.run(batch, DEPTH)[query] if document in relevant), None)
@@ -72,8 +73,8 @@ def _explained(why: ParagraphExplanation, kind: str) -> dict[str, Any]:
     titles = {}
     for row, column in np.argwhere(shares > 0).tolist():
         rank = int(why.ranks[row, column])
-        place = f", rank {rank:,} of its hits" if rank else ""
-        titles[row, column] = f"{kind} {why.labels[row]} → {names[column]}: {amount(shares[row, column])}{place}"
+        rank_text = f", rank {rank:,} of its hits" if rank else ""
+        titles[row, column] = f"{kind} {why.labels[row]} → {names[column]}: {amount(shares[row, column])}{rank_text}"
     strongest = []
     pairs = [pair for pair in why.to_frame().head(PAIRS).to_dict("records") if pair["share"] > 0]
     for pair in pairs:
@@ -90,6 +91,6 @@ def _explained(why: ParagraphExplanation, kind: str) -> dict[str, Any]:
         x_label=f"paragraph of {why.doc_id}",
         y_label=f"{kind} of the query",
     )
-    found = why.ranks > 0
-    n_found = int(found.any(axis=1).sum()), int(found.any(axis=0).sum())
+    is_hit = why.ranks > 0
+    n_found = int(is_hit.any(axis=1).sum()), int(is_hit.any(axis=0).sum())
     return {"why": why, "pairs": pairs, "chart": chart, "n_found": n_found}

@@ -24,10 +24,10 @@ from haybale.retrieval.hits import NO_PASSAGE, Ints
 from haybale.timing import timed
 from haybale.vectors import Matrix
 
-QUERIES, NEIGHBOURS, OTHERS = 40, 20, 600
-RELEVANT = 3  # the largest number of relevant documents of a query
+QUERIES, NEIGHBOURS, OTHERS = 40, 20, 600  # the largest numbers of queries, of hits of a query, of other passages
+RELEVANT = 3  # the largest number of relevant documents of a query that are drawn
 HIGHLIGHTED = 6  # coloured queries
-MIN_POINTS = 10
+MIN_POINTS = 10  # queries and passages
 REDUCED = 50  # dimensions before t-SNE, as van der Maaten & Hinton recommend
 
 
@@ -39,8 +39,8 @@ def picture_section(study: Study, engine: Engine) -> dict[str, Any]:
     numbers = engine.collection.query_numbers(queries)
     index = engine.passages
     query_vectors = encode_queries(engine.encoder, engine.collection.queries.texts(numbers))
-    own = engine.collection.queries.own[numbers]
-    hits = index.search(query_vectors, min(NEIGHBOURS, len(index)), exclude=own).to_numpy()
+    own_documents = engine.collection.queries.own[numbers]
+    hits = index.search(query_vectors, min(NEIGHBOURS, len(index)), exclude=own_documents).to_numpy()
     near = [row[row != NO_PASSAGE] for row in hits.passages]
     best = [_best_passages(study, engine, query, query_vectors[i : i + 1]) for i, query in enumerate(queries)]
     relevant = [passages for passages, _ in best]
@@ -55,7 +55,7 @@ def picture_section(study: Study, engine: Engine) -> dict[str, Any]:
     # Colour queries at equal steps of their similarity to their nearest relevant passage.
     order = sorted((i for i in range(len(queries)) if len(relevant[i])), key=lambda i: (-best[i][1], queries[i]))
     spread: Any = np.unique(np.linspace(0, len(order) - 1, HIGHLIGHTED).round().astype(int)) if order else []
-    colours = {order[place]: COLOURS[number] for number, place in enumerate(spread)}
+    colours = {order[step]: COLOURS[number] for number, step in enumerate(spread)}
     rows_near, rows_relevant = ([np.searchsorted(passages, part) for part in parts] for parts in (near, relevant))
     drawn = [*(i for i in range(len(queries)) if i not in colours), *colours]  # draw the coloured queries last
     look = dict.fromkeys(range(n), ("other", SOFT))  # later kinds overwrite earlier ones
@@ -71,7 +71,7 @@ def picture_section(study: Study, engine: Engine) -> dict[str, Any]:
     joins = [(n + i, row, colours.get(i, SOFT)) for i in drawn for row in rows_relevant[i]]
     label = f"{len(queries)} queries among {n} passages, by t-SNE"
     return {
-        "chart": scatter_chart(places, {kind: each for kind, each in points.items() if each}, joins, label),
+        "chart": scatter_chart(places, {kind: marks for kind, marks in points.items() if marks}, joins, label),
         "n_queries": len(queries),
         "n_near": max(map(len, near)),
         "n_found": sum(int(np.isin(*pair).sum()) for pair in zip(relevant, near, strict=True)),
@@ -83,13 +83,13 @@ def picture_section(study: Study, engine: Engine) -> dict[str, Any]:
 def _best_passages(study: Study, engine: Engine, query: str, vector: Matrix) -> tuple[Ints, float]:
     """Return the nearest passages of the three nearest relevant documents, and the similarity of the first one."""
     offsets = engine.passages.doc_offsets
-    found: list[tuple[float, int]] = []
+    nearest: list[tuple[float, int]] = []
     for document in engine.collection.document_numbers(study.relevant[query]).tolist():
         if offsets[document] < offsets[document + 1]:
             products = to_numpy(engine.passages.similarities(vector, document))[0]
-            found.append((-float(products.max()), int(offsets[document] + products.argmax())))
-    found.sort()
-    return np.array([passage for _, passage in found[:RELEVANT]], dtype=np.int64), -found[0][0] if found else 0.0
+            nearest.append((-float(products.max()), int(offsets[document] + products.argmax())))
+    nearest.sort()
+    return np.array([passage for _, passage in nearest[:RELEVANT]], dtype=np.int64), -nearest[0][0] if nearest else 0.0
 
 
 def _project(passages: Matrix, queries: Matrix) -> NDArray[np.float64]:
@@ -99,7 +99,7 @@ def _project(passages: Matrix, queries: Matrix) -> NDArray[np.float64]:
     n, d = vectors.shape
     with np.errstate(divide="ignore", invalid="ignore"):  # equal vectors have no variance to explain
         reduced = reduce(min(REDUCED, n - 1, d), random_state=0).fit_transform(vectors.astype(np.float32))
-    init = "pca" if reduced[:, 0].std() > 0 else "random"  # which do not tell equal vectors apart either
+    init = "pca" if reduced[:, 0].std() > 0 else "random"  # equal vectors have equal components
     tsne = TSNE(init=init, perplexity=min(30.0, (n - 1) / 3), random_state=0, n_jobs=1)
     places: NDArray[np.float64] = tsne.fit_transform(reduced).astype(np.float64)
     return places

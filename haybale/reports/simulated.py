@@ -19,7 +19,7 @@ from haybale.review.stopping import parse_rule
 if TYPE_CHECKING:
     import pandas as pd
 
-_STARTS = {
+_START_TEXTS = {
     "random": "one relevant and one irrelevant document",
     "text": "the topic's text",
     "both": "the topic's text, one relevant and one irrelevant document",
@@ -86,7 +86,7 @@ def _lead(simulation: Simulation) -> str:
     parts = []
     for start in simulation.starts:
         values = [run.measures[measure] for run in simulation.runs if run.start == start]
-        parts.append(f"from {_STARTS[start]} {np.nanmean(values):.1%}")
+        parts.append(f"from {_START_TEXTS[start]} {np.nanmean(values):.1%}")
     recall = f"{simulation.target:.0%} of the relevant documents"
     saved = "; ".join(parts)
     return (

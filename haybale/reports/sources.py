@@ -104,8 +104,8 @@ def find_split(sources: Sequence[Source], collection: Collection, split: str | N
     """Return the given split, the one that the sources record, or the only one of the collection."""
     if split is None:
         named = list(dict.fromkeys(source.settings["split"] for source in sources if "split" in source.settings))
-        known = list(collection.splits)
-        split = _single("split", named or (known if len(known) == 1 else []), f" ({', '.join(known)})")
+        splits = list(collection.splits)
+        split = _single("split", named or (splits if len(splits) == 1 else []), f" ({', '.join(splits)})")
     collection.split(split)
     return split
 
@@ -115,7 +115,7 @@ def find_where(sources: Sequence[Source], where: str | None) -> str | None:
     if where is None:
         named = {source.settings.get("where") for source in sources if source.settings}
         if len(named) > 1:
-            shown = ", ".join(sorted(str(each) for each in named))
+            shown = ", ".join(sorted(str(condition) for condition in named))
             raise InputError(f"the runs must be of one condition 'where', found {shown}; write a report for each")
         return next(iter(named), None)
     return where
@@ -130,10 +130,10 @@ def limited(opened: Collection | Engine, where: str | None) -> Collection | Engi
     return opened.take(DocumentFilter(opened.documents_table()).numbers(where))
 
 
-def _single(kind: str, named: list[str], known: str) -> str:
+def _single(kind: str, named: list[str], choices: str) -> str:
     """Return the only recorded collection or split; raise an error if there is none or more than one."""
     if not named:
-        raise InputError(f"the {kind} of the runs is not recorded; give --{kind}{known}")
+        raise InputError(f"the {kind} of the runs is not recorded; give --{kind}{choices}")
     if len(named) > 1:
         raise InputError(f"the runs must be of one {kind}, found {', '.join(named)}; write a report for each")
     return named[0]
@@ -142,8 +142,8 @@ def _single(kind: str, named: list[str], known: str) -> str:
 def engine_for(sources: Sequence[Source], opened: Collection | Engine) -> Engine | None:
     """Return the engine whose vectors the pictures show.
 
-    It is the opened engine, or one in memory with the settings that a source records, else with TF-IDF. None if the
-    encoder cannot be made again from the settings.
+    It is the opened engine, or one in memory with the settings that a source records; without such settings, its
+    encoder is TF-IDF. None if the encoder cannot be made from the settings.
     """
     if isinstance(opened, Engine):
         return opened

@@ -77,10 +77,10 @@ class Study:
     def ranks(self, query: str) -> list[tuple[str, dict[str, int | None]]]:
         """Return the relevant documents of a query with their ranks in both runs, sorted by the rank of the ranker."""
         names = (self.ranker or self.baseline, self.baseline)
-        places = {name: {each: rank for rank, each in enumerate(self.ranking(name, query), 1)} for name in names}
-        first = places[names[0]]
+        ranks = {name: {ranked: rank for rank, ranked in enumerate(self.ranking(name, query), 1)} for name in names}
+        first = ranks[names[0]]
         documents = sorted(self.relevant[query], key=lambda document: (first.get(document, 10**9), document))
-        return [(document, {name: at.get(document) for name, at in places.items()}) for document in documents]
+        return [(document, {name: rank_of.get(document) for name, rank_of in ranks.items()}) for document in documents]
 
     def query_text(self, query: str) -> str:
         return self.collection.queries.texts(self.collection.query_numbers([query]))[0]
@@ -125,8 +125,8 @@ def study(
                 )
     if baseline is None:  # the recorded baseline, bm25, or the first run
         wanted = [*(source.settings.get("baseline") for source in sources), "bm25"]
-        known = [full for name in wanted for full in runs if name and (full == name or full.endswith(f"/{name}"))]
-        baseline = [*known, *runs][0]
+        preferred = [full for name in wanted for full in runs if name and (full == name or full.endswith(f"/{name}"))]
+        baseline = [*preferred, *runs][0]
     if ranker == baseline:
         raise InputError(f"the ranker must differ from the baseline, found {ranker!r} for both")
     judged = collection.qrels_frame(split)

@@ -165,8 +165,8 @@ def flattened(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str
     [('a, b', '0.5'), ('a, c', '1, 2'), ('d', '–'), ('e', 'model'), ('f, 0, g', '1')]
     """
     for key, value in values.items():
-        if isinstance(value, list | tuple) and any(isinstance(each, Mapping) for each in value):
-            value = {str(place): each for place, each in enumerate(value)}  # such as the rankers inside a ranker
+        if isinstance(value, list | tuple) and any(isinstance(member, Mapping) for member in value):
+            value = {str(number): member for number, member in enumerate(value)}  # such as the rankers inside a ranker
         if isinstance(value, Mapping) and value:
             yield from flattened(value, f"{before}{key}, ")
         else:

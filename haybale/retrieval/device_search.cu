@@ -29,9 +29,24 @@ struct alignas(8) Selection { // in shared memory
 
 __device__ __forceinline__ float infinity() { return __uint_as_float(0x7f800000u); }
 
+// CuPy compiles with -ftz=true: in float32, numbers below 2^-126 count as zero. These two conversions keep them.
+#ifndef CUDA_ON_CPU
+__device__ __forceinline__ double float32_to_float64(float value) {
+    double result;
+    asm("cvt.f64.f32 %0, %1;" : "=d"(result) : "f"(value));
+    return result;
+}
+__device__ __forceinline__ float float64_to_float32(double value) {
+    float result;
+    asm("cvt.rn.f32.f64 %0, %1;" : "=f"(result) : "d"(value));
+    return result;
+}
+#endif
+
 // Map a score to bits that fall as it rises; 0.0 and -0.0 have the same bits.
 __device__ __forceinline__ unsigned falling_bits(float score) {
-    unsigned bits = __float_as_uint(score + 0.0f);
+    unsigned bits = __float_as_uint(score);
+    bits = bits == 0x80000000u ? 0u : bits;
     return bits & 0x80000000u ? bits : ~bits & 0x7fffffffu;
 }
 
@@ -51,7 +66,7 @@ __device__ double inner_product(const float* __restrict__ left, const float* __r
     double sum = 0;
 #pragma unroll 8
     for (int k = threadIdx.x % lanes; k < width; k += lanes)
-        sum += (double)left[k] * right[k];
+        sum += float32_to_float64(left[k]) * float32_to_float64(right[k]);
     for (int distance = lanes / 2; distance; distance /= 2)
         sum += __shfl_xor_sync(ALL_LANES, sum, distance);
     return sum;
@@ -122,9 +137,12 @@ __device__ unsigned kth_best(const Key* keys, int count, int k, Selection* share
 __device__ void compact(Key* keys, int k, double bound, Selection* shared) {
     int count = shared->count;
     double lowest = (double)score_of(kth_best(keys, count, k, shared)) - 2 * bound * (1 + 0x1p-20);
-    float floor = (float)lowest;
-    if ((double)floor > lowest)
-        floor = nextafterf(floor, -infinity());
+    float floor = -0x1p-126f; // below this magnitude, numbers of float32 count as zero
+    if (!(fabs(lowest) < 0x1p-126)) {
+        floor = (float)lowest;
+        if ((double)floor > lowest)
+            floor = nextafterf(floor, -infinity());
+    }
     floor = max(floor, shared->floor);
     unsigned last = falling_bits(floor);
     __syncthreads();
@@ -190,7 +208,7 @@ extern "C" __global__ void __launch_bounds__(256) inner_products(
         long long candidate = candidates[k];
         float score = -infinity();
         if (candidate >= 0)
-            score = (float)inner_product(queries + k / depth * width, vectors + candidate * width, width);
+            score = float64_to_float32(inner_product(queries + k / depth * width, vectors + candidate * width, width));
         if (threadIdx.x % lanes == 0)
             scores[k] = score;
     }
@@ -278,7 +296,7 @@ extern "C" __global__ void __launch_bounds__(1024) keep_best(
 }
 
 // Score the survivors exactly and write the k best, by falling score and rising number. Their keys stay in order.
-extern "C" __global__ void __launch_bounds__(512) rank_exactly(
+extern "C" __global__ void __launch_bounds__(512, 2) rank_exactly(
     const float* __restrict__ queries, const float* __restrict__ vectors, int width, int k, int capacity, int shared_keys,
     const double* __restrict__ bounds, const float* __restrict__ floors, int* __restrict__ counts,
     int* __restrict__ states, unsigned long long* __restrict__ keys_of_all, long long* __restrict__ passages,
@@ -297,10 +315,11 @@ extern "C" __global__ void __launch_bounds__(512) rank_exactly(
         Key key = keys[j];
         unsigned passage = (unsigned)key;
         float proposed = score_of((unsigned)(key >> 32));
-        float exact = (float)inner_product(queries + query * width, vectors + (long long)passage * width, width);
+        double product = inner_product(queries + query * width, vectors + (long long)passage * width, width);
+        float exact = float64_to_float32(product);
         if (threadIdx.x % lanes == 0) {
             keys[j] = key_of(exact, passage);
-            if (!(fabs((double)proposed - exact) <= bounds[query]))
+            if (!(fabs(proposed - float32_to_float64(exact)) <= bounds[query]))
                 shared->is_out_of_bound = 1; // threads that write it write the same
         }
     }

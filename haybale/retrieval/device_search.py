@@ -145,8 +145,8 @@ def error_bound(width: int, longest: float) -> tuple[float, float, float]:
     a margin for lengths that are computed in float64, too).
     """
     relative = tf32_error(width) + 2.0**-24 + (width + 2) * 2.0**-52
-    # Rounding to float32 is off by up to 2^-150 below 2^-126.
-    return relative, underflow_error(width, 0, longest) + 2.0**-150, 2.0**-126 * math.sqrt(width)
+    # Below 2^-126, rounding to float32 is off by up to 2^-150, and a score in TF32 may be taken as zero.
+    return relative, underflow_error(width, 0, longest) + 2.0**-126 + 2.0**-150, 2.0**-126 * math.sqrt(width)
 
 
 def length_of_longest(device: Device, vectors: Any) -> float:

@@ -3,9 +3,11 @@
 // Every kernel is correct for any number of threads.
 
 // A key rises with falling score, then with rising number. The bits of a positive float, read as an integer, rise with
-// its value; those of a negative one fall. Adding 0 turns -0 into 0.
+// its value; those of a negative one fall. 0.0 and -0.0 have the same key. Only bits are compared, because CuPy lets the
+// compiler take numbers below 2^-126 as zero (-ftz=true).
 __device__ unsigned key_of_score(float score) {
-    unsigned bits = __float_as_uint(score + 0.0f);
+    unsigned bits = __float_as_uint(score);
+    bits = bits == 0x80000000u ? 0u : bits;
     unsigned rising = bits ^ (bits >> 31 ? 0x7fffffffu : 0u); // as a signed integer
     return ~rising;
 }

@@ -1,10 +1,10 @@
 """Turn scores into probabilities by Platt's sigmoid, fitted on judged documents and on assumptions about the others.
 
-Those who read the most promising documents first judge no sample: among the documents read, a high score says little,
-and the relevant share is far above that of the others. A sigmoid fitted on judged documents alone gave the unread
-documents of seven topics a mean probability of 0.28, where 0.04 of them were relevant. The unread documents therefore
-take part in the fit. Each counts as relevant to an eighth of the share of the last judgements; this gave 0.05. No label
-of an unread document is known, so no fit can promise more.
+A review that reads the most promising documents first judges no random sample: among the documents read, a high score
+says little, and the share of relevant documents is far above that of the others. A sigmoid fitted on judged documents
+alone gave the unread documents of seven topics a mean probability of 0.28, where 0.04 of them were relevant. The unread
+documents therefore take part in the fit. Their target probability is an eighth of the share of relevant documents in
+the last judgements; this gave a mean of 0.05. No label of an unread document is known, so no fit can promise more.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 Values = NDArray[np.float64]
-_STEPS = 50
-_LEAST_SPAN = 1e-290  # of scores that are not equal; a smaller one would need a slope beyond the range of numbers
-_LAST = 50  # the judgements whose share of relevant documents bounds that of the unread documents
-_REST_SHARE = 1 / 8  # of this share, that is assumed of the unread documents
-_REST_WEIGHT = 10.0  # of all unread documents together, for a weight of 1 of all judged ones
+_MAX_STEPS = 50  # of Newton's method
+_MIN_SCORE_SPAN = 1e-290  # scores in a smaller span count as equal: their slope would exceed the range of floats
+_N_LAST_JUDGEMENTS = 50  # judgements whose share of relevant documents bounds the share among the unread ones
+_UNREAD_RATIO = 1 / 8  # the assumed share of relevant documents among the unread ones, over that of the last judgements
+_UNREAD_WEIGHT = 10.0  # the weight of all unread documents together, relative to that of all judged ones
 
 
 def share_of_last(relevant: NDArray[np.bool_]) -> float:
     """Return the share of relevant documents in the last 50 judgements, smoothed so that it is neither 0 nor 1."""
-    last = relevant[-_LAST:]
+    last = relevant[-_N_LAST_JUDGEMENTS:]
     return float((last.sum() + 0.5) / (len(last) + 1))
 
 
 def fit_probabilities(scores: Values, relevant: NDArray[np.bool_], share: float, rest: Values) -> tuple[float, float]:
-    """Return slope and offset of the sigmoid that makes scores probabilities.
+    """Return slope and offset of the sigmoid that turns scores into probabilities.
 
     Parameters
     ----------
     scores, relevant : (n_judged,) arrays
         Scores of judged documents by regressors that have not learned from them, and whether they are relevant.
     share : float
-        The share of relevant documents in the last judgements.
+        The share of relevant documents in the last judgements (:func:`share_of_last`).
     rest : (n_rest,) array
         Scores of the documents that were not judged.
     """
@@ -53,8 +53,8 @@ def calibration_targets(
     targets = np.where(relevant, (n_relevant + 1) / (n_relevant + 2), 1 / (n_others + 2))
     weights = np.ones(len(scores))
     if len(rest):
-        targets = np.concatenate([targets, np.full(len(rest), share * _REST_SHARE)])
-        weights = np.concatenate([weights, np.full(len(rest), _REST_WEIGHT * max(len(scores), 1) / len(rest))])
+        targets = np.concatenate([targets, np.full(len(rest), share * _UNREAD_RATIO)])
+        weights = np.concatenate([weights, np.full(len(rest), _UNREAD_WEIGHT * max(len(scores), 1) / len(rest))])
     return np.concatenate([scores, rest]), targets, weights
 
 
@@ -73,7 +73,7 @@ def fit_sigmoid(scores: Values, targets: Values, weights: Values) -> tuple[float
     constant = 0.0, float(np.log(mean / (1 - mean)))
     lowest = float(scores.min()) if total > 0 else 0.0
     span = float(scores.max()) - lowest if total > 0 else 0.0
-    if not _LEAST_SPAN < span < np.inf:
+    if not _MIN_SCORE_SPAN < span < np.inf:
         return constant
     standardised = (scores - lowest) / span
     centre = float(weights @ standardised / total)
@@ -96,7 +96,7 @@ def _newton(scores: Values, targets: Values, weights: Values, offset: float) -> 
         return float(weights @ (np.logaddexp(0, values) - targets * values))
 
     slope, before = 0.0, loss(0.0, offset)
-    for _ in range(_STEPS):
+    for _ in range(_MAX_STEPS):
         p = sigmoid(slope * scores + offset)
         weight = np.maximum(weights * p * (1 - p), 1e-12)
         residual = weights * (p - targets)

@@ -100,11 +100,15 @@ def agreement(grades: Mapping[str, Mapping[str, int]]) -> pd.DataFrame:
         have judged), ``agreement`` (the share that both judged as relevant, or both as irrelevant) and ``kappa``
         (:func:`cohen_kappa`; NaN where it is not defined).
     """
-    judges = sorted({judge for each in grades.values() for judge in each})
+    judges = sorted({judge for graded in grades.values() for judge in graded})
     rows = []
-    for place, judge in enumerate(judges):
-        for other in judges[place + 1 :]:
-            both = [(each[judge] > 0, each[other] > 0) for each in grades.values() if judge in each and other in each]
+    for position, judge in enumerate(judges):
+        for other in judges[position + 1 :]:
+            both = [
+                (graded[judge] > 0, graded[other] > 0)
+                for graded in grades.values()
+                if judge in graded and other in graded
+            ]
             if both:
                 one, two = zip(*both, strict=True)
                 kappa = cohen_kappa(one, two)

@@ -131,14 +131,14 @@ def bind(store: JudgementStore, engine: Engine) -> None:
         refusal = _refusal(store, engine)
         if refusal is not None:
             raise StoreError(refusal)
-        place = place_of(engine)
-        if before is not None and (before.identity, before.folder) == (engine.identity, place):
+        folder = place_of(engine)
+        if before is not None and (before.identity, before.folder) == (engine.identity, folder):
             return
-        if store.set_owner(engine.identity, place, before):
+        if store.set_owner(engine.identity, folder, before):
             break
     if before is not None and before.identity != engine.identity and store.topics():
         warnings.warn(
-            f"{_name(store)}: expected the engine that was judged in {place or 'memory'}, found one built again "
+            f"{_name(store)}: expected the engine that was judged in {folder or 'memory'}, found one built again "
             "with every judged document; the judgements belong to it now, so check that it is the same collection",
             stacklevel=3,
         )
@@ -146,7 +146,7 @@ def bind(store: JudgementStore, engine: Engine) -> None:
 
 def _refusal(store: JudgementStore, engine: Engine) -> str | None:
     """Return why a store must not be used with an engine, as a message; None if it may be used."""
-    owner, place = store.owner, place_of(engine)
+    owner, folder = store.owner, place_of(engine)
     if (owner is None and not store.topics()) or (owner is not None and owner.identity == engine.identity):
         return None
     way_out = "give another file, such as with --judgements, or bind it to this engine with haybale attach ENGINE FILE"
@@ -154,22 +154,22 @@ def _refusal(store: JudgementStore, engine: Engine) -> str | None:
         fit = fit_of(store, engine)
         if not fit.topics_apart:
             return None
-        found = f"{len(fit.same):,} of {fit.n_judged:,}, and {fit.topics_apart:,} topics with few of them"
+        counts = f"{len(fit.same):,} of {fit.n_judged:,}, and {fit.topics_apart:,} topics with few of them"
         return (
-            f"{_name(store)}: expected judgements of the documents of {place or 'this engine'}, found that it has the "
-            f"judged text of {found}; {way_out}"
+            f"{_name(store)}: expected judgements of the documents of {folder or 'this engine'}, found that it has the "
+            f"judged text of {counts}; {way_out}"
         )
-    if owner.folder == place:
+    if owner.folder == folder:
         fit = fit_of(store, engine)
         if fit.is_whole:
             return None
-        found = f"{len(fit.same):,} of {fit.n_judged:,} judged documents with the text that was judged"
+        counts = f"{len(fit.same):,} of {fit.n_judged:,} judged documents with the text that was judged"
         return (
-            f"{_name(store)}: expected the engine that was judged in {place or 'memory'}, found one built since "
-            f"and has {found}; {way_out}"
+            f"{_name(store)}: expected the engine that was judged in {folder or 'memory'}, found one built since "
+            f"and has {counts}; {way_out}"
         )
     return (
-        f"{_name(store)}: expected judgements of the engine in {place or 'memory'}, found those of another engine, in "
+        f"{_name(store)}: expected judgements of the engine in {folder or 'memory'}, found those of another engine, in "
         f"{owner.folder or 'memory'}; {way_out}"
     )
 

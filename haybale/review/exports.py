@@ -68,12 +68,12 @@ def exported(format: str, topic: Topic, rows: Sequence[Judgement], state: TopicS
             for doc_id, grade in grades.items()
         )
     lines = [_csv_line(CSV_COLUMNS)]
-    for doc_id, each in by_document.items():
-        last, seconds = each[-1], [row.seconds for row in each if row.seconds is not None]
-        notes = "; ".join(row.note for row in each if row.note)
+    for doc_id, document_rows in by_document.items():
+        last, seconds = document_rows[-1], [row.seconds for row in document_rows if row.seconds is not None]
+        notes = "; ".join(row.note for row in document_rows if row.note)
         lines.append(
             _csv_line([
-                doc_id, texts[doc_id].title, grades[doc_id], int(grades[doc_id] > 0), _judges(each), last.time,
+                doc_id, texts[doc_id].title, grades[doc_id], int(grades[doc_id] > 0), _judges(document_rows), last.time,
                 sum(seconds) if seconds else "", notes, last.passage_id, last.passage, last.rank, last.model,
                 int(state.is_contradictory(doc_id)), texts[doc_id].status,
             ])

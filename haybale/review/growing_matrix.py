@@ -10,7 +10,7 @@ from haybale.collections.collection import Ints
 from haybale.review.term_space import TermVector
 from haybale.vectors import Floats
 
-_PART = 5_000  # rows that are sorted at once
+_ROWS_PER_SORTED_PART = 5_000  # added rows that are sorted by column at once
 
 
 class GrowingMatrix:
@@ -41,22 +41,22 @@ class GrowingMatrix:
     def append(self, rows: sparse.csr_matrix) -> None:
         """Add rows (m, n_columns) at the end."""
         self._recent = sparse.vstack([self._recent, rows], format="csr")
-        if self._recent.shape[0] >= _PART:
+        if self._recent.shape[0] >= _ROWS_PER_SORTED_PART:
             self._parts.append(self._recent.tocsc())
             self._recent = rows[:0]
 
     def product(self, vector: TermVector) -> Floats:
         """Return the products (n,) of the rows with a vector."""
-        found, start = np.zeros(len(self), dtype=np.float32), 0
+        products, start = np.zeros(len(self), dtype=np.float32), 0
         for part in self._parts:
             end = start + part.shape[0]
-            add_products(part, vector, found[start:end])
+            add_products(part, vector, products[start:end])
             start = end
-        if start < len(found):
+        if start < len(products):
             self._dense[vector.columns] = vector.weights
-            found[start:] = self._recent @ self._dense
+            products[start:] = self._recent @ self._dense
             self._dense[vector.columns] = 0
-        return found
+        return products
 
 
 def add_products(by_column: sparse.csc_matrix, vector: TermVector, out: Floats) -> None:
@@ -69,7 +69,7 @@ def _add(
     indptr: Ints, rows: Ints, data: Floats, columns: Ints, weights: Floats, out: Floats
 ) -> None:  # pragma: no cover - compiled
     """Add the product of a vector with each row to ``out``."""
-    for place in range(len(columns)):
-        weight = weights[place]
-        for each in range(indptr[columns[place]], indptr[columns[place] + 1]):
-            out[rows[each]] += weight * data[each]
+    for term in range(len(columns)):
+        weight = weights[term]
+        for entry in range(indptr[columns[term]], indptr[columns[term] + 1]):
+            out[rows[entry]] += weight * data[entry]

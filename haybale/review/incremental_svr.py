@@ -1,4 +1,4 @@
-"""A bagged support vector regressor that learns one row at a time: a new row joins the solution it had.
+"""A bagged support vector regressor that learns one row at a time, each from the solution of the rows before it.
 
 Each bag minimises ½ ‖f‖² + Σ C_i max(|y_i - f(x_i)| - ε, 0)² over the functions f of a kernel, with labels y of -1 and
 1. In the dual, over β, this is min ½ βᵀ(K + D)β - yᵀβ + ε|β|₁ with D_ii = 1 / (2 C_i). It has no constraints, so one
@@ -16,11 +16,11 @@ from numba import njit
 
 from haybale.vectors import Floats
 
-EPSILON = 0.1  # as in the ensemble of the engine
-_PASSES = 100
+EPSILON = 0.1  # as in the SVR ensemble
+_MAX_PASSES = 100  # over all coefficients
 _TOLERANCE = 1e-3
-_SMALLEST = 5e-4  # smaller steps, in units of the label, are left out
-_EXACT_EVERY = 64  # solutions, after which the predictions are computed again, so that rounding errors do not add up
+_MIN_STEP = 5e-4  # smaller changes of a coefficient, in units of the label, are left out
+_EXACT_EVERY = 64  # solutions between two exact computations of the predictions, so that rounding errors do not add up
 
 
 @njit(nogil=True, fastmath=True, cache=True)
@@ -67,7 +67,7 @@ class IncrementalSVR:
 
     def __init__(self, n_bags: int = 1) -> None:
         self._n = 0
-        self._n_solved = 0  # since the predictions were computed exactly
+        self._n_solved = 0  # solutions since the predictions were computed exactly
         self._gram = np.zeros((64, 64), dtype=np.float32)
         self._label = np.zeros(64, dtype=np.float32)
         self._beta, self._value = np.zeros((2, n_bags, 64), dtype=np.float32)
@@ -86,7 +86,7 @@ class IncrementalSVR:
         return self._value[:, : self._n]
 
     def add(self, kernel: Floats, label: float) -> None:
-        """Add a row with the label -1 or 1; ``kernel`` (n + 1,) is with the rows so far, and with itself."""
+        """Add a row with the label -1 or 1; ``kernel`` (n + 1,) holds its products with the rows so far and itself."""
         n = self._n
         if n == len(self._label):
             self._grow()
@@ -112,16 +112,16 @@ class IncrementalSVR:
         """Find the optimum of each bag for the costs (n_bags, n) of the rows, from the solution so far."""
         n, is_exact = self._n, self._n_solved < _EXACT_EVERY
         self._n_solved = self._n_solved + 1 if is_exact else 0
-        eps, smallest, tol = np.float32(EPSILON), np.float32(_SMALLEST), np.float32(_TOLERANCE)
+        eps, smallest, tol = np.float32(EPSILON), np.float32(_MIN_STEP), np.float32(_TOLERANCE)
         for cost, beta, value in zip(np.asarray(costs, dtype=np.float32), self._beta, self._value, strict=True):
             left_out = (cost <= 0) & (beta[:n] != 0)
             beta[:n][left_out] = 0
             if left_out.any() or not is_exact:
                 value[:n] = self._gram[:n, :n] @ beta[:n]
-            _descend(self._gram, n, self._label, cost, beta, value, eps, smallest, tol, _PASSES)
+            _descend(self._gram, n, self._label, cost, beta, value, eps, smallest, tol, _MAX_PASSES)
 
     def _grow(self) -> None:
         n = len(self._label)
         self._gram = np.pad(self._gram, ((0, n), (0, n)))
         self._label = np.pad(self._label, (0, n))
-        self._beta, self._value = (np.pad(each, ((0, 0), (0, n))) for each in (self._beta, self._value))
+        self._beta, self._value = (np.pad(by_bag, ((0, 0), (0, n))) for by_bag in (self._beta, self._value))

@@ -1,7 +1,7 @@
 """Keep the kernel between the rows that were judged and those that are considered.
 
-Up to 50,000 rows, all are considered. In larger collections these are the documents that are most similar to the
-topic's text, and those that are nearest to each relevant document; the others are ranked behind them by the text.
+All rows are considered if there are at most 50,000. In larger collections, the documents that are most similar to the
+topic's text are considered, and those nearest to each relevant document; the others are ranked behind them by the text.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from haybale.review.term_space import TermSpace, TermVector
 from haybale.review.topic_features import TopicFeatures, Vectors
 from haybale.vectors import Floats
 
-MAX_ROWS = 50_000  # rows that are considered
-_NEAREST = 500  # rows that a relevant document adds
+MAX_ROWS = 50_000  # rows that are considered at most, beside judged documents
+_ROWS_PER_RELEVANT = 500  # nearest rows that are considered in addition for each relevant document
 
 
 class JudgedRows:
@@ -50,7 +50,7 @@ class JudgedRows:
         self._is_considered = np.ones(n_rows, dtype=bool)
         self._vectors: list[Vectors] = []
         self.rows = np.arange(n_rows)
-        self._place = np.arange(n_rows)
+        self._position_of = np.arange(n_rows)
         self._columns = {name: np.zeros((16, n_rows), dtype=np.float32) for name in features.kernels}
         if not self.is_whole:
             chance = np.random.default_rng(random_state).random(n_rows)
@@ -77,35 +77,35 @@ class JudgedRows:
         """Return the kernel of the judged with the considered rows, (n_judged, n_considered)."""
         return self._columns[kernel][: self._n]
 
-    def vectors(self, place: int) -> Vectors:
-        """Return the vectors of a judged row."""
-        return self._vectors[place]
+    def vectors(self, position: int) -> Vectors:
+        """Return the vectors of a judged row, by its position in the order of judgement."""
+        return self._vectors[position]
 
     def places(self, rows: Ints) -> Ints:
-        """Return where some rows, which must be considered, are among :attr:`rows`."""
-        found: Ints = self._place[rows]
-        return found
+        """Return the positions in :attr:`rows` of some rows, all of which must be considered."""
+        positions: Ints = self._position_of[rows]
+        return positions
 
     def add(self, vectors: Vectors, row: int | None) -> dict[str, Floats]:
-        """Add a judged row, or with None the text, and return by kernel its products with all, itself last."""
+        """Add a judged row, or with None the text; return its products with all judged rows, itself last, by kernel."""
         n, products = self._n, self._products(vectors)
-        found = {}
+        kernels = {}
         for name, columns in self._columns.items():
             if n == len(columns):
                 columns = self._columns[name] = np.concatenate([columns, np.zeros_like(columns)])
             columns[n] = products[name]
-            itself = float(np.mean([bool(len(each.columns)) for each in vectors[name]]))
-            before = columns[:n, self._place[row]] if row is not None else columns[:n, 0]
-            found[name] = np.append(before, np.float32(itself))
+            itself = float(np.mean([bool(len(vector.columns)) for vector in vectors[name]]))
+            before = columns[:n, self._position_of[row]] if row is not None else columns[:n, 0]
+            kernels[name] = np.append(before, np.float32(itself))
         self._vectors.append(vectors)
         self._n = n + 1
-        return found
+        return kernels
 
-    def remove(self, place: int) -> None:
-        """Remove a judged row."""
+    def remove(self, position: int) -> None:
+        """Remove a judged row, by its position in the order of judgement."""
         for columns in self._columns.values():
-            columns[place : self._n - 1] = columns[place + 1 : self._n]
-        del self._vectors[place]
+            columns[position : self._n - 1] = columns[position + 1 : self._n]
+        del self._vectors[position]
         self._n -= 1
 
     def consider_nearest(self, row: int) -> None:
@@ -113,17 +113,17 @@ class JudgedRows:
         if len(self.rows) < min(self._max_rows, len(self._is_considered)):
             near = self._products_with_all(self.features.row(row)["words"])
             near[self._is_considered] = -np.inf
-            nearest = np.argpartition(-near, min(_NEAREST, len(near) - 1))[:_NEAREST]
+            nearest = np.argpartition(-near, min(_ROWS_PER_RELEVANT, len(near) - 1))[:_ROWS_PER_RELEVANT]
             self.consider(np.unique(self.features.document_of_rows[nearest]))
 
     def consider(self, documents: Ints) -> bool:
-        """Consider all rows of documents; return whether any of them was not."""
+        """Consider all rows of documents; return whether any of them was not considered before."""
         rows, _ = ragged_take(self.features.row_offsets, documents)
         rows = rows[~self._is_considered[rows]]
         if not len(rows):
             return False
         self._is_considered[rows] = True
-        self._place[rows] = len(self.rows) + np.arange(len(rows))
+        self._position_of[rows] = len(self.rows) + np.arange(len(rows))
         self.rows = np.concatenate([self.rows, rows])
         new = [space.matrix[rows] for space in self._spaces()]
         start = 0
@@ -131,12 +131,12 @@ class JudgedRows:
             columns, n_spaces = self._columns[name], len(spaces)
             added = np.zeros((len(columns), len(rows)), dtype=np.float32)
             for number, matrix in enumerate(new[start : start + n_spaces]):
-                judged = _stacked([each[name][number] for each in self._vectors], matrix.shape[1])
+                judged = _stacked([vectors[name][number] for vectors in self._vectors], matrix.shape[1])
                 added[: self._n] += (judged @ matrix.T).toarray() / n_spaces
             self._columns[name] = np.concatenate([columns, added], axis=1)
             start += n_spaces
-        for known, added_rows in zip(self._matrices, new, strict=True):
-            known.append(added_rows)
+        for growing_matrix, added_rows in zip(self._matrices, new, strict=True):
+            growing_matrix.append(added_rows)
         return True
 
     def _spaces(self) -> list[TermSpace]:
@@ -151,7 +151,7 @@ class JudgedRows:
 
     def _products(self, vectors: Vectors) -> dict[str, Floats]:
         """Return the products of a text with the considered rows, by kernel."""
-        found, start = {}, 0
+        products, start = {}, 0
         for name, spaces in self.features.kernels.items():
             end = start + len(spaces)
             if self.is_whole:
@@ -159,20 +159,20 @@ class JudgedRows:
             else:
                 matrices = self._matrices[start:end]
                 parts = [matrix.product(vector) for matrix, vector in zip(matrices, vectors[name], strict=True)]
-            found[name] = _mean(parts)
+            products[name] = _mean(parts)
             start = end
-        return found
+        return products
 
 
 def _by_postings(space: TermSpace, vector: TermVector) -> Floats:
-    """Return the products of a vector with all rows, of which only its terms are visited."""
-    found = np.zeros(space.matrix.shape[0], dtype=np.float32)
-    add_products(space.postings, vector, found)
-    return found
+    """Return the products of a vector with all rows; only the postings of its terms are read."""
+    products = np.zeros(space.matrix.shape[0], dtype=np.float32)
+    add_products(space.postings, vector, products)
+    return products
 
 
 def _by_rows(space: TermSpace, vector: TermVector) -> Floats:
-    """Return the products of a vector with all rows, without the postings, which take as much memory as the rows."""
+    """Return the products of a vector with all rows, without postings, which take as much memory as the rows."""
     dense = np.zeros(space.matrix.shape[1], dtype=np.float32)
     dense[vector.columns] = vector.weights
     return np.asarray(space.matrix @ dense, dtype=np.float32)
@@ -184,7 +184,7 @@ def _mean(products: list[Floats]) -> Floats:
 
 def _stacked(vectors: list[TermVector], n_columns: int) -> sparse.csr_matrix:
     """Return vectors as the rows of a matrix."""
-    indptr = np.cumsum([0, *(len(each.columns) for each in vectors)])
-    indices = np.concatenate([np.empty(0, dtype=np.int64), *(each.columns for each in vectors)])
-    data = np.concatenate([np.empty(0, dtype=np.float32), *(each.weights for each in vectors)])
+    indptr = np.cumsum([0, *(len(vector.columns) for vector in vectors)])
+    indices = np.concatenate([np.empty(0, dtype=np.int64), *(vector.columns for vector in vectors)])
+    data = np.concatenate([np.empty(0, dtype=np.float32), *(vector.weights for vector in vectors)])
     return sparse.csr_matrix((data, indices, indptr), shape=(len(vectors), n_columns))

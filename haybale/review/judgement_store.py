@@ -30,7 +30,7 @@ GRADED = ("judged", "known")  # kinds of rows with a grade
 
 APPLICATION = 0x68617962  # "hayb": SQLite's application id of these files
 VERSION = 3  # of the schema
-_SECONDS = 60.0  # to wait for another process that is writing
+_WRITE_TIMEOUT_SECONDS = 60.0  # how long to wait for another process that is writing
 
 # store: a random id of this file, and how often it was written; each transaction writes its one page, so that a
 # write-ahead log of another file is recognised. engines: the engine that the judgements belong to is the last row.
@@ -95,7 +95,7 @@ _SCHEMA = """
     CREATE TRIGGER moves_remain BEFORE DELETE ON moves
     BEGIN SELECT RAISE(ABORT, 'moves never change'); END;
 """
-# The document at which a row is now: of a row that takes another one back, that of the other row.
+# The document at which a row is now; a row that takes another one back is at the document of the other row.
 _DOC_ID = (
     "coalesce((SELECT doc_id FROM moves WHERE judgement = coalesce(judgements.undoes, judgements.id) "
     "ORDER BY id DESC LIMIT 1), judgements.doc_id)"
@@ -195,7 +195,7 @@ class Owner:
     time: str
 
 
-_COLUMNS = tuple(name for name in Judgement.__dataclass_fields__ if name != "number")
+_ROW_COLUMNS = tuple(name for name in Judgement.__dataclass_fields__ if name != "number")
 
 
 class JudgementStore:
@@ -240,7 +240,7 @@ class JudgementStore:
         self._connection = sqlite3.connect(
             ":memory:" if self.path is None else f"{self.path.absolute().as_uri()}{how}",
             uri=self.path is not None,
-            timeout=_SECONDS,
+            timeout=_WRITE_TIMEOUT_SECONDS,
             isolation_level=None,  # transactions begin where the code says so
             check_same_thread=False,
         )
@@ -253,7 +253,7 @@ class JudgementStore:
     def _set_up(self, read_only: bool) -> None:
         run = self._connection.execute
         run("PRAGMA foreign_keys = ON")
-        run("BEGIN")  # so that all three are of one moment, while other processes make the store
+        run("BEGIN")  # all three queries see one moment, while other processes make the store
         application, version = run("PRAGMA application_id").fetchone()[0], run("PRAGMA user_version").fetchone()[0]
         is_empty = not run("SELECT count(*) FROM sqlite_schema").fetchone()[0]
         run("COMMIT")
@@ -278,7 +278,7 @@ class JudgementStore:
 
     def _use_wal(self) -> None:
         """Switch to a write-ahead log, for which SQLite itself does not wait while other processes open the file."""
-        end = time.monotonic() + _SECONDS
+        end = time.monotonic() + _WRITE_TIMEOUT_SECONDS
         while True:
             try:
                 self._connection.execute("PRAGMA journal_mode = WAL")
@@ -300,7 +300,7 @@ class JudgementStore:
         return None if row is None else Owner(*row)
 
     def set_owner(self, identity: str, folder: str | None, before: Owner | None) -> bool:
-        """Bind the store to an engine, if its owner is still the one of before; return whether it was bound.
+        """Bind the store to an engine, if its owner is still ``before``; return whether it was bound.
 
         :func:`~haybale.review.engine_of_judgements.bind` says when a store may be bound.
         """
@@ -331,20 +331,20 @@ class JudgementStore:
         if not name.strip():
             raise InputError(f"a topic needs a name, found {name!r}")
         with self._errors(), self._writing():
-            known = self._find(name)
-            if known is None:
+            topic = self._find(name)
+            if topic is None:
                 values = (name, text, json.dumps(dict(settings or {})), _now())
                 self._connection.execute("INSERT INTO topics (name, text, settings, time) VALUES (?, ?, ?, ?)", values)
-                known = self._find(name)
-        assert known is not None
-        if text and text != known.text:
-            alike = takewhile(lambda pair: pair[0] == pair[1], zip(known.text, text, strict=False))
+                topic = self._find(name)
+        assert topic is not None
+        if text and text != topic.text:
+            alike = takewhile(lambda pair: pair[0] == pair[1], zip(topic.text, text, strict=False))
             start = max(0, sum(1 for _ in alike) - 40)  # long texts are shown where they differ
             raise InputError(
-                f"topic {name!r} must keep its text {known.text[start:]!r:.200}, found {text[start:]!r:.200}; omit the "
+                f"topic {name!r} must keep its text {topic.text[start:]!r:.200}, found {text[start:]!r:.200}; omit the "
                 "text, or choose another name"
             )
-        return known
+        return topic
 
     def _find(self, name: str) -> Topic | None:
         row = self._connection.execute(
@@ -361,10 +361,10 @@ class JudgementStore:
     def topic(self, name: str) -> Topic:
         """Return the topic of that name; an unknown one raises :class:`~haybale.UnknownNameError`."""
         with self._errors():
-            found = self._find(name)
-        if found is None:
-            raise UnknownNameError("topic", name, [topic.name for topic in self.topics()])
-        return found
+            topic = self._find(name)
+        if topic is None:
+            raise UnknownNameError("topic", name, [stored_topic.name for stored_topic in self.topics()])
+        return topic
 
     def add(self, topic: Topic, *rows: Judgement) -> list[int]:
         """Add rows, all or none, and return their numbers. They are on disk when this returns.
@@ -378,13 +378,13 @@ class JudgementStore:
         """
         for row in rows:
             _check(row)
-        marks = ", ".join(["?"] * (len(_COLUMNS) + 1))
-        insert = f"INSERT INTO judgements (topic, {', '.join(_COLUMNS)}) VALUES ({marks})"
+        marks = ", ".join(["?"] * (len(_ROW_COLUMNS) + 1))
+        insert = f"INSERT INTO judgements (topic, {', '.join(_ROW_COLUMNS)}) VALUES ({marks})"
         now, numbers = _now(), []
         with self._errors(), self._writing():
             for row in rows:
                 values = asdict(row) | {"time": row.time or now}
-                done = self._connection.execute(insert, [topic.number, *(values[name] for name in _COLUMNS)])
+                done = self._connection.execute(insert, [topic.number, *(values[name] for name in _ROW_COLUMNS)])
                 numbers.append(int(done.lastrowid or 0))
         return numbers
 
@@ -397,11 +397,11 @@ class JudgementStore:
         after : int, default 0
             Only rows with higher numbers.
         """
-        columns = ", ".join(_DOC_ID if name == "doc_id" else name for name in _COLUMNS)
+        columns = ", ".join(_DOC_ID if name == "doc_id" else name for name in _ROW_COLUMNS)
         select = f"SELECT {columns}, id FROM judgements WHERE topic = ? AND id > ? ORDER BY id"
         with self._errors():
             rows = self._connection.execute(select, [topic.number, after]).fetchall()
-        return [Judgement(**dict(zip((*_COLUMNS, "number"), row, strict=True))) for row in rows]
+        return [Judgement(**dict(zip((*_ROW_COLUMNS, "number"), row, strict=True))) for row in rows]
 
     def n_rows(self) -> int:
         """Return the number of rows of all topics."""
@@ -556,10 +556,10 @@ def _now() -> str:
 
 def _statements(script: str) -> Sequence[str]:
     """Split a script, in which the statements within triggers end in the line of their END."""
-    found, statement = [], ""
+    statements, statement = [], ""
     for line in script.splitlines():
         statement += line + "\n"
         if sqlite3.complete_statement(statement):
-            found.append(statement)
+            statements.append(statement)
             statement = ""
-    return found
+    return statements

@@ -13,19 +13,19 @@ from haybale.frames import Frame
 from haybale.review.judgement_store import check_grade
 
 
-def grades_of(given: Sequence[str] | Mapping[str, int]) -> dict[str, int]:
+def grades_of(documents: Sequence[str] | Mapping[str, int]) -> dict[str, int]:
     """Return grades by document id; documents without a grade are relevant."""
-    ids = as_ids(given, "known documents")
-    values: Iterable[Any] = given.values() if isinstance(given, Mapping) else [1] * len(ids)
+    ids = as_ids(documents, "known documents")
+    values: Iterable[Any] = documents.values() if isinstance(documents, Mapping) else [1] * len(ids)
     return {doc_id: check_grade(grade) for doc_id, grade in zip(ids, values, strict=True)}
 
 
-def old_judgements(given: Frame | str | Path, query: str | None) -> dict[str, int]:
+def old_judgements(qrels: Frame | str | Path, query: str | None) -> dict[str, int]:
     """Return the grades of one query in a file or frame; grades below 0 count as irrelevant."""
-    if isinstance(given, str | Path):
-        rows = [(query_id, doc_id, grade) for _, query_id, doc_id, grade in read_qrels(given)]
+    if isinstance(qrels, str | Path):
+        rows = [(query_id, doc_id, grade) for _, query_id, doc_id, grade in read_qrels(qrels)]
     else:
-        frame = judgements(given)
+        frame = judgements(qrels)
         rows = list(zip(frame["query_id"], frame["doc_id"], frame["relevance"].tolist(), strict=True))
     queries = list(dict.fromkeys(query_id for query_id, *_ in rows))
     if query is None and len(queries) > 1:
@@ -34,8 +34,8 @@ def old_judgements(given: Frame | str | Path, query: str | None) -> dict[str, in
         )
     if query is not None and query not in queries:
         raise UnknownNameError("query", query, queries)
-    found: dict[str, int] = {}
+    grades: dict[str, int] = {}
     for query_id, doc_id, grade in rows:
-        if query in (None, query_id) and found.setdefault(doc_id, max(grade, 0)) != max(grade, 0):
+        if query in (None, query_id) and grades.setdefault(doc_id, max(grade, 0)) != max(grade, 0):
             raise InputError(f"expected one grade for document {doc_id!r}, found several; remove all but one")
-    return found
+    return grades

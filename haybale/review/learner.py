@@ -31,11 +31,11 @@ __all__ = ["TopicFeatures", "TopicLearner"]
 
 Scores = NDArray[np.float64]
 
-_RATIO = 9.8  # the cost of all relevant documents together, for a cost of 1 of all irrelevant ones
+_RELEVANT_COST_RATIO = 9.8  # the cost of all relevant documents together, for a cost of 1 of all irrelevant ones
 _TEXT_WEIGHT = 0.3  # the cost of the topic's text, for a cost of 1 of a relevant document
 _N_BAGS = 10
-_LEFT_OUT = 1 / 3  # the share of the judged documents that a bag does not have
-_BLOCK = 1024
+_LEFT_OUT_SHARE = 1 / 3  # the share of the judged documents that a bag does not have
+_ROWS_PER_KERNEL_BLOCK = 1024  # considered rows whose RBF kernel with a judged row is computed at once
 
 
 class _Member(NamedTuple):
@@ -96,7 +96,7 @@ class TopicLearner:
         max_rows: int = MAX_ROWS,
     ) -> None:
         self.features, self.random_state = features, random_state
-        self._members = [each for each in _MEMBERS if each.kernel in features.kernels]
+        self._members = [member for member in _MEMBERS if member.kernel in features.kernels]
         self._svr = [IncrementalSVR() for _ in self._members]
         self._bags = IncrementalSVR(_N_BAGS)
         self._documents: list[int] = []  # judged documents; -1 is the topic's text
@@ -106,7 +106,7 @@ class TopicLearner:
         self._judged = JudgedRows(features, self._text_vectors, random_state, max_rows)
         self._is_solved = False
         self._forget_scores()
-        if any(len(each.columns) for each in self._text_vectors["words"]):
+        if any(len(vector.columns) for vector in self._text_vectors["words"]):
             self._add(-1, None, 1.0)
 
     def judge(self, document: int, grade: float) -> None:
@@ -132,18 +132,18 @@ class TopicLearner:
         """Forget the judgement of a document; a document that was not judged raises :class:`InputError`."""
         if document < 0 or document not in self._documents:
             raise InputError(f"document {document} is not judged; judge it first")
-        place = self._documents.index(document)
-        self._judged.remove(place)
+        position = self._documents.index(document)
+        self._judged.remove(position)
         for member, svr in zip(self._members, self._svr, strict=True):
-            svr.remove(place - self._skipped(member))
-        self._bags.remove(place)
-        del self._documents[place], self._labels[place], self._in_bags[place]
+            svr.remove(position - self._skipped(member))
+        self._bags.remove(position)
+        del self._documents[position], self._labels[position], self._in_bags[position]
         self._forget_scores()
 
     def scores(self) -> Scores:
         """Return a score for each document, (n_documents,); a higher one is more likely relevant."""
-        knows = np.array([max(self._labels[self._skipped(each) :], default=-1) > 0 for each in self._members])
-        informed = self._member_scores()[knows if knows.any() else slice(None)]  # those with a relevant row, if any
+        knows = np.array([max(self._labels[self._skipped(member) :], default=-1) > 0 for member in self._members])
+        informed = self._member_scores()[knows if knows.any() else slice(None)]  # members with a relevant row, if any
         documents, members = self._by_document(informed)
         total = self._standardised_sum(documents, members)
         if self._judged.is_whole:
@@ -160,28 +160,29 @@ class TopicLearner:
         documents are scored by the bags that have not learned from them. Until a relevant and an irrelevant document
         were judged, all documents have the same probability.
         """
-        judged = np.array([place for place, each in enumerate(self._documents) if each >= 0], dtype=int)
-        relevant = np.array([self._labels[place] > 0 for place in judged], dtype=bool)
-        found = np.full(self.features.n_documents, (relevant.sum() + 0.5) / (len(relevant) + 1))
+        judged = np.array([position for position, document in enumerate(self._documents) if document >= 0], dtype=int)
+        relevant = np.array([self._labels[position] > 0 for position in judged], dtype=bool)
+        probabilities = np.full(self.features.n_documents, (relevant.sum() + 0.5) / (len(relevant) + 1))
         if relevant.all() or not relevant.any():
-            return found
+            return probabilities
         documents, bags = self._bag_scores()
         scores = bags.mean(axis=0)
         learned = np.transpose(self._in_bags)[:, judged]
-        known = ~learned.all(axis=0)
-        values = np.where(learned, 0, self._bags.values[:, judged]).sum(axis=0)[known] / (~learned).sum(axis=0)[known]
+        out_of_bag = ~learned.all(axis=0)
+        sums, n_bags = np.where(learned, 0, self._bags.values[:, judged]).sum(axis=0), (~learned).sum(axis=0)
+        values = sums[out_of_bag] / n_bags[out_of_bag]
         rest = scores[~np.isin(documents, self._documents)]
-        slope, offset = fit_probabilities(values, relevant[known], share_of_last(relevant), rest)
-        found[:] = sigmoid(np.array([offset + slope * scores.min()]))
-        found[documents] = sigmoid(slope * scores + offset)
-        return found
+        slope, offset = fit_probabilities(values, relevant[out_of_bag], share_of_last(relevant), rest)
+        probabilities[:] = sigmoid(np.array([offset + slope * scores.min()]))
+        probabilities[documents] = sigmoid(slope * scores + offset)
+        return probabilities
 
     def disagreement(self) -> Scores:
         """Return the standard deviation, (n_documents,), of the bags' scores for each document."""
         documents, scores = self._bag_scores()
-        found = np.zeros(self.features.n_documents)
-        found[documents] = scores.std(axis=0)
-        return found
+        deviations = np.zeros(self.features.n_documents)
+        deviations[documents] = scores.std(axis=0)
+        return deviations
 
     def best_passage(self, document: int) -> int:
         """Return the number of the passage by which a document has its score.
@@ -199,21 +200,21 @@ class TopicLearner:
         self._solve()
         [space] = features.kernels["words"]
         weights = np.zeros(space.matrix.shape[1], dtype=np.float32)
-        for place, beta in enumerate(self._svr[0].beta[0]):
-            [vector] = self._judged.vectors(place)["words"]
+        for position, beta in enumerate(self._svr[0].beta[0]):
+            [vector] = self._judged.vectors(position)["words"]
             weights[vector.columns] += beta * vector.weights
         vectors = [space.vector(str(text)) for text in features.passages[first:end]]
-        return int(first + np.argmax([weights[each.columns] @ each.weights for each in vectors]))
+        return int(first + np.argmax([weights[vector.columns] @ vector.weights for vector in vectors]))
 
     def _add(self, document: int, row: int | None, label: float) -> None:
         if row is not None:
-            self._solve()  # so that each judgement joins the solution of those before it
+            self._solve()  # so that the next solution starts from that of the judgements before it
         vectors = self._text_vectors if row is None else self.features.row(row)
         products = self._judged.add(vectors, row)
         self._documents.append(document)
         self._labels.append(label)
         chance = np.random.default_rng([self.random_state, document]).random(_N_BAGS) if document >= 0 else 1
-        self._in_bags.append(np.broadcast_to(chance >= _LEFT_OUT, _N_BAGS))
+        self._in_bags.append(np.broadcast_to(chance >= _LEFT_OUT_SHARE, _N_BAGS))
         for member, svr in [*zip(self._members, self._svr, strict=True), (_BAGGED, self._bags)]:
             if document >= 0 or member.uses_text:
                 used = products[member.kernel][self._skipped(member) :]
@@ -229,7 +230,7 @@ class TopicLearner:
         positive = np.array(self._labels[self._skipped(member) :]) > 0
         n_positive, n = int(positive.sum()), len(positive)
         is_mixed = 0 < n_positive < n
-        costs = np.where(positive, 1.0, n_positive / (_RATIO * (n - n_positive)) if is_mixed else 1.0)
+        costs = np.where(positive, 1.0, n_positive / (_RELEVANT_COST_RATIO * (n - n_positive)) if is_mixed else 1.0)
         costs *= member.cost * n / costs.sum()
         if member.uses_text and self._documents[0] < 0 and n_positive > 1:
             costs[0] *= _TEXT_WEIGHT
@@ -256,13 +257,13 @@ class TopicLearner:
             for kernel in self.features.kernels:
                 for is_rbf in (False, True):
                     alike = [
-                        place
-                        for place, each in enumerate(self._members)
-                        if (each.kernel, each.is_rbf) == (kernel, is_rbf)
+                        number
+                        for number, member in enumerate(self._members)
+                        if (member.kernel, member.is_rbf) == (kernel, is_rbf)
                     ]
                     beta = np.zeros((len(alike), len(self._documents)), dtype=np.float32)
-                    for row, place in enumerate(alike):
-                        beta[row, self._skipped(self._members[place]) :] = self._svr[place].beta[0]
+                    for row, number in enumerate(alike):
+                        beta[row, self._skipped(self._members[number]) :] = self._svr[number].beta[0]
                     if alike:
                         self._scores[alike] = _predict(self._judged.columns(kernel), beta, is_rbf)
         return self._scores
@@ -272,7 +273,8 @@ class TopicLearner:
         if self._scores_of_bags is None:
             if len(self._bags):
                 self._solve()
-                # From the whole solution, not from the bags' last one, so that they depend on the judgements only.
+                # The bags start from the solution on all rows, not from their last one: so their scores depend on the
+                # judgements only.
                 self._bags.start_from(self._svr[self._members.index(_BAGGED)])
                 self._bags.solve(np.where(np.transpose(self._in_bags), self._costs(_BAGGED), 0))
                 scores = _predict(self._judged.columns(_BAGGED.kernel), self._bags.beta, _BAGGED.is_rbf)
@@ -312,9 +314,9 @@ class TopicLearner:
 def _add_rbf(columns: Floats, beta: Floats, out: Floats) -> None:  # pragma: no cover - compiled
     """Add the RBF kernel of each column entry, times each row of coefficients, to ``out``."""
     n, n_rows = columns.shape
-    kernel = np.empty(_BLOCK, dtype=np.float32)
-    for start in range(0, n_rows, _BLOCK):
-        size = min(_BLOCK, n_rows - start)
+    kernel = np.empty(_ROWS_PER_KERNEL_BLOCK, dtype=np.float32)
+    for start in range(0, n_rows, _ROWS_PER_KERNEL_BLOCK):
+        size = min(_ROWS_PER_KERNEL_BLOCK, n_rows - start)
         for i in range(n):
             row = columns[i]
             for k in range(size):

@@ -27,7 +27,7 @@ from haybale.errors import StoreError
 
 _WAL_HEAD, _FRAME_HEAD = 32, 24  # bytes
 _SHARED_FIRST, _SHARED_SIZE = 0x40000002, 510  # the bytes of a file that connections of SQLite lock while they use it
-_COPIED_AT_ONCE = 2**22  # bytes
+_BYTES_PER_READ = 2**22
 
 _LOCK = threading.RLock()
 _OPEN: Counter[str] = Counter()  # the files that this process has open, by real path
@@ -87,7 +87,7 @@ def _locked(real: str) -> Iterator[int | None]:
     try:
         descriptor = os.open(real, os.O_RDWR)
     except OSError:
-        yield None  # opening it in earnest says why
+        yield None  # opening the store raises the error that says why
         return
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, _SHARED_SIZE, _SHARED_FIRST)
@@ -204,7 +204,7 @@ def _copy(descriptor: int, path: Path) -> None:
     """Copy a file by its descriptor: a second one would drop the lock when it is closed."""
     os.lseek(descriptor, 0, os.SEEK_SET)
     with open(path, "wb") as out:
-        while data := os.read(descriptor, _COPIED_AT_ONCE):
+        while data := os.read(descriptor, _BYTES_PER_READ):
             out.write(data)
 
 
@@ -241,7 +241,7 @@ def is_whole_store(connection: sqlite3.Connection, application: int) -> bool:
 
 
 def _written(path: Path) -> _Written | None:
-    """Return what a file says about itself; None if it cannot be read."""
+    """Return the id of a file and how often it was written; None if the file cannot be read."""
     try:
         with closing(sqlite3.connect(path)) as connection:
             if not connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'store'").fetchone()[0]:
@@ -253,7 +253,7 @@ def _written(path: Path) -> _Written | None:
 
 
 def _lacks_rows(before: Path, after: Path) -> bool:
-    """Return whether a store lacks topics or rows that it had before, or has others in their stead."""
+    """Return whether a store lacks topics or rows that it had before, or has changed ones."""
     with closing(sqlite3.connect(after)) as connection:
         connection.execute("ATTACH ? AS before", [str(before)])
         tables = {name for (name,) in connection.execute("SELECT name FROM before.sqlite_schema WHERE type = 'table'")}

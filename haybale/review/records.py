@@ -131,13 +131,13 @@ def _rows(name: str, data: bytes) -> Iterator[Mapping[str, Any]]:
 
 def _columns(path: Path, row: Mapping[str, Any]) -> dict[str, str | None]:
     lowered = {str(name).lower().strip(): name for name in reversed(list(row))}
-    found = {role: next((lowered[name] for name in names if name in lowered), None) for role, names in _NAMES.items()}
+    columns = {role: next((lowered[name] for name in names if name in lowered), None) for role, names in _NAMES.items()}
     names = ", ".join(map(str, row)) or "none"
-    if found["label"] is None:
+    if columns["label"] is None:
         raise FileFormatError(path, None, f"expected a column label_included with 1 or 0, found {names}; add one")
-    if found["title"] is None and found["abstract"] is None:
+    if columns["title"] is None and columns["abstract"] is None:
         raise FileFormatError(path, None, f"expected a column title or abstract, found {names}; add one")
-    return found
+    return columns
 
 
 def _label(path: Path, number: int, row: Mapping[str, Any], column: str | None) -> bool | None:

@@ -14,7 +14,7 @@ from haybale.folders import check_file, replaced
 from haybale.review.judgement_store import APPLICATION, JudgementStore
 from haybale.review.left_log import is_whole_store, set_aside_name, unused
 
-_BESIDE = ("-wal", "-shm", "-journal")  # files of SQLite beside a database
+_SQLITE_SUFFIXES = ("-wal", "-shm", "-journal")  # ends of the names of SQLite's files beside a database
 
 
 class Restored(NamedTuple):
@@ -63,7 +63,7 @@ def restore(backup: str | Path, judgements: str | Path) -> Restored:
             with replaced(path) as aside:
                 n_rows = _copy(backup, aside)
                 kept = _keep(path)
-            for suffix in _BESIDE:
+            for suffix in _SQLITE_SUFFIXES:
                 path.with_name(path.name + suffix).unlink(missing_ok=True)
     except OSError as error:
         if isinstance(error, StoreError):
@@ -86,13 +86,13 @@ def _copy(backup: Path, aside: Path) -> int:
 
 
 def _keep(path: Path) -> list[Path]:
-    """Give a file and those beside it second names, and return these.
+    """Give a file, and SQLite's files beside it, second names, and return these names.
 
     They lose their first names after the new file is in place. If this process is killed before that, the old log is
     beside the new file, and recognised as that of another file (:mod:`haybale.review.left_log`).
     """
     base, kept = set_aside_name(path), list[Path]()
-    for suffix in ("", *_BESIDE):
+    for suffix in ("", *_SQLITE_SUFFIXES):
         old, new = path.with_name(path.name + suffix), base.with_name(base.name + suffix)
         if old.exists():
             try:

@@ -13,7 +13,7 @@ from haybale.search.snippets import Snippet
 if TYPE_CHECKING:
     from haybale.review.stopping import Advice
 
-_WIDTH = 600  # characters of a passage in a notebook
+_PASSAGE_CHARACTERS_IN_NOTEBOOK = 600
 
 
 @dataclass(frozen=True)
@@ -66,10 +66,10 @@ class ReviewDocument:
         """Return title, place and passage for notebooks, with highlights as ``<mark>``."""
         parts = [f"<b>{escape(self.title)}</b> <small>{escape(self.doc_id)} · {self.probability:.0%}</small>"]
         for snippet in self.snippets:
-            pieces = [(escape(text), marked) for text, marked in snippet.excerpt(_WIDTH)]
+            pieces = [(escape(text), marked) for text, marked in snippet.excerpt(_PASSAGE_CHARACTERS_IN_NOTEBOOK)]
             text = "".join(f"<mark>{piece}</mark>" if marked else piece for piece, marked in pieces)
-            place = f"<small>{escape(snippet.place)}:</small> " if snippet.place else ""
-            parts.append(f'<p dir="auto">{place}{text}</p>')
+            location = f"<small>{escape(snippet.place)}:</small> " if snippet.place else ""
+            parts.append(f'<p dir="auto">{location}{text}</p>')
         return f"<div>{''.join(parts)}</div>"
 
 
@@ -130,5 +130,5 @@ class Progress:
     def _repr_html_(self) -> str:
         """Return a table for notebooks."""
         counts = {name: value for name, value in self.to_dict().items() if name != "advice" and value not in ([], {})}
-        rules = {name: f"{'stop' if each.stop else 'go on'}: {each.reason}" for name, each in self.advice.items()}
+        rules = {name: f"{'stop' if advice.stop else 'go on'}: {advice.reason}" for name, advice in self.advice.items()}
         return html_table("Progress", ("what", "value"), (counts | rules).items())

@@ -49,7 +49,7 @@ _PARAMETERS = {
     "near_duplicates": [*SHARE, None],
 }
 _DEFAULTS: dict[str, Any] = {"random_state": 0, "explore_every": None, "combine": DEFAULT_RULE}
-DEFAULT_RULES = ("consecutive", "cmh", "quant")  # of progress
+DEFAULT_RULES = ("consecutive", "cmh", "quant")  # stopping rules of progress
 
 
 class Review:
@@ -136,11 +136,11 @@ class Review:
         try:
             if judgements is not None:
                 bind(self.store, engine)
-            given = {"random_state": random_state, "explore_every": explore_every, "combine": combine}
-            self._begin(text, topic, grades, {name: value for name, value in given.items() if value is not None})
+            settings = {"random_state": random_state, "explore_every": explore_every, "combine": combine}
+            self._begin(text, topic, grades, {name: value for name, value in settings.items() if value is not None})
             self.near_duplicates = near_duplicates
             self._lock = threading.RLock()
-            self._shown: dict[str, Judgement] = {}  # what was proposed with each document
+            self._shown: dict[str, Judgement] = {}  # the passage, rank and model with which each document was proposed
             self._ranking: TopicRanking | None = None
             self._last_move = 0  # the last move of judgements that the ranking has seen
             self._sync()
@@ -148,17 +148,17 @@ class Review:
             self.close()
             raise
 
-    def _begin(self, text: str, topic: str | None, grades: Mapping[str, int], given: dict[str, Any]) -> None:
+    def _begin(self, text: str, topic: str | None, grades: Mapping[str, int], settings: dict[str, Any]) -> None:
         """Find or add the topic, and add the known documents that nobody has judged."""
         name = (topic or text).strip()
-        known = {each.name: each for each in self.store.topics()}.get(name)
-        if known is None and not text and not any(grades.values()):
+        is_new = name not in [stored_topic.name for stored_topic in self.store.topics()]
+        if is_new and not text and not any(grades.values()):
             named = f"topic {name!r}" if name else "a topic"
             raise InputError(f"{named} needs a text or a known relevant document, found neither; give text= or known=")
         if not name:
             raise InputError("a topic without a text needs a name; give topic=")
-        self.topic = self.store.add_topic(name, text, _DEFAULTS | given)
-        self.settings: dict[str, Any] = _DEFAULTS | self.topic.settings | given
+        self.topic = self.store.add_topic(name, text, _DEFAULTS | settings)
+        self.settings: dict[str, Any] = _DEFAULTS | self.topic.settings | settings
         ensure_attached(self.store, self.engine)
         state = TopicState(rows=self.store.judgements(self.topic))
         self._add_known({doc_id: grade for doc_id, grade in grades.items() if not state.grades(doc_id)})
@@ -183,7 +183,7 @@ class Review:
         self.close()
 
     def _sync(self) -> TopicRanking:
-        """Return the ranking with the rows that were added since, of the documents that the engine has now."""
+        """Return the ranking of the engine's present documents, with the rows that were added since the last call."""
         snapshot, last_move = self.engine.snapshot(), self.store.last_move()
         is_other = self._ranking is None or self._ranking.collection.passages is not snapshot.collection.passages
         if is_other:
@@ -213,7 +213,7 @@ class Review:
         with other._lock, self._lock:
             self._shown = other._shown | self._shown
 
-    # The loop: propose, judge.
+    # Proposals and judgements.
 
     def next(self, n: int = 1, judge: str | None = None) -> list[ReviewDocument]:
         """Return the documents to judge next, the most likely relevant first; none if all were judged.
@@ -229,21 +229,21 @@ class Review:
         check_parameters("next", {"n": n, "judge": judge}, {"n": COUNT, "judge": TEXT_OR_NONE})
         with self._lock:
             ranking = self._sync()
-            found = ranking.drawn_to_judge(judge)[:n]
-            found += self._ranked(n - len(found), judge, [each.number for each in found])
-            probabilities = ranking.learner.probabilities() if found else np.empty(0)
-            return [self._show(ranking, each, float(probabilities[each.number])) for each in found]
+            proposals = ranking.drawn_to_judge(judge)[:n]
+            proposals += self._ranked(n - len(proposals), judge, [proposal.number for proposal in proposals])
+            probabilities = ranking.learner.probabilities() if proposals else np.empty(0)
+            return [self._show(ranking, proposal, float(probabilities[proposal.number])) for proposal in proposals]
 
     def _ranked(self, n: int, judge: str | None = None, taken: Sequence[int] = ()) -> list[Proposal]:
         """Return the documents that the learner proposes, without those held out.
 
-        Where the ranking gets to a judged document of the random sample, the learner learns from it, without asking.
+        When the ranking reaches a judged document of the random sample, the learner learns its grade; nobody is asked.
         """
         ranking = self._sync()
         while proposals := ranking.ranked(n, judge, self.settings["explore_every"], taken):
             first = proposals[0]
             if not ranking.is_held_out(first.number):
-                return [each for each in proposals if not ranking.is_held_out(each.number)]
+                return [proposal for proposal in proposals if not ranking.is_held_out(proposal.number)]
             row = Judgement(ranking.doc_id(first.number), "reached", rank=first.rank, model=first.model)
             self.store.add(self.topic, with_digest(row, ranking.snapshot))
             ranking = self._sync()
@@ -257,7 +257,7 @@ class Review:
         spans = marked_terms(ranking.snapshot, self.text, best.text, ranking.relevant_terms())
         shown = Judgement(doc_id, "judged", passage_id=best.passage_id, passage=best.text, rank=rank, model=model)
         self._shown[doc_id] = with_digest(shown, ranking.snapshot)
-        similar = [each for each in self._similar(ranking, doc_id) if not ranking.state.grades(each)]
+        similar = [similar_id for similar_id in self._similar(ranking, doc_id) if not ranking.state.grades(similar_id)]
         about = title_of(collection, number), metadata_of(collection, number)
         return ReviewDocument(doc_id, *about, [replace(best, highlights=spans)], probability, rank, model, similar)
 
@@ -269,8 +269,8 @@ class Review:
             from haybale.review.minhash import near_duplicates
 
             groups = near_duplicates(ranking.snapshot, self.near_duplicates)
-            self._groups = {each: group for group in groups for each in group}
-        return [each for each in self._groups.get(doc_id, []) if each != doc_id]
+            self._groups = {member_id: group for group in groups for member_id in group}
+        return [member_id for member_id in self._groups.get(doc_id, []) if member_id != doc_id]
 
     def judge(
         self, doc_id: str, grade: int, judge: str = "", note: str | None = None, seconds: float | None = None
@@ -312,9 +312,9 @@ class Review:
             self._sync()
 
     def _where_shown(self, ranking: TopicRanking, doc_id: str) -> str:
-        """Return the id that the text has now that was shown as a document; the documents may have changed since.
+        """Return the id that the text shown for a document has now; the documents may have changed since.
 
-        A document that has another text than the one that was shown, which is gone, raises InputError.
+        If no document has that text any more, and this one has another text, InputError is raised.
         """
         shown = self._shown.get(doc_id)
         if shown is None or shown.document is None:
@@ -325,7 +325,7 @@ class Review:
             return doc_id
         del self._shown[doc_id]
         candidates = texts.ids_with(shown.document)
-        rows = (row for each in (doc_id, *candidates) for row in ranking.state.rows.get(each, ()))
+        rows = (row for possible_id in (doc_id, *candidates) for row in ranking.state.rows.get(possible_id, ()))
         if any(row.grade is not None and row.document == shown.document for row in rows):
             return doc_id  # what was shown has been judged, so this is about the present text
         if candidates:
@@ -416,7 +416,7 @@ class Review:
             if n > len(left):
                 raise InputError(f"draw_sample needs n of at most {len(left):,}, the documents not drawn, found {n:,}")
             random = np.random.default_rng([self.settings["random_state"] or 0, n_drawn])
-            drawn = [left[place] for place in random.choice(len(left), n, replace=False)]
+            drawn = [left[position] for position in random.choice(len(left), n, replace=False)]
             model = f"{SAMPLE_OF}{ranking.population}"
             rows = (Judgement(doc_id, "drawn", model=model) for doc_id in drawn)
             self.store.add(self.topic, *(with_digest(row, ranking.snapshot) for row in rows))
@@ -453,7 +453,7 @@ class Review:
         snapshot = self.engine.snapshot()
         self.store.add(self.topic, *(with_digest(row, snapshot) for row in rows))
 
-    # What came out.
+    # Progress and results.
 
     def progress(self, rules: Sequence[str | StoppingRule] | None = None) -> Progress:
         """Return how much was read and found, and what stopping rules say.
@@ -473,14 +473,14 @@ class Review:
             chosen = [*DEFAULT_RULES, *(["qbcb"] if drawn else [])] if rules is None else rules
             parsed = [parse_rule(rule) if isinstance(rule, str) else rule for rule in chosen]
             judged = {doc_id: state.grades(doc_id) for doc_id in state.rows if state.grades(doc_id)}
-            found = np.flatnonzero(screening.labels)
+            relevant_positions = np.flatnonzero(screening.labels)
             return Progress(
                 n_documents=int(ranking.has_passage.sum()),
                 n_judged=len(judged),
                 n_relevant=sum((state.grade(doc_id) or 0) > 0 for doc_id in judged),
                 n_known=sum(map(state.is_known, judged)),
                 n_skipped=sum(map(state.is_skipped, state.rows)),
-                n_since_relevant=screening.n_read - (int(found[-1]) + 1 if len(found) else 0),
+                n_since_relevant=screening.n_read - (int(relevant_positions[-1]) + 1 if len(relevant_positions) else 0),
                 n_drawn=len(drawn),
                 n_drawn_judged=sum(doc_id in judged for doc_id in drawn),
                 contradictory=sorted(filter(state.is_contradictory, judged)),
@@ -555,10 +555,10 @@ class Review:
 
         with self._lock:
             ranking = self._sync()
-            found = {doc_id: ranking.state.grade(doc_id) or 0 for doc_id in ranking.state.rows}
+            grades = {doc_id: ranking.state.grade(doc_id) or 0 for doc_id in ranking.state.rows}
             relevant = [
                 doc_id
-                for doc_id, grade in found.items()
+                for doc_id, grade in grades.items()
                 if grade > 0 and ranking.number(doc_id) is not None and not ranking.was_replaced(doc_id)
             ]
         topic = LabelledTopic(self.topic.name, relevant, self.text or None)
@@ -587,10 +587,10 @@ class Review:
             raise UnknownNameError("format", format, FORMATS)
         with self._lock:
             ranking = self._sync()
-            found = exported(format, self.topic, ranking.state.graded_rows(), ranking.state, ranking.snapshot)
+            text = exported(format, self.topic, ranking.state.graded_rows(), ranking.state, ranking.snapshot)
         if path is not None:
-            write_export(format, self.topic, found, Path(path))
-        return found
+            write_export(format, self.topic, text, Path(path))
+        return text
 
 
 def _moved(moves: Sequence[tuple[str, str]], ranking: TopicRanking) -> dict[str, str]:

@@ -60,7 +60,7 @@ class LabelledTopic:
 
 @dataclass
 class _Reader:
-    """One simulated reading: who knows what, and which document comes next."""
+    """One simulated reading: the labels, the documents that can still be proposed, and the learner."""
 
     engine: Engine
     is_relevant: Bools
@@ -163,36 +163,36 @@ def simulate(
     """
     check_parameters("simulate", locals(), _PARAMETERS)
     starts = [] if start is None else [start] if isinstance(start, str) else list(start)
-    for each in starts:
-        if each not in STARTS:
-            raise UnknownNameError("start", each, STARTS)
+    for start_name in starts:
+        if start_name not in STARTS:
+            raise UnknownNameError("start", start_name, STARTS)
     parsed = [parse_rule(rule) if isinstance(rule, str) else rule for rule in rules]
     engine, labelled = _opened(source, topics, text, split)
     starts = starts or ["text" if all(topic.text for topic in labelled) else "random"]
     places, has_passage = id_places(engine.collection.doc_ids), np.diff(engine.collection.passages.doc_offsets) > 0
     prepared = [
-        (each, *_prepared(engine, topic, has_passage, each, sample))
+        (start_name, *_prepared(engine, topic, has_passage, start_name, sample))
         for topic in labelled
-        for each in dict.fromkeys(starts)
+        for start_name in dict.fromkeys(starts)
     ]
     make, runs = learner or topic_learner, []
-    pairs = [(each, seed) for each in prepared for seed in range(random_state, random_state + seeds)]
+    pairs = [(case, seed) for case in prepared for seed in range(random_state, random_state + seeds)]
     for (chosen, topic, is_relevant, others), seed in track(pairs, "simulate"):
         before = time.perf_counter()
         random = np.random.default_rng([seed, 1])
-        known = _priors(is_relevant, others, random) if chosen != "text" else []
-        openly = others.copy()
-        openly[known] = False
-        drawn = np.zeros(len(openly), dtype=bool)
-        drawn[random.choice(np.flatnonzero(openly), min(sample, int(openly.sum())), replace=False)] = sample > 0
-        made = make(engine, None if chosen == "random" else topic.text, seed)
-        for number in known:
-            made.judge(number, float(is_relevant[number]))
-        n = int(openly.sum())
-        reader = _Reader(engine, is_relevant, openly, places, drawn, explore_every, made)
+        priors = _priors(is_relevant, others, random) if chosen != "text" else []
+        is_open = others.copy()
+        is_open[priors] = False
+        drawn = np.zeros(len(is_open), dtype=bool)
+        drawn[random.choice(np.flatnonzero(is_open), min(sample, int(is_open.sum())), replace=False)] = sample > 0
+        run_learner = make(engine, None if chosen == "random" else topic.text, seed)
+        for number in priors:
+            run_learner.judge(number, float(is_relevant[number]))
+        n = int(is_open.sum())
+        reader = _Reader(engine, is_relevant, is_open, places, drawn, explore_every, run_learner)
         stops = _read(reader, n, parsed, learn_from or n)
         labels = is_relevant[reader.order]
-        ids = [str(engine.collection.doc_ids[number].as_py()) for number in known]
+        ids = [str(engine.collection.doc_ids[number].as_py()) for number in priors]
         seconds = time.perf_counter() - before
         sampled = drawn[reader.order]
         runs.append(SimulatedRun.of(topic.name, chosen, seed, ids, labels, sampled, target, stops, seconds))
@@ -291,10 +291,12 @@ def _prepared(
     is_relevant = np.zeros(len(others), dtype=bool)
     is_relevant[engine.collection.document_numbers(as_ids(topic.relevant, f"relevant documents of {topic.name!r}"))] = 1
     is_relevant &= others
-    found, n = int(is_relevant.sum()), int(others.sum())
-    if found <= n_known or found == n:
+    n_relevant, n = int(is_relevant.sum()), int(others.sum())
+    if n_relevant <= n_known or n_relevant == n:
         which = "both relevant and irrelevant documents" + (", two of each kind" if n_known else "")
-        raise InputError(f"topic {topic.name!r} must have {which}; found {found:,} relevant of {n:,}; leave it out")
+        raise InputError(
+            f"topic {topic.name!r} must have {which}; found {n_relevant:,} relevant of {n:,}; leave it out"
+        )
     if start != "random" and not (topic.text or "").strip():
         raise InputError(f"topic {topic.name!r} needs a text for the start {start!r}, found none; give text=")
     if sample > n:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-SHARES_READ = np.linspace(0, 1, 201)  # of all documents, at which recall curves are drawn
-_MAX_CURVES = 7  # topics, one for each colour
+SHARES_READ = np.linspace(0, 1, 201)  # shares of all documents, at which recall curves are drawn
+_MAX_CURVES = 7  # one for each colour
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class SimulatedRun:
     known : tuple of str
         Ids of the documents that were known before; nothing counts them.
     n_documents, n_relevant : int
-        Without the known ones.
+        Numbers of documents and of relevant ones, without the known ones.
     found_at : tuple of int
         After how many documents each relevant one was found, rising.
     measures : dict of str to float
@@ -99,17 +99,17 @@ class SimulatedRun:
         seconds: float,
     ) -> SimulatedRun:
         """Return the run of a reading order; ``stops`` has the number of documents read at the stop of each rule."""
-        found = np.flatnonzero(labels) + 1
+        found_at = np.flatnonzero(labels) + 1
         oracle = documents_until(labels, target) or 0
 
         def stop(read: int | None) -> Stop:
             if read is None:
                 return Stop(None, None, None, False)
-            recall = float((found <= read).sum() / len(found))
+            recall = float((found_at <= read).sum() / len(found_at))
             return Stop(read, read + int(sampled[read:].sum()), recall, read >= oracle)
 
         return cls(
-            topic, start, seed, tuple(known), len(labels), len(found), tuple(found.tolist()),
+            topic, start, seed, tuple(known), len(labels), len(found_at), tuple(found_at.tolist()),
             screening_measures(labels, target), {name: stop(at) for name, at in stops.items()}, oracle, seconds,
         )  # fmt: skip
 
@@ -155,11 +155,11 @@ class Simulation:
         means = rows.groupby("topic", sort=False).mean()
         if len({run.topic for run in self.runs}) > 1:
             for start in self.starts:
-                of = means.loc[[*dict.fromkeys(self._named(run.topic, start) for run in self.runs)]]
+                start_means = means.loc[[*dict.fromkeys(self._named(run.topic, start) for run in self.runs)]]
                 name = self._named("mean", start)
-                means.loc[name if name not in means.index else f"({name})"] = of.mean()
-        found = {self._named(run.topic, run.start): (run.n_documents, run.n_relevant) for run in self.runs}
-        sizes = pd.DataFrame.from_dict(found, orient="index", columns=["documents", "relevant"])
+                means.loc[name if name not in means.index else f"({name})"] = start_means.mean()
+        counts = {self._named(run.topic, run.start): (run.n_documents, run.n_relevant) for run in self.runs}
+        sizes = pd.DataFrame.from_dict(counts, orient="index", columns=["documents", "relevant"])
         return sizes.reindex(means.index).astype("Int64").join(means)
 
     def stops_table(self) -> pd.DataFrame:
@@ -176,15 +176,15 @@ class Simulation:
         for rule, start in product(self.rules, self.starts):
             runs = [run for run in self.runs if run.start == start]
             stopped = [run for run in runs if run.stops[rule].read is not None]
-            of = [run.stops[rule] for run in stopped]
+            stops = [run.stops[rule] for run in stopped]
             rows.append(
                 {
                     "rule": self._named(rule, start),
                     "runs": len(runs),
                     "stopped": len(stopped) / len(runs),
-                    "reached": sum(stop.reached for stop in of) / len(runs),
-                    "recall": _mean([stop.recall for stop in of]),
-                    "read": _mean([(s.cost or 0) / run.n_documents for s, run in zip(of, stopped, strict=True)]),
+                    "reached": sum(stop.reached for stop in stops) / len(runs),
+                    "recall": _mean([stop.recall for stop in stops]),
+                    "read": _mean([(s.cost or 0) / run.n_documents for s, run in zip(stops, stopped, strict=True)]),
                     "oracle": _mean([run.oracle / run.n_documents for run in stopped]),
                 }
             )
@@ -251,19 +251,19 @@ class Simulation:
         There is a curve for each topic and start; of more than seven topics, for each start their mean, the best and
         the worst topic.
         """
-        found: dict[tuple[str, str], list[NDArray[np.float64]]] = {}
+        curves_of_runs: dict[tuple[str, str], list[NDArray[np.float64]]] = {}
         for run in self.runs:
-            found.setdefault((run.topic, run.start), []).append(_recall_at(run, SHARES_READ))
-        of = {key: np.array(curves) for key, curves in found.items()}
+            curves_of_runs.setdefault((run.topic, run.start), []).append(_recall_at(run, SHARES_READ))
+        curves_of = {key: np.array(curves) for key, curves in curves_of_runs.items()}
         if len({run.topic for run in self.runs}) <= _MAX_CURVES:
-            return {self._named(*key): curves for key, curves in of.items()}
+            return {self._named(*key): curves for key, curves in curves_of.items()}
         shown = {}
         for start in self.starts:
-            means = {topic: curves.mean(axis=0) for (topic, of_start), curves in of.items() if of_start == start}
+            means = {topic: curves.mean(axis=0) for (topic, of_start), curves in curves_of.items() if of_start == start}
             ordered = sorted(means, key=lambda name: (means[name].sum(), name))
             shown[self._named(f"mean of {len(means)} topics", start)] = np.array(list(means.values()))
             for topic in (ordered[-1], ordered[0]):
-                shown[self._named(topic, start)] = of[topic, start]
+                shown[self._named(topic, start)] = curves_of[topic, start]
         return shown
 
     def _named(self, name: str, start: str) -> str:
@@ -303,8 +303,8 @@ def _recall_at(run: SimulatedRun, shares: NDArray[np.float64]) -> NDArray[np.flo
 
 
 def _mean(values: Sequence[float | None]) -> float:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else math.nan
+    defined_values = [value for value in values if value is not None]
+    return sum(defined_values) / len(defined_values) if defined_values else math.nan
 
 
 def _markdown(table: pd.DataFrame) -> str:

@@ -1,4 +1,4 @@
-"""TF-IDF vectors of words and of pairs of neighbouring words, of which reviews compare documents.
+"""TF-IDF vectors of words and of pairs of neighbouring words, by which reviews compare documents.
 
 All words count: function words and rare words are kept, since reviews were shorter with them.
 """
@@ -42,21 +42,21 @@ class Words(NamedTuple):
         """Split texts into words."""
         vocabulary: dict[str, int] = {}
         numbers, ends = array("q"), array("q", [0])
-        for each in analyzer.numbered(track(texts, "counting words", len(texts)), vocabulary, grow=True):
-            numbers.extend(each)
+        for word_numbers in analyzer.numbered(track(texts, "counting words", len(texts)), vocabulary, grow=True):
+            numbers.extend(word_numbers)
             ends.append(len(numbers))
         return cls(np.array(numbers, dtype=np.int64), np.array(ends, dtype=np.int64), vocabulary, analyzer)
 
 
 @dataclass(frozen=True, eq=False)
 class TermSpace:
-    """The TF-IDF vectors of texts, and how others get theirs; made by :meth:`of`.
+    """The TF-IDF vectors of texts, and the vocabulary and weights for those of other texts; made by :meth:`of`.
 
     Attributes
     ----------
     matrix : (n_texts, n_terms) CSR matrix of float32
-        First the columns of words, then those of pairs. Pairs that occur in a single text are left out, but not of the
-        length by which a vector is divided: the product of two different texts is the same as with them.
+        First the columns of words, then those of pairs. Pairs that occur in a single text have no column, but count in
+        the length by which a vector is divided: the product of two different texts is the same as with such columns.
     words : Words
         The vocabulary, without the numbers.
     word_columns : (n_words,) int64 array
@@ -116,13 +116,13 @@ class TermSpace:
     def vector(self, text: str) -> TermVector:
         """Return the vector of another text; terms that no text has are dropped."""
         [numbers] = self.words.analyzer.numbered([text], self.words.vocabulary)
-        found = np.array(numbers, dtype=np.int64)
-        columns = self.word_columns[found]
-        if len(found) > 1 and len(self.pairs):
-            keys = (found[:-1] << 32) | found[1:]
+        word_numbers = np.array(numbers, dtype=np.int64)
+        columns = self.word_columns[word_numbers]
+        if len(word_numbers) > 1 and len(self.pairs):
+            keys = (word_numbers[:-1] << 32) | word_numbers[1:]
             places = np.minimum(np.searchsorted(self.pairs, keys), len(self.pairs) - 1)
-            known = places[self.pairs[places] == keys]
-            columns = np.concatenate([columns, known + (self.matrix.shape[1] - len(self.pairs))])
+            pair_numbers = places[self.pairs[places] == keys]
+            columns = np.concatenate([columns, pair_numbers + (self.matrix.shape[1] - len(self.pairs))])
         terms, counts = np.unique(columns[columns >= 0], return_counts=True)
         weights = (1 + np.log(counts)) * self.idf[terms]
         length = np.sqrt((weights**2).sum())

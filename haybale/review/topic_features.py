@@ -22,10 +22,10 @@ from haybale.review.term_space import TermSpace, TermVector, Words
 if TYPE_CHECKING:
     from haybale.engine import Engine
 
-SHORT = 500  # words; documents with at most as many are one row
-_SAMPLE = 200  # texts by which the language is recognised
+SHORT = 500  # words; a shorter document is one row
+_TEXTS_FOR_LANGUAGE = 200  # texts by which the language is recognised, about
 
-Vectors = dict[str, list[TermVector]]  # by kernel, for each of its spaces
+Vectors = dict[str, list[TermVector]]  # the vectors of one text by kernel, one in each of its spaces
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +59,7 @@ class TopicFeatures:
 
     @classmethod
     def of(cls, documents: Engine | Collection | Sequence[str]) -> TopicFeatures:
-        """Count the words of the documents of an engine, of a collection, or given as a list of texts.
+        """Count the words of the documents of an engine or of a collection, or of a list of texts.
 
         An engine keeps them in memory until it changes.
 
@@ -96,7 +96,7 @@ class TopicFeatures:
         plain = Analyzer(NO_LANGUAGE)
         words = Words.of(whole, plain)
         kernels = {"words": [TermSpace.of(words)]}
-        stemmed = Analyzer(language or guess_language(whole[:: max(len(whole) // _SAMPLE, 1)]), ())
+        stemmed = Analyzer(language or guess_language(whole[:: max(len(whole) // _TEXTS_FOR_LANGUAGE, 1)]), ())
         kernels["stems"] = [TermSpace.of(Words.of(whole, stemmed))]
         kernels["pairs"] = [TermSpace.of(words, pairs_only=True)]
         if any(titles):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from haybale.review.screening import Screening
 
 LEARNED, EXPLORED = "learner", "learner, explored"  # what proposed a document
-_MAX_RELEVANT = 50  # relevant documents whose terms are marked in others
+_MAX_RELEVANT = 50  # latest relevant documents, whose typical terms are marked in proposed ones
 
 
 class Proposal(NamedTuple):
@@ -33,7 +33,7 @@ class Proposal(NamedTuple):
 
 
 class TopicRanking:
-    """The ranking of a snapshot's documents for a topic, by a learner that has learned what counts of the judgements.
+    """The ranking of a snapshot's documents for a topic, by a learner that has learned the judgements that count.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class TopicRanking:
         self._graded, self._held_out, self._skipped = np.zeros((3, self.collection.n_documents), dtype=bool)
         self._digests = TextDigests(self.collection)
         self._numbers: dict[str, int | None] = {}  # by id; progress asks for each judged document several times
-        self._terms: dict[str, frozenset[str]] = {}  # of the best passages of relevant documents
+        self._terms: dict[str, frozenset[str]] = {}  # terms of the best passages of relevant documents, by id
 
     def apply(self, row: Judgement) -> None:
         """Add a row, and tell the learner what has changed about its document, if the engine has it."""
@@ -86,14 +86,14 @@ class TopicRanking:
         return str(self.collection.doc_ids[number].as_py())
 
     def drawn_to_judge(self, judge: str | None) -> list[Proposal]:
-        """Return the documents of the random sample that a judge, or for None anybody, has not judged or skipped."""
-        found = []
+        """Return the documents of the random sample that were not skipped, nor judged by a judge (None: by anybody)."""
+        proposals = []
         for doc_id in self.sample():
             if not self.state.is_skipped(doc_id):
                 grades, number = self.state.grades(doc_id), self.number(doc_id)
                 if number is not None and (not grades if judge is None else judge not in grades):
-                    found.append(Proposal(number, None, SAMPLE))
-        return found
+                    proposals.append(Proposal(number, None, SAMPLE))
+        return proposals
 
     def ranked(self, n: int, judge: str | None, explore_every: int | None, taken: Sequence[int] = ()) -> list[Proposal]:
         """Return the n documents that the learner proposes, those held out included.
@@ -145,11 +145,11 @@ class TopicRanking:
         state = self.state
         here = [doc_id for doc_id in state.rows if self.number(doc_id) is not None]
         order = [doc_id for doc_id in state.reading_order() if self.number(doc_id) is not None]
-        known = [doc_id for doc_id in here if state.is_known(doc_id)]
+        known_ids = [doc_id for doc_id in here if state.is_known(doc_id)]
         others = self.has_passage.copy()
-        others[self.collection.document_numbers([*order, *known])] = False
+        others[self.collection.document_numbers([*order, *known_ids])] = False
         if not order and not others.any():
-            order = known  # every document was judged without a proposal, so that all were read
+            order = known_ids  # every document was judged without a proposal, so that all were read
         read = self.collection.document_numbers(order)
         rows = np.concatenate([read, np.flatnonzero(others)])
         probabilities: Floats = self.learner.probabilities()
@@ -189,17 +189,17 @@ class TopicRanking:
         replaced = [doc_id for doc_id in sample if self.state.grades(doc_id) and self.was_replaced(doc_id)]
         if unjudged or replaced:
             skipped = sum(map(self.state.is_skipped, unjudged))
-            found = f"{len(unjudged) + len(replaced):,} of the {len(sample):,} documents of the random sample"
-            return f"{found} are not judged, of which {skipped:,} were skipped and {len(replaced):,} were replaced"
+            counts = f"{len(unjudged) + len(replaced):,} of the {len(sample):,} documents of the random sample"
+            return f"{counts} are not judged, of which {skipped:,} were skipped and {len(replaced):,} were replaced"
         if any(self.number(doc_id) is None or not self._is_in_sample(doc_id) for doc_id in sample):
             return "documents were added or removed after the random sample was drawn; draw another one"
         return ""
 
     def relevant_terms(self) -> list[frozenset[str]]:
-        """Return the terms of the best passages of relevant documents, of those judged last.
+        """Return the terms of the best passages of the relevant documents that were judged last.
 
         The best passage of a document is found once, when its terms are first needed. Later judgements do not change
-        it, because to find the passages of all relevant documents for each proposal would take too long.
+        it, because it would take too long to find the passages of all relevant documents for each proposal.
         """
         relevant = [doc_id for doc_id, grade in self.taught.items() if grade > 0][-_MAX_RELEVANT:]
         for doc_id in relevant:
@@ -213,7 +213,7 @@ class TopicRanking:
         """Return the ids, sorted, that can be drawn for the random sample, and how often documents were drawn."""
         rows = np.flatnonzero(self.has_passage)
         ids = [self.doc_id(number) for number in rows[np.argsort(self.places[rows])].tolist()]
-        left = [each for each in ids if not (self._is_in_sample(each) or self.state.is_known(each))]
+        left = [doc_id for doc_id in ids if not (self._is_in_sample(doc_id) or self.state.is_known(doc_id))]
         return left, sum(len(self.state.populations(doc_id)) for doc_id in self.state.rows)
 
     def was_replaced(self, doc_id: str) -> bool:

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from haybale.review.combined_judgements import DEFAULT_RULE, are_contradictory, combined_grade
 from haybale.review.judgement_store import GRADED, Judgement
 
-SAMPLE, SAMPLE_OF = "random sample", "random sample of "  # what drew a document, and the digest of those to draw from
+# What drew a document; the second one is followed by the digest of the documents to draw from.
+SAMPLE, SAMPLE_OF = "random sample", "random sample of "
 
 
 class TopicState:
@@ -24,31 +25,31 @@ class TopicState:
 
     def __init__(self, rule: str = DEFAULT_RULE, rows: Iterable[Judgement] = ()) -> None:
         self.rule = rule
-        self.rows: dict[str, list[Judgement]] = {}  # those that count, by document
+        self.rows: dict[str, list[Judgement]] = {}  # the rows that count, by document
         self.last = 0  # the number of the last row
         for row in rows:
             self.apply(row)
 
     def apply(self, row: Judgement) -> str:
         """Add a row, and return the id of the document that it is about."""
-        here = self.rows.setdefault(row.doc_id, [])
+        document_rows = self.rows.setdefault(row.doc_id, [])
         if row.kind == "undone":
-            here[:] = [each for each in here if each.number != row.undoes]
+            document_rows[:] = [kept_row for kept_row in document_rows if kept_row.number != row.undoes]
         else:
-            here.append(row)
-        if not here:
+            document_rows.append(row)
+        if not document_rows:
             del self.rows[row.doc_id]
         self.last = max(self.last, row.number)
         return row.doc_id
 
     def grades(self, doc_id: str) -> dict[str, int]:
         """Return the latest grade of each judge; the judge who judged last is last."""
-        found: dict[str, int] = {}
+        grades: dict[str, int] = {}
         for row in self.rows.get(doc_id, ()):
             if row.kind in GRADED and row.grade is not None:
-                found.pop(row.judge, None)
-                found[row.judge] = row.grade
-        return found
+                grades.pop(row.judge, None)
+                grades[row.judge] = row.grade
+        return grades
 
     def grade(self, doc_id: str) -> int | None:
         """Return the combined grade of a document; None if it was not judged."""
@@ -94,12 +95,12 @@ class TopicState:
 
     def reading_order(self) -> list[str]:
         """Return the judged documents that the ranking proposed, in the order in which it did."""
-        found = {doc_id: at for doc_id in self.rows if (at := self.proposed_at(doc_id)) is not None}
-        return [doc_id for doc_id in sorted(found, key=found.__getitem__) if self.grades(doc_id)]
+        proposal_numbers = {doc_id: at for doc_id in self.rows if (at := self.proposed_at(doc_id)) is not None}
+        return [doc_id for doc_id in sorted(proposal_numbers, key=proposal_numbers.__getitem__) if self.grades(doc_id)]
 
     def last_of(self, judge: str | None, kinds: Iterable[str]) -> Judgement | None:
         """Return the last row of these kinds that counts, of one judge or of anybody."""
-        rows = (row for each in self.rows.values() for row in each if row.kind in kinds)
+        rows = (row for document_rows in self.rows.values() for row in document_rows if row.kind in kinds)
         return max((row for row in rows if judge in (None, row.judge)), key=lambda row: row.number, default=None)
 
     def graded_rows(self) -> list[Judgement]:

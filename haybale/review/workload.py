@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from haybale.errors import InputError
 
-SHARES = (0.01, 0.05, 0.1)  # of the documents, after which recall is measured
+SHARES = (0.01, 0.05, 0.1)  # shares of all documents, after which recall is measured
 
 
 def documents_until(labels: ArrayLike, recall: float) -> int | None:
@@ -24,11 +24,11 @@ def documents_until(labels: ArrayLike, recall: float) -> int | None:
     >>> documents_until([True, False, True, False], 0.5), documents_until([True, False, True, False], 1)
     (1, 3)
     """
-    found = np.flatnonzero(_checked(labels)) + 1
-    if not len(found):
+    relevant_at = np.flatnonzero(_checked(labels)) + 1
+    if not len(relevant_at):
         return None
-    needed = math.ceil(recall * len(found) - 1e-9)  # 0.95 · 20 is 19, whatever its last bit says
-    return int(found[max(needed, 1) - 1])
+    needed = math.ceil(recall * len(relevant_at) - 1e-9)  # 0.95 · 20 is 19, whatever its last bit says
+    return int(relevant_at[max(needed, 1) - 1])
 
 
 def work_saved(labels: ArrayLike, recall: float = 0.95) -> float:
@@ -68,8 +68,8 @@ def time_to_discovery(labels: ArrayLike) -> float:
     >>> time_to_discovery([True, False, True])
     2.0
     """
-    found = np.flatnonzero(_checked(labels)) + 1
-    return float(found.mean()) if len(found) else math.nan
+    relevant_at = np.flatnonzero(_checked(labels)) + 1
+    return float(relevant_at.mean()) if len(relevant_at) else math.nan
 
 
 def screening_measures(labels: ArrayLike, target: float = 0.95) -> dict[str, float]:
@@ -90,14 +90,14 @@ def screening_measures(labels: ArrayLike, target: float = 0.95) -> dict[str, flo
         (:func:`recall_after`; RRF@10 is another name of the last).
     """
     read, percent = documents_until(labels, target), f"{100 * target:g}"
-    found = {
+    measures = {
         f"WSS@{percent}": work_saved(labels, target),
         f"read@{percent}": math.nan if read is None else float(read),
         "WSS@100": work_saved(labels, 1.0),
         "RRF@10": recall_after(labels, 0.1),
         "ATD": time_to_discovery(labels),
     }
-    return found | {f"recall@{100 * share:g}%": recall_after(labels, share) for share in SHARES}
+    return measures | {f"recall@{100 * share:g}%": recall_after(labels, share) for share in SHARES}
 
 
 def recall_curve(labels: ArrayLike) -> Sequence[float]:

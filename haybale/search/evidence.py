@@ -1,4 +1,4 @@
-"""What carried a document's score, by an explanation: terms and passages, with the matcher that found them."""
+"""The terms and passages that carried a document's score, read from its explanation, with what matched them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from haybale.rankers.query_batch import QueryBatch
 
 @dataclass(frozen=True)
 class Evidence:
-    """The terms and passages by which one ranker, alone or inside another, adds to a document's score.
+    """The terms and passages through which one ranker, nested or not, contributes to a document's score.
 
-    Weights are parts of the score: those of the terms of all evidence sum to at most 1, and those of passages too.
+    A weight is a fraction of the score. Over all evidence for a document, the weights of terms sum to at most 1, and so
+    do those of passages.
     """
 
     matcher: Any  # the analyzer of the terms, or the encoder of the vectors
@@ -46,25 +47,26 @@ class Evidence:
 def evidence_of(explanation: Explanation, weight: float = 1.0) -> Iterator[Evidence]:
     """Yield the evidence in an explanation and in those of nested rankers.
 
-    A nested ranker's weight is its part of the positive shares. Where no share is positive, sizes count. Shares without
-    a term or a passage, such as those of training queries, count for the passage whose score the document has.
+    The weight of a nested ranker is its fraction of the sum of the positive shares, or, if no share is positive, of the
+    sum of absolute shares. Shares without a term or a passage, such as those of training queries, are added to the
+    passage whose score the document has.
     """
     sizes = [max(share.share, 0.0) for share in explanation.shares]
     if not any(sizes):
         sizes = [abs(share.share) for share in explanation.shares]
-    total, own, rest = sum(sizes), Evidence(explanation.matcher), 0.0
+    total, evidence, rest = sum(sizes), Evidence(explanation.matcher), 0.0
     for share, size in zip(explanation.shares, sizes, strict=True):
         part = weight * size / total if total else 0.0
         if share.of is not None:
             if part and share.of.doc_id == explanation.doc_id:  # a linked document says nothing about this one's text
                 yield from evidence_of(share.of, part)
         elif share.passage_id is not None:
-            own.passages[share.passage_id] += part
+            evidence.passages[share.passage_id] += part
         else:
             rest += part
             if share.term is not None:
-                own.terms[share.term] += part
+                evidence.terms[share.term] += part
     if rest and explanation.passage_id is not None:
-        own.passages[explanation.passage_id] += rest
-    if own.matcher is not None and (own.terms or own.passages):
-        yield own
+        evidence.passages[explanation.passage_id] += rest
+    if evidence.matcher is not None and (evidence.terms or evidence.passages):
+        yield evidence

@@ -27,33 +27,33 @@ def term_highlights(
 ) -> list[list[Span]]:
     """Return where texts have the terms with the largest weights, and phrases from their first to their last term.
 
-    The weights of the terms of each text, and the phrases, are given for each analyzer that found terms.
+    ``weights`` has the weights of the terms of each text by analyzer, and ``phrases`` the terms of phrases by analyzer.
     """
     spans: list[list[Span]] = [[] for _ in texts]
-    for analyzer in phrases.keys() | {analyzer for each in weights for analyzer in each}:
-        for found, located, each in zip(spans, analyzer.spans(texts), weights, strict=True):
-            of_terms = each.get(analyzer, {})
-            here = {term for term, _, _ in located} & of_terms.keys()
-            kept = set(sorted(here, key=lambda term: (-of_terms[term], term))[:MAX_TERMS])
-            found += [(start, end) for term, start, end in located if term in kept]
+    for analyzer in phrases.keys() | {analyzer for by_analyzer in weights for analyzer in by_analyzer}:
+        for text_spans, located, by_analyzer in zip(spans, analyzer.spans(texts), weights, strict=True):
+            of_terms = by_analyzer.get(analyzer, {})
+            located_terms = {term for term, _, _ in located} & of_terms.keys()
+            top_terms = set(sorted(located_terms, key=lambda term: (-of_terms[term], term))[:MAX_TERMS])
+            text_spans += [(start, end) for term, start, end in located if term in top_terms]
             for terms in phrases.get(analyzer, ()):
-                found += phrase_spans(located, terms)
-    return [merged(found) for found in spans]
+                text_spans += phrase_spans(located, terms)
+    return [merged(text_spans) for text_spans in spans]
 
 
 def merged(spans: Iterable[Span]) -> list[Span]:
-    """Return rising spans, with those that overlap joined.
+    """Return spans in ascending order, with overlapping ones joined.
 
     >>> merged([(4, 7), (0, 2), (1, 3)])
     [(0, 3), (4, 7)]
     """
-    found: list[Span] = []
+    joined: list[Span] = []
     for start, end in sorted(spans):
-        if found and start < found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], end))
+        if joined and start < joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], end))
         else:
-            found.append((start, end))
-    return found
+            joined.append((start, end))
+    return joined
 
 
 def sentence_spans(text: str) -> list[Span]:
@@ -64,11 +64,11 @@ def sentence_spans(text: str) -> list[Span]:
     >>> sentence_spans("租约终止。租客搬走！")
     [(0, 5), (5, 10)]
     """
-    words = [found.span() for found in re.finditer(r"\S+", text)]
+    words = [word.span() for word in re.finditer(r"\S+", text)]
     ends = [0, *accumulate(len(sentence) for sentence in sentences(text))]
     spans = [(words[start][0], words[end - 1][1]) for start, end in pairwise(ends)]
     # Where no space follows a sentence, as in Chinese and Japanese, its full stop has a character of its own.
-    return [found.span() for start, end in spans for found in _UNSPACED_SENTENCE.finditer(text, start, end)]
+    return [sentence.span() for start, end in spans for sentence in _UNSPACED_SENTENCE.finditer(text, start, end)]
 
 
 def nearest_sentences(encoder: Encodes, paragraphs: Sequence[str], texts: Sequence[str]) -> list[Span | None]:
@@ -77,11 +77,14 @@ def nearest_sentences(encoder: Encodes, paragraphs: Sequence[str], texts: Sequen
     All sentences are encoded at once.
     """
     spans = [sentence_spans(text) for text in texts]
-    flat = [text[start:end] for text, each in zip(texts, spans, strict=True) for start, end in each]
+    flat = [text[start:end] for text, text_spans in zip(texts, spans, strict=True) for start, end in text_spans]
     if not flat:
         return [None] * len(texts)
     near = encode_queries(encoder, list(paragraphs)) @ encoder.encode(flat).T
     best = np.asarray(to_numpy(near.max(axis=0).toarray() if hasattr(near, "toarray") else near.max(axis=0))).ravel()
     ends = np.cumsum([0, *map(len, spans)])
-    parts = [best[start:end] for start, end in pairwise(ends)]
-    return [each[int(part.argmax())] if each else None for each, part in zip(spans, parts, strict=True)]
+    cosines = [best[start:end] for start, end in pairwise(ends)]  # of the sentences of each text
+    return [
+        text_spans[int(text_cosines.argmax())] if text_spans else None
+        for text_spans, text_cosines in zip(spans, cosines, strict=True)
+    ]

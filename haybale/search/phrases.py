@@ -24,12 +24,14 @@ class Phrases:
     analyzer: Analyzer
     terms: list[list[str]]  # of each phrase
     documents: NDArray[np.bool_]  # (n_documents,) whether every phrase occurs in the document
-    passages: Ints  # rising numbers of the passages that have a phrase
+    passages: Ints  # ascending numbers of the passages that have a phrase
 
     def within(self, engine: Engine, documents: NDArray[np.bool_]) -> Phrases:
         """Return the phrases with the passage numbers of a view of some documents of the engine."""
-        kept = ragged_take(engine.collection.passages.doc_offsets, np.flatnonzero(documents))[0]
-        return replace(self, documents=self.documents[documents], passages=np.flatnonzero(np.isin(kept, self.passages)))
+        numbers = ragged_take(engine.collection.passages.doc_offsets, np.flatnonzero(documents))[0]
+        return replace(
+            self, documents=self.documents[documents], passages=np.flatnonzero(np.isin(numbers, self.passages))
+        )
 
 
 def parse_phrases(text: str) -> tuple[str, list[str]]:
@@ -38,18 +40,18 @@ def parse_phrases(text: str) -> tuple[str, list[str]]:
     >>> parse_phrases('who has the "burden of proof" here?')
     ('who has the burden of proof here?', ['burden of proof'])
     """
-    phrases = [_inside(found) for found in _QUOTED.finditer(text)]
+    phrases = [_inside(match) for match in _QUOTED.finditer(text)]
     return _QUOTED.sub(_inside, text), [phrase for phrase in phrases if phrase.strip()]
 
 
-def _inside(found: re.Match[str]) -> str:
-    return next(filter(None, found.groups()), "")
+def _inside(match: re.Match[str]) -> str:
+    return next(filter(None, match.groups()), "")
 
 
 def find_phrases(engine: Engine, phrases: Sequence[str]) -> Phrases:
     """Find the documents that have all phrases, each in one passage: its terms next to each other, in this order.
 
-    Terms are those of BM25, so inflections and stop words make no difference. The parts of compounds are no words:
+    Terms are those of BM25, so inflections and stop words make no difference. A part of a compound is not a word:
     "Vertrag" does not occur in *Arbeitsvertrag*. Only passages that have all terms of a phrase, by the index of BM25,
     are read.
     """
@@ -60,19 +62,19 @@ def find_phrases(engine: Engine, phrases: Sequence[str]) -> Phrases:
     for phrase, terms in zip(phrases, by_phrase, strict=True):
         if not terms:
             raise InputError(f"the phrase {phrase!r} must have a term besides stop words, found none; omit the quotes")
-        found = index.passages_with_all(terms)
+        numbers = index.passages_with_all(terms)
         if len(terms) > 1 or analyzer is not index.analyzer:
-            found = found[_have_phrase(analyzer, take_strings(texts, found), terms)]
-        passages.append(found)
-        documents &= np.isin(np.arange(len(documents)), index.doc_of[found])
+            numbers = numbers[_have_phrase(analyzer, take_strings(texts, numbers), terms)]
+        passages.append(numbers)
+        documents &= np.isin(np.arange(len(documents)), index.doc_of[numbers])
     return Phrases(analyzer, by_phrase, documents, np.unique(np.concatenate(passages)))
 
 
 def _have_phrase(analyzer: Analyzer, texts: list[str], terms: list[str]) -> NDArray[np.bool_]:
     """Return whether each text has the terms next to each other."""
-    found, n = analyzer(texts), len(terms)
-    wanted = [found.vocabulary.get(term, -1) for term in terms]
-    return np.array([any(ids[at : at + n] == wanted for at in range(len(ids) - n + 1)) for ids in found.ids], bool)
+    analyzed, n = analyzer(texts), len(terms)
+    term_ids = [analyzed.vocabulary.get(term, -1) for term in terms]
+    return np.array([any(ids[at : at + n] == term_ids for at in range(len(ids) - n + 1)) for ids in analyzed.ids], bool)
 
 
 def phrase_spans(located: Sequence[tuple[str, int, int]], terms: Sequence[str]) -> list[tuple[int, int]]:

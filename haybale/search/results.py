@@ -15,11 +15,11 @@ from haybale.search.snippets import Snippet
 if TYPE_CHECKING:
     import pandas as pd
 
-_WIDTH = 300  # characters of a snippet in a notebook
+_NOTEBOOK_WIDTH = 300  # characters of a snippet in a notebook
 
 
 class SourceShare(NamedTuple):
-    """What a ranker adds to the score of a document."""
+    """A ranker, as a text, with the share that it adds to the score of a document."""
 
     source: str
     share: float
@@ -104,19 +104,19 @@ class SearchResults(Sequence[SearchHit]):
         return len(self.hits)
 
     @overload
-    def __getitem__(self, place: int) -> SearchHit: ...
+    def __getitem__(self, index: int) -> SearchHit: ...
     @overload
-    def __getitem__(self, place: slice) -> SearchResults: ...
-    def __getitem__(self, place: int | slice) -> SearchHit | SearchResults:
+    def __getitem__(self, index: slice) -> SearchResults: ...
+    def __getitem__(self, index: int | slice) -> SearchHit | SearchResults:
         """Return a hit; or, for a slice, the results with only these hits."""
-        if isinstance(place, slice):
-            return SearchResults(self.query, self.ranker, self.hits[place])
-        return self.hits[place]
+        if isinstance(index, slice):
+            return SearchResults(self.query, self.ranker, self.hits[index])
+        return self.hits[index]
 
     def __repr__(self) -> str:
-        found = ", ".join(hit.doc_id for hit in self.hits[:3]) + (", …" if len(self) > 3 else "")
+        first_ids = ", ".join(hit.doc_id for hit in self.hits[:3]) + (", …" if len(self) > 3 else "")
         n = f"{len(self)} document{'' if len(self) == 1 else 's'}"
-        return f"SearchResults of {self.ranker}: {n}" + (f" ({found})" if found else "")
+        return f"SearchResults of {self.ranker}: {n}" + (f" ({first_ids})" if first_ids else "")
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as :meth:`to_json` writes them."""
@@ -159,8 +159,8 @@ def _hit_html(hit: SearchHit) -> str:
     about = [hit.doc_id, f"{hit.score:.4f}", *(f"{share.source} {share.share:+.4f}" for share in hit.shares)]
     parts = [f"<b>{escape(hit.title)}</b> <small>{escape(' · '.join(about))}</small>"]
     for snippet in hit.snippets:
-        pieces = [(escape(text), marked) for text, marked in snippet.excerpt(_WIDTH)]
+        pieces = [(escape(text), marked) for text, marked in snippet.excerpt(_NOTEBOOK_WIDTH)]
         text = "".join(f"<mark>{piece}</mark>" if marked else piece for piece, marked in pieces)
-        place = f"<small>{escape(snippet.place)}:</small> " if snippet.place else ""
-        parts.append(f'<p dir="auto">{place}{text}</p>')
+        location = f"<small>{escape(snippet.place)}:</small> " if snippet.place else ""
+        parts.append(f'<p dir="auto">{location}{text}</p>')
     return "".join(parts)

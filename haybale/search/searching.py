@@ -1,4 +1,4 @@
-"""Search with a ranker, and show of each document its best passages and what each ranker adds to its score."""
+"""Search with a ranker, and show the best passages of each document and what each ranker adds to its score."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Searchable(Protocol):
-    """What a search needs of a fitted ranker."""
+    """The attributes and methods of a fitted ranker that a search calls."""
 
     engine_: Engine
 
@@ -47,10 +47,11 @@ def search(
 ) -> SearchResults:
     """Return what :meth:`haybale.Ranker.search` describes, without the first ``offset`` documents."""
     check_parameters("search", {"k": k, "offset": offset}, {"k": COUNT, "offset": FROM_0})
-    query, found = "\n".join([text] if isinstance(text, str) else text), _searched(ranker, text, where)
-    if found is None:
+    query = "\n".join([text] if isinstance(text, str) else text)
+    batch_and_phrases = _batch_and_phrases(ranker, text, where)
+    if batch_and_phrases is None:
         return SearchResults(query, str(ranker), [])
-    batch, phrases = found
+    batch, phrases = batch_and_phrases
     # Explanations need a run of this depth, so that a shallower one would be made twice.
     ranked = ranker.run(batch, max(offset + k, DEPTH)).top(offset + k)["query"][offset:]
     collection = batch.engine.collection
@@ -62,9 +63,9 @@ def search(
     snippets = best_snippets(batch, numbers, reasons, phrases)
     hits = [
         SearchHit(
-            rank, doc_id, score, title_of(collection, number), metadata_of(collection, number), shown, _shares(reason)
+            rank, doc_id, score, title_of(collection, number), metadata_of(collection, number), best, _shares(reason)
         )
-        for rank, ((doc_id, score), number, shown, reason) in enumerate(
+        for rank, ((doc_id, score), number, best, reason) in enumerate(
             zip(ranked, numbers, snippets, reasons, strict=True), offset + 1
         )
     ]
@@ -78,11 +79,11 @@ def explain_hit(
 
     There is no passage if the search does not find the document. InputError is raised for an unknown document.
     """
-    found = _searched(ranker, text, where)
+    batch_and_phrases = _batch_and_phrases(ranker, text, where)
     ranker.engine_.snapshot().collection.document_numbers([doc_id])  # raises for unknown documents
-    if found is None:
+    if batch_and_phrases is None:
         return Explanation(str(ranker), "query", doc_id, None, None), []
-    batch, phrases = found
+    batch, phrases = batch_and_phrases
     number = int(batch.engine.collection.find_documents([doc_id])[0])
     if number < 0:
         return Explanation(str(ranker), "query", doc_id, None, None), []
@@ -90,24 +91,26 @@ def explain_hit(
     return reason, [] if reason.score is None else best_snippets(batch, [number], [reason], phrases)[0]
 
 
-def _searched(
+def _batch_and_phrases(
     ranker: Searchable, text: str | Sequence[str], where: str | None
 ) -> tuple[QueryBatch, Phrases | None] | None:
-    """Return a text as a batch of one query on the documents to search; None if there is none."""
+    """Return a text as a batch of one query on the documents to search, and its phrases; None without documents."""
     ranker.check_fitted()
     parsed = [parse_phrases(part) for part in ([text] if isinstance(text, str) else text)]
-    quoted = [phrase for _, each in parsed for phrase in each]
+    quoted = [phrase for _, part_phrases in parsed for phrase in part_phrases]
     engine, phrases = ranker.engine_.snapshot(), None
     queries = queries_from(engine.collection, {"query": [bare for bare, _ in parsed]})
     if where is not None or quoted:
-        kept = np.ones(engine.collection.n_documents, dtype=bool)
+        is_searched = np.ones(engine.collection.n_documents, dtype=bool)
         if where is not None:
-            kept = np.isin(np.arange(len(kept)), engine.documents_where(where))
-        found = find_phrases(engine, quoted) if quoted else None
-        kept &= found.documents if found is not None else np.diff(engine.collection.passages.doc_offsets) > 0
-        if not kept.any():
+            is_searched = np.isin(np.arange(len(is_searched)), engine.documents_where(where))
+        phrases = find_phrases(engine, quoted) if quoted else None
+        has_text = np.diff(engine.collection.passages.doc_offsets) > 0
+        is_searched &= has_text if phrases is None else phrases.documents
+        if not is_searched.any():
             return None
-        phrases, engine = None if found is None else found.within(engine, kept), engine.within(kept)
+        phrases = None if phrases is None else phrases.within(engine, is_searched)
+        engine = engine.within(is_searched)
     return QueryBatch(engine, queries), phrases
 
 
@@ -126,9 +129,9 @@ def metadata_of(collection: Collection, document: int) -> dict[str, Any]:
 
 
 def _shares(reason: Explanation) -> list[SourceShare]:
-    """Return what each nested ranker adds to a score; shares of no nested ranker are the ranker's own."""
+    """Return what each nested ranker adds to a score; the other shares are summed under the explaining ranker."""
     sums: defaultdict[str, float] = defaultdict(float)
     for share in reason.shares:
         sums[reason.ranker if share.of is None else share.of.ranker] += share.share
-    found = [SourceShare(source, float(value)) for source, value in sums.items()]
-    return sorted(found, key=lambda each: (-abs(each.share), each.source))
+    source_shares = [SourceShare(source, float(total)) for source, total in sums.items()]
+    return sorted(source_shares, key=lambda share: (-abs(share.share), share.source))

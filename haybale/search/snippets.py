@@ -11,8 +11,8 @@ from haybale.collections import Collection
 
 Span = tuple[int, int]
 
-_PAGE = re.compile(r"page (\d+)")
-_LEAD = 8  # the part of an excerpt's width, 1/8, that is shown before its first highlight
+_PAGE_TITLE = re.compile(r"page (\d+)")
+_LEAD_DIVISOR = 8  # 1/8 of an excerpt's width is shown before its first highlight
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Snippet:
     passage_id, text : str
         The passage as it is in the engine.
     highlights : list of (int, int)
-        Start and end in ``text`` of what carried the score, rising and without overlaps: terms, or the nearest
+        Start and end in ``text`` of what carried the score, ascending and without overlaps: terms, or the nearest
         sentence where vectors carried more of it.
     page : int, optional
         The page, if the file has pages.
@@ -54,38 +54,38 @@ class Snippet:
         return f"page {self.page}" if self.page is not None else self.heading or ""
 
     def excerpt(self, width: int = 300) -> list[tuple[str, bool]]:
-        """Return about ``width`` characters in one line, around the most highlights, in pieces; true are highlighted.
+        """Return about ``width`` characters in one line, around the most highlights, in pieces; true marks a highlight.
 
         >>> Snippet("a:0", "Dogs must be kept on a lead.", [(0, 4), (23, 27)]).excerpt(24)
         [('Dogs', True), (' must be kept on a …', False)]
         """
         start, end = self._window(width)
         # Each white-space character becomes one space, so that positions stay.
-        shown = re.sub(r"\s", " ", self.text)
+        line = re.sub(r"\s", " ", self.text)
         pieces = [("… ", False)] if start > 0 else []
         at = start
         for first, last in self.highlights:
             first, last = max(first, start), min(last, end)
             if first < last:
-                pieces += [(shown[at:first], False), (shown[first:last], True)]
+                pieces += [(line[at:first], False), (line[first:last], True)]
                 at = last
-        pieces += [(shown[at:end], False), (" …" if end < len(shown) else "", False)]
+        pieces += [(line[at:end], False), (" …" if end < len(line) else "", False)]
         return list(_joined(pieces))
 
     def _window(self, width: int) -> Span:
-        """Return the start and end of the part that has the most distinct highlighted words, and the earliest such."""
+        """Return the start and end of the part with the most distinct highlighted words, the earliest of equals."""
         n = len(self.text)
         if n <= width:
             return 0, n
         best, start = -1, 0
         for first, _ in self.highlights or [(0, 0)]:
-            begin = 0 if first < width // 2 else min(first - width // _LEAD, n - width)
+            begin = 0 if first < width // 2 else min(first - width // _LEAD_DIVISOR, n - width)
             words = {self.text[a:b].lower() for a, b in self.highlights if begin <= a < begin + width}
             if len(words) > best:
                 best, start = len(words), begin
         end = start + width
         if start > 0:  # not in the middle of a word
-            gap = re.search(r"\s", self.text[start : start + width // _LEAD])
+            gap = re.search(r"\s", self.text[start : start + width // _LEAD_DIVISOR])
             start += gap.end() if gap else 0
         if end < n:
             cut = max(self.text.rfind(space, start + width // 2, end + 1) for space in (" ", "\n"))
@@ -111,7 +111,7 @@ def snippet_of(collection: Collection, passage: int, highlights: list[Span]) -> 
     passages, sections = collection.passages, collection.sections
     section = -1 if passages.sections is None else int(passages.sections[passage])
     title = "" if sections is None or section < 0 else str(sections.titles[section].as_py() or "")
-    page = _PAGE.fullmatch(title)
+    page = _PAGE_TITLE.fullmatch(title)
     return Snippet(
         str(passages.ids[passage].as_py()),
         str(passages.texts[passage].as_py()),

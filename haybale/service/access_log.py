@@ -76,7 +76,7 @@ class AccessLog:
             try:
                 print(json.dumps(line), file=self.out, flush=True)
                 self._is_written = True
-            except (OSError, ValueError) as error:  # a full disk, or a file that was closed: requests are answered
+            except (OSError, ValueError) as error:  # a full disk, or a closed file; requests are still answered
                 if self._is_written:
                     _LOGGER.warning("the access log cannot be written: %s", error)
                 self._is_written = False

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from haybale.search import SearchResults, Snippet
 
 MAX_NAME = 500  # characters of names and ids
-_TYPES = {"csv": "text/csv", "beir": "text/tab-separated-values"}
+_EXPORT_MEDIA_TYPES = {"csv": "text/csv", "beir": "text/tab-separated-values"}
 
 Text = Annotated[str, Query(max_length=MAX_TEXT, description="The text to search for.")]
 Where = Annotated[str | None, Query(max_length=2000, description="An SQL condition on the metadata.")]
@@ -102,13 +102,13 @@ def api(workspace: Workspace) -> APIRouter:
         offset: Annotated[int, Query(ge=0, le=MAX_RESULTS)] = 0,
     ) -> Response:
         """Return the best documents for a text, with their best passages and what each ranker adds to the score."""
-        return _found(workspace.search(q, k, where, ranker, offset))
+        return _search_response(workspace.search(q, k, where, ranker, offset))
 
     @router.post("/search")
     @needs(JUDGE)
-    def search_long(given: Search) -> Response:
+    def search_long(body: Search) -> Response:
         """Search for a long text, such as a whole document."""
-        return _found(workspace.search(given.q, given.k, given.where, given.ranker, given.offset))
+        return _search_response(workspace.search(body.q, body.k, body.where, body.ranker, body.offset))
 
     @router.get("/explain")
     @needs(JUDGE)
@@ -123,9 +123,9 @@ def api(workspace: Workspace) -> APIRouter:
 
     @router.post("/explain")
     @needs(JUDGE)
-    def explain_long(given: Explained) -> dict[str, Any]:
+    def explain_long(body: Explained) -> dict[str, Any]:
         """Explain the score that a document has in the search for a long text."""
-        return _explained(*workspace.explain(given.q, given.doc_id, given.where, given.ranker))
+        return _explained(*workspace.explain(body.q, body.doc_id, body.where, body.ranker))
 
     @router.get("/documents/{doc_id:path}")
     @needs(JUDGE)
@@ -144,7 +144,7 @@ def api(workspace: Workspace) -> APIRouter:
     @needs(JUDGE)
     def facets() -> dict[str, Any]:
         """Return the columns of the metadata with their values and counts, or their ranges."""
-        return {"facets": [each.to_dict() for each in workspace.facets()]}
+        return {"facets": [facet.to_dict() for facet in workspace.facets()]}
 
     @router.get("/rankers")
     @needs(JUDGE)
@@ -158,14 +158,15 @@ def api(workspace: Workspace) -> APIRouter:
         offset: Annotated[int, Query(ge=0)] = 0, limit: Annotated[int, Query(ge=1, le=1000)] = 100
     ) -> dict[str, Any]:
         """Return the topics, in the order in which they were added."""
-        found = workspace.topics()
-        return {"topics": [each.to_dict() for each in found[offset : offset + limit]], "n_topics": len(found)}
+        summaries = workspace.topics()
+        shown = summaries[offset : offset + limit]
+        return {"topics": [summary.to_dict() for summary in shown], "n_topics": len(summaries)}
 
     @router.post("/topics", status_code=201, dependencies=[Depends(_refuse_repeated)])
     @needs(JUDGE)
-    def create_topic(given: NewTopic) -> dict[str, Any]:
+    def create_topic(new_topic: NewTopic) -> dict[str, Any]:
         """Add a topic, or return the one of that name."""
-        return workspace.create_topic(given.text, given.name, given.known).to_dict()
+        return workspace.create_topic(new_topic.text, new_topic.name, new_topic.known).to_dict()
 
     @router.get("/topics/{topic}")
     @needs(JUDGE)
@@ -187,7 +188,7 @@ def api(workspace: Workspace) -> APIRouter:
         ``n_held`` documents are left out because other judges got them within the last minutes; ask again later.
         """
         name = judge_of(request, judge)
-        documents = [each.to_dict() for each in workspace.next(topic, n, name, independent)]
+        documents = [document.to_dict() for document in workspace.next(topic, n, name, independent)]
         return {"documents": documents, "n_held": 0 if independent else workspace.n_held(topic, name)}
 
     @router.get("/topics/{topic}/judgements")
@@ -196,33 +197,34 @@ def api(workspace: Workspace) -> APIRouter:
         topic: int, offset: Annotated[int, Query(ge=0)] = 0, limit: Annotated[int, Query(ge=1, le=10_000)] = 1000
     ) -> dict[str, Any]:
         """Return the judgements that count: one for each document and judge, in the order in which they were given."""
-        found = workspace.judgements(topic)
-        return {"judgements": _rows(found.iloc[offset : offset + limit]), "n_judgements": len(found)}
+        frame = workspace.judgements(topic)
+        return {"judgements": _rows(frame.iloc[offset : offset + limit]), "n_judgements": len(frame)}
 
     @router.post("/topics/{topic}/judgements", status_code=201)
     @needs(JUDGE)
-    def judge(request: Request, topic: int, given: NewJudgement) -> dict[str, Any]:
+    def judge(request: Request, topic: int, new_judgement: NewJudgement) -> dict[str, Any]:
         """Judge a document. The judgement is on disk before the answer. One that repeats the last one adds nothing.
 
         ``contradicts`` has the grades of other judges who said the opposite; their judgements are kept.
         """
-        name = judge_of(request, given.judge)
-        workspace.judge(topic, given.doc_id, given.grade, name, given.note, given.seconds)
-        contradicted = workspace.contradicted(topic, given.doc_id, name)
-        return given.model_dump() | {"judge": name, "contradicts": contradicted}
+        name = judge_of(request, new_judgement.judge)
+        doc_id, grade = new_judgement.doc_id, new_judgement.grade
+        workspace.judge(topic, doc_id, grade, name, new_judgement.note, new_judgement.seconds)
+        contradicted = workspace.contradicted(topic, doc_id, name)
+        return new_judgement.model_dump() | {"judge": name, "contradicts": contradicted}
 
     @router.post("/topics/{topic}/undo")
     @needs(JUDGE)
-    def undo(request: Request, topic: int, given: Judge) -> dict[str, Any]:
+    def undo(request: Request, topic: int, body: Judge) -> dict[str, Any]:
         """Take the last judgement or skip of a judge back."""
-        return {"doc_id": workspace.undo(topic, judge_of(request, given.judge))}
+        return {"doc_id": workspace.undo(topic, judge_of(request, body.judge))}
 
     @router.post("/topics/{topic}/skip")
     @needs(JUDGE)
-    def skip(request: Request, topic: int, given: Choice) -> dict[str, Any]:
+    def skip(request: Request, topic: int, choice: Choice) -> dict[str, Any]:
         """Put a document off: it is proposed again after all others."""
-        workspace.skip(topic, given.doc_id, judge_of(request, given.judge))
-        return {"doc_id": given.doc_id}
+        workspace.skip(topic, choice.doc_id, judge_of(request, choice.judge))
+        return {"doc_id": choice.doc_id}
 
     @router.get("/topics/{topic}/progress")
     @needs(JUDGE)
@@ -238,9 +240,9 @@ def api(workspace: Workspace) -> APIRouter:
 
     @router.post("/topics/{topic}/import", dependencies=[Depends(_refuse_repeated)])
     @needs(ADMIN)
-    def import_judgements(topic: int, given: dict[str, int]) -> dict[str, Any]:
+    def import_judgements(topic: int, grades: dict[str, int]) -> dict[str, Any]:
         """Add old judgements, as grades by document, of documents that were not judged."""
-        return {"n_added": workspace.import_judgements(topic, given)}
+        return {"n_added": workspace.import_judgements(topic, grades)}
 
     @router.get("/topics/{topic}/export")
     @needs(JUDGE)
@@ -249,19 +251,19 @@ def api(workspace: Workspace) -> APIRouter:
         text = workspace.export(topic, format)
         name = f"topic-{topic}.{'tsv' if format == 'beir' else 'txt' if format == 'qrels' else format}"
         headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-        return PlainTextResponse(text, headers=headers, media_type=_TYPES.get(format, "text/plain"))
+        return PlainTextResponse(text, headers=headers, media_type=_EXPORT_MEDIA_TYPES.get(format, "text/plain"))
 
     @router.get("/train")
     @needs(JUDGE)
     def trainings() -> dict[str, Any]:
         """Return the trainings, the last one first."""
-        return {"trainings": [each.to_dict() for each in workspace.trainings()]}
+        return {"trainings": [training.to_dict() for training in workspace.trainings()]}
 
     @router.post("/train", status_code=202)
     @needs(ADMIN)
-    def start_training(given: NewTraining) -> dict[str, Any]:
+    def start_training(new_training: NewTraining) -> dict[str, Any]:
         """Begin to train a ranker on the judgements of all topics, in a process of its own."""
-        return workspace.start_training(given.recipe, given.random_state).to_dict()
+        return workspace.start_training(new_training.recipe, new_training.random_state).to_dict()
 
     @router.get("/train/{number}")
     @needs(JUDGE)
@@ -293,18 +295,18 @@ async def _refuse_repeated(request: Request) -> None:
         repeated.extend(name for name, value in pairs if values[name] != value)
         return values
 
-    with suppress(ValueError, RecursionError):  # which FastAPI reports
+    with suppress(ValueError, RecursionError):  # FastAPI reports a body that is not JSON
         json.loads(await request.body(), object_pairs_hook=with_names)
     if repeated:
         raise InputError(f"expected one value for {repeated[0]!r:.100}, found several; remove all but one")
 
 
-def _found(results: SearchResults) -> Response:
+def _search_response(results: SearchResults) -> Response:
     return Response(results.to_json(), media_type="application/json")
 
 
 def _explained(explanation: Explanation, snippets: Sequence[Snippet]) -> dict[str, Any]:
-    return explanation.to_dict() | {"snippets": [each.to_dict() for each in snippets]}
+    return explanation.to_dict() | {"snippets": [snippet.to_dict() for snippet in snippets]}
 
 
 def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The web application of a workspace: pages, REST interface and what stands before both."""
+"""The web application of a workspace: pages, REST interface, and the middleware before both."""
 
 from __future__ import annotations
 

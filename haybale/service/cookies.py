@@ -1,4 +1,4 @@
-"""Read and write cookies. Cookies of other applications on the same host, of whatever bytes, do not matter.
+"""Read and write cookies, and ignore cookies of other applications on the same host, whatever bytes they have.
 
 ``http.cookies.SimpleCookie`` ends at the first cookie that it does not understand, and then the ones after it are lost.
 """
@@ -10,7 +10,7 @@ from starlette.types import Scope
 
 SESSION, VISITOR = "haybale_session", "haybale_visitor"
 SESSION_SECONDS = 30 * 24 * 3600
-_MAX_VALUES = 20  # values of one name that are returned
+_MAX_VALUES_PER_COOKIE = 20  # returned values of cookies with one name
 
 
 def cookie_values(headers: Headers, name: str) -> list[str]:
@@ -23,10 +23,10 @@ def cookie_values(headers: Headers, name: str) -> list[str]:
     values: dict[str, None] = {}
     for header in headers.getlist("cookie"):
         for part in header.split(";"):
-            given_name, _, value = part.partition("=")
-            if given_name.strip() == name:
+            cookie_name, _, value = part.partition("=")
+            if cookie_name.strip() == name:
                 values[value.strip().strip('"')] = None
-    return list(values)[:_MAX_VALUES]
+    return list(values)[:_MAX_VALUES_PER_COOKIE]
 
 
 def cookie(name: str, value: str, scope: Scope, same_site: str) -> str:

@@ -1,4 +1,4 @@
-"""Facets: the values by which documents can be filtered, with counts, and the condition that a choice of them means."""
+"""Facets: the values by which documents can be filtered, with counts, and the SQL condition for chosen values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from haybale.errors import InputError, UnknownNameError
 
 MAX_VALUES = 50  # values that a facet lists, the most frequent ones
-_OWN = ("id", "title", "passages")  # columns of the documents' table that are not metadata
+_NOT_METADATA = ("id", "title", "passages")  # columns of the documents' table
 
 
 @dataclass(frozen=True)
@@ -52,10 +52,10 @@ def facets_of(table: pa.Table) -> list[Facet]:
     """Return the facets of a table of documents, in the order of its columns, without empty columns.
 
     >>> table = pa.table({"id": ["a", "b", "c"], "court": ["BGH", "BGH", None], "year": [2001, 2005, 2011]})
-    >>> [(each.name, each.values, each.least, each.most) for each in facets_of(table)]
+    >>> [(facet.name, facet.values, facet.least, facet.most) for facet in facets_of(table)]
     [('court', [('BGH', 2)], None, None), ('year', [], 2001, 2011)]
     """
-    named = [name for name in table.column_names if name not in _OWN]
+    named = [name for name in table.column_names if name not in _NOT_METADATA]
     return [facet for name in named if (facet := _facet(name, table[name])) is not None]
 
 
@@ -69,10 +69,10 @@ def _facet(name: str, column: pa.ChunkedArray) -> Facet | None:
         return None
     if not (pa.types.is_boolean(column.type) or _is_string(column.type)):
         ends = pc.min_max(column).as_py()
-        least, most = (each.isoformat() if isinstance(each, date) else each for each in (ends["min"], ends["max"]))
+        least, most = (end.isoformat() if isinstance(end, date) else end for end in (ends["min"], ends["max"]))
         return Facet(name, "range", [], 0, least, most)
-    counted = [(each["values"], each["counts"]) for each in pc.value_counts(column).to_pylist()]
-    counted.sort(key=lambda each: (-each[1], str(each[0])))
+    counted = [(count["values"], count["counts"]) for count in pc.value_counts(column).to_pylist()]
+    counted.sort(key=lambda pair: (-pair[1], str(pair[0])))
     return Facet(name, "value", counted[:MAX_VALUES], len(counted))
 
 
@@ -81,14 +81,15 @@ def _is_string(kind: pa.DataType) -> bool:
 
 
 def condition(table: pa.Table, chosen: Mapping[str, Sequence[Any]]) -> str | None:
-    """Return the SQL condition that a choice of facets means, for ``where``; None if nothing is chosen.
+    """Return the SQL condition, for ``where``, on documents with the chosen values; None if nothing is chosen.
 
     Parameters
     ----------
     table : pyarrow.Table
         The documents: ``engine.documents_table()``.
     chosen : mapping of str to sequence
-        By column, the values of which a document must have one; for a range its two ends, each a value or None or "".
+        The chosen values by column, of which a document must have one. For a range, its two ends; an end that is None
+        or empty sets no limit.
 
     Raises
     ------
@@ -128,10 +129,10 @@ def _quoted(value: Any) -> str:
 
 
 def _boolean(name: str, value: Any) -> str:
-    found = str(value).lower()
-    if found not in ("true", "false"):
+    literal = str(value).lower()
+    if literal not in ("true", "false"):
         raise InputError(f"{name} must be true or false, found {value!r:.100}")
-    return found
+    return literal
 
 
 def _end(name: str, kind: pa.DataType, value: Any) -> str:

@@ -20,13 +20,13 @@ from typing import Any
 from haybale.collections.files.file_reader import read_documents, reader_of
 
 MAX_TEXT = 200_000  # characters of a query
-MAX_PARAGRAPHS = 5000  # of a query; each one searches
+MAX_PARAGRAPHS = 5000  # of a query; a search is run for each
 MAX_UNPACKED = 100_000_000  # bytes of a packed file, such as a document of Word
 MAX_MEMORY = 2**30  # bytes that reading may take beyond what Python takes
 MAX_SECONDS = 20  # of CPU
 
-_PARAGRAPH = re.compile(rb"<(?:w|text):(?:p|h)[ >/]")  # as Word and OpenDocument write it
-_TOO_MANY = f"a text must have at most {MAX_PARAGRAPHS:,} paragraphs, found {{:,}}; shorten it"
+_PARAGRAPH_TAG = re.compile(rb"<(?:w|text):(?:p|h)[ >/]")  # as Word and OpenDocument write it
+_TOO_MANY_PARAGRAPHS = f"a text must have at most {MAX_PARAGRAPHS:,} paragraphs, found {{:,}}; shorten it"
 
 
 def text_of(name: str, data: bytes) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def text_of(name: str, data: bytes) -> dict[str, Any]:
         return {"problem": problem}
     paragraphs = [part.text for document in documents for part in document.parts]
     if len(paragraphs) > MAX_PARAGRAPHS:
-        return {"problem": _TOO_MANY.format(len(paragraphs))}
+        return {"problem": _TOO_MANY_PARAGRAPHS.format(len(paragraphs))}
     n_characters = sum(map(len, paragraphs)) + 2 * (len(paragraphs) - 1)
     if n_characters > MAX_TEXT:
         return {"problem": f"a text must have at most {MAX_TEXT:,} characters, found {n_characters:,}; shorten it"}
@@ -64,15 +64,15 @@ def packed_problem(data: bytes) -> str | None:
             n_paragraphs = 0
             for entry in entries:
                 if entry.filename.endswith(".xml"):
-                    n_paragraphs += len(_PARAGRAPH.findall(packed.read(entry)))
+                    n_paragraphs += len(_PARAGRAPH_TAG.findall(packed.read(entry)))
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError, ValueError) as error:
         return f"damaged ({error})"
-    # Those in tables, lists of styles and notes count, too, so that there may be more than in the text.
-    return _TOO_MANY.format(n_paragraphs) if n_paragraphs > 2 * MAX_PARAGRAPHS else None
+    # Paragraphs in tables, lists of styles and notes count, too, so the count may exceed that of the text.
+    return _TOO_MANY_PARAGRAPHS.format(n_paragraphs) if n_paragraphs > 2 * MAX_PARAGRAPHS else None
 
 
 def main() -> None:
-    """Set the limits, read and write."""
+    """Set the limits, read the file from standard input, and write its text to standard output."""
     limits = {resource.RLIMIT_CPU: MAX_SECONDS, resource.RLIMIT_CORE: 0}
     if sys.platform == "linux":
         pages = int(Path("/proc/self/statm").read_text().split()[0])

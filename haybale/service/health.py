@@ -1,4 +1,4 @@
-"""``/health`` for whoever restarts the service, and ``/metrics`` for Prometheus."""
+"""The routes ``/health``, for a supervisor that restarts the service, and ``/metrics``, for Prometheus."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def health_routes(workspace: Workspace, metrics: Metrics) -> APIRouter:
         workspace.store.topics()
         documents = workspace.engine.snapshot().collection.n_documents
         reviews = "ready" if workspace.reviews_are_ready else "being prepared"
-        found = {"status": "ok", "version": __version__, "documents": documents, "reviews": reviews}
+        report = {"status": "ok", "version": __version__, "documents": documents, "reviews": reviews}
         if workspace.processes is not None:
-            found["search_processes"] = {"wanted": workspace.processes.n, "ready": workspace.processes.n_ready}
-        return found
+            report["search_processes"] = {"wanted": workspace.processes.n, "ready": workspace.processes.n_ready}
+        return report
 
     @router.get("/metrics", response_class=PlainTextResponse)
     @needs(JUDGE)

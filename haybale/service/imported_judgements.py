@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from haybale.errors import InputError, UnknownNameError
 from haybale.spreadsheets import from_cell
 
-_QUERIES = ("query_id", "query-id", "query", "topic")  # names of columns, in lower case
-_DOCUMENTS = ("doc_id", "corpus-id", "document")
-_GRADES = ("grade", "relevance", "score")
-_LARGEST_CELL = 2**27  # characters
-_LONGEST_GRADE = 10  # digits
+_QUERY_COLUMNS = ("query_id", "query-id", "query", "topic")  # names of columns, in lower case
+_DOCUMENT_COLUMNS = ("doc_id", "corpus-id", "document")
+_GRADE_COLUMNS = ("grade", "relevance", "score")
+_MAX_CELL_CHARACTERS = 2**27
+_MAX_GRADE_DIGITS = 10
 
 
 def grades_of_file(data: bytes, query: str | None = None) -> dict[str, int]:
@@ -32,7 +32,7 @@ def grades_of_file(data: bytes, query: str | None = None) -> dict[str, int]:
     Raises
     ------
     InputError
-        If the file is neither, has judgements of several queries, or two grades of one document.
+        If the file is neither a table nor qrels, has judgements of several queries, or two grades of one document.
 
     Examples
     --------
@@ -70,14 +70,14 @@ def grades_of_file(data: bytes, query: str | None = None) -> dict[str, int]:
 def _rows(text: str) -> Iterator[tuple[str | None, str, str]]:
     """Yield query (None if the file names none), document and grade of each judgement."""
     header = text.lstrip("\r\n").partition("\n")[0]
-    csv.field_size_limit(_LARGEST_CELL)
+    csv.field_size_limit(_MAX_CELL_CHARACTERS)
     table = csv.reader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=header.count))
     try:
         cells = next((row for row in table if any(row)), [])
         names = [name.strip().lower() for name in cells]
         query, document, grade = (
-            next((names.index(name) for name in known if name in names), None)
-            for known in (_QUERIES, _DOCUMENTS, _GRADES)
+            next((names.index(name) for name in column_names if name in names), None)
+            for column_names in (_QUERY_COLUMNS, _DOCUMENT_COLUMNS, _GRADE_COLUMNS)
         )
         if document is None or grade is None:
             yield from _qrels(text)
@@ -108,6 +108,6 @@ def _qrels(text: str) -> Iterator[tuple[str | None, str, str]]:
 
 def _grade(doc_id: str, written: str) -> int:
     digits = written.strip().removeprefix("-")
-    if not digits.isdecimal() or len(digits) > _LONGEST_GRADE:
+    if not digits.isdecimal() or len(digits) > _MAX_GRADE_DIGITS:
         raise InputError(f"a grade must be a whole number from 0, found {written!r:.60} for {doc_id!r:.100}")
     return int(written)

@@ -20,10 +20,10 @@ from haybale.service.file_worker import MAX_MEMORY, MAX_PARAGRAPHS, MAX_SECONDS,
 from haybale.stopping_work import Work, check_wanted, current_work
 
 START_SECONDS = 10.0  # for a process to start, in addition to its work
-_IN_MEMORY = 1000  # texts that are kept without a folder
+_MAX_TEXTS_IN_MEMORY = 1000  # without a folder
 # Formats whose files are one document, not a table of many.
-_SUFFIXES = (".txt", ".md", ".pdf", ".docx", ".odt", ".rtf", ".html", ".eml")
-_ID = re.compile(r"[0-9a-f]{32}")
+_QUERY_SUFFIXES = (".txt", ".md", ".pdf", ".docx", ".odt", ".rtf", ".html", ".eml")
+_ID_PATTERN = re.compile(r"[0-9a-f]{32}")
 
 
 class LongQueries:
@@ -57,7 +57,7 @@ class LongQueries:
         id = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
         if self.folder is None:
             self._texts[id] = text
-            while len(self._texts) > _IN_MEMORY:
+            while len(self._texts) > _MAX_TEXTS_IN_MEMORY:
                 self._texts.popitem(last=False)
         elif not (path := self.folder / f"{id}.txt").exists():
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -66,8 +66,8 @@ class LongQueries:
         return id
 
     def text(self, id: str) -> str:
-        """Return the text of an id; an unknown one raises UnknownNameError."""
-        path = None if self.folder is None or not _ID.fullmatch(id) else self.folder / f"{id}.txt"
+        """Return the text of an id; an unknown one raises InputError."""
+        path = None if self.folder is None or not _ID_PATTERN.fullmatch(id) else self.folder / f"{id}.txt"
         if path is not None and path.is_file():
             with suppress(UnicodeDecodeError):
                 return path.read_text(encoding="utf-8")
@@ -78,16 +78,16 @@ class LongQueries:
 
 def query_suffixes() -> list[str]:
     """Return the ends of the names of files that can be a query, if the packages that read them are installed."""
-    found = []
-    for suffix in _SUFFIXES:
+    suffixes = []
+    for suffix in _QUERY_SUFFIXES:
         reader = reader_of(suffix)
         try:
             if reader is not None:
                 reader.check_packages()
-                found.append(suffix)
+                suffixes.append(suffix)
         except MissingExtraError:
             pass
-    return found
+    return suffixes
 
 
 def query_of_file(name: str, data: bytes) -> str:
@@ -122,16 +122,16 @@ def query_of_file(name: str, data: bytes) -> str:
     work = current_work() or Work()
     try:
         with process, work.on_stop(process.kill):
-            answer = process.communicate(data)[0]
+            output = process.communicate(data)[0]
     finally:
         timer.cancel()
     check_wanted()
     try:
-        found = json.loads(answer)
+        answer = json.loads(output)
     except ValueError:
         limits = f"{MAX_SECONDS} seconds or {MAX_MEMORY // 2**20:,} MiB"
-        found = {"problem": f"it takes more than {limits} to read; send a smaller one, or paste its text"}
-    text = found.get("text")
+        answer = {"problem": f"it takes more than {limits} to read; send a smaller one, or paste its text"}
+    text = answer.get("text")
     if text is None:
-        raise InputError(f"a query must be a file that can be read, found {name!r:.100}: {found.get('problem')}")
+        raise InputError(f"a query must be a file that can be read, found {name!r:.100}: {answer.get('problem')}")
     return str(text)

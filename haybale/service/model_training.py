@@ -111,11 +111,11 @@ def train(
         for learned, held_back in (halves, halves[::-1]):
             names = set(learned["query_id"]) & set(held_back.loc[held_back["relevance"] > 0, "query_id"])
             texts = {name: text for name, text in queries.items() if name in names}
-            given = {name: text for name, text in queries.items() if name in set(learned["query_id"])}
-            for place, ranker in enumerate((before, after)):
-                if place or knows:
-                    ranker = from_spec(ranker.to_dict()).fit(engine, given, learned)
-                measured[place].append(
+            learned_texts = {name: text for name, text in queries.items() if name in set(learned["query_id"])}
+            for number, ranker in enumerate((before, after)):
+                if number or knows:
+                    ranker = from_spec(ranker.to_dict()).fit(engine, learned_texts, learned)
+                measured[number].append(
                     (_without(ranker.rank(texts), learned, question_of), held_back[held_back.query_id.isin(names)])
                 )
         questions["held-back half"] = _compared(*zip(*measured, strict=True))
@@ -136,13 +136,13 @@ def _halves(
     enough = np.zeros(len(qrels), dtype=bool)
     questions = qrels["query_id"].map(question_of)
     for question in questions.unique():
-        mine = (questions == question).to_numpy()
-        for some in (mine & relevant, mine & ~relevant):
-            rows = np.flatnonzero(some)
+        of_question = (questions == question).to_numpy()
+        for of_grade in (of_question & relevant, of_question & ~relevant):
+            rows = np.flatnonzero(of_grade)
             firsts = rows[~qrels["doc_id"].iloc[rows].duplicated().to_numpy()]  # one for each document
             held_back = documents[random.permutation(firsts)[1::2]]
             parts[rows[np.isin(documents[rows], held_back)]] = 1
-        enough |= mine & (len(set(documents[mine & relevant])) > 1)
+        enough |= of_question & (len(set(documents[of_question & relevant])) > 1)
     if not enough.any():
         return None
     return qrels[enough & (parts == 0)], qrels[enough & (parts == 1)]
@@ -151,9 +151,9 @@ def _halves(
 def _without(run: Run, learned: pd.DataFrame, question_of: Mapping[str, str]) -> pd.DataFrame:
     """Return a run as a frame, without the documents that were learned for its queries or for the same questions."""
     frame = run.to_frame()
-    known = set(zip(learned["query_id"].map(question_of), learned["doc_id"], strict=True))
+    learned_pairs = set(zip(learned["query_id"].map(question_of), learned["doc_id"], strict=True))
     pairs = zip(frame["query_id"].map(question_of), frame["doc_id"], strict=True)
-    return frame[[pair not in known for pair in pairs]]
+    return frame[[pair not in learned_pairs for pair in pairs]]
 
 
 def _compared(*folds: Any) -> dict[str, Any]:
@@ -164,22 +164,22 @@ def _compared(*folds: Any) -> dict[str, Any]:
     from haybale.evaluation.significance import paired_tests
 
     before, after = (
-        pd.concat([evaluate(fold[place][0], fold[place][1], MEASURES) for fold in folds]).groupby(level=0).mean()
-        for place in (0, 1)
+        pd.concat([evaluate(fold[number][0], fold[number][1], MEASURES) for fold in folds]).groupby(level=0).mean()
+        for number in (0, 1)
     )
     after = after.loc[before.index]
-    found: dict[str, Any] = {"n_topics": len(before), "measures": {}}
+    comparison: dict[str, Any] = {"n_topics": len(before), "measures": {}}
     for name in MEASURES:
         one, two = before[name].to_numpy(), after[name].to_numpy()
         tested = paired_tests(two, one)
-        found["measures"][name] = {
+        comparison["measures"][name] = {
             "before": float(one.mean()),
             "after": float(two.mean()),
             "difference": tested.difference,
             "p": tested.p if len(before) > 1 else None,
-            "topics": {str(each): [float(a), float(b)] for each, a, b in zip(before.index, one, two, strict=True)},
+            "topics": {str(topic): [float(a), float(b)] for topic, a, b in zip(before.index, one, two, strict=True)},
         }
-    return found
+    return comparison
 
 
 def run(folder: Path) -> None:
@@ -188,7 +188,7 @@ def run(folder: Path) -> None:
 
     def report(step: str, stage: str = "") -> None:
         progress = {"step": step, "stage": stage, "done": _STEPS.index(step), "steps": len(_STEPS)}
-        with suppress(OSError):  # what is shown is no reason to end the work
+        with suppress(OSError):  # a training goes on if its progress cannot be written
             replace_json(folder / "progress.json", progress)
 
     now = [_STEPS[0]]
@@ -213,7 +213,7 @@ def run(folder: Path) -> None:
 def main() -> None:
     """Train as the command line says; an error is written to the folder."""
     folder = Path(sys.argv[1])
-    os.nice(10)  # searches come first
+    os.nice(10)  # lets searches have the processor first
     warnings.simplefilter("ignore")
     try:
         run(folder)

@@ -29,7 +29,7 @@ class OpenReviews:
         self._lock, self._preparing = threading.Lock(), threading.Lock()
         self._reviews: dict[int, Review] = {}
         self._of: Engine | None = None  # the snapshot of the engine that was prepared last
-        self._snapshot: Engine | None = None  # a copy of it with locks of its own, which reviews use
+        self._snapshot: Engine | None = None  # a copy of that snapshot with its own locks, for the reviews
 
     @property
     def is_ready(self) -> bool:
@@ -46,8 +46,8 @@ class OpenReviews:
 
     def get(self, topic: Topic) -> Review:
         """Return the review of a topic of the store."""
-        found = self._reviews.get(topic.number)
-        return found or self._keep(Review(self.snapshot, topic=topic.name, judgements=self.store))
+        review = self._reviews.get(topic.number)
+        return review or self._keep(Review(self.snapshot, topic=topic.name, judgements=self.store))
 
     def begin(self, text: str | None, name: str | None, known: Mapping[str, int]) -> Review:
         """Add a topic, or find the one of that name, and return its review."""
@@ -58,7 +58,7 @@ class OpenReviews:
             return self._reviews.setdefault(review.topic.number, review)
 
     def prepare(self) -> bool:
-        """Let reviews go on with the documents that the engine has now; return whether these are others than before."""
+        """Let reviews go on with the documents that the engine has now; return whether these have changed."""
         with self._preparing:
             latest = self.engine.snapshot()
             if latest is self._of:
@@ -66,7 +66,7 @@ class OpenReviews:
             snapshot = latest.independent()
             TopicFeatures.of(snapshot)
             ensure_attached(self.store, snapshot)  # also for topics without an open review
-            self._of, self._snapshot = latest, snapshot  # reviews that begin now begin with these
+            self._of, self._snapshot = latest, snapshot  # reviews that begin from now on use these
             for number, review in list(self._reviews.items()):
                 if review.engine is not snapshot:
                     fresh = Review(snapshot, topic=review.topic.name, judgements=self.store)

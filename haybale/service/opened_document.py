@@ -64,8 +64,8 @@ class OpenedDocument:
             "metadata": plain_metadata(self.metadata),
             "n_passages": self.n_passages,
             "offset": self.offset,
-            "passages": [each.to_dict() for each in self.passages],
-            "matching": [each.to_dict() for each in self.matching],
+            "passages": [passage.to_dict() for passage in self.passages],
+            "matching": [passage.to_dict() for passage in self.matching],
             "cites": [{"doc_id": doc_id, "title": title} for doc_id, title in self.cites],
             "cited_by": [{"doc_id": doc_id, "title": title} for doc_id, title in self.cited_by],
             "judged": self.judged,
@@ -88,7 +88,7 @@ def open_document(
     """
     collection = engine.whole
     number = int(collection.document_numbers([doc_id])[0])
-    start, end = (int(each) for each in collection.passages.doc_offsets[number : number + 2])
+    start, end = (int(bound) for bound in collection.passages.doc_offsets[number : number + 2])
     terms = {engine.analyzer: dict.fromkeys(engine.analyzer.terms(parse_phrases(text)[0]), 1.0)} if text else {}
     numbers = range(min(start + offset, end), min(start + offset + limit, end))
     texts = take_strings(collection.passages.texts, np.array(numbers, dtype=np.int64))
@@ -107,13 +107,13 @@ def linked_documents(collection: Collection, number: int) -> tuple[list[tuple[st
     sources, targets = _document_links(collection, links)
     named = []
     for others in (targets[sources == number], sources[targets == number]):
-        found = [other for other in np.unique(others).tolist() if other != number]
-        named.append(sorted((str(collection.doc_ids[each].as_py()), title_of(collection, each)) for each in found))
+        linked = [other for other in np.unique(others).tolist() if other != number]
+        named.append(sorted((str(collection.doc_ids[other].as_py()), title_of(collection, other)) for other in linked))
     return named[0], named[1]
 
 
 def _document_links(collection: Collection, links: Links) -> tuple[Ints, Ints]:
-    """Return the links as documents: which cites, and which is cited."""
+    """Return the number of the citing document, and of the cited document, for each link."""
     sources = [collection.passages.doc_of[links.passage_to_document[:, 0]]]
     if collection.sections is not None:
         of_section = np.searchsorted(collection.sections.doc_offsets, links.section_to_document[:, 0], side="right") - 1

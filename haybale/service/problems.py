@@ -1,4 +1,4 @@
-"""Errors as problem details, RFC 9457: one JSON object with a title and what to do. No stack trace leaves."""
+"""Errors as problem details, RFC 9457: one JSON object with a title and what to do, without a stack trace."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 from haybale.errors import HaybaleError, InputError, StoppedError, StoreError
 from haybale.service.request_errors import NotAllowedError, NotFoundError
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # of the system, where files cannot grow
+_DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # of the system, when a file cannot grow
 _LOGGER = logging.getLogger("haybale.service")
 
 
@@ -53,24 +53,24 @@ def add_handlers(application: FastAPI) -> None:
     """Let an application answer errors with problems."""
 
     @application.exception_handler(HaybaleError)
-    async def known(request: Request, error: HaybaleError) -> Response:
+    async def of_haybale(request: Request, error: HaybaleError) -> Response:
         return answer(request, status_of(error), str(error))
 
     @application.exception_handler(OSError)
     async def of_disk(request: Request, error: OSError) -> Response:
         _LOGGER.error("%s %s", request.method, request.scope["path"], exc_info=error)
-        if error.errno in _FULL:
+        if error.errno in _DISK_FULL_ERRORS:
             return answer(request, 507, "the disk of the service is full; nothing was kept; make room and try it again")
         return answer(request, 503, "a file of the service cannot be read or written; its log says which")
 
     @application.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
-        found = [{"at": ".".join(map(str, each["loc"])), "why": each["msg"]} for each in error.errors()]
-        detail = "; ".join(f"{each['at']}: {each['why']}" for each in found)
-        return answer(request, 422, f"expected other values: {detail}", errors=found)
+        faults = [{"at": ".".join(map(str, fault["loc"])), "why": fault["msg"]} for fault in error.errors()]
+        detail = "; ".join(f"{fault['at']}: {fault['why']}" for fault in faults)
+        return answer(request, 422, f"expected other values: {detail}", errors=faults)
 
     @application.exception_handler(HTTPException)
     async def refused(request: Request, error: HTTPException) -> Response:
-        found = answer(request, error.status_code, str(error.detail))
-        found.headers.update(error.headers or {})
-        return found
+        response = answer(request, error.status_code, str(error.detail))
+        response.headers.update(error.headers or {})
+        return response

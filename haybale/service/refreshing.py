@@ -10,8 +10,8 @@ from collections.abc import Callable
 from haybale.errors import HaybaleError
 from haybale.service.workspace import Workspace
 
-_SECONDS = 1.0  # between two looks
-_REST = 3.0  # a look rests for so many times as long as it took, so that searches have most of the time
+_MIN_PAUSE_SECONDS = 1.0  # between two refreshes
+_PAUSE_FACTOR = 3.0  # pauses last this many times as long as the refresh, so that searches get most of the time
 _LOGGER = logging.getLogger("haybale.service")
 
 
@@ -28,7 +28,7 @@ class Refreshing:
         self._threads = [threading.Thread(target=self._repeat, args=(work,), daemon=True) for work in works]
 
     def start(self) -> None:
-        """Begin."""
+        """Start both threads."""
         for thread in self._threads:
             thread.start()
 
@@ -42,7 +42,7 @@ class Refreshing:
                 if str(error) != reported:
                     reported = str(error)
                     _LOGGER.warning("new documents cannot be used: %s", reported)
-            self._is_over.wait(max(_SECONDS, _REST * (time.monotonic() - start)))
+            self._is_over.wait(max(_MIN_PAUSE_SECONDS, _PAUSE_FACTOR * (time.monotonic() - start)))
 
     def stop(self) -> None:
         """End the threads; one that prepares reviews is not waited for."""

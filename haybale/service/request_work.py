@@ -29,7 +29,7 @@ BODY_SECONDS = 30.0  # for a request to arrive
 ANSWER_SECONDS = 60.0  # for an answer, from the whole request
 LARGE_BYTES = 10_000  # a request with a larger body or query string is large
 MAX_WAITING = 32  # large requests that wait for others
-WAITING_SECONDS = 20.0  # for which they wait
+WAITING_SECONDS = 20.0  # for which a large request waits at most
 LOOK_SECONDS = 0.02  # between two looks whether it is the turn of a request that waits
 _FORM_TOKEN = re.compile(rb'name="csrf_token"\r\n\r\n([\w-]{1,100})\r\n')
 
@@ -203,13 +203,13 @@ def _refuse_other_sites(request: Request, body: bytes) -> Response | None:
     origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
     is_same = origin is None or origin.partition("://")[2].lower() == headers["host"].lower()
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-    given = headers.get("x-csrf-token", "")
+    form_token = headers.get("x-csrf-token", "")
     if kind == "application/x-www-form-urlencoded":
-        given = given or _token_of_form(body)
+        form_token = form_token or _token_of_form(body)
     elif kind == "multipart/form-data" and (token := _FORM_TOKEN.search(body)):
-        given = given or token[1].decode()
+        form_token = form_token or token[1].decode()
     expected = request.scope["state"]["form_tokens"]
-    has_token = any(hmac.compare_digest(given.encode(), token.encode()) for token in expected)
+    has_token = any(hmac.compare_digest(form_token.encode(), token.encode()) for token in expected)
     if is_same and site in ("same-origin", "none") and (has_token or kind == "application/json"):
         return None
     detail = "this change did not come from a page of this service; open the page anew, or send JSON"

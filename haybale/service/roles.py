@@ -1,6 +1,6 @@
 """The role that each route needs, declared at its function and checked at the route that the router has matched.
 
-There is one matching, that of the router: no pattern beside it decides what a request may do. A route without a role
+Only the router matches paths: no pattern beside it decides what a request may do. A route without a role
 cannot be made, and the service answers nothing if its application has a route of another class (:func:`unguarded`).
 """
 

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 _LOGGER = logging.getLogger("haybale.service")
 STOP_SIGNAL = signal.SIGUSR1  # tells a process to stop its search
-_STOP_SECONDS = 3.0  # in which it does so
-_LOOK_SECONDS = 0.1  # between two looks whether a search is still wanted
-_LONGEST_PAUSE = 60.0  # seconds until a process that could not start is started again
+_STOP_SECONDS = 3.0  # after STOP_SIGNAL, until a process that still searches is killed
+_POLL_SECONDS = 0.1  # between two looks whether a search is still wanted
+_MAX_PAUSE_SECONDS = 60.0  # until a process that could not start is started again
 
 
 class SearchSetup(NamedTuple):
@@ -103,9 +103,9 @@ class SearchProcesses:
     def __init__(self, engine: Engine, rankers: Mapping[str, Ranker], n: int) -> None:
         self.engine, self.n = engine, n
         self._rankers = dict(rankers)
-        self._folders: dict[str, tuple[Path, str]] = {}  # of rankers by name, and the SHA-256 of their manifests
-        self._changed = threading.Condition()  # guards what follows
-        self._started: dict[int, _SearchProcess] = {}  # by their places
+        self._folders: dict[str, tuple[Path, str]] = {}  # by ranker: its folder, and the SHA-256 of its manifest
+        self._changed = threading.Condition()  # guards the attributes below
+        self._started: dict[int, _SearchProcess] = {}  # by their numbers
         self._ready: list[_SearchProcess] = []
         self._idle: list[_SearchProcess] = []  # those that are ready and do not search
         self._refreshing: _SearchProcess | None = None  # it gets no further search
@@ -132,8 +132,8 @@ class SearchProcesses:
             self._is_closed = True
             self._ready.clear()
             self._idle.clear()
-            for each in self._started.values():
-                each.kill()
+            for process in self._started.values():
+                process.kill()
             self._changed.notify_all()
         for thread in self._threads:
             thread.join()
@@ -153,9 +153,9 @@ class SearchProcesses:
 
     @property
     def process_ids(self) -> dict[int, int]:
-        """The process ids by place, which is 0 to n - 1 and stays the same when a process is replaced."""
+        """The process ids by number, from 0 to n - 1; a process that replaces another one gets its number."""
         with self._changed:
-            return {place: each.process.pid for place, each in sorted(self._started.items())}
+            return {number: process.process.pid for number, process in sorted(self._started.items())}
 
     def search(
         self, ranker: str, text: str | list[str], k: int, where: str | None = None, offset: int = 0
@@ -170,18 +170,18 @@ class SearchProcesses:
             return None
         is_current = process.snapshot is not None and process.snapshot() is snapshot
         search_task = SearchTask(saved[0], text, k, where, offset, is_current, saved[1])
-        found = self._ask(process, search_task, snapshot)
+        answer = self._ask(process, search_task, snapshot)
         check_wanted()  # otherwise the caller would search itself after the process was killed
-        if isinstance(found, Exception):
-            raise found
-        if isinstance(found, str):
-            self._report(f"{ranker} is searched in the service itself: {found}")
-        if not isinstance(found, SearchResults):
+        if isinstance(answer, Exception):
+            raise answer
+        if isinstance(answer, str):
+            self._report(f"{ranker} is searched in the service itself: {answer}")
+        if not isinstance(answer, SearchResults):
             return None
-        if (self.engine.collection.find_documents([hit.doc_id for hit in found]) < 0).any():
+        if (self.engine.collection.find_documents([hit.doc_id for hit in answer]) < 0).any():
             with suppress(HaybaleError):
                 self.engine.refresh()  # so that the new documents that the process has found can be opened at once
-        return found
+        return answer
 
     def refresh(self) -> None:
         """Let one process after the other take over new documents, while the others search.
@@ -202,7 +202,7 @@ class SearchProcesses:
                 if free:
                     self._idle.remove(free[-1])
                     return free[-1]  # the last one, whose memory is still in the caches of the cores
-                self._changed.wait(_LOOK_SECONDS)
+                self._changed.wait(_POLL_SECONDS)
                 check_wanted()
             return None
 
@@ -253,18 +253,18 @@ class SearchProcesses:
             if not self._is_closed:
                 keeping = [threading.Thread(target=self._keep, args=(n,), daemon=True) for n in range(self.n)]
                 self._threads += keeping
-                for each in keeping:
-                    each.start()
+                for thread in keeping:
+                    thread.start()
 
-    def _keep(self, place: int) -> None:
+    def _keep(self, number: int) -> None:
         """Start a process, and another one whenever it has ended, until the processes are closed."""
         pause = 0.0
         while not self._is_closed_within(pause):
             try:
-                problem = self._run(place)
+                problem = self._run(number)
             except OSError as error:  # no memory, or too many processes
                 problem = str(error)
-            pause = 0.0 if problem is None else min(_LONGEST_PAUSE, max(1.0, 2 * pause))
+            pause = 0.0 if problem is None else min(_MAX_PAUSE_SECONDS, max(1.0, 2 * pause))
             if problem is not None and not self._is_closed_within(0):
                 self._report(f"a search process cannot be started: {problem}")
 
@@ -272,12 +272,12 @@ class SearchProcesses:
         with self._changed:
             return self._changed.wait_for(lambda: self._is_closed, seconds)
 
-    def _run(self, place: int) -> str | None:
+    def _run(self, number: int) -> str | None:
         """Run a process until it ends; return why it could not be set up, or None."""
         with self._changed:
             if self._is_closed:
                 return None
-            self._started[place] = process = _SearchProcess()
+            self._started[number] = process = _SearchProcess()
         problem = process.set_up(self._setup())
         if problem is None:
             with self._changed:
@@ -285,13 +285,13 @@ class SearchProcesses:
             self._give_back(process)
         status = process.wait()
         with self._changed:
-            del self._started[place]
+            del self._started[number]
             for processes in (self._ready, self._idle):
                 if process in processes:
                     processes.remove(process)
             self._changed.notify_all()  # if no other process is ready, those who wait have to search themselves
             if problem is None and not self._is_closed:
-                _LOGGER.warning("search process %d ended with status %d; another one is started", place, status)
+                _LOGGER.warning("search process %d ended with status %d; another one is started", number, status)
         return problem
 
     def _setup(self) -> SearchSetup:
@@ -312,7 +312,7 @@ class SearchProcesses:
 class _SearchProcess:
     """A process that runs :mod:`haybale.service.search_worker`, and the pipe to it."""
 
-    snapshot: weakref.ref[Engine] | None = None  # of the service, whose documents the process has or newer ones
+    snapshot: weakref.ref[Engine] | None = None  # the service's; the process has its documents, or newer ones
 
     def __init__(self) -> None:
         self.connection, theirs = Pipe()
@@ -342,7 +342,7 @@ class _SearchProcess:
         """
         self.connection.send(what)
         work, kill_at = current_work(), None
-        while work is not None and not self.connection.poll(_LOOK_SECONDS):
+        while work is not None and not self.connection.poll(_POLL_SECONDS):
             if work.is_stopped and kill_at is None:
                 self.process.send_signal(STOP_SIGNAL)
                 kill_at = time.monotonic() + _STOP_SECONDS
@@ -351,7 +351,7 @@ class _SearchProcess:
         return self.connection.recv()
 
     def kill(self) -> None:
-        """End the process now. Whoever waits for its answer gets EOFError."""
+        """End the process now. The thread that waits for its answer gets EOFError."""
         self.process.kill()
 
     def wait(self) -> int:

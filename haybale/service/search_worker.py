@@ -28,7 +28,7 @@ from haybale.search.searching import search
 from haybale.service.search_processes import STOP_SIGNAL, RefreshTask, SearchSetup, SearchTask
 from haybale.stopping_work import Work, stoppable
 
-_FEW = 300  # characters of the search that each ranker does before the first one
+_WARM_UP_CHARACTERS = 300  # of the search that prepares each ranker
 
 
 class SearchWorker:
@@ -44,29 +44,29 @@ class SearchWorker:
         self.engine = Engine.open(setup.engine, device=setup.device).prepare()
         if self.engine.id != setup.engine_id:
             raise HaybaleError(f"{setup.engine}: expected the engine of the service, found another; start it again")
-        self.work = Work()  # of the search that runs; a signal stops it
-        self._rankers: dict[Path, tuple[str, Ranker]] = {}  # with the SHA-256 of the manifest, by their folders
+        self.work = Work()  # the running search, which a signal stops
+        self._rankers: dict[Path, tuple[str, Ranker]] = {}  # by folder: the SHA-256 of its manifest, and the ranker
         for folder in setup.rankers:
-            with suppress(HaybaleError):  # reported by a search that needs it
+            with suppress(HaybaleError):  # a search that needs the ranker reports the error
                 self._ranker(folder)
         self._warm_up()
 
     def _warm_up(self) -> None:
         """Search once with each ranker, so that what searches need is open."""
-        text = self.engine.collection.passages.texts[0].as_py()[:_FEW]
+        text = self.engine.collection.passages.texts[0].as_py()[:_WARM_UP_CHARACTERS]
         for _, ranker in self._rankers.values():
-            with suppress(Exception):  # such as of a passage without words; a search by somebody reports its own
+            with suppress(Exception):  # such as for a passage without words; a user's search reports its errors
                 search(ranker, text, 10)
 
     def _ranker(self, folder: Path, expected: str = "") -> Ranker:
         """Return the ranker in a folder; raise HaybaleError if its manifest has another digest than expected."""
-        known = self._rankers.get(folder)
-        if known is None or expected not in ("", known[0]):
+        loaded = self._rankers.get(folder)
+        if loaded is None or expected not in ("", loaded[0]):
             ranker = load(folder, self.engine)
-            known = self._rankers[folder] = digest(folder / MANIFEST), ranker
-        if expected not in ("", known[0]):
+            loaded = self._rankers[folder] = digest(folder / MANIFEST), ranker
+        if expected not in ("", loaded[0]):
             raise HaybaleError(f"{folder}: expected the ranker of the service, found another; restart the service")
-        return known[1]
+        return loaded[1]
 
     def answer(self, task: SearchTask | RefreshTask) -> SearchResults | Exception | str | None:
         """Do a task, and return what the service gets."""
@@ -83,9 +83,9 @@ class SearchWorker:
     def _search(self, task: SearchTask) -> SearchResults | Exception | str:
         self.work = Work()
         with stoppable(self.work):
-            return self._found(task)
+            return self._results_of(task)
 
-    def _found(self, task: SearchTask) -> SearchResults | Exception | str:
+    def _results_of(self, task: SearchTask) -> SearchResults | Exception | str:
         try:
             if not task.is_current:
                 self.engine.refresh()
@@ -119,7 +119,7 @@ def run(connection: Connection) -> None:
             shutil.rmtree(setup.temporary, ignore_errors=True)
             return
         answer = worker.answer(task)
-        with suppress(OSError):  # found above, too
+        with suppress(OSError):  # the service is gone; the next recv() reports it
             connection.send(answer)
 
 

@@ -1,4 +1,4 @@
-"""What stands before every request: its host, the size of its head, and who is asking.
+"""Check every request before its route: its host, the size of its head, and its user.
 
 Pages need no check of their own. They read ``request.state.user`` (:class:`~haybale.service.users.User`), and put
 ``request.state.form_token`` into each form that changes something, as the field ``csrf_token``; scripts send it as the
@@ -38,9 +38,10 @@ from haybale.service.users import ANYBODY, User, Users
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 MAX_PATH = 8_000  # bytes of a path
 _MAX_SESSIONS = 10_000
-_PAUSE, _MAX_GUESSES = 0.5, 100  # seconds until a wrong token is answered, and how many are answered at once
+_WRONG_TOKEN_SECONDS = 0.5  # until a wrong token is answered
+_MAX_WRONG_TOKENS = 100  # that are being answered at once
 _LOGGER = logging.getLogger("haybale.service")
-_HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+)(?::\d{1,5})?")
+_HOST_HEADER = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+)(?::\d{1,5})?")
 HEADERS = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -78,11 +79,11 @@ class Access:
 
     def knows_host(self, given: str) -> bool:
         """Return whether a ``Host`` header names this service."""
-        found = _HOST.fullmatch(given)
-        if found is None:
+        match = _HOST_HEADER.fullmatch(given)
+        if match is None:
             return False
-        name = found[1].strip("[]").lower()
-        if name in {each.lower() for each in self.hosts}:
+        name = match[1].strip("[]").lower()
+        if name in {host.lower() for host in self.hosts}:
             return True
         try:
             return self.any_address and bool(ipaddress.ip_address(name))
@@ -108,11 +109,11 @@ class Access:
             return ANYBODY
         user = self.users.find(token)
         if user is None:
-            if self._n_guesses >= _MAX_GUESSES:
+            if self._n_guesses >= _MAX_WRONG_TOKENS:
                 raise TooManyGuessesError("too many wrong tokens are being answered; try it again in two seconds")
             self._n_guesses += 1
             try:
-                await asyncio.sleep(_PAUSE)
+                await asyncio.sleep(_WRONG_TOKEN_SECONDS)
             finally:
                 self._n_guesses -= 1
         return user
@@ -136,7 +137,7 @@ class Access:
 
 
 class Guard:
-    """The ASGI middleware that finds out who is asking, refuses requests to other hosts, and answers failures.
+    """The ASGI middleware that finds the user of a request, refuses requests to other hosts, and answers failures.
 
     Whether the user may do what is asked is checked at the route (:class:`~haybale.service.roles.GuardedRoute`).
     """

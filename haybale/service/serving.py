@@ -20,26 +20,26 @@ _HEAD_SECONDS = 15.0  # for the head of a request, from the connection or from t
 _READ_SECONDS = 120.0  # for a client to take an answer, from its request
 _IDLE_SECONDS = 15  # of a connection between two requests
 _GRACE_SECONDS = 30  # for running requests to finish when the service ends
-_MAX_HEAD = 64 * 1024  # bytes
-# Seconds after which a running thread lets another one run. A request has hundreds of steps in compiled code, and after
+_MAX_HEAD_BYTES = 64 * 1024
+# When a running thread lets another one run. A request has hundreds of steps in compiled code, and after
 # each of them it may have to wait for the thread that prepares reviews. With Python's default of 0.005 seconds, some
 # requests took four seconds.
-_SWITCH = 0.0005
+_SWITCH_SECONDS = 0.0005
 
 
 class PatientProtocol(H11Protocol):
     """HTTP as uvicorn speaks it, but a connection ends if no request comes, or if nobody reads the answer."""
 
     _seen: Any = None  # the request at the last look
-    _looks = 0  # in a row at which it was the same
+    _looks = 0  # the number of looks in a row at which the request was the same
 
     def connection_made(self, transport: Any) -> None:
-        """Begin to look after the connection."""
+        """Start the timer that looks whether the client is too slow."""
         super().connection_made(transport)
         self._timer = self.loop.call_later(_HEAD_SECONDS, self._look)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End looking after the connection."""
+        """Stop the timer."""
         self._timer.cancel()
         super().connection_lost(exc)
 
@@ -87,9 +87,9 @@ def run(application: FastAPI, host: str, port: int, ready: Callable[[str], None]
             server_header=False,
             timeout_keep_alive=_IDLE_SECONDS,
             timeout_graceful_shutdown=_GRACE_SECONDS,
-            h11_max_incomplete_event_size=_MAX_HEAD,
+            h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
         )
         server = uvicorn.Server(config)
-        sys.setswitchinterval(_SWITCH)
+        sys.setswitchinterval(_SWITCH_SECONDS)
         ready(f"http://{shown}:{listening.getsockname()[1]}/")
         asyncio.run(server.serve(sockets=[listening]))

@@ -17,8 +17,8 @@ from haybale.retrieval import Run
 from haybale.retrieval.fusion import reciprocal_rank_fusion
 from haybale.retrieval.run import DEPTH
 
-_K = 60  # the constant of reciprocal rank fusion
-_REVIEW = "judgements of the topic"
+_RRF_K = 60  # the constant of reciprocal rank fusion
+_REVIEW_LABEL = "judgements of the topic"
 
 
 @dataclass(eq=False)
@@ -43,7 +43,7 @@ class TopicSearch:
         self.engine_ = self.ranker.engine_
 
     def __str__(self) -> str:
-        return f"{self.ranker} and {_REVIEW}"
+        return f"{self.ranker} and {_REVIEW_LABEL}"
 
     def check_fitted(self) -> None:
         """Raise :class:`~haybale.NotFittedError` if the ranker has not been fitted."""
@@ -52,17 +52,17 @@ class TopicSearch:
     def run(self, batch: QueryBatch, depth: int) -> Run:
         """Return the first ``depth`` documents of the only query of a batch."""
         runs = [self.ranker.run(batch, DEPTH), self._reviewed(batch)]
-        return batch.once(("topic", self, depth), lambda: reciprocal_rank_fusion(runs, rrf_k=_K, k=depth))
+        return batch.once(("topic", self, depth), lambda: reciprocal_rank_fusion(runs, rrf_k=_RRF_K, k=depth))
 
     def _reviewed(self, batch: QueryBatch) -> Run:
         """Return the documents of a batch in the order of the review."""
 
         def made() -> Run:
-            documents = batch.engine.collection
-            places = self.collection.find_documents(documents.doc_ids)
-            known = np.flatnonzero(places >= 0)
-            rows = np.zeros(len(known), dtype=np.int64)
-            return Run.from_numbers(batch.ids, documents.doc_ids, rows, known, self.scores[places[known]], DEPTH)
+            doc_ids = batch.engine.collection.doc_ids
+            numbers = self.collection.find_documents(doc_ids)  # those of the review; -1 for others
+            reviewed = np.flatnonzero(numbers >= 0)
+            rows = np.zeros(len(reviewed), dtype=np.int64)
+            return Run.from_numbers(batch.ids, doc_ids, rows, reviewed, self.scores[numbers[reviewed]], DEPTH)
 
         return batch.once(("reviewed", self), made)
 
@@ -73,11 +73,11 @@ class TopicSearch:
         rank, _ = self.ranker.places(batch, DEPTH).get(doc_id, (None, None))
         if rank is not None:
             inner = self.ranker.explained(batch, document)
-            shares.append(Share(f"{inner.ranker}, rank {rank:,}", 1 / (_K + rank), of=inner))
-        reviewed = {found: n for n, (found, _) in enumerate(self._reviewed(batch)[query], 1)}
+            shares.append(Share(f"{inner.ranker}, rank {rank:,}", 1 / (_RRF_K + rank), of=inner))
+        reviewed = {ranked: n for n, (ranked, _) in enumerate(self._reviewed(batch)[query], 1)}
         if doc_id in reviewed:
-            shares.append(Share(f"{_REVIEW}, rank {reviewed[doc_id]:,}", 1 / (_K + reviewed[doc_id])))
+            shares.append(Share(f"{_REVIEW_LABEL}, rank {reviewed[doc_id]:,}", 1 / (_RRF_K + reviewed[doc_id])))
         shares.sort(key=lambda share: -share.share)
-        fused = {found: (n, score) for n, (found, score) in enumerate(self.run(batch, 2 * DEPTH)[query], 1)}
-        place, score = fused.get(doc_id, (None, None))
-        return Explanation(str(self), query, doc_id, score, place, shares)
+        fused = {ranked: (n, score) for n, (ranked, score) in enumerate(self.run(batch, 2 * DEPTH)[query], 1)}
+        fused_rank, score = fused.get(doc_id, (None, None))
+        return Explanation(str(self), query, doc_id, score, fused_rank, shares)

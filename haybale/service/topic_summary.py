@@ -1,4 +1,4 @@
-"""A topic as the list of topics shows it, by the rows of the store alone: no learner is needed."""
+"""A topic as the list of topics shows it, computed from the rows of the store without a learner."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class TopicSummary:
     n_judged, n_relevant, n_contradictory : int
         Judged documents, those of them that are relevant, and those that one judge found relevant and another not.
     combine : {"any", "latest", "majority", "maximum"}
-        What a document counts as that several judges have judged
+        The rule for the grade of a document that several judges have judged
         (:func:`~haybale.review.combined_judgements.combined_grade`).
     judges : dict of str to int
         The number of documents that each judge has judged, by name.
@@ -74,7 +74,7 @@ class TopicRows:
         return self._state
 
     def summary(self, texts: TextDigests | None = None) -> TopicSummary:
-        """Return how much was judged, and by whom; with the texts of the documents, also what became of them."""
+        """Return how much was judged, and by whom; with ``texts``, also how many judged texts are gone or replaced."""
         with self._lock:
             state = self._sync()
             graded = {doc_id: grades for doc_id in state.rows if (grades := state.grades(doc_id))}

@@ -26,10 +26,10 @@ from haybale.rankers import Ranker, load
 from haybale.service.model_training import RECIPES
 from haybale.service.request_errors import NotFoundError
 
-_FILES = ("request", "progress", "result", "error")
-_NUMBER = re.compile(r"[1-9][0-9]{0,8}")  # the name of the folder of a training
-_LAST = 10**9 - 1
-_INTERRUPTED = "the training was interrupted; start it again"
+_JSON_FILES = ("request", "progress", "result", "error")
+_FOLDER_NAME = re.compile(r"[1-9][0-9]{0,8}")  # the name of the folder of a training
+_MAX_NUMBER = 10**9 - 1
+_INTERRUPTED_DETAIL = "the training was interrupted; start it again"
 
 
 @dataclass(frozen=True)
@@ -143,14 +143,14 @@ class Trainings:
             ) from None
 
     def _sweep(self) -> None:
-        """Remove what a start that was killed has left."""
+        """Remove the unfinished folders of starts that were killed."""
         for path in self.folder.glob(".[0-9]*.*"):
             shutil.rmtree(path, ignore_errors=True)
 
     def _free_number(self) -> int:
         """Return the number of a new training, one more than the last one."""
-        most = max(self._numbers(), default=0)
-        numbers = chain(range(most + 1, _LAST + 1), range(1, most))
+        last = max(self._numbers(), default=0)
+        numbers = chain(range(last + 1, _MAX_NUMBER + 1), range(1, last))
         return next(number for number in numbers if not os.path.lexists(self.folder / str(number)))
 
     def stop(self) -> None:
@@ -178,9 +178,9 @@ class Trainings:
 
     def model(self, number: int) -> Ranker:
         """Load the ranker of a training; InputError is raised if it is not done."""
-        found = self.get(number)
-        if found.status != "done":
-            raise InputError(f"expected a training that is done, found number {number}, which is {found.status}; wait")
+        status = self.get(number).status
+        if status != "done":
+            raise InputError(f"expected a training that is done, found number {number}, which is {status}; wait")
         return load(self.model_folder(number), self.engine)
 
     def model_folder(self, number: int) -> Path:
@@ -209,30 +209,30 @@ class Trainings:
         replace_json(self.folder / "accepted.json", {"accepted": numbers})
 
     def _numbers(self) -> list[int]:
-        """Return the numbers of the trainings, the last one first; other files and folders are none."""
+        """Return the numbers of the trainings, the last one first; other files and folders are ignored."""
         try:
             names = [entry.name for entry in os.scandir(self.folder) if entry.is_dir()]
         except OSError:  # there is no folder yet
             return []
-        return sorted((int(name) for name in names if _NUMBER.fullmatch(name)), reverse=True)
+        return sorted((int(name) for name in names if _FOLDER_NAME.fullmatch(name)), reverse=True)
 
     def _all(self) -> Iterator[ModelTraining]:
         for number in self._numbers():
             yield self._training(number)
 
     def _training(self, number: int) -> ModelTraining:
-        number = min(max(number, 0), _LAST + 1)  # others have no folder
+        number = min(max(number, 0), _MAX_NUMBER + 1)  # numbers out of range have no folder
         folder = self.folder / str(number)
-        if not 0 < number <= _LAST or not folder.is_dir():
+        if not 0 < number <= _MAX_NUMBER or not folder.is_dir():
             raise NotFoundError(f"expected the number of a training, found {number}; see the list of trainings")
         if self._process is not None:
-            self._process.poll()  # takes note of its end
+            self._process.poll()  # reaps the process if it has ended
         is_running = _is_running(folder)  # before the files are read, so that a result is not overlooked
-        contents = {name: _read(folder / f"{name}.json") or {} for name in _FILES}
+        contents = {name: _read(folder / f"{name}.json") or {} for name in _JSON_FILES}
         result, error = contents["result"], contents["error"]
         is_done = bool(result) and self.model_folder(number).is_dir()
         status = "done" if is_done else "running" if is_running and not error else "failed"
-        detail = str(error.get("detail") or _INTERRUPTED) if status == "failed" else ""
+        detail = str(error.get("detail") or _INTERRUPTED_DETAIL) if status == "failed" else ""
         return ModelTraining(
             number,
             status,
@@ -244,14 +244,14 @@ class Trainings:
         )
 
 
-def _started(place: Path) -> subprocess.Popen[bytes]:
+def _started(folder: Path) -> subprocess.Popen[bytes]:
     """Start the process of a training, which holds a lock on its folder for as long as it lives."""
-    lock = os.open(place / "running", os.O_RDWR | os.O_CREAT, 0o600)
+    lock = os.open(folder / "running", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with open(place / "training.log", "wb") as log:
+        with open(folder / "training.log", "wb") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "haybale.service.model_training", str(place)],
+                [sys.executable, "-m", "haybale.service.model_training", str(folder)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -263,13 +263,13 @@ def _started(place: Path) -> subprocess.Popen[bytes]:
 
 
 def _is_running(folder: Path) -> bool:
-    """Return whether the process of a training lives, of this service or of one before."""
+    """Return whether the process of a training runs, whichever service has started it."""
     try:
         with open(folder / "running", "rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except OSError:  # there is no such file, as of a training that could not begin
+    except OSError:  # a training that could not begin has no such file
         return False
     return False
 
@@ -309,7 +309,7 @@ def is_result(result: dict[str, Any]) -> bool:
 
 
 def _is_answer(answer: Any) -> bool:
-    """Return whether a value is what is known about a question: the measures of both rankers."""
+    """Return whether a value is the answer to a question: the number of topics, and the measures of both rankers."""
     if not isinstance(answer, dict) or type(answer.get("n_topics")) is not int:
         return False
     measures = answer.get("measures")

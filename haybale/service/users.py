@@ -1,4 +1,4 @@
-"""Users: who may use the service, with hashed tokens and roles, in a JSON file; and who is asking.
+"""Users: who may use the service, with hashed tokens and roles, in a JSON file.
 
 The file maps names to roles and SHA-256 digests of tokens, as ``haybale add-user`` writes it::
 
@@ -22,13 +22,13 @@ from haybale.folders import locked, replace_json
 from haybale.text_files import read_json
 
 ROLES = ("judge", "admin")
-LEAST = 16  # characters of a token that is given
-_PREFIX = "sha256:"
+LEAST = 16  # the smallest number of characters of a token that a person has chosen
+_SHA256 = "sha256:"
 
 
 @dataclass(frozen=True)
 class User:
-    """Who is asking.
+    """The user of a request.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class User:
     role: str
 
 
-ANYBODY = User("", "admin")  # without users, whoever has the token, or any program on this machine
+ANYBODY = User("", "admin")  # the user of all requests where there are no named users
 
 
 class Users:
@@ -60,11 +60,11 @@ class Users:
 
     def find(self, token: str) -> User | None:
         """Return the user with a token; every digest is compared in constant time."""
-        given, found = digest_of(token), None
+        token_digest, token_user = digest_of(token), None
         for digest, user in self._users.items():
-            if hmac.compare_digest(given, digest):
-                found = user
-        return found
+            if hmac.compare_digest(token_digest, digest):
+                token_user = user
+        return token_user
 
     def names(self) -> list[str]:
         """Return the names of all users, sorted."""
@@ -79,24 +79,24 @@ def only_token(token: str) -> Users:
 
 
 def digest_of(token: str) -> str:
-    """Return what is kept of a token."""
-    return _PREFIX + hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+    """Return the digest of a token, which is what the file of users has."""
+    return _SHA256 + hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def read_users(path: Path) -> Users:
     """Read a file of users; a damaged one raises FileFormatError."""
-    found = {}
+    users = {}
     for name, about in read_json(path).items():
         role, digest = (about.get("role"), about.get("token")) if isinstance(about, dict) else (None, None)
-        if role not in ROLES or not isinstance(digest, str) or not digest.startswith(_PREFIX) or not name.strip():
-            expected = f'{{"role": "judge" or "admin", "token": "{_PREFIX}…"}}'
+        if role not in ROLES or not isinstance(digest, str) or not digest.startswith(_SHA256) or not name.strip():
+            expected = f'{{"role": "judge" or "admin", "token": "{_SHA256}…"}}'
             raise FileFormatError(
                 path, None, f"user {name!r:.100}: expected {expected}; write it with haybale add-user"
             )
-        found[name] = role, digest
-    if not found:
+        users[name] = role, digest
+    if not users:
         raise FileFormatError(path, None, "expected a user, found {}; add one with haybale add-user")
-    return Users(found)
+    return Users(users)
 
 
 def add_user(path: Path, name: str, role: str) -> str:

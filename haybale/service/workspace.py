@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger("haybale.service")
 
 MAX_RESULTS = 1000  # offset + k of a search
-_OFFERED = 600.0  # seconds for which a document that one judge sees is not proposed to others
-_LAST_OFFERED = 120.0  # seconds after which it is, if nothing else is left to judge
+_OFFER_SECONDS = 600.0  # for which a document that one judge got is not proposed to others
+_LAST_OFFER_SECONDS = 120.0  # the same, if nothing else is left to judge
 
 
 class Workspace:
@@ -174,10 +174,10 @@ class Workspace:
         check_parameters("search", {"k": k, "offset": offset}, {"k": COUNT, "offset": FROM_0})
         if offset + k > MAX_RESULTS:
             raise InputError(f"offset + k must be at most {MAX_RESULTS:,}, found {offset + k:,}; narrow the search")
-        parts, found = paragraphs(text), None
+        parts, results = paragraphs(text), None
         if self.processes is not None and topic is None:
-            found = self.processes.search(self._chosen(ranker), parts, k, where, offset)
-        return search(self._searched(ranker, topic), parts, k, where, offset) if found is None else found
+            results = self.processes.search(self._chosen(ranker), parts, k, where, offset)
+        return search(self._searched(ranker, topic), parts, k, where, offset) if results is None else results
 
     def explain(
         self,
@@ -219,27 +219,27 @@ class Workspace:
         snapshot = self.engine.snapshot()
         matching = self.explain(text, doc_id, where, ranker)[1] if text and text.strip() else []
         digest = self._texts().of([doc_id])[doc_id]
-        judged = {each.topic.name: grades for each in self._all_rows() if (grades := each.grades(doc_id, digest))}
+        judged = {rows.topic.name: grades for rows in self._all_rows() if (grades := rows.grades(doc_id, digest))}
         return open_document(snapshot, doc_id, offset, limit, (text or "").strip(), matching, judged)
 
     def facets(self) -> list[Facet]:
         """Return the columns of the metadata with their values and counts, or their ranges."""
-        snapshot, known = self.engine.snapshot(), self._facets
-        if known is None or known[0] is not snapshot:
-            known = snapshot, facets_of(snapshot.documents_table())
-            self._facets = known
-        return known[1]
+        snapshot, cached = self.engine.snapshot(), self._facets
+        if cached is None or cached[0] is not snapshot:
+            cached = snapshot, facets_of(snapshot.documents_table())
+            self._facets = cached
+        return cached[1]
 
     def condition(self, chosen: Mapping[str, Sequence[Any]]) -> str | None:
-        """Return the condition that chosen values of :meth:`facets` mean, for ``where``; None if nothing is chosen."""
+        """Return the condition for ``where`` on documents with chosen values of :meth:`facets`; None without values."""
         return condition(self.engine.snapshot().documents_table(), chosen)
 
     def titles(self, doc_ids: Sequence[str]) -> dict[str, str]:
         """Return the titles of documents by id, without those that the engine does not have."""
         collection = self.engine.snapshot().collection
         numbers = collection.find_documents(doc_ids).tolist()
-        found = zip(doc_ids, numbers, strict=True)
-        return {doc_id: title_of(collection, number) for doc_id, number in found if number >= 0}
+        numbered = zip(doc_ids, numbers, strict=True)
+        return {doc_id: title_of(collection, number) for doc_id, number in numbered if number >= 0}
 
     def query_text(self, query_id: str) -> str | None:
         """Return the text of a query that a ranker was trained on: one of the engine's, or a topic; None for others."""
@@ -247,7 +247,7 @@ class Workspace:
         try:
             (number,) = collection.query_numbers([query_id]).tolist()
         except InputError:
-            return {exported_id(each): each.text or each.name for each in self.store.topics()}.get(query_id)
+            return {exported_id(topic): topic.text or topic.name for topic in self.store.topics()}.get(query_id)
         return "\n".join(collection.queries.paragraphs_of(number))
 
     # Topics and judgements.
@@ -274,7 +274,7 @@ class Workspace:
         check_length(text)
         with self._creating:  # so that nobody adds the topic meanwhile
             called = (name or text).strip()
-            if known and any(each.name == called for each in self.store.topics()):
+            if known and any(topic.name == called for topic in self.store.topics()):
                 raise InputError(
                     f"known documents must be those of a new topic, found {called!r:.100}, which is there already; "
                     "import their judgements, or choose another name"
@@ -285,7 +285,7 @@ class Workspace:
     def topics(self) -> list[TopicSummary]:
         """Return all topics, in the order in which they were added."""
         texts = self._texts()
-        return [each.summary(texts) for each in self._all_rows()]
+        return [rows.summary(texts) for rows in self._all_rows()]
 
     def topic(self, topic: int) -> TopicSummary:
         """Return a topic; an unknown number raises NotFoundError."""
@@ -319,7 +319,7 @@ class Workspace:
             left = review.next(n + len(others))
             chosen = [document for document in left if document.doc_id not in others][:n]
             if not chosen:
-                late = [document for document in left if now - others[document.doc_id].since >= _LAST_OFFERED]
+                late = [document for document in left if now - others[document.doc_id].since >= _LAST_OFFER_SECONDS]
                 chosen = sorted(late, key=lambda document: others[document.doc_id].since)[:n]
             for document in chosen:
                 before = offered.get(document.doc_id)
@@ -339,7 +339,7 @@ class Workspace:
         """Return the offers that hold documents from other judges."""
         with self._lock:
             offers = self._offered.get(topic, {}).items()
-            return {doc_id: offer for doc_id, offer in offers if now - offer.renewed < _OFFERED}
+            return {doc_id: offer for doc_id, offer in offers if now - offer.renewed < _OFFER_SECONDS}
 
     def judge(
         self,
@@ -416,8 +416,8 @@ class Workspace:
     def contradicted(self, topic: int, doc_id: str, judge: str) -> dict[str, int]:
         """Return the grades of the judges who contradict a judge about a document."""
         grades = self.grades(topic, doc_id)
-        own = grades.get(judge)
-        return {} if own is None else {name: grade for name, grade in grades.items() if (grade > 0) != (own > 0)}
+        judged = grades.get(judge)
+        return {} if judged is None else {name: grade for name, grade in grades.items() if (grade > 0) != (judged > 0)}
 
     def labels(self, topic: int) -> list[bool]:
         """Return whether each proposed and judged document is relevant, in the order in which they were proposed."""
@@ -429,10 +429,10 @@ class Workspace:
             self._offered.get(topic, {}).pop(doc_id, None)
 
     def _topic_of(self, number: int) -> Topic:
-        found = {each.number: each for each in self.store.topics()}
-        if number not in found:
+        topics = {topic.number: topic for topic in self.store.topics()}
+        if number not in topics:
             raise NotFoundError(f"expected the number of a topic, found {number}; see the list of topics")
-        return found[number]
+        return topics[number]
 
     def _topic_rows(self, number: int) -> TopicRows:
         with self._lock:
@@ -441,10 +441,10 @@ class Workspace:
             return self._rows[number]
 
     def _all_rows(self) -> list[TopicRows]:
-        return [self._topic_rows(each.number) for each in self.store.topics()]
+        return [self._topic_rows(topic.number) for topic in self.store.topics()]
 
     def _texts(self) -> TextDigests:
-        """Return the digests of the texts of the documents that reviews know, or that the engine has before."""
+        """Return the digests of the documents' texts: of the reviews, or of the engine until reviews are ready."""
         snapshot = self._reviews.snapshot if self._reviews.is_ready else self.engine.snapshot()
         with self._lock:
             if self._digests is None or self._digests[0] is not snapshot:
@@ -507,14 +507,14 @@ class Workspace:
             self.processes.add(_trained_name(number), self._with_trainings().model_folder(number))
 
     def revert(self) -> str:
-        """Take the last acceptance back, and return the name of the default ranker, which is that of before."""
+        """Take the last acceptance back, and return the name of the ranker that is the default again."""
         trainings = self._with_trainings()
         with self._lock:
             trainings.revert()
             return self._take_over_accepted()
 
     def _take_over_accepted(self) -> str:
-        """Make the ranker that was accepted last the default, if it can be loaded; otherwise the first given one."""
+        """Make the ranker that was accepted last the default, if it can be loaded; otherwise the first one."""
         trainings = self._with_trainings()
         self._default = next(iter(self._rankers))
         for number in trainings.accepted():

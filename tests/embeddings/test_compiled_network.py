@@ -14,6 +14,7 @@ from support.tiny_models import save_bi_encoder
 
 from haybale import Engine
 from haybale.embeddings import SentenceTransformerEncoder, parse_encoder
+from haybale.embeddings.compiled_network import compile_network
 from haybale.embeddings.encoder import rebuild
 from haybale.errors import InputError, MissingExtraError
 
@@ -50,6 +51,8 @@ def test_what_a_backend_refuses(saved: str, monkeypatch: pytest.MonkeyPatch) -> 
         SentenceTransformerEncoder(SentenceTransformerEncoder(saved).model, backend="openvino")
     with pytest.raises(InputError, match="'cpu'"):
         SentenceTransformerEncoder(saved, backend="openvino", device="cuda")
+    with pytest.raises(InputError, match="found object in 'model'"):
+        compile_network([object()], "model", "float32")
     monkeypatch.setitem(sys.modules, "openvino", None)
     with pytest.raises(MissingExtraError, match=r"haybale\[openvino\]"):
         SentenceTransformerEncoder(saved, backend="openvino")

@@ -83,7 +83,7 @@ def test_scalings_on_a_device_are_those_of_numpy(
     cupy: Any, monkeypatch: pytest.MonkeyPatch, standardize: bool, parts: int
 ) -> None:
     """A dense space, and a sparse one if nothing is centred, in few parts and in many."""
-    monkeypatch.setattr("haybale.device_vectors._PARTS", parts)
+    monkeypatch.setattr("haybale.device_vectors._MAX_ROW_PARTS", parts)
     queries, passages = (spaces[: 1 if standardize else 2] for spaces in two_spaces())
     passages[0][:, 2] = 7  # a constant feature
     on_gpu = [[to_device(matrix, CUDA) for matrix in of] for of in (queries, passages)]

@@ -194,7 +194,7 @@ class _NotKept:
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(query_batch, "BLOCK", 2)
-    monkeypatch.setattr(query_blocks, "_LARGEST", 2)
+    monkeypatch.setattr(query_blocks, "_MAX_QUERIES_PER_BLOCK", 2)
 
 
 @pytest.mark.usefixtures("small_blocks")

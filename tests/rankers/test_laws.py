@@ -138,7 +138,7 @@ def test_fitting_does_not_change_parameters(topics: Collection) -> None:
 def test_many_queries_are_ranked_in_blocks(fitted: Fitted, topics: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
     ranker = fitted(f"rrf(bm25,svr-memory({SVR}),k=20)", "tfidf")
     whole = ranker.rank("train")
-    monkeypatch.setattr("haybale.rankers.ranker._BATCH", 7)
+    monkeypatch.setattr("haybale.rankers.ranker._QUERIES_PER_BATCH", 7)
     blocks = ranker.rank("train")
     assert blocks.query_ids == whole.query_ids
     for query in whole.query_ids:

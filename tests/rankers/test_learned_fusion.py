@@ -186,7 +186,7 @@ def test_fused_scores_are_the_oracles(world: dict[str, Scores]) -> None:
 def test_neither_blocks_nor_threads_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     runs, relevant = sample()
     whole = learned(runs, relevant, ["good"])
-    monkeypatch.setattr("haybale.rankers.conditional_logit._ROWS", 50)
+    monkeypatch.setattr("haybale.rankers.conditional_logit._POOLED_DOCUMENTS_PER_BLOCK", 50)
     fits = []
     for n in (1, 2, 5):
         monkeypatch.setattr("haybale.parallel.cpus", lambda n=n: n)

@@ -119,8 +119,8 @@ def test_the_size_of_bags(
     engines: dict[str, Engine], monkeypatch: pytest.MonkeyPatch, overlap: float | None, rows: int, share: float | None
 ) -> None:
     """A bag holds a quarter of the queries or 30,000 rows, and some bags lack each query."""
-    assert module._ROWS == 30_000
-    monkeypatch.setattr(module, "_ROWS", rows)
+    assert module._MAX_BAG_ROWS == 30_000
+    monkeypatch.setattr(module, "_MAX_BAG_ROWS", rows)
     ranker: Any = SVRRanker([BM25(), KNN()], n_bags=8, overlap=overlap, n_jobs=1).fit(engines["tfidf"])
     ensemble = ranker.ensemble_
     share = share or rows / ensemble.n_rows_
@@ -133,7 +133,7 @@ def test_the_size_of_bags(
 
 def test_more_bags_if_they_would_be_too_large(engines: dict[str, Engine], monkeypatch: pytest.MonkeyPatch) -> None:
     """GerDaLIR's 98,380 training queries have 3.9 million rows, so each of 24 bags would need 15 GB."""
-    monkeypatch.setattr(module, "_ROWS", 30)
+    monkeypatch.setattr(module, "_MAX_BAG_ROWS", 30)
 
     def bags(**settings: Any) -> Any:
         return SVRRanker([BM25(), KNN()], n_bags=8, n_jobs=1, **settings).fit(engines["tfidf"]).ensemble_

@@ -122,7 +122,7 @@ def pools_of(seed: int) -> TermPools:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_loss_is_that_of_the_formula(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("haybale.rankers.term_weights._BLOCK", 4)
+    monkeypatch.setattr("haybale.rankers.term_weights._TERMS_PER_BLOCK", 4)
     pools, rng = pools_of(seed), np.random.default_rng(seed)
     theta, chosen = rng.normal(size=7), rng.random(7) < 0.7
     weights = term_weights(pools.features, pools.counts, theta)

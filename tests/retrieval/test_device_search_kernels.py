@@ -192,6 +192,7 @@ def test_inner_products(kernels: KernelsOnCPU, threads: int, order: int, width: 
     rng = np.random.default_rng(width)
     queries, vectors = (rng.normal(size=(size, width)).astype(np.float32) for size in (3, 20))
     vectors[7] = vectors[11]
+    queries[2] *= np.float32(1e-38)  # below the numbers that float32 has with all bits, as are the scores
     candidates = np.stack([rng.permutation(20) for _ in range(3)])
     candidates[1, 4] = -1
     scores = np.full((3, 20), np.nan, dtype=np.float32)

@@ -24,7 +24,7 @@ def test_products_are_those_of_the_dense_rows(sizes: list[int], seed: int) -> No
     dense = np.zeros(7, dtype=np.float32)
     dense[columns] = weights
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(growing_matrix, "_PART", 4)
+        patch.setattr(growing_matrix, "_ROWS_PER_SORTED_PART", 4)
         matrix = GrowingMatrix(blocks[0])
         for number, block in enumerate(blocks):
             if number:

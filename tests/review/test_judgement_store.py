@@ -33,8 +33,8 @@ def test_rows_come_back_as_they_were_added(tmp_path: Path) -> None:
         one, two = store.judgements(topic)
         assert (one.number, two.number) == (first, second)
         assert one.time == two.time > "2000"
-        assert [getattr(one, name) for name in module._COLUMNS if name != "time"] == [
-            getattr(given, name) for name in module._COLUMNS if name != "time"
+        assert [getattr(one, name) for name in module._ROW_COLUMNS if name != "time"] == [
+            getattr(given, name) for name in module._ROW_COLUMNS if name != "time"
         ]
         assert store.judgements(topic, after=first) == [two]
 

@@ -35,7 +35,7 @@ def client(workspace):
 @pytest.fixture
 def guarded(workspace, monkeypatch):
     """Return a service with the users Ada, a judge, and Eve, an admin."""
-    monkeypatch.setattr(security_module, "_PAUSE", 0.0)
+    monkeypatch.setattr(security_module, "_WRONG_TOKEN_SECONDS", 0.0)
     users = {"Ada": ("judge", digest_of("token of Ada")), "Eve": ("admin", digest_of("token of Eve"))}
     return asked(workspace, Access(Users(users)), follow_redirects=False)
 
@@ -160,7 +160,7 @@ def test_a_right_token_is_not_refused_because_of_wrong_ones(guarded):
 def test_wrong_tokens_take_time_but_only_so_many_wait(monkeypatch):
     """Wrong tokens beyond those that wait are told to come back later, and a right one passes at once meanwhile."""
     access, gate = Access(Users({"Ada": ("judge", digest_of("token of Ada"))})), None
-    monkeypatch.setattr(security_module, "_MAX_GUESSES", 5)
+    monkeypatch.setattr(security_module, "_MAX_WRONG_TOKENS", 5)
 
     async def guess():
         nonlocal gate
@@ -179,7 +179,7 @@ def test_wrong_tokens_take_time_but_only_so_many_wait(monkeypatch):
 
 
 def test_a_wrong_token_among_too_many_is_told_when_to_come_back(guarded, monkeypatch):
-    monkeypatch.setattr(security_module, "_MAX_GUESSES", 0)
+    monkeypatch.setattr(security_module, "_MAX_WRONG_TOKENS", 0)
     form = guarded.get("/login").text.partition('name="csrf_token" value="')[2].partition('"')[0]
     for answer in (
         guarded.get("/api/topics", headers={"authorization": "Bearer x"}),

@@ -10,7 +10,7 @@ from haybale.collections.files.file_reader import FileDocument, FileReader, deco
 from haybale.collections.files.table_rows import documents_of_rows
 
 _DELIMITERS = ",;\t|"
-_LARGEST_CELL = 2**27
+_MAX_CELL_CHARACTERS = 2**27
 
 
 class Delimited(FileReader):
@@ -28,6 +28,6 @@ def rows_of(data: bytes) -> Iterator[dict[str, str]]:
     text = decoded(data)
     header = text.partition("\n")[0]
     delimiter = max(_DELIMITERS, key=header.count)
-    csv.field_size_limit(_LARGEST_CELL)
+    csv.field_size_limit(_MAX_CELL_CHARACTERS)
     for row in csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True):
         yield {name: value for name, value in row.items() if name is not None}

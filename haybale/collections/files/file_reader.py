@@ -110,7 +110,7 @@ class FileReader(ABC):
 def read_documents(
     reader: FileReader, data: bytes, columns: Mapping[str, str]
 ) -> tuple[list[FileDocument], str | None]:
-    """Return the documents of a file that could be read, and why the others, or all, could not be.
+    """Return the documents of a file that could be read, and why the others, or all of them, could not be read.
 
     Libraries raise errors of many types for damaged files, so any error is the reason for this file alone.
     """
@@ -125,14 +125,14 @@ def read_documents(
 def _read_into(
     documents: list[FileDocument], reader: FileReader, data: bytes, columns: Mapping[str, str]
 ) -> str | None:
-    """Append the documents of a file that can be read, and return why the others, or all, cannot be."""
+    """Append the documents of a file that can be read, and return why the others, or all of them, cannot be read."""
     try:
         for document in reader.read(data, columns):
             if document.parts or document.problem:
                 documents.append(document)
     except Unreadable as error:
         return str(error)
-    except MissingExtraError as error:  # of a page in a mail, which was not known before
+    except MissingExtraError as error:  # raised for a page in a mail: only the packages of the mail reader were checked
         return str(error)
     except Exception as error:
         about = " ".join(str(error).split())

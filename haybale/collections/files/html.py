@@ -11,7 +11,7 @@ from typing import Any
 from haybale.collections.files.file_reader import EXTRA, FileDocument, FileReader, Part, Unreadable
 from haybale.extras import import_optional
 
-_METADATA = ("author", "date", "sitename", "description", "url")
+_METADATA_FIELDS = ("author", "date", "sitename", "description", "url")
 
 
 class HTML(FileReader):
@@ -28,17 +28,17 @@ class HTML(FileReader):
 def html_document(page: bytes | str) -> FileDocument:
     """Return the main text of a page as a document."""
     trafilatura = import_optional("trafilatura", EXTRA)
-    found = trafilatura.bare_extraction(
+    document = trafilatura.bare_extraction(
         page, with_metadata=True, include_comments=False, include_tables=True, include_formatting=True
     )
-    parts = [] if found is None or found.body is None else _parts(found.body)
+    parts = [] if document is None or document.body is None else _parts(document.body)
     if not parts:  # a short page without paragraphs
         text = trafilatura.html2txt(page).strip()
         parts = [Part(text)] if text else []
     if not parts:
         raise Unreadable("expected a page with text, found none")
-    metadata = {} if found is None else {name: getattr(found, name) for name in _METADATA if getattr(found, name)}
-    return FileDocument(parts, (found and found.title) or "", metadata)
+    metadata = {name: value for name in _METADATA_FIELDS if (value := getattr(document, name, None))}
+    return FileDocument(parts, (document and document.title) or "", metadata)
 
 
 def _parts(body: Any) -> list[Part]:

@@ -24,9 +24,9 @@ def _objects(text: str) -> Iterator[dict[str, Any]]:
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             try:
-                found = json.loads(line)
+                record = json.loads(line)
             except (ValueError, RecursionError) as error:
                 raise Unreadable(f"line {number}: expected a JSON object, found other text ({error})") from error
-            if not isinstance(found, dict):
-                raise Unreadable(f"line {number}: expected a JSON object, found {type(found).__name__}")
-            yield found
+            if not isinstance(record, dict):
+                raise Unreadable(f"line {number}: expected a JSON object, found {type(record).__name__}")
+            yield record

@@ -45,7 +45,7 @@ def _front_matter(text: str) -> tuple[dict[str, Any], int]:
     import yaml
 
     try:
-        found = yaml.safe_load(match[1])
+        entries = yaml.safe_load(match[1])
     except (yaml.YAMLError, ValueError):
         return {}, 0
-    return {str(name): value for name, value in found.items()} if isinstance(found, dict) else {}, match.end()
+    return {str(name): value for name, value in entries.items()} if isinstance(entries, dict) else {}, match.end()

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from haybale.collections.files.file_reader import EXTRA, FileDocument, FileReader, Part
 from haybale.extras import import_optional
 
-_METADATA = {"title": "title", "creator": "author", "date": "date", "subject": "subject"}
+_METADATA_NAMES = {"title": "title", "creator": "author", "date": "date", "subject": "subject"}
 
 
 class OpenDocument(FileReader):
@@ -21,9 +21,9 @@ class OpenDocument(FileReader):
     def read(self, data: bytes, columns: Mapping[str, str]) -> Iterator[FileDocument]:
         opened = import_optional("odf.opendocument", EXTRA)
         as_text = import_optional("odf.teletype", EXTRA).extractText
-        found = opened.load(io.BytesIO(data))
+        document = opened.load(io.BytesIO(data))
         heading, parts = None, []
-        pending = list(reversed(found.text.childNodes))
+        pending = list(reversed(document.text.childNodes))
         while pending:
             node = pending.pop()
             kind = getattr(node, "qname", (None, None))[1]
@@ -36,8 +36,8 @@ class OpenDocument(FileReader):
             else:  # lists, tables, sections
                 pending += reversed(getattr(node, "childNodes", []))
         metadata = {}
-        for node in found.meta.childNodes:
-            name, text = _METADATA.get(node.qname[1]), as_text(node).strip()
+        for node in document.meta.childNodes:
+            name, text = _METADATA_NAMES.get(node.qname[1]), as_text(node).strip()
             if name and text:
                 metadata[name] = text
         yield FileDocument(parts, metadata.pop("title", ""), metadata)

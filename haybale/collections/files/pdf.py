@@ -13,7 +13,7 @@ from haybale.collections.files.file_reader import EXTRA, FileDocument, FileReade
 from haybale.extras import import_optional
 
 _HYPHENATED = re.compile(r"(?<=[^\W\d_])[-\u00ad\u2010]\n(?=[a-zà-öø-ÿ])")
-_SHORT = 0.8  # a line shorter than this share of the usual length may end a paragraph
+_SHORT_LINE_SHARE = 0.8  # a line below this share of the usual length may end a paragraph
 
 
 class PDF(FileReader):
@@ -26,11 +26,11 @@ class PDF(FileReader):
     def read(self, data: bytes, columns: Mapping[str, str]) -> Iterator[FileDocument]:
         pypdf = import_optional("pypdf", EXTRA)
         logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it reports what it repairs
-        found = pypdf.PdfReader(io.BytesIO(data), strict=False)
-        if found.is_encrypted and not found.decrypt(""):
+        pdf = pypdf.PdfReader(io.BytesIO(data), strict=False)
+        if pdf.is_encrypted and not pdf.decrypt(""):
             raise Unreadable("encrypted; save it without a password")
-        pages = [page.extract_text() or "" for page in found.pages]
-        about = found.metadata
+        pages = [page.extract_text() or "" for page in pdf.pages]
+        about = pdf.metadata
         parts = [Part(text, page=number) for number, page in enumerate(pages, 1) for text in page_paragraphs(page)]
         if not parts:
             raise Unreadable(f"no text on {len(pages)} pages, probably a scan; recognise its text first (OCR)")
@@ -52,7 +52,7 @@ def page_paragraphs(text: str) -> list[str]:
         current: list[str] = []
         for line in lines:
             current.append(line)
-            if line.endswith((".", "!", "?", ":", "”", '"')) and len(line) < _SHORT * usual:
+            if line.endswith((".", "!", "?", ":", "”", '"')) and len(line) < _SHORT_LINE_SHARE * usual:
                 paragraphs.append(" ".join(current))
                 current = []
         if current:
@@ -62,12 +62,12 @@ def page_paragraphs(text: str) -> list[str]:
 
 def _metadata(about: Any) -> dict[str, Any]:
     """Return author, subject, keywords and dates, as far as the file has them."""
-    found: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
     for name in ("author", "subject", "keywords", "creation_date"):
         try:
             value = getattr(about, name, None)
         except ValueError:  # a date that is none
             continue
         if value:
-            found["date" if name == "creation_date" else name] = value if name == "creation_date" else str(value)
-    return found
+            metadata["date" if name == "creation_date" else name] = value if name == "creation_date" else str(value)
+    return metadata

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from haybale.collections.files.file_reader import FileDocument
 
-_MAX_KEY = 200  # characters
+_MAX_KEY_CHARACTERS = 200
 _DOI = re.compile(r"(?:https?://)?(?:dx\.)?(?:doi\.org/|doi:\s*)?(10\.\d{4,9}/\S+)", re.I)
 _IDENTIFIER = re.compile(r"[^\W_][\w.:/+()\[\]-]{2,}")
 
@@ -47,7 +47,7 @@ def _url(value: str) -> str | None:
     return value if re.fullmatch(r"https?://[^\s/]+/\S+", value, re.I) else None
 
 
-# Prefix of the key, names of its columns in lower case with underscores, and what makes a key of a value.
+# Prefix of the key, names of its columns in lower case with underscores, and the function from a value to a key.
 KEY_COLUMNS: tuple[tuple[str, tuple[str, ...], Callable[[str], str | None]], ...] = (
     ("", ("doi", "digital_object_identifier", "doi_link"), _doi),
     ("pmid:", ("pmid", "pubmed_id", "pubmedid", "pubmed"), _number),
@@ -79,7 +79,7 @@ def keys_of_row(row: Mapping[str, Any]) -> tuple[str, ...]:
     for prefix, names, key_of in KEY_COLUMNS:
         values = [text for name in names if (text := _text(columns.get(name)))]
         key = next(filter(None, map(key_of, values)), None)
-        if key is not None and key.isprintable() and len(key) <= _MAX_KEY:
+        if key is not None and key.isprintable() and len(key) <= _MAX_KEY_CHARACTERS:
             keys.append(prefix + key)
     return tuple(keys)
 
@@ -87,8 +87,8 @@ def keys_of_row(row: Mapping[str, Any]) -> tuple[str, ...]:
 def with_record_keys(documents: Sequence[FileDocument]) -> None:
     """Set the keys of the records of a file; documents that are no records stay as they are.
 
-    An id that several records of the file have is kept only if these records have the same title and text, by one of
-    them; it would otherwise depend on the order of the records which of them has it.
+    If several records of the file have one id, only one of them keeps it, and only if all have the same title and text.
+    Otherwise the order of the records would decide which of them has it.
     """
     records = [document for document in documents if document.record_keys is not None]
     digests = {id(record): _digest(record) for record in records}
@@ -129,7 +129,7 @@ def _by_metadata(records: Iterable[FileDocument]) -> list[FileDocument]:
 
 
 def _text(value: Any) -> str:
-    """Return a cell as a text; of a list, its only member."""
+    """Return a cell as a text; a list with one member counts as this member, and any other list as empty."""
     if isinstance(value, list | tuple):
         value = value[0] if len(value) == 1 else None
     if value is None or isinstance(value, bool):

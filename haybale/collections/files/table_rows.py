@@ -9,7 +9,7 @@ from typing import Any
 from haybale.collections.files.file_reader import FileDocument, Part, Unreadable, paragraphs_of
 from haybale.collections.files.record_keys import keys_of_row
 
-NAMES = {  # of columns, in lower case; the first that a table has is taken
+NAMES = {  # names of columns, in lower case; the first that a table has is taken
     "text": (
         "text",
         "body",
@@ -27,7 +27,7 @@ NAMES = {  # of columns, in lower case; the first that a table has is taken
 Row = Mapping[str, Any]
 
 
-def chosen_columns(names: Iterable[str], given: Mapping[str, str]) -> dict[str, str | None]:
+def chosen_columns(names: Iterable[str], columns: Mapping[str, str]) -> dict[str, str | None]:
     """Return the names of the columns ``text``, ``id`` and ``title``; those of id and title may be None.
 
     >>> chosen_columns(["Title", "Abstract", "year"], {})
@@ -35,27 +35,27 @@ def chosen_columns(names: Iterable[str], given: Mapping[str, str]) -> dict[str, 
     """
     names = list(names)
     lowered = {name.lower().strip(): name for name in reversed(names)}
-    found = {}
+    column_of_role = {}
     for role, usual in NAMES.items():
-        wanted = given.get(role)
+        wanted = columns.get(role)
         if wanted is not None and wanted not in names:
             raise Unreadable(f"no column {wanted!r}; its columns are {', '.join(names)}")
-        found[role] = wanted or next((lowered[name] for name in usual if name in lowered), None)
-    if found["text"] is None:
+        column_of_role[role] = wanted or next((lowered[name] for name in usual if name in lowered), None)
+    if column_of_role["text"] is None:
         raise Unreadable(f"no column of text among {', '.join(names) or 'none'}; name it with --text")
-    return found
+    return column_of_role
 
 
-def documents_of_rows(rows: Iterable[Row], given: Mapping[str, str]) -> Iterator[FileDocument]:
+def documents_of_rows(rows: Iterable[Row], columns: Mapping[str, str]) -> Iterator[FileDocument]:
     """Yield a document for each row that has a text or a title; other columns become its metadata."""
     chosen: dict[str, str | None] = {}
     for number, row in enumerate(rows, 1):
-        chosen = chosen or chosen_columns(row, given)
+        chosen = chosen or chosen_columns(row, columns)
         text, title = (_text(row.get(chosen[role] or "")) for role in ("text", "title"))
         taken = set(chosen.values())
         metadata = {name: value for name, value in row.items() if name and name not in taken and _is_value(value)}
         own_id = _text(row.get(chosen["id"] or "")) or None
-        parts = [Part(each) for each in paragraphs_of(text or title)]
+        parts = [Part(paragraph) for paragraph in paragraphs_of(text or title)]
         if parts:
             keys = keys_of_row(row)
             yield FileDocument(parts, title, metadata, own_id=own_id, record_keys=keys, place=str(number))
@@ -73,5 +73,5 @@ def _text(value: Any) -> str:
 
 def _is_value(value: Any) -> bool:
     if isinstance(value, list):
-        return bool(value) and all(isinstance(each, str) for each in value)
+        return bool(value) and all(isinstance(member, str) for member in value)
     return isinstance(value, str | bool | int | float | date | datetime) and value != "" and value == value

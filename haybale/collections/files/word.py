@@ -18,9 +18,9 @@ class Word(FileReader):
 
     def read(self, data: bytes, columns: Mapping[str, str]) -> Iterator[FileDocument]:
         docx = import_optional("docx", EXTRA)
-        found = docx.Document(io.BytesIO(data))
+        document = docx.Document(io.BytesIO(data))
         title, heading, parts = "", None, []
-        for block in found.iter_inner_content():
+        for block in document.iter_inner_content():
             if hasattr(block, "rows"):
                 rows = (" | ".join(cell.text.strip() for cell in row.cells) for row in block.rows)
                 parts += [Part(text, heading=heading) for text in rows if text.strip(" |")]
@@ -32,6 +32,6 @@ class Word(FileReader):
                 heading = text
             elif text:
                 parts.append(Part(text, heading=heading))
-        about = found.core_properties
+        about = document.core_properties
         metadata = {"author": about.author, "date": about.created, "subject": about.subject, "keywords": about.keywords}
         yield FileDocument(parts, about.title or title, {name: value for name, value in metadata.items() if value})

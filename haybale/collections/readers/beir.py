@@ -37,8 +37,8 @@ class BEIR(FolderReader):
         path = need_file(folder, "queries.jsonl")
         for line, record in read_jsonl(path):
             query_id, text = (text_field(path, line, record, name) for name in ("_id", "text"))
-            own = text_field(path, line, record, "own", default="") or None
-            builder.add_query(query_id, text.split("\n"), own=own, at=(path, line))
+            own_document = text_field(path, line, record, "own", default="") or None
+            builder.add_query(query_id, text.split("\n"), own=own_document, at=(path, line))
         add_qrels_folder(builder, folder)
 
 

@@ -93,22 +93,22 @@ def _case_files(folder: Path) -> dict[str, Path]:
 
 def _read_splits(folder: Path) -> dict[str, tuple[Path, Labels]]:
     """Return ``{split: (file, labels)}``."""
-    found: dict[str, tuple[Path, Labels]] = {}
+    splits: dict[str, tuple[Path, Labels]] = {}
     file_of: dict[str, Path] = {}  # the file that contains each query
     for path in _files_in(folder, _LABELS):
         words = (split for word, split in _SPLITS if re.search(rf"(?<![a-z]){word}", path.stem.lower()))
         split = next(words, path.stem)
-        if split in found:
-            raise InputError(f"split {split!r}: expected one file of labels, found {found[split][0]} and {path}")
-        found[split] = path, _read_labels(path)
-        for query in found[split][1]:
+        if split in splits:
+            raise InputError(f"split {split!r}: expected one file of labels, found {splits[split][0]} and {path}")
+        splits[split] = path, _read_labels(path)
+        for query in splits[split][1]:
             if query in file_of:
                 message = f"query {query!r} must be in one file only, found in {file_of[query]} too"
                 raise FileFormatError(path, None, message)
             file_of[query] = path
-    if not found:
+    if not splits:
         raise InputError(f"{folder}: expected labels, *labels*.json, in it or in its subfolders, found none")
-    return {split: found[split] for split in sorted_splits(found)}
+    return {split: splits[split] for split in sorted_splits(splits)}
 
 
 def _read_labels(path: Path) -> Labels:

@@ -27,10 +27,10 @@ from haybale.parallel import cpus
 from haybale.progress import track
 
 METADATA = "metadata.csv"
-_MAX_FILE = 2**31  # bytes of a file, and of a file in a zip file
-_MAX_ARCHIVE = 2**33  # bytes of all files in a zip file
-_MAX_DEPTH = 3  # of zip files in zip files
-_FEW = 32  # fewer files are read in this process
+_MAX_FILE_BYTES = 2**31  # bytes of a file, and of a file in a zip file
+_MAX_ARCHIVE_BYTES = 2**33  # bytes of all files in a zip file
+_MAX_ZIP_DEPTH = 3  # levels of zip files in zip files
+_MIN_FILES_FOR_PROCESSES = 32  # fewer files are read in this process alone
 
 
 class _Item(NamedTuple):
@@ -147,7 +147,7 @@ def read_some_files(
         return None, skipped
     if source.is_dir():
         problems = _add_columns(builder, source / METADATA, files)
-        skipped += problems if only is None else []  # it names the files that are not read, too
+        skipped += problems if only is None else []  # metadata.csv names the files that are not read, too
     return builder.build(warn=False), skipped
 
 
@@ -169,17 +169,17 @@ def _read_items(
     columns: Mapping[str, str] | None,
     taken: Set[str] = frozenset(),
 ) -> dict[str, list[int]]:
-    """Add the documents of files, and return the numbers of those of each file."""
-    known = []
+    """Add the documents of files, and return the numbers of the documents of each file."""
+    readable = []
     for item in items:
         reader = reader_of(item.id)
         if reader is None:
             skipped.append(Skipped(item.id, f"no reader for files that end in {PurePosixPath(item.id).suffix!r}"))
         else:
-            known.append((item, reader))
-    _check_packages(known)
+            readable.append((item, reader))
+    _check_packages(readable)
     files: dict[str, list[int]] = {}  # the documents of each file
-    for (item, _), (documents, problem) in zip(known, _read_all(known, dict(columns or {})), strict=True):
+    for (item, _), (documents, problem) in zip(readable, _read_all(readable, dict(columns or {})), strict=True):
         for document in documents:
             name = item.id if document.key is None else f"{item.id}:{document.key}"
             try:
@@ -200,7 +200,7 @@ def _items(source: Path, skipped: list[Skipped], only: Set[str] | None = None) -
     """Yield the files of a folder and of the zip files in it, sorted by name; hidden files are left out."""
     listing = list_files(source)
     if only is None:
-        skipped += (each for each in listing.skipped if each.file != METADATA)
+        skipped += (skipped_file for skipped_file in listing.skipped if skipped_file.file != METADATA)
     for name, path in listing.paths.items():
         if name == METADATA or (only is not None and name not in only):
             continue
@@ -214,16 +214,16 @@ def _expanded(item: _Item, skipped: list[Skipped], prefix: str | None = None) ->
         yield item
         return
     try:
-        if len(item.inner) >= _MAX_DEPTH:
-            raise Unreadable(f"zip files are nested more than {_MAX_DEPTH} deep; unpack it")
+        if len(item.inner) >= _MAX_ZIP_DEPTH:
+            raise Unreadable(f"zip files are nested more than {_MAX_ZIP_DEPTH} deep; unpack it")
         refuse_special_file(item.path)
         archive = _archive(item.path, item.path.stat().st_mtime_ns, item.inner)
-        entries = sorted((each for each in archive.infolist() if not each.is_dir()), key=lambda each: each.filename)
+        entries = sorted((info for info in archive.infolist() if not info.is_dir()), key=lambda info: info.filename)
     except (Unreadable, OSError, zipfile.BadZipFile, RuntimeError) as error:
         skipped.append(Skipped(item.id, f"cannot be unpacked: {error}"))
         return
-    if sum(each.file_size for each in entries) > _MAX_ARCHIVE:
-        skipped.append(Skipped(item.id, f"unpacks to more than {_MAX_ARCHIVE:,} bytes; unpack it"))
+    if sum(entry.file_size for entry in entries) > _MAX_ARCHIVE_BYTES:
+        skipped.append(Skipped(item.id, f"unpacks to more than {_MAX_ARCHIVE_BYTES:,} bytes; unpack it"))
         return
     start = f"{item.id}/" if prefix is None else prefix
     for entry in entries:
@@ -248,26 +248,26 @@ def _content(item: _Item) -> bytes:
     refuse_special_file(item.path)
     about = item.path.stat()
     if not item.inner:
-        if about.st_size > _MAX_FILE:
-            raise Unreadable(f"larger than {_MAX_FILE:,} bytes; split it")
+        if about.st_size > _MAX_FILE_BYTES:
+            raise Unreadable(f"larger than {_MAX_FILE_BYTES:,} bytes; split it")
         return item.path.read_bytes()
     *outer, name = item.inner
     with _archive(item.path, about.st_mtime_ns, tuple(outer)).open(name) as file:
-        data = file.read(_MAX_FILE + 1)
-    if len(data) > _MAX_FILE:
-        raise Unreadable(f"unpacks to more than {_MAX_FILE:,} bytes; split it")
+        data = file.read(_MAX_FILE_BYTES + 1)
+    if len(data) > _MAX_FILE_BYTES:
+        raise Unreadable(f"unpacks to more than {_MAX_FILE_BYTES:,} bytes; split it")
     return data
 
 
-@lru_cache(maxsize=_MAX_DEPTH)
+@lru_cache(maxsize=_MAX_ZIP_DEPTH)
 def _archive(path: Path, changed: int, inner: tuple[str, ...]) -> zipfile.ZipFile:
     """Open a zip file, or one in zip files, once for all of its files; ``changed`` is when it was written."""
     return zipfile.ZipFile(BytesIO(_content(_Item(path, inner, ""))) if inner else path)
 
 
-def _check_packages(known: Iterable[tuple[_Item, FileReader]]) -> None:
-    counts = Counter(reader.name for _, reader in known)
-    for item, reader in {reader.name: (item, reader) for item, reader in known}.values():
+def _check_packages(readable: Iterable[tuple[_Item, FileReader]]) -> None:
+    counts = Counter(reader.name for _, reader in readable)
+    for item, reader in {reader.name: (item, reader) for item, reader in readable}.values():
         try:
             reader.check_packages()
         except MissingExtraError as error:
@@ -276,17 +276,17 @@ def _check_packages(known: Iterable[tuple[_Item, FileReader]]) -> None:
 
 
 def _read_all(
-    known: list[tuple[_Item, FileReader]], columns: dict[str, str]
+    readable: list[tuple[_Item, FileReader]], columns: dict[str, str]
 ) -> Iterator[tuple[list[FileDocument], str | None]]:
     """Yield the documents of each file, and why it could not be read, in order; many files in several processes."""
-    if len(known) < _FEW or cpus() == 1:
-        yield from (read_file(item, columns) for item, _ in track(known, "reading files", len(known)))
+    if len(readable) < _MIN_FILES_FOR_PROCESSES or cpus() == 1:
+        yield from (read_file(item, columns) for item, _ in track(readable, "reading files", len(readable)))
         return
     import joblib
 
-    jobs = (joblib.delayed(read_file)(item, columns) for item, _ in known)
+    jobs = (joblib.delayed(read_file)(item, columns) for item, _ in readable)
     results = joblib.Parallel(n_jobs=cpus(), return_as="generator", batch_size="auto")(jobs)
-    yield from track(results, "reading files", len(known))
+    yield from track(results, "reading files", len(readable))
 
 
 def read_file(item: _Item, columns: dict[str, str]) -> tuple[list[FileDocument], str | None]:
@@ -306,23 +306,23 @@ def _add(builder: CollectionBuilder, name: str, file: str, document: FileDocumen
     Titles and headings stand before the text that follows them, so that their words are found, as in collections of
     BEIR. Its id is ``name``, or the one that it has itself if no other document has that.
     """
-    own, parts = document.own_id, document.parts
-    doc_id = name if own is None or own in taken or builder.document_number(own) is not None else own
+    own_id, parts = document.own_id, document.parts
+    doc_id = name if own_id is None or own_id in taken or builder.document_number(own_id) is not None else own_id
     if builder.document_number(doc_id) is not None:
         raise Unreadable(f"the id {doc_id!r} occurs twice")
     title = document.title or next((part.heading for part in parts if part.heading), PurePosixPath(file).stem)
     for text in (title, *(part.heading or "" for part in parts), *(part.text for part in parts)):
-        check_characters(text, "the document")  # before anything of it is added
+        check_characters(text, "the document")  # before any part of the document is added
     number = builder.add_document(doc_id, title=" ".join(title.split()), metadata={"file": file} | document.metadata)
-    sections: dict[str, int] = {}
+    sections: dict[str | None, int] = {}
     before = [] if not parts or document.title in parts[0].text else [document.title]
     for part in parts:
-        place = part.heading if part.page is None else f"page {part.page}"
-        if place is not None and place not in sections:
-            sections[place] = builder.add_section(number, f"{doc_id}#{len(sections)}", place, None)
+        section_title = part.heading if part.page is None else f"page {part.page}"
+        if section_title is not None and section_title not in sections:
+            sections[section_title] = builder.add_section(number, f"{doc_id}#{len(sections)}", section_title, None)
             if part.heading and part.heading not in before:
                 before.append(part.heading)
-        builder.add_passage(number, "\n".join([*before, part.text]), section=-1 if place is None else sections[place])
+        builder.add_passage(number, "\n".join([*before, part.text]), section=sections.get(section_title, -1))
         before = []
     return number
 
@@ -338,19 +338,19 @@ def _add_columns(builder: CollectionBuilder, path: Path, files: Mapping[str, lis
 
 def read_metadata(path: Path) -> tuple[dict[str, dict[str, str]], list[Skipped]]:
     """Return the values of ``metadata.csv`` by file and column, and why it cannot be read; no values without a file."""
-    found: dict[str, dict[str, str]] = {}
+    values_by_file: dict[str, dict[str, str]] = {}
     reason = link_that_leaves(path)
     if reason is not None:
-        return found, [Skipped(METADATA, reason)]
+        return values_by_file, [Skipped(METADATA, reason)]
     try:
         rows = list(rows_of(path.read_bytes())) if path.is_file() else []
     except (Unreadable, csv.Error, OSError) as error:
-        return found, [Skipped(METADATA, str(error))]
+        return values_by_file, [Skipped(METADATA, str(error))]
     for row in rows:
         (_, file), *others = row.items()
         name = str(file or "").replace("\\", "/").removeprefix("./")
-        found.setdefault(name, {}).update({column: value for column, value in others if column and value})
-    return found, []
+        values_by_file.setdefault(name, {}).update({column: value for column, value in others if column and value})
+    return values_by_file, []
 
 
 def unknown_paths(rows: Iterable[str], files: Container[str | None]) -> list[Skipped]:

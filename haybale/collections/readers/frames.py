@@ -10,7 +10,7 @@ judgement belongs to the ``split`` in its row, by default to the split of its qu
 is in every split in which it is judged. The default ``relevance`` is 1.
 
 Further columns of documents are their metadata, and so are those of passages, if all rows of a document have the same
-value; those with different values, such as page numbers, are left out with a warning. ``title`` may stand there too.
+value; those with different values, such as page numbers, are left out with a warning. ``title`` may be among them.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from haybale.collections.reader import FolderReader
 from haybale.errors import FileFormatError, InputError
 from haybale.frames import Frame, column_names, to_arrow, to_pandas
 
-_NEEDED = {
+_REQUIRED_COLUMNS = {
     "passages": ("doc_id", "text"),
     "documents": ("doc_id",),
     "queries": ("query_id", "text"),
     "qrels": ("query_id", "doc_id"),
 }
-_OPTIONAL = {
+_OPTIONAL_COLUMNS = {
     "passages": ("passage_id",),
     "documents": (),
     "queries": ("split", "own"),
     "qrels": ("relevance", "split"),
 }
-_DEFAULTS = {"passage_id": None, "own": None, "relevance": 1}  # values of optional columns that are absent
+_COLUMN_DEFAULTS = {"passage_id": None, "own": None, "relevance": 1}  # values of optional columns that are absent
 Columns = dict[str, list[Any]]
 Further = dict[str, pa.ChunkedArray]  # columns that may be metadata
 Source = Path | str  # a file, or the name of a frame
@@ -134,13 +134,13 @@ def _add_metadata(builder: CollectionBuilder, ids: Sequence[str], further: Furth
         numbers.append(number)
     left_out = []
     for name, column in further.items():
-        found: dict[int, Any] = {}
+        value_of: dict[int, Any] = {}
         values = map(plain_value, column.to_pylist() if _is_metadata(column) else [])
-        given = ((number, value) for number, value in zip(numbers, values, strict=False) if value is not None)
-        if not _is_metadata(column) or any(found.setdefault(number, value) != value for number, value in given):
+        pairs = ((number, value) for number, value in zip(numbers, values, strict=False) if value is not None)
+        if not _is_metadata(column) or any(value_of.setdefault(number, value) != value for number, value in pairs):
             left_out.append(name)
             continue
-        for number, value in found.items():
+        for number, value in value_of.items():
             if name == "title":
                 builder.set_title(number, str(value))
             else:
@@ -160,8 +160,8 @@ def _add_queries(
     split_of = dict(zip(ids, queries["split"], strict=True)) if "split" in queries else {}
     splits = qrels.get("split") or [split_of.get(query_id, "test") for query_id in qrels["query_id"]]
 
-    def add_query(query_id: str, text: str, own: str | None) -> None:
-        builder.add_query(query_id, text.split("\n"), own, split_of.get(query_id))
+    def add_query(query_id: str, text: str, own_document: str | None) -> None:
+        builder.add_query(query_id, text.split("\n"), own_document, split_of.get(query_id))
 
     def add_judgement(split: str | None, query_id: str, doc_id: str, grade: int) -> None:
         if split is None:
@@ -201,13 +201,13 @@ def _further_in(path: Path) -> Further:
 
 def _further_names(names: list[str]) -> list[str]:
     """Return the names of possible metadata; a name that occurs twice, or is no string, is left out."""
-    known = {"doc_id", "text", "passage_id"}
+    reserved_names = {"doc_id", "text", "passage_id"}
     return [
         name
         for name in names
         if names.count(name) == 1
         and isinstance(name, str)
-        and name not in known
+        and name not in reserved_names
         and not name.startswith("__index_level_")
     ]
 
@@ -241,20 +241,20 @@ def _read_file(folder: Path, part: str) -> tuple[Columns, Path]:
 
 def _checked_names(names: list[str], part: str, source: Source) -> list[str]:
     """Return the names of the columns to read; a column that is missing or occurs twice is an error."""
-    missing = [name for name in _NEEDED[part] if name not in names]
+    missing = [name for name in _REQUIRED_COLUMNS[part] if name not in names]
     if missing:
-        columns, found = "columns" if len(missing) > 1 else "a column", ", ".join(map(str, names)) or "none"
-        _fail(source, f"expected {columns} {', '.join(missing)}; found {found}")
-    known = [name for name in (*_NEEDED[part], *_OPTIONAL[part]) if name in names]
-    for name in known:
+        columns, listed_names = "columns" if len(missing) > 1 else "a column", ", ".join(map(str, names)) or "none"
+        _fail(source, f"expected {columns} {', '.join(missing)}; found {listed_names}")
+    names_to_read = [name for name in (*_REQUIRED_COLUMNS[part], *_OPTIONAL_COLUMNS[part]) if name in names]
+    for name in names_to_read:
         if names.count(name) > 1:
             _fail(source, f"expected one column {name}, found {names.count(name)}")
-    return known
+    return names_to_read
 
 
 def _checked_columns(table: pa.Table, part: str, source: Source) -> Columns:
     """Return the values of the columns as strings, and relevance as whole numbers."""
-    columns: Columns = {name: [value] * len(table) for name, value in _DEFAULTS.items()}
+    columns: Columns = {name: [value] * len(table) for name, value in _COLUMN_DEFAULTS.items()}
     for name in table.column_names:
         try:
             values = table.column(name).to_pylist()
@@ -268,8 +268,8 @@ def _checked_columns(table: pa.Table, part: str, source: Source) -> Columns:
                 grades and (not float(value).is_integer() or abs(value) >= 2**31)
             ):
                 expected = "a whole number" if grades else "a string"
-                found = "nothing" if value is None else value
-                _fail(source, f"row {row}, column {name}: expected {expected}, found {found}")
+                shown_value = "nothing" if value is None else value
+                _fail(source, f"row {row}, column {name}: expected {expected}, found {shown_value}")
         columns[name] = [value if value is None else int(value) if grades else str(value) for value in values]
     return columns
 

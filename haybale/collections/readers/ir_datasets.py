@@ -124,16 +124,16 @@ def _load(dataset_id: str) -> Any:
 
 def _splits(dataset_id: str, dataset: Any) -> dict[str, Any]:
     """Return ``{split: dataset}`` of the dataset itself or of those below it, all with queries and judgements."""
-    found = {dataset_id.rpartition("/")[2]: dataset} if dataset.has_qrels() else {}
+    datasets = {dataset_id.rpartition("/")[2]: dataset} if dataset.has_qrels() else {}
     registry = import_optional("ir_datasets", "ir_datasets").registry
-    for name in [] if found else [name for name in registry if name.startswith(f"{dataset_id}/")]:
+    for name in [] if datasets else [name for name in registry if name.startswith(f"{dataset_id}/")]:
         part = registry[name]
         # Datasets of one collection have equal document handlers; ir_datasets itself compares them in this way.
         if part.has_qrels() and part.has_docs() and part.docs_handler() == dataset.docs_handler():
-            found[name.removeprefix(f"{dataset_id}/").replace("/", "-")] = part
-    if not found:
+            datasets[name.removeprefix(f"{dataset_id}/").replace("/", "-")] = part
+    if not datasets:
         raise InputError(f"{PREFIX}{dataset_id}: expected judgements (qrels), found none, also not in its parts")
-    with_queries = {split: found[split] for split in sorted_splits(found) if found[split].has_queries()}
+    with_queries = {split: datasets[split] for split in sorted_splits(datasets) if datasets[split].has_queries()}
     if not with_queries:
         raise InputError(f"{PREFIX}{dataset_id}: the dataset has judgements but no queries; choose one that has both")
     return with_queries

@@ -52,8 +52,8 @@ _MIN_WORDS = 12  # shorter docstrings say only "Scalar method identical to …"
 _EXPERIMENTAL = {"HalvingGridSearchCV", "HalvingRandomSearchCV", "IterativeImputer"}
 _SET = re.compile(r"\{('\w+'(?:, '\w+')+)\}")  # a set, printed in hash order
 # SciPy adds this text to a docstring of NumPy (sinc) when scipy.signal is imported.
-_ADDED = re.compile(r"\n\*\*Array API Standard Support\*\*\n.*?`dev-arrayapi` for more information\.\n", re.DOTALL)
-_TRAIN, _DEV = 70, 15  # percent of the queries; the rest is test
+_SCIPY_NOTE = re.compile(r"\n\*\*Array API Standard Support\*\*\n.*?`dev-arrayapi` for more information\.\n", re.DOTALL)
+_TRAIN_PERCENT, _DEV_PERCENT = 70, 15  # of the queries; the rest is test
 
 # numpydoc: the underline of a heading, and "name", "a, b", ":func:`name`" or "name(x, y)" at the left margin
 _UNDERLINE = re.compile(r"[-=]{3,}\s*")
@@ -100,11 +100,11 @@ def read_pydocs() -> Collection:
         builder.add_section(document, root, entry.name, parent=None)
         number = 0
         for i, section in enumerate(entry.sections):
-            place = builder.add_section(document, f"{root}{i}", section.title, parent=root)
+            section_number = builder.add_section(document, f"{root}{i}", section.title, parent=root)
             for text in _passages(section):
                 # The name is prepended to the first passage, as a title is in the other layouts.
                 text = text if number else f"{entry.name}\n{text}"
-                builder.add_passage(document, text, f"{entry.name}:{number}", place)
+                builder.add_passage(document, text, f"{entry.name}:{number}", section_number)
                 number += 1
     for entry in entries:
         targets = _resolved(entry, aliases)
@@ -193,14 +193,14 @@ def _documented(inherited: bool, name: str, thing: object) -> Iterator[tuple[boo
 def _resolved(entry: _Entry, aliases: dict[str, str]) -> list[str]:
     """Return the entries that *See Also* names, looked up from the innermost scope of the entry outwards."""
     scopes = entry.name.split(".")[:-1]
-    found: dict[str, None] = {}
+    targets: dict[str, None] = {}
     for name in entry.see_also:
         absolute = name.replace("np.", "numpy.", 1) if name.startswith("np.") else name
         candidates = [".".join([*scopes[:depth], absolute]) for depth in range(len(scopes), 0, -1)]
         target = next((aliases[c] for c in [*candidates, absolute] if c in aliases), None)
         if target is not None and target != entry.name:
-            found[target] = None
-    return list(found)
+            targets[target] = None
+    return list(targets)
 
 
 def _passages(section: Section) -> list[str]:
@@ -220,12 +220,12 @@ def _passages(section: Section) -> list[str]:
 
 def _split(query_id: str) -> str:
     share = int.from_bytes(hashlib.sha256(query_id.encode()).digest()[:8], "big") % 100
-    return "train" if share < _TRAIN else "dev" if share < _TRAIN + _DEV else "test"
+    return "train" if share < _TRAIN_PERCENT else "dev" if share < _TRAIN_PERCENT + _DEV_PERCENT else "test"
 
 
 def _stable(docstring: str, of_numpy: bool) -> str:
     """Remove what differs between processes: random samples, the hash order of sets, and SciPy's additions."""
-    docstring = _ADDED.sub("", docstring) if of_numpy else docstring
+    docstring = _SCIPY_NOTE.sub("", docstring) if of_numpy else docstring
     lines = [line for line in docstring.split("\n") if not line.rstrip().endswith("# may vary")]
     return _SET.sub(lambda match: "{" + ", ".join(sorted(match.group(1).split(", "))) + "}", "\n".join(lines))
 
@@ -237,7 +237,7 @@ def sections(docstring: str) -> list[Section]:
     [Section(title='', blocks=['Adds.', 'Longer.']), Section(title='Notes', blocks=['Fast.'])]
     """
     lines = inspect.cleandoc(docstring).split("\n")
-    found: list[tuple[str, list[str]]] = [("", [])]
+    titled_bodies: list[tuple[str, list[str]]] = [("", [])]
     rule = -1
     for i, line in enumerate(lines):
         if i == rule:
@@ -246,11 +246,11 @@ def sections(docstring: str) -> list[Section]:
         # The rule of a table follows a row of cells; a heading has only a few words, at the left margin.
         is_heading = heading and not line.startswith(" ") and len(heading.split()) <= 4 and "  " not in heading
         if is_heading and i + 1 < len(lines) and _UNDERLINE.fullmatch(lines[i + 1].strip()):
-            found.append((heading, []))
+            titled_bodies.append((heading, []))
             rule = i + 1
         else:
-            found[-1][1].append(line)
-    parts = ((title, re.split(r"\n\s*\n", "\n".join(body))) for title, body in found)
+            titled_bodies[-1][1].append(line)
+    parts = ((title, re.split(r"\n\s*\n", "\n".join(body))) for title, body in titled_bodies)
     kept = (Section(title, [block.strip("\n") for block in blocks if block.strip()]) for title, blocks in parts)
     return [section for section in kept if section.blocks]
 

@@ -35,8 +35,8 @@ def _distinct(rows: Tensor, n: int) -> tuple[Tensor, Tensor]:
     if bool((rows[1:] > rows[:-1]).all()):
         return rows, torch.arange(len(rows), device=rows.device)
     if n > 8 * len(rows):  # sorting few rows is cheaper than marking all n
-        used, place = torch.unique(rows, return_inverse=True)
-        return used, place
+        used, index = torch.unique(rows, return_inverse=True)
+        return used, index
     is_used = torch.zeros(n, dtype=torch.bool, device=rows.device)
     is_used[rows] = True
     return torch.nonzero(is_used)[:, 0], (torch.cumsum(is_used, 0) - 1).index_select(0, rows)
@@ -85,21 +85,21 @@ class RelationAttention(nn.Module):
         relations, counts = torch.unique_consecutive(relation, return_counts=True)
         eye = torch.eye(dim, dtype=values.dtype, device=values.device)
         logits_of, inputs_of = [], []
-        parts = zip(relations.tolist(), *(torch.split(each, counts.tolist()) for each in (source, target)), strict=True)
+        parts = zip(relations.tolist(), *(torch.split(ends, counts.tolist()) for ends in (source, target)), strict=True)
         for r, sources, targets in parts:
             # Nodes with several edges of a relation are projected once.
-            (distinct, query_place), (used, place) = _distinct(targets, n), _distinct(sources, len(values))
+            (distinct, query_index), (used, key_index) = _distinct(targets, n), _distinct(sources, len(values))
             neighbours = values.index_select(0, used)
-            query = (queries.index_select(0, distinct) @ (eye + self.query[r])).index_select(0, query_place)
-            key = (neighbours @ (eye + self.key[r])).index_select(0, place)
+            query = (queries.index_select(0, distinct) @ (eye + self.query[r])).index_select(0, query_index)
+            key = (neighbours @ (eye + self.key[r])).index_select(0, key_index)
             logits_of.append((query * key).view(split).sum(2) / math.sqrt(split[2]))
-            inputs_of.append((r, targets, neighbours, place))
+            inputs_of.append((r, targets, neighbours, key_index))
         logits = torch.cat(logits_of) if logits_of else values.new_empty(0, self.heads)
         alpha = segment_softmax(logits + self.weight[relation][:, None], target, n)
         out = queries.new_zeros(n, dim)
         weights = torch.split(self.dropout(alpha), counts.tolist())
-        for (r, targets, neighbours, place), weight in zip(inputs_of, weights, strict=True):
-            message = (neighbours @ (eye + self.value[r])).index_select(0, place).view(split) * weight[:, :, None]
+        for (r, targets, neighbours, key_index), weight in zip(inputs_of, weights, strict=True):
+            message = (neighbours @ (eye + self.value[r])).index_select(0, key_index).view(split) * weight[:, :, None]
             mixed = queries.new_zeros(n, dim).index_add(0, targets, message.reshape(-1, dim))
             out = out + mixed @ (eye + self.out[r])
         return out, alpha if order is None else torch.empty_like(alpha).index_copy(0, order, alpha)
@@ -156,8 +156,8 @@ class ContextNetwork(nn.Module):
         layer. Layers over token matrices also need a mask of the tokens (n, t).
         """
         values, is_section, source, target, relation = (
-            torch.as_tensor(each, device=self.balance.device)
-            for each in (values, around.is_section, around.source, around.target, around.relation)
+            torch.as_tensor(array, device=self.balance.device)
+            for array in (values, around.is_section, around.source, around.target, around.relation)
         )
         for number, layer in enumerate(self.layers):
             n, read = around.sizes[-2 - number], values  # n rows are computed from all rows of ``read``
@@ -165,7 +165,7 @@ class ContextNetwork(nn.Module):
                 kept = target < n
                 source, target, relation = source[kept], target[kept], relation[kept]
             queries = read[:n] if self.types is None else self.types[is_section[:n].long()]
-            out, weights = layer(queries, read, source, target, relation, *(each[: len(read)] for each in tokens))
+            out, weights = layer(queries, read, source, target, relation, *(mask[: len(read)] for mask in tokens))
             values = torch.cat([out[: around.n_blind], out[around.n_blind :] + read[around.n_blind : n]])
             values = self.norms[number](values) if number < len(self.norms) else values
         return values, read, weights

@@ -31,9 +31,9 @@ def train(
     ``batches()`` iterates over the batches of one epoch and scores each batch after the step on the previous one. λ,
     the weights of relations and the scale learn ten times as fast as the matrices, without weight decay.
     """
-    few = [p for name, p in network.named_parameters() if p.ndim < 2 and "norms" not in name]
-    many = [p for p in network.parameters() if not any(p is each for each in few)]
-    rates: list[dict[str, Any]] = [{"params": many}, {"params": few, "lr": 10 * learning_rate, "weight_decay": 0.0}]
+    fast = [p for name, p in network.named_parameters() if p.ndim < 2 and "norms" not in name]
+    slow = [p for p in network.parameters() if not any(p is parameter for parameter in fast)]
+    rates: list[dict[str, Any]] = [{"params": slow}, {"params": fast, "lr": 10 * learning_rate, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(rates, lr=learning_rate, weight_decay=weight_decay)
     losses: list[float] = []
     for _ in track(range(epochs), "learning context"):

@@ -30,8 +30,8 @@ def max_sim(query: Tensor, values: Tensor, there: Tensor) -> tuple[Tensor, Tenso
         False for padding.
     """
     products = query @ values.transpose(1, 2)
-    best, place = products.masked_fill(~there[:, None, :], -math.inf).max(dim=2)
-    return best.sum(dim=1), place
+    best, nearest = products.masked_fill(~there[:, None, :], -math.inf).max(dim=2)
+    return best.sum(dim=1), nearest
 
 
 class TokenAttention(nn.Module):
@@ -61,21 +61,21 @@ class TokenAttention(nn.Module):
         n, t, dim = queries.shape
         share = segment_softmax(self.weight[relation][:, None], target, n)
         eye = torch.eye(dim, dtype=values.dtype, device=values.device)
-        places, parts = [torch.nonzero(relation == r)[:, 0] for r in torch.unique(relation).tolist()], []
-        for edges in places:
+        edge_groups, parts = [torch.nonzero(relation == r)[:, 0] for r in torch.unique(relation).tolist()], []
+        for edges in edge_groups:
             r, sources = int(relation[edges[0]]), source[edges]
             longest = int(torch.nonzero(there[sources].any(dim=0)).max()) + 1  # titles are shorter than passages
-            tokens, known = values[sources, :longest], there[sources, :longest]
+            tokens, is_token = values[sources, :longest], there[sources, :longest]
             inputs = (queries[target[edges]], self.query[r]), (tokens, self.key[r]), (tokens, self.value[r])
             query, key, value = (
-                (given @ (eye + learned)).view(len(edges), -1, self.heads, dim // self.heads).transpose(1, 2)
-                for given, learned in inputs
+                (vectors @ (eye + learned)).view(len(edges), -1, self.heads, dim // self.heads).transpose(1, 2)
+                for vectors, learned in inputs
             )
             dropped = self.dropout.p if self.training else 0.0
-            mixed = functional.scaled_dot_product_attention(query, key, value, known[:, None, None, :], dropped)
+            mixed = functional.scaled_dot_product_attention(query, key, value, is_token[:, None, None, :], dropped)
             joined = mixed.transpose(1, 2).reshape(len(edges), t, dim)
             parts.append(joined @ (eye + self.out[r]) * share[edges][:, :, None])
         if not parts:
             return values.new_zeros(n, t, dim), values.new_empty(0, t, dim)
-        messages = torch.cat(parts)[torch.argsort(torch.cat(places))]
+        messages = torch.cat(parts)[torch.argsort(torch.cat(edge_groups))]
         return values.new_zeros(n, t, dim).index_add(0, target, messages), messages

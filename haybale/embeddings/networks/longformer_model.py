@@ -25,7 +25,7 @@ State = dict[str, Tensor]  # weights under the names of transformers' Longformer
 # overhead. The number for the CPU is measured, that for CUDA is not.
 BLOCK = {"cpu": 128, "cuda": 512}
 
-_LINEAR = {  # our layers: the layers of the standard model that they concatenate
+_LINEAR = {  # our layer: the layers of the standard model that it concatenates
     "qkv": ("attention.self.query", "attention.self.key", "attention.self.value"),
     "out": ("attention.output.dense",),
     "up": ("intermediate.dense",),

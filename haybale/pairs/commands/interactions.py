@@ -50,7 +50,7 @@ def interactions(
     with explain_interrupt(), record_timings(reporter()):
         pairs = chosen.pairs(opened)  # raises for a missing model before the first stage is fitted
         inner = chosen.ranker.fitted(Training.of(opened))
-        seen = inner.encoder_queries | chosen.own_encoder_queries(opened)  # no ranker learns from them
+        seen = inner.encoder_queries | chosen.own_encoder_queries(opened)  # no ranker learns from these queries
         rows = [row for row, query in enumerate(queries.ids.to_pylist()) if query not in seen]
         if len(rows) < len(queries):
             note(f"{len(queries) - len(rows):,} queries are left out, because an encoder was trained on them")

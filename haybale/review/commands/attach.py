@@ -11,7 +11,7 @@ from haybale.cli.application import MORE, command
 from haybale.cli.options import argument
 from haybale.cli.terminal import note, show
 
-_SHOWN = 10  # ids of documents
+_MAX_IDS_SHOWN = 10  # document ids of each kind
 
 
 @command(MORE)
@@ -37,10 +37,10 @@ def attach(
     show(f"with the text that was judged: {len(fit.same):,}")
     for what, ids in (("with another text", fit.changed), ("not in the engine", fit.missing)):
         show(f"{what}: {len(ids):,}")
-        for doc_id in ids[:_SHOWN]:
+        for doc_id in ids[:_MAX_IDS_SHOWN]:
             elsewhere = fit.moved.get(doc_id, [])
             note(f"  {doc_id}" + (f", whose text is now {', '.join(elsewhere[:3])}" if elsewhere else ""))
-        if len(ids) > _SHOWN:
-            note(f"  and {len(ids) - _SHOWN:,} more")
+        if len(ids) > _MAX_IDS_SHOWN:
+            note(f"  and {len(ids) - _MAX_IDS_SHOWN:,} more")
     with JudgementStore(path) as store:
         show(f"moved to the document with the text that was judged: {reattach(store, opened).n_moved:,}")

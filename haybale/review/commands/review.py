@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 JUDGING = "Judging"  # a panel of the help
 KEYS = "y relevant, n irrelevant, s skip, u undo, p progress, q quit"
-_WIDTH = 700  # characters of a passage
+_PASSAGE_CHARACTERS_IN_TERMINAL = 700
 
 
 @command(ENGINES)
@@ -49,16 +49,16 @@ def review(
 
     opened = haybale.Engine.open(engine)
     path = judgements or judgement_file_of(opened)
-    with Review(opened, text, known=known or [], judgements=path, topic=topic) as found:
+    with Review(opened, text, known=known or [], judgements=path, topic=topic) as topic_review:
         if export is not None:
             if export == "beir":
                 raise InputError("--export beir needs a folder; call Review.export('beir', FOLDER) in Python")
-            print(found.export(export), end="")
+            print(topic_review.export(export), end="")
             note(f"The judgements are in {path}.")
             return
-        show(f"{found.topic.name}: {KEYS}. Each key is followed by Enter.")
-        _judge_all(found, judge, f"cmh(target={target:g})")
-        _show_progress(found.progress([f"cmh(target={target:g})"]))
+        show(f"{topic_review.topic.name}: {KEYS}. Each key is followed by Enter.")
+        _judge_all(topic_review, judge, f"cmh(target={target:g})")
+        _show_progress(topic_review.progress([f"cmh(target={target:g})"]))
         show(f"The judgements are in {path}.")
 
 
@@ -101,16 +101,16 @@ def _lines(document: ReviewDocument) -> object:
 
     best = document.snippets[0]
     name = "" if document.title == document.doc_id else f"  {document.doc_id}"
-    place = f", {best.place}" if best.place else ""
-    lines = Text(visible(f"{document.title}{place}{name}  {document.probability:.0%}") + "\n  ")
-    for piece, highlighted in best.excerpt(_WIDTH):
+    location = f", {best.place}" if best.place else ""
+    lines = Text(visible(f"{document.title}{location}{name}  {document.probability:.0%}") + "\n  ")
+    for piece, highlighted in best.excerpt(_PASSAGE_CHARACTERS_IN_TERMINAL):
         lines.append(visible(piece), style="bold" if highlighted else None)
     return lines
 
 
 def _show_progress(progress: Progress) -> None:
-    found = f"{progress.n_relevant:,} relevant of {progress.n_judged:,} judged; {progress.n_documents:,} documents"
-    show(f"{found}; {progress.n_since_relevant:,} since the last relevant one")
+    counts = f"{progress.n_relevant:,} relevant of {progress.n_judged:,} judged; {progress.n_documents:,} documents"
+    show(f"{counts}; {progress.n_since_relevant:,} since the last relevant one")
     if progress.contradictory:
         show(f"{len(progress.contradictory):,} documents are judged differently by different judges")
     for rule, advice in progress.advice.items():

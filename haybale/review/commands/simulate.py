@@ -82,21 +82,21 @@ def simulate(
         import_optional("jinja2", "reports")
     how = given(start=start, text=text, split=split, explore_every=explore_every, learn_from=learn_from)
     how |= given(random_state=random_state)
-    found = simulated(source, seeds=seeds, target=target, rules=stop or (), sample=sample, **how)
+    simulation = simulated(source, seeds=seeds, target=target, rules=stop or (), sample=sample, **how)
     if out is not None:  # written before the table is printed, because printing may fail
         if is_page:
             from haybale.reports import write_simulation
 
-            write_simulation(found, out)
+            write_simulation(simulation, out)
         else:
-            write_or_rescue(found.write, out)
+            write_or_rescue(simulation.write, out)
     if format == "json":
-        print(found.to_json(indent=1))
+        print(simulation.to_json(indent=1))
     else:
-        what = f"{found.name}: start {', '.join(found.starts)}, mean of {seeds} seeds"
-        _print_table(found.table().reset_index(), what)
-        if found.rules:
-            _print_table(found.stops_table().reset_index(), f"Stops; target: recall {target:g}")
+        what = f"{simulation.name}: start {', '.join(simulation.starts)}, mean of {seeds} seeds"
+        _print_table(simulation.table().reset_index(), what)
+        if simulation.rules:
+            _print_table(simulation.stops_table().reset_index(), f"Stops; target: recall {target:g}")
     if out is not None:
         what = "the page" if is_page else "results.json, table.md and, with the extra reports, recall.svg"
         note(f"Saved {what} to {out}.")

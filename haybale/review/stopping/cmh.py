@@ -63,25 +63,25 @@ class CMH(StoppingRule):
         return range(1, n_documents + 1, self.every)
 
     def advise(self, screening: Screening) -> Advice:
-        found = np.flatnonzero(screening.labels) + 1
-        if not len(found):
+        positions = np.flatnonzero(screening.labels) + 1
+        if not len(positions):
             return Advice(False, "no relevant document has been found, so nothing can be tested")
-        value = _p_value(found, screening.n_read, screening.n_documents, self._missing(len(found)))
+        value = _p_value(positions, screening.n_read, screening.n_documents, self._missing(len(positions)))
         reason = f"p = {value:.3g} that less than {self.target:.0%} was found; the test asks for {self._alpha:.3g}"
-        low = len(found) / (len(found) + self._most_missing(found, screening))
+        low = len(positions) / (len(positions) + self._most_missing(positions, screening))
         return Advice(value < self._alpha, reason, low=low, high=1.0)
 
     def find_stop(self, screening: Screening) -> int | None:
         # While no relevant document is found, the p-value falls from document to document: bisect between two.
-        found = np.flatnonzero(screening.labels) + 1
+        positions = np.flatnonzero(screening.labels) + 1
         points, size = self.checkpoints(screening.n_documents), screening.n_documents
 
         def rejects(at: int) -> bool:
-            known = found[found <= points[at]]
-            return bool(len(known)) and _p_value(known, points[at], size, self._missing(len(known))) < self._alpha
+            reached = positions[positions <= points[at]]
+            return bool(len(reached)) and _p_value(reached, points[at], size, self._missing(len(reached))) < self._alpha
 
         # The first checkpoint at or after each relevant document, and the end.
-        ends = [bisect_left(points, position) for position in [*found.tolist(), screening.n_read + 1]]
+        ends = [bisect_left(points, position) for position in [*positions.tolist(), screening.n_read + 1]]
         for begin, end in pairwise(ends):
             if begin < end and rejects(end - 1):
                 return points[_first(rejects, begin, end - 1)]
@@ -95,11 +95,11 @@ class CMH(StoppingRule):
         """Return the smallest number of unread relevant documents with which the target is missed."""
         return floor(n_found / self.target + 1) - n_found
 
-    def _most_missing(self, found: NDArray[Any], screening: Screening) -> int:
+    def _most_missing(self, positions: NDArray[Any], screening: Screening) -> int:
         """Return the largest number of unread relevant documents that the test does not reject."""
 
         def rejects(missing: int) -> bool:
-            return _p_value(found, screening.n_read, screening.n_documents, missing) < self._alpha
+            return _p_value(positions, screening.n_read, screening.n_documents, missing) < self._alpha
 
         end = 1
         while not rejects(end):
@@ -115,8 +115,8 @@ def _first(holds: Callable[[int], bool], begin: int, end: int) -> int:
     return begin
 
 
-def _p_value(found: NDArray[Any], n_read: int, n_documents: int, missing: int) -> float:
-    """Return the smallest probability, over all samples, of seeing as few relevant documents as were seen.
+def _p_value(positions: NDArray[Any], n_read: int, n_documents: int, missing: int) -> float:
+    """Return the smallest probability, over all samples, of as few relevant documents as were seen.
 
     Parameters
     ----------
@@ -131,8 +131,8 @@ def _p_value(found: NDArray[Any], n_read: int, n_documents: int, missing: int) -
         return 0.0
     # Of all samples with the same relevant documents, the largest has the smallest probability: it begins right after
     # a relevant document, or at the first document.
-    begins = np.concatenate([[0], found[found < n_read]])
-    return float(_least_probability(begins, len(found), n_read, n_documents, missing, _log_factorials(n_documents)))
+    begins = np.concatenate([[0], positions[positions < n_read]])
+    return float(_least_probability(begins, len(positions), n_read, n_documents, missing, _log_factorials(n_documents)))
 
 
 @njit(nogil=True, cache=True)

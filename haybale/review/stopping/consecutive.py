@@ -36,8 +36,8 @@ class Consecutive(StoppingRule):
         )
 
     def advise(self, screening: Screening) -> Advice:
-        found = np.flatnonzero(screening.labels)
-        run = screening.n_read - (int(found[-1]) + 1 if len(found) else 0)
+        positions = np.flatnonzero(screening.labels)
+        run = screening.n_read - (int(positions[-1]) + 1 if len(positions) else 0)
         return Advice(run >= self.count, f"the last {run:,} documents are irrelevant; the rule asks for {self.count:,}")
 
     def find_stop(self, screening: Screening) -> int | None:

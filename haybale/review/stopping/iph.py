@@ -13,7 +13,7 @@ from haybale.parameters import BOOLEAN, one_of
 from haybale.review.screening import Bools, Screening
 from haybale.review.stopping.rule import CONFIDENCE, TARGET, Advice, StoppingRule
 
-_SHARE, _WINDOWS, _MIN_RELEVANT, _MAX_ERROR = 0.025, 10, 20, 0.1  # of the authors' code
+_STEP_SHARE, _N_WINDOWS, _MIN_RELEVANT, _MAX_ERROR = 0.025, 10, 20, 0.1  # values of the authors' code
 Floats = NDArray[np.float64]
 
 
@@ -70,16 +70,16 @@ class IPH(StoppingRule):
 
     def checkpoints(self, n_documents: int) -> Sequence[int]:
         sizes = [round(n_documents * share) for share in _shares()]
-        return [size for size in sizes if size >= _WINDOWS]
+        return [size for size in sizes if size >= _N_WINDOWS]
 
     def advise(self, screening: Screening) -> Advice:
-        found, needed = screening.n_relevant, self._needed(screening)
-        if found < needed:
-            return Advice(False, f"{found:,} relevant documents were found; the fit needs {needed:,}")
+        n_found, needed = screening.n_relevant, self._needed(screening)
+        if n_found < needed:
+            return Advice(False, f"{n_found:,} relevant documents were found; the fit needs {needed:,}")
         x, y = self._windows(screening.labels)
         if not len(x):
-            return Advice(False, f"{screening.n_read:,} documents are too few for {_WINDOWS} windows")
-        if not y[_WINDOWS // 2 :].any():
+            return Advice(False, f"{screening.n_read:,} documents are too few for {_N_WINDOWS} windows")
+        if not y[_N_WINDOWS // 2 :].any():
             return Advice(True, f"the later half of {screening.n_read:,} documents has no relevant one")
         left = self._expected_left(x, y, screening.n_read, screening.n_documents)
         if left is None:
@@ -87,25 +87,27 @@ class IPH(StoppingRule):
         unread = screening.n_documents - screening.n_read
         most = min(_poisson_quantile(self.confidence, left), unread)
         fewest = min(_poisson_quantile(1 - self.confidence, left), unread)
-        reason = f"the fitted rate expects {left:,.1f} more relevant documents, at most {most:,}; found: {found:,}"
-        recall, low, high = (found / (found + each) if found else None for each in (min(left, unread), most, fewest))
-        return Advice(found >= self.target * (found + most), reason, recall, low, high)
+        reason = f"the fitted rate expects {left:,.1f} more relevant documents, at most {most:,}; found: {n_found:,}"
+        recall, low, high = (
+            n_found / (n_found + n_left) if n_found else None for n_left in (min(left, unread), most, fewest)
+        )
+        return Advice(n_found >= self.target * (n_found + most), reason, recall, low, high)
 
     def _needed(self, screening: Screening) -> int:
-        """Return how many relevant documents must have been found for a fit; the number falls from look to look."""
+        """Return how many relevant documents must have been found for a fit; fewer at each checkpoint."""
         needed = _MIN_RELEVANT
         for share in _shares():
             size = round(screening.n_documents * share)
             if size >= screening.n_read:
                 break
-            if size >= _WINDOWS:
+            if size >= _N_WINDOWS:
                 # The authors' code has the share for one rate, and the rounded share for the other.
                 needed = int(needed - (share if self.rate == "hyperbolic" else size / screening.n_documents) * needed)
         return needed
 
     def _windows(self, labels: Bools) -> tuple[Floats, Floats]:
         """Return the position of each window and its rate of relevant documents; nothing if they are too small."""
-        windows = np.array_split(np.arange(len(labels)), _WINDOWS)
+        windows = np.array_split(np.arange(len(labels)), _N_WINDOWS)
         if not self.released:
             x = [(window[0] + window[-1]) / 2 + 1 for window in windows]
             return np.array(x), np.array([labels[window].mean() for window in windows])
@@ -135,7 +137,7 @@ class IPH(StoppingRule):
 
 def _shares() -> list[float]:
     """Return the shares of the collection after which the rule is applied."""
-    return [float(share) for share in np.arange(_SHARE, 1 + _SHARE, _SHARE).round(3)]
+    return [float(share) for share in np.arange(_STEP_SHARE, 1 + _STEP_SHARE, _STEP_SHARE).round(3)]
 
 
 def _hyperbolic(x: Floats, y: Floats) -> tuple[Floats, Floats] | None:

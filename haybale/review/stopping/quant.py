@@ -94,6 +94,6 @@ class Quant(StoppingRule):
         total, variance = p.sum(), (p * (1 - p)).sum()
         if total <= 0:
             return np.zeros(len(at)), np.zeros(len(at))
-        known, known_variance = np.cumsum(p)[at - 1], np.cumsum(p * (1 - p))[at - 1]
-        deviation = np.sqrt(known**2 / total**4 * variance + known_variance / total**2)
-        return known / total, deviation
+        read_total, read_variance = np.cumsum(p)[at - 1], np.cumsum(p * (1 - p))[at - 1]
+        deviation = np.sqrt(read_total**2 / total**4 * variance + read_variance / total**2)
+        return read_total / total, deviation

@@ -153,8 +153,8 @@ class StoppingRule(ABC):
             is ``n_documents``.
         """
         screening = Screening(np.asarray(labels), n_documents, np.asarray(sampled, dtype=bool), scores)
-        found = self.find_stop(screening)
-        return n_documents if found is None and screening.n_read == n_documents else found
+        stop = self.find_stop(screening)
+        return n_documents if stop is None and screening.n_read == n_documents else stop
 
     def get_params(self) -> dict[str, Any]:
         """Return the parameters by name."""
@@ -162,7 +162,7 @@ class StoppingRule(ABC):
 
     def __str__(self) -> str:
         """Return the rule text, with the parameters that differ from their defaults."""
-        defaults = {name: each.default for name, each in inspect.signature(type(self)).parameters.items()}
+        defaults = {name: parameter.default for name, parameter in inspect.signature(type(self)).parameters.items()}
         return str(Call(self.name, (), {k: v for k, v in self.get_params().items() if v != defaults[k]}))
 
 

@@ -21,7 +21,7 @@ def restore(
     """
     from haybale.review import restore as restored
 
-    found = restored(backup, judgements)
-    for path in found.set_aside:
+    restoration = restored(backup, judgements)
+    for path in restoration.set_aside:
         note(f"Kept {path}.")
-    note(f"Restored {found.n_rows:,} rows of {backup} to {judgements}.")
+    note(f"Restored {restoration.n_rows:,} rows of {backup} to {judgements}.")

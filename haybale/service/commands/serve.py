@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from haybale.service.security import Access
 
 ACCESS = "Access"  # a panel of the help
-_MOST_PROCESSES = 4  # by default; each takes memory
+_MAX_PROCESSES = 4  # by default; each takes memory
 
 
 @command(ENGINES)
@@ -104,7 +104,7 @@ def serve(
         log = sys.stderr if access_log is not None and str(access_log) == "-" else None
         if access_log is not None and log is None:
             log = block.enter_context(access_log.open("a", encoding="utf-8"))
-        n = min(_MOST_PROCESSES, cpus()) if processes is None else processes
+        n = min(_MAX_PROCESSES, cpus()) if processes is None else processes
         workspace = Workspace(opened, rankers, block.enter_context(JudgementStore(path)), models, n)
         block.callback(workspace.close)
 
@@ -121,33 +121,33 @@ def _access(users: Path | None, token: str | None, host: str, more: list[str]) -
     from haybale.service.security import LOOPBACK, Access
     from haybale.service.users import only_token, read_users
 
-    found = (
+    admitted = (
         None if users is None and token is None else read_users(users) if users is not None else only_token(token or "")
     )
-    return Access(found, [*LOOPBACK, host, *more], any_address=found is not None)
+    return Access(admitted, [*LOOPBACK, host, *more], any_address=admitted is not None)
 
 
 def _rankers(engine: Engine, models: list[str], rankers: list[str]) -> dict[str, Ranker]:
     """Return the rankers of the options by name, fitted."""
-    found: dict[str, Ranker] = {}
-    for given in models:
-        name, equals, folder = given.partition("=")
+    fitted: dict[str, Ranker] = {}
+    for named_folder in models:
+        name, equals, folder = named_folder.partition("=")
         if not equals or not name:
-            raise InputError(f"--model must be NAME=FOLDER, found {given!r}; give the ranker a name")
-        found[name] = haybale.load(folder, engine)
-    for given in rankers if rankers or models else [DEFAULT_RANKER]:
-        name, text = _named(given)
-        if name in found:
+            raise InputError(f"--model must be NAME=FOLDER, found {named_folder!r}; give the ranker a name")
+        fitted[name] = haybale.load(folder, engine)
+    for ranker_text in rankers if rankers or models else [DEFAULT_RANKER]:
+        name, text = _named(ranker_text)
+        if name in fitted:
             raise InputError(f"rankers need different names, found {name!r} twice; use NAME=RANKER")
-        found[name] = haybale.parse(text).fit(engine)
-    return found
+        fitted[name] = haybale.parse(text).fit(engine)
+    return fitted
 
 
-def _named(given: str) -> tuple[str, str]:
+def _named(ranker_text: str) -> tuple[str, str]:
     """Return the name and the text of a ranker; parameters of a ranker have an equals sign, too.
 
     >>> _named("fused=rrf(bm25,knn)"), _named("bm25(k1=0.9)")
     (('fused', 'rrf(bm25,knn)'), ('bm25(k1=0.9)', 'bm25(k1=0.9)'))
     """
-    name, equals, text = given.partition("=")
-    return (name, text) if equals and "(" not in name else (given, given)
+    name, equals, text = ranker_text.partition("=")
+    return (name, text) if equals and "(" not in name else (ranker_text, ranker_text)

@@ -11,8 +11,8 @@ from haybale.service.pages.search_page import SearchState
 from haybale.service.roles import JUDGE, needs
 from haybale.service.workspace import Workspace
 
-_SIZE = 200  # passages of a page
-_TOPICS = 12  # topics that the page offers to judge for, the latest ones
+_PASSAGES_PER_PAGE = 200
+_MAX_TOPICS = 12  # that the page offers to judge for, the latest ones
 
 
 def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> None:
@@ -30,35 +30,36 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         topic = None if state.topic_number is None else workspace.topic(state.topic_number)
         query = state.query or (topic.text if topic else "")
         document = workspace.document(
-            doc_id, query, state.condition(workspace), state.ranker or None, state.offset, _SIZE
+            doc_id, query, state.condition(workspace), state.ranker or None, state.offset, _PASSAGES_PER_PAGE
         )
         kept = state.parameters("offset")
-        anchors = {each.passage_id: f"p{document.offset + n}" for n, each in enumerate(document.passages)}
+        anchors = {passage.passage_id: f"p{document.offset + n}" for n, passage in enumerate(document.passages)}
 
-        def matching_link(each: Snippet) -> str:
+        def matching_link(match: Snippet) -> str:
             # A matching passage may be a piece of a longer one, which is then elsewhere on this page.
-            place = anchors.get(each.passage_id) or next(
-                (anchors[passage.passage_id] for passage in document.passages if each.text in passage.text), "main"
+            anchor = anchors.get(match.passage_id) or next(
+                (anchors[passage.passage_id] for passage in document.passages if match.text in passage.text), "main"
             )
-            return f"#{place}"
+            return f"#{anchor}"
 
         if state.query:
             back = address(root + "/", state.parameters("offset"))
         else:
             back = f"{root}/topics/{topic.id}/review" if topic else ""
-        texts = {each.text for each in document.matching}
+        texts = {match.text for match in document.matching}
+        topics = sorted(workspace.topics(), key=lambda summary: summary.last or summary.time, reverse=True)
         return renderer.page(
             request,
             "document.html",
             document=document,
             headings=_headings(document.passages),
             anchors=anchors,
-            matching={each.passage_id for each in document.passages if any(text in each.text for text in texts)},
+            matching={part.passage_id for part in document.passages if any(text in part.text for text in texts)},
             matching_link=matching_link,
             query=query,
-            limit=_SIZE,
+            limit=_PASSAGES_PER_PAGE,
             back=back,
-            topics=sorted(workspace.topics(), key=lambda each: each.last or each.time, reverse=True)[:_TOPICS],
+            topics=topics[:_MAX_TOPICS],
             here_link=root + document_address(doc_id, state.parameters()),
             why_link=address(root + "/why", {"id": doc_id}, kept or [("q", query)]),
             link_to=lambda other: root + document_address(other),
@@ -68,6 +69,5 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
 
 def _headings(passages: list[Snippet]) -> list[str]:
     """Return the place of each passage where it differs from that of the passage before, else an empty text."""
-    places = [each.place for each in passages]
-    before = ["", *places]
-    return [place if place != last else "" for place, last in zip(places, before, strict=False)]
+    places = [passage.place for passage in passages]
+    return [now if now != before else "" for now, before in zip(places, ["", *places], strict=False)]

@@ -12,14 +12,14 @@ import numpy as np
 
 from haybale.retrieval import ParagraphExplanation
 
-_PAIRS = 5  # the pairs whose texts are shown
-_CELLS = 4000  # cells that are drawn, those with the largest shares
-_WIDTH, _HEIGHT, _LEFT, _BELOW = 640.0, 280.0, 34.0, 30.0  # in the units of the drawing
+_MAX_PAIRS = 5  # of paragraphs whose texts are shown, those with the largest shares
+_MAX_CELLS = 4000  # that are drawn, those with the largest shares
+_WIDTH, _HEIGHT, _LEFT_MARGIN, _BOTTOM_MARGIN = 640.0, 280.0, 34.0, 30.0  # in the units of the drawing
 
 
 @dataclass(frozen=True)
 class MapCell:
-    """A rectangle of the heatmap: its place, how dark it is, and what it says."""
+    """A rectangle of the heatmap: its corner, its opacity and its tooltip."""
 
     x: float
     y: float
@@ -45,7 +45,7 @@ class StrongPair:
 class ParagraphMap:
     """The heatmap with the strongest pairs, which are numbered in it.
 
-    ``rows`` and ``columns`` are labels with their places: paragraphs of the query, and passages of the document.
+    ``rows`` and ``columns`` are labels with their positions: paragraphs of the query, and passages of the document.
     """
 
     width: float
@@ -63,12 +63,12 @@ class ParagraphMap:
 def paragraph_map(why: ParagraphExplanation, query_texts: list[str]) -> ParagraphMap:
     """Return the heatmap of an explanation; ``query_texts`` are the paragraphs of the query."""
     n, m = why.share.shape
-    width, height = (_WIDTH - _LEFT) / m, min(26.0, _HEIGHT / n)
+    width, height = (_WIDTH - _LEFT_MARGIN) / m, min(26.0, _HEIGHT / n)
     shares = np.maximum(why.share, 0)
     names = [passage.removeprefix(f"{why.doc_id}:") for passage in why.passage_ids]
-    order = np.argsort(-shares, axis=None, kind="stable")[:_CELLS]
-    rows, columns = (each.tolist() for each in np.unravel_index(order[shares.ravel()[order] > 0], shares.shape))
-    most = float(shares.max(initial=0)) or 1.0
+    order = np.argsort(-shares, axis=None, kind="stable")[:_MAX_CELLS]
+    rows, columns = (indices.tolist() for indices in np.unravel_index(order[shares.ravel()[order] > 0], shares.shape))
+    largest = float(shares.max(initial=0)) or 1.0
 
     def amount(row: int, column: int) -> str:
         share = float(why.share[row, column])
@@ -77,23 +77,23 @@ def paragraph_map(why: ParagraphExplanation, query_texts: list[str]) -> Paragrap
     cells: list[MapCell] = []
     pairs: list[StrongPair] = []
     for row, column in zip(rows, columns, strict=True):
-        x, y = _LEFT + column * width, row * height
+        x, y = _LEFT_MARGIN + column * width, row * height
         title = f"paragraph {row + 1} of the query, passage {names[column]} of the document: {amount(row, column)}"
-        cells.append(MapCell(round(x, 2), round(y, 2), round(0.1 + 0.9 * shares[row, column] / most, 3), title))
-        if len(pairs) < _PAIRS:
+        cells.append(MapCell(round(x, 2), round(y, 2), round(0.1 + 0.9 * shares[row, column] / largest, 3), title))
+        if len(pairs) < _MAX_PAIRS:
             text = (why.passage_texts or [])[column : column + 1]
             middle = round(x + width / 2, 2), round(y + height / 2, 2)
             shown = str(row + 1), names[column], amount(row, column), query_texts[row], *(text or [""])
             pairs.append(StrongPair(len(pairs) + 1, *middle, *shown))
     return ParagraphMap(
         _WIDTH,
-        round(n * height + _BELOW, 2),
-        _LEFT,
+        round(n * height + _BOTTOM_MARGIN, 2),
+        _LEFT_MARGIN,
         round(width, 2),
         round(height, 2),
         cells,
         [(str(row + 1), round((row + 0.5) * height, 2)) for row in _some(n, height)],
-        [(names[column], round(_LEFT + (column + 0.5) * width, 2)) for column in _some(m, width / 2)],
+        [(names[column], round(_LEFT_MARGIN + (column + 0.5) * width, 2)) for column in _some(m, width / 2)],
         pairs,
         f"Shares of {n:,} paragraphs of the query by {m:,} passages of the document in its score",
     )

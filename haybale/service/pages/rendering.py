@@ -53,11 +53,11 @@ def pieces(snippet: Snippet) -> list[tuple[str, bool]]:
     >>> pieces(Snippet("a:0", "Dogs bark.", [(0, 4)]))
     [('Dogs', True), (' bark.', False)]
     """
-    found, at = [], 0
+    parts, at = [], 0
     for start, end in snippet.highlights:
-        found += [(snippet.text[at:start], False), (snippet.text[start:end], True)]
+        parts += [(snippet.text[at:start], False), (snippet.text[start:end], True)]
         at = end
-    return [piece for piece in [*found, (snippet.text[at:], False)] if piece[0]]
+    return [piece for piece in [*parts, (snippet.text[at:], False)] if piece[0]]
 
 
 def body(snippet: Snippet, title: str) -> Snippet:
@@ -102,8 +102,8 @@ def address(path: str, *parameters: Mapping[str, Any] | Sequence[tuple[str, Any]
     '/?q=a%26b&f.court=BGH&offset=10'
     """
     pairs: list[tuple[str, Any]] = []
-    for each in (*parameters, more):
-        pairs += each.items() if isinstance(each, Mapping) else each
+    for named in (*parameters, more):
+        pairs += named.items() if isinstance(named, Mapping) else named
     kept = [(name, value) for name, value in pairs if value is not None and value != ""]
     return f"{path}?{urlencode(kept)}" if kept else path
 
@@ -134,7 +134,7 @@ class Renderer:
     def text(self, request: Request, template: str, **values: Any) -> str:
         """Return a template with values, and what all templates know."""
         root = request.scope.get("root_path", "")
-        given = {
+        common = {
             "collection_name": self.workspace.engine.collection.name,
             "here": None,
             "is_admin": getattr(getattr(request.state, "user", None), "role", "admin") == "admin",
@@ -145,7 +145,7 @@ class Renderer:
             "token_field": _token_field(request),
             "user": user_of(request),
         }
-        return _ENVIRONMENT.get_template(template).render(given | values)
+        return _ENVIRONMENT.get_template(template).render(common | values)
 
 
 def judge_of(request: Request) -> str:

@@ -15,8 +15,8 @@ from haybale.service.pages.rendering import Renderer, address, document_address,
 from haybale.service.roles import JUDGE, needs
 from haybale.service.workspace import Workspace
 
-_AHEAD = 4  # documents that a page holds, so that the next one is there at once
-_CURVE = 300.0, 76.0  # width and height of the curve, in its own units
+_CARDS_AHEAD = 4  # documents that a page holds, so that the next one is there at once
+_CURVE_SIZE = 300.0, 76.0  # width and height of the curve, in its own units
 
 
 def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> None:
@@ -24,13 +24,14 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
 
     def cards(request: Request, topic: int, n: int, doc: str | None) -> dict[str, Any]:
         judge = judge_of(request)
-        found = workspace.next(topic, n, judge)
+        documents = workspace.next(topic, n, judge)
         if doc is not None:
-            found = [_card(workspace, topic, doc, found), *(each for each in found if each.doc_id != doc)]
+            others = [document for document in documents if document.doc_id != doc]
+            documents = [_card(workspace, topic, doc, documents), *others]
         root = request.scope.get("root_path", "")
         return {
             "topic": workspace.topic(topic),
-            "cards": found,
+            "cards": documents,
             "n_held": workspace.n_held(topic, judge),
             "document_link": lambda doc_id: root + document_address(doc_id, {"topic": topic}),
             "others": lambda doc_id: {name: g for name, g in workspace.grades(topic, doc_id).items() if name != judge},
@@ -47,7 +48,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
             here="/topics",
             error="",
             here_link=here,
-            cards_link=f"{root}/topics/{topic}/cards?n={_AHEAD}",
+            cards_link=f"{root}/topics/{topic}/cards?n={_CARDS_AHEAD}",
             progress_link=f"{root}/topics/{topic}/progress",
             **cards(request, topic, 1, doc),
             **progress_values(workspace, topic),
@@ -55,7 +56,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
 
     @router.get("/topics/{topic}/cards")
     @needs(JUDGE)
-    def following(request: Request, topic: int, n: int = _AHEAD, doc: str | None = None) -> HTMLResponse:
+    def following(request: Request, topic: int, n: int = _CARDS_AHEAD, doc: str | None = None) -> HTMLResponse:
         return renderer.page(request, "card.html", **cards(request, topic, min(max(n, 1), 10), doc))
 
     @router.get("/topics/{topic}/progress")
@@ -104,9 +105,9 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         return RedirectResponse(home if again else own_path(back) or home, 303)
 
 
-def _seconds(given: str) -> float | None:
+def _seconds(text: str) -> float | None:
     try:
-        value = float(given)
+        value = float(text)
     except ValueError:
         return None
     return value if 0 <= value < 1e6 else None
@@ -114,12 +115,12 @@ def _seconds(given: str) -> float | None:
 
 def _card(workspace: Workspace, topic: int, doc_id: str, proposed: list[ReviewDocument]) -> ReviewDocument:
     """Return a document to judge: the proposed one, else with the passage that fits the topic's text best."""
-    for each in proposed:
-        if each.doc_id == doc_id:
-            return each
-    found = workspace.document(doc_id, workspace.topic(topic).text, limit=1)
-    shown = (found.matching or found.passages)[:1]
-    return ReviewDocument(doc_id, found.title, found.metadata, shown, float("nan"), None, "", [])
+    for document in proposed:
+        if document.doc_id == doc_id:
+            return document
+    opened = workspace.document(doc_id, workspace.topic(topic).text, limit=1)
+    shown = (opened.matching or opened.passages)[:1]
+    return ReviewDocument(doc_id, opened.title, opened.metadata, shown, float("nan"), None, "", [])
 
 
 def progress_values(workspace: Workspace, topic: int) -> dict[str, Any]:
@@ -146,9 +147,9 @@ def _curve(labels: list[bool]) -> str:
     n, total = len(labels), sum(labels)
     if n < 2 or not total:
         return ""
-    width, height = _CURVE
-    points, found = ["M0 76"], 0
-    for place, label in enumerate(labels, 1):
-        found += label
-        points.append(f"L{width * place / n:.1f} {height - (height - 4) * found / total:.1f}")
+    width, height = _CURVE_SIZE
+    points, n_relevant = ["M0 76"], 0
+    for n_read, label in enumerate(labels, 1):
+        n_relevant += label
+        points.append(f"L{width * n_read / n:.1f} {height - (height - 4) * n_relevant / total:.1f}")
     return "".join(points)

@@ -22,17 +22,17 @@ from haybale.service.pages.rendering import FOLDER, Renderer
 from haybale.service.roles import OPEN, GuardedRoute, needs
 from haybale.service.workspace import Workspace
 
-_TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+_STATIC_MEDIA_TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
 
 def pages(workspace: Workspace) -> APIRouter:
     """Return the routes of the pages."""
     router = APIRouter(include_in_schema=False, route_class=GuardedRoute)
     renderer = Renderer(workspace)
-    for each in (
+    for module in (
         search_page, long_query_page, document_page, topic_pages, review_page, training_page, help_page,
     ):  # fmt: skip
-        each.add_routes(router, workspace, renderer)
+        module.add_routes(router, workspace, renderer)
     served = {path.name: path.read_bytes() for path in (FOLDER / "static").iterdir()}
     served |= {name: (files("haybale") / name).read_bytes() for name in ("palette.css", "theme.js")}
 
@@ -41,7 +41,7 @@ def pages(workspace: Workspace) -> APIRouter:
     def static(name: str) -> Response:
         if name not in served:
             raise HTTPException(404)
-        kind = _TYPES[name.rpartition(".")[2]]
+        kind = _STATIC_MEDIA_TYPES[name.rpartition(".")[2]]
         return Response(served[name], media_type=kind, headers={"Cache-Control": "no-cache"})
 
     return router

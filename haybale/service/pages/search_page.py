@@ -28,9 +28,9 @@ from haybale.service.roles import JUDGE, needs
 from haybale.service.workspace import Workspace
 
 MAX_DIGITS = 18  # of a number in an address
-_SIZE, _MOST = 10, 100  # hits of a page: by default, and at most
-_SENT = 20  # hits of a file at most, because each is explained
-_OPEN = 8  # values of a facet that are not folded
+_HITS_PER_PAGE, _MAX_HITS_PER_PAGE = 10, 100
+_MAX_HITS_IN_FILE = 20  # a small number, because each hit is explained
+_MAX_OPEN_VALUES = 8  # of a facet; the others are folded
 
 
 @dataclass(frozen=True)
@@ -55,31 +55,32 @@ class SearchState:
     @classmethod
     def of(cls, request: Request, workspace: Workspace) -> SearchState:
         """Return the state that a request's address has."""
-        given = request.query_params
+        parameters = request.query_params
         values: dict[str, list[str]] = {}
         ends: dict[str, list[str]] = {}
-        for name, value in given.multi_items():
+        for name, value in parameters.multi_items():
             kind, dot, column = name.partition(".")
             if kind == "f" and dot:
                 values.setdefault(column, []).append(value)
             elif kind in ("from", "to") and dot and value.strip():
                 ends.setdefault(column, ["", ""])[kind == "to"] = value.strip()
-        text = given.get("text", "")
-        query = workspace.long_queries.text(text) if text else given.get("q", "")
+        text = parameters.get("text", "")
+        query = workspace.long_queries.text(text) if text else parameters.get("q", "")
         names = ("where", "ranker", "topic", "learned")
-        where, ranker, topic, learned = (given.get(name, "").strip() for name in names)
-        offset, k = _number(given.get("offset"), 0, 0), min(_number(given.get("k"), _SIZE, 1), _MOST)
+        where, ranker, topic, learned = (parameters.get(name, "").strip() for name in names)
+        offset = _number(parameters.get("offset"), 0, 0)
+        k = min(_number(parameters.get("k"), _HITS_PER_PAGE, 1), _MAX_HITS_PER_PAGE)
         return cls(query.strip(), text, where, ranker, topic, learned, offset, k, values, ends)
 
     @property
     def facets(self) -> list[tuple[str, str]]:
         """The parameters of the chosen facets."""
-        found = []
+        pairs = []
         for column, values in self.values.items():
-            found += [(f"f.{column}", value) for value in values]
+            pairs += [(f"f.{column}", value) for value in values]
         for column, ends in self.ends.items():
-            found += [(f"{kind}.{column}", end) for kind, end in zip(("from", "to"), ends, strict=True) if end]
-        return found
+            pairs += [(f"{kind}.{column}", end) for kind, end in zip(("from", "to"), ends, strict=True) if end]
+        return pairs
 
     @property
     def chosen(self) -> dict[str, list[str]]:
@@ -89,7 +90,7 @@ class SearchState:
     def parameters(self, *without: str) -> list[tuple[str, Any]]:
         """Return the parameters of this search's address, except those named."""
         query = ("text", self.text) if self.text else ("q", self.query)
-        found: list[tuple[str, Any]] = [
+        pairs: list[tuple[str, Any]] = [
             query,
             ("ranker", self.ranker),
             ("where", self.where),
@@ -97,8 +98,8 @@ class SearchState:
             ("topic", self.topic),
             ("learned", self.learned),
         ]
-        found += [("k", self.k if self.k != _SIZE else None), ("offset", self.offset or None)]
-        return [(name, value) for name, value in found if name not in without and name.partition(".")[0] not in without]
+        pairs += [("k", self.k if self.k != _HITS_PER_PAGE else None), ("offset", self.offset or None)]
+        return [(name, value) for name, value in pairs if name not in without and name.partition(".")[0] not in without]
 
     @property
     def learned_topic(self) -> int | None:
@@ -110,7 +111,7 @@ class SearchState:
         """The number of the topic; None if there is none, or no number."""
         return int(self.topic) if self.topic.isdecimal() and len(self.topic) <= MAX_DIGITS else None
 
-    def search(self, workspace: Workspace, most: int = _MOST) -> SearchResults:
+    def search(self, workspace: Workspace, most: int = _MAX_HITS_PER_PAGE) -> SearchResults:
         """Return the results."""
         where, ranker = self.condition(workspace), self.ranker or None
         return workspace.search(self.query, min(self.k, most), where, ranker, self.offset, self.learned_topic)
@@ -159,7 +160,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
                 results = state.search(workspace)
         except InputError as wrong:
             error = str(wrong)
-        state = state or SearchState("", "", "", "", "", "", 0, _SIZE, {}, {})
+        state = state or SearchState("", "", "", "", "", "", 0, _HITS_PER_PAGE, {}, {})
         values = _values(workspace, state, results, error, request.scope.get("root_path", ""))
         return renderer.page(request, "search.html", 422 if error else 200, **values)
 
@@ -167,13 +168,13 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
     @needs(JUDGE)
     def explained(request: Request, id: str) -> HTMLResponse:
         state = SearchState.of(request, workspace)
-        found, root = why(workspace, state, id), request.scope.get("root_path", "")
+        reasons, root = why(workspace, state, id), request.scope.get("root_path", "")
         if "part" in request.query_params:
-            return renderer.page(request, "why_part.html", found=found)
+            return renderer.page(request, "why_part.html", why=reasons)
         return renderer.page(
             request,
             "why.html",
-            found=found,
+            why=reasons,
             query=state.query,
             title=workspace.document(id, limit=1).title,
             document_link=root + document_address(id, state.parameters("topic")),
@@ -184,7 +185,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
     @needs(JUDGE)
     def sent(request: Request) -> Response:
         state = SearchState.of(request, workspace)
-        results = state.search(workspace, _SENT)
+        results = state.search(workspace, _MAX_HITS_IN_FILE)
         styles = [files("haybale") / "palette.css", FOLDER / "static" / "pages.css"]
         page = renderer.text(
             request,
@@ -196,7 +197,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
             where=state.condition(workspace),
             date=f"{datetime.now(UTC):%Y-%m-%d}",
             version=__version__,
-            style=Markup("".join(each.read_text(encoding="utf-8") for each in styles)),
+            style=Markup("".join(path.read_text(encoding="utf-8") for path in styles)),
         )
         name = re.sub(r"[^a-z0-9]+", "-", state.query.lower())[:60].strip("-") or "search"
         return HTMLResponse(page, headers={"Content-Disposition": f'attachment; filename="{name}.html"'})
@@ -210,7 +211,7 @@ def _values(
     topics = workspace.topics() if not state.query else []
     topic = None if state.topic_number is None else workspace.topic(state.topic_number)
     n_chosen = sum(len([value for value in values if value]) for values in state.chosen.values())
-    facets = [_facet_view(each, state.chosen.get(each.name, [])) for each in workspace.facets() if _is_useful(each)]
+    facets = [_facet_view(facet, state.chosen.get(facet.name, [])) for facet in workspace.facets() if _is_useful(facet)]
     link = partial(address, root + "/")
     return {
         "here": "/",
@@ -229,13 +230,13 @@ def _values(
         "suffixes": ", ".join(query_suffixes()),
         "n_documents": collection.n_documents,
         "n_passages": collection.n_passages,
-        "topics": sorted(topics, key=lambda each: each.last or each.time, reverse=True)[:5],
+        "topics": sorted(topics, key=lambda summary: summary.last or summary.time, reverse=True)[:5],
         "topic": topic,
         "grades": _grades(workspace, topic.id) if topic and results else {},
         "facets": facets,
         "n_chosen": n_chosen,
         "kept": [*state.facets, ("topic", state.topic)] if state.topic else state.facets,
-        "carried": [each for each in state.parameters("f", "from", "to", "offset") if each[1]],
+        "carried": [pair for pair in state.parameters("f", "from", "to", "offset") if pair[1]],
         "without_filters": link(state.parameters("f", "from", "to", "where", "offset")),
         "here_link": link(state.parameters()),
         "sent_link": address(root + "/sent", state.parameters(*([] if state.learned else ["topic"]))),
@@ -248,14 +249,14 @@ def _values(
 
 def _grades(workspace: Workspace, topic: int) -> dict[str, int]:
     """Return the latest grade of each document of a topic whose text was judged."""
-    found = workspace.judgements(topic)
-    found = found[found["status"] == ""]
-    return dict(zip(found["doc_id"].tolist(), found["grade"].tolist(), strict=True))
+    rows = workspace.judgements(topic)
+    rows = rows[rows["status"] == ""]
+    return dict(zip(rows["doc_id"].tolist(), rows["grade"].tolist(), strict=True))
 
 
 def _is_useful(facet: Facet) -> bool:
     """Return whether a facet can narrow a search: not where every document has a value of its own, such as a path."""
-    return facet.kind == "range" or facet.n_values <= _OPEN or facet.values[0][1] > 1
+    return facet.kind == "range" or facet.n_values <= _MAX_OPEN_VALUES or facet.values[0][1] > 1
 
 
 def _facet_view(facet: Facet, chosen: list[str]) -> Mapping[str, Any]:
@@ -272,8 +273,8 @@ def _facet_view(facet: Facet, chosen: list[str]) -> Mapping[str, Any]:
         text = str(value).lower() if isinstance(value, bool) else value
         label = ("yes" if value else "no") if isinstance(value, bool) else value
         values.append({"text": text, "label": label, "count": count, "chosen": text in chosen})
-    values.sort(key=lambda each: each["text"] not in chosen)
-    n_open = max(_OPEN, len(chosen))
+    values.sort(key=lambda view: view["text"] not in chosen)
+    n_open = max(_MAX_OPEN_VALUES, len(chosen))
     return {
         "name": facet.name, "kind": "value", "shown": values[:n_open], "folded": values[n_open:],
         "unlisted": facet.n_values - len(facet.values),
@@ -291,5 +292,5 @@ def _example(facets: list[Facet]) -> str:
     return "passages < 100"
 
 
-def _number(given: str | None, default: int, least: int) -> int:
-    return max(least, int(given)) if given and given.isdecimal() and len(given) < 7 else default
+def _number(digits: str | None, default: int, least: int) -> int:
+    return max(least, int(digits)) if digits and digits.isdecimal() and len(digits) < 7 else default

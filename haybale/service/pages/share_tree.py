@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from haybale.rankers.explanation import Explanation, Share
 from haybale.retrieval import ParagraphExplanation
 
-_SHOWN = 8  # shares of one ranker; the others are added up
+_MAX_SHARES = 8  # of one ranker; the others are added up
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class ShareBar:
 
 
 def share_bars(explanation: Explanation, query_text: Callable[[str], str | None]) -> list[ShareBar]:
-    """Return the shares of a score as bars; those of nested rankers are scaled to what these add.
+    """Return the shares of a score as bars; those of a nested ranker are scaled to sum to its share.
 
     ``query_text`` returns the text of a training query, or None if it is not known.
 
@@ -63,11 +63,11 @@ def share_bars(explanation: Explanation, query_text: Callable[[str], str | None]
 
     def bars(of: Explanation, scale: float) -> list[ShareBar]:
         made = []
-        for share in of.shares[:_SHOWN]:
+        for share in of.shares[:_MAX_SHARES]:
             query = None if share.query_id is None else query_text(share.query_id)
             parts = [] if share.of is None else bars(share.of, _scale(share, scale))
             made.append(bar(share.what, scale * share.share, share.text, query, parts))
-        others = of.shares[_SHOWN:]
+        others = of.shares[_MAX_SHARES:]
         if others:
             total = scale * math.fsum(share.share for share in others)
             made.append(bar(f"{len(others):,} more", total, None, None, []))
@@ -77,8 +77,8 @@ def share_bars(explanation: Explanation, query_text: Callable[[str], str | None]
 
 
 def _scale(share: Share, scale: float) -> float:
-    """Return by what the shares of a nested ranker are multiplied, so that they sum to the share."""
-    total = math.fsum(each.share for each in share.of.shares) if share.of is not None else 0.0
+    """Return the factor by which the shares of a nested ranker are multiplied, so that they sum to its share."""
+    total = math.fsum(nested.share for nested in share.of.shares) if share.of is not None else 0.0
     return scale * share.share / total if total else 0.0
 
 
@@ -92,10 +92,10 @@ def _all_shares(explanation: Explanation, scale: float) -> Iterator[float]:
 def paragraph_explanation(explanation: Explanation) -> ParagraphExplanation | None:
     """Return the explanation by pairs of paragraphs that PARM gave, alone or inside another ranker, if there is one.
 
-    A query of one paragraph has none that helps.
+    None for a query of one paragraph, whose pairs explain no more than its passages.
     """
     detail = explanation.detail
     if isinstance(detail, ParagraphExplanation):
         return detail if len(detail.labels) > 1 and detail.score is not None else None
     nested = (paragraph_explanation(share.of) for share in explanation.shares if share.of is not None)
-    return next((found for found in nested if found is not None), None)
+    return next((inner for inner in nested if inner is not None), None)

@@ -17,29 +17,29 @@ from haybale.service.pages.review_page import progress_values
 from haybale.service.roles import ADMIN, JUDGE, needs
 from haybale.service.workspace import Workspace
 
-_SIZE = 50  # judgements of a page
-_COUNTED = {  # what a document counts as about which judges contradict each other, by the rule of the topic
+_JUDGEMENTS_PER_PAGE = 50
+_COUNT_RULES = {  # by the topic's rule, how a document counts if judges contradict each other
     "any": "Such a document counts as relevant.",
     "latest": "The last judgement counts.",
     "majority": "The majority counts, and a tie counts as relevant.",
     "maximum": "The highest grade counts.",
 }
-_FILES = {"csv": ("csv", "text/csv"), "qrels": ("txt", "text/plain"), "beir": ("tsv", "text/tab-separated-values")}
-_FILES |= {"ris": ("ris", "application/x-research-info-systems")}
+_EXPORTS = {"csv": ("csv", "text/csv"), "qrels": ("txt", "text/plain"), "beir": ("tsv", "text/tab-separated-values")}
+_EXPORTS |= {"ris": ("ris", "application/x-research-info-systems")}
 
 
 def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> None:
     """Add the routes of topics."""
 
-    def listed(request: Request, status: int = 200, error: str = "", **given: str) -> HTMLResponse:
-        found = sorted(workspace.topics(), key=lambda each: each.last or each.time, reverse=True)
-        shown = {"text": "", "name": "", "known": ""} | given
-        values = {"topics": found, "error": error, "given": shown, "max_text": MAX_TEXT}
+    def listed(request: Request, status: int = 200, error: str = "", **entered: str) -> HTMLResponse:
+        summaries = sorted(workspace.topics(), key=lambda summary: summary.last or summary.time, reverse=True)
+        shown = {"text": "", "name": "", "known": ""} | entered
+        values = {"topics": summaries, "error": error, "entered": shown, "max_text": MAX_TEXT}
         return renderer.page(request, "topics.html", status, here="/topics", **values)
 
     def one(request: Request, topic: int, offset: int = 0, **more: str) -> HTMLResponse:
         rows, root = workspace.judgements(topic), request.scope.get("root_path", "")
-        shown = rows.iloc[::-1].iloc[offset : offset + _SIZE]
+        shown = rows.iloc[::-1].iloc[offset : offset + _JUDGEMENTS_PER_PAGE]
         titles = workspace.titles(shown["doc_id"].tolist())
         progress = progress_values(workspace, topic)
         differing = progress["progress"].contradictory
@@ -61,12 +61,12 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
             judgements=records,
             n_judgements=len(rows),
             offset=offset,
-            size=_SIZE,
+            size=_JUDGEMENTS_PER_PAGE,
             part_link=lambda start: address(f"{root}/topics/{topic}", offset=start or None) + "#judgements",
             document_link=lambda doc_id: root + document_address(doc_id, {"topic": topic}),
-            contradictory=_contradictory(workspace, topic, differing[:_SIZE]),
+            contradictory=_contradictory(workspace, topic, differing[:_JUDGEMENTS_PER_PAGE]),
             n_contradictory=len(differing),
-            count_rule=_COUNTED[workspace.topic(topic).combine],
+            count_rule=_COUNT_RULES[workspace.topic(topic).combine],
             review_link=lambda doc_id: address(f"{root}/topics/{topic}/review", doc=doc_id),
             agreement=_agreement(workspace, topic),
             **{"error": "", "message": ""} | more,
@@ -88,7 +88,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
     ) -> Response:
         ids = [line.strip() for line in known.splitlines() if line.strip()]
         try:
-            if name.strip() and any(each.name == name.strip() for each in workspace.topics()):
+            if name.strip() and any(summary.name == name.strip() for summary in workspace.topics()):
                 raise InputError(f"the name of a topic must be new, found {name.strip()!r}, which is there already")
             made = workspace.create_topic(text.strip(), name.strip() or None, dict.fromkeys(ids, 1))
         except HaybaleError as error:
@@ -117,7 +117,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
     @needs(JUDGE)
     def export(topic: int, format: str = "csv") -> Response:
         text = workspace.export(topic, format)
-        suffix, kind = _FILES[format]
+        suffix, kind = _EXPORTS[format]
         name = workspace.topic(topic).name[:80] or f"topic-{topic}"
         plain = "".join(sign if sign.isascii() and sign.isalnum() else "-" for sign in name)
         both = f"attachment; filename=\"{plain}.{suffix}\"; filename*=UTF-8''{quote(name, safe='')}.{suffix}"

@@ -34,8 +34,8 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
     """Add the routes of trainings."""
 
     def shown(request: Request, status: int = 200, error: str = "") -> HTMLResponse:
-        found, topics = workspace.trainings(), workspace.topics()
-        useful = [each for each in topics if each.n_relevant]
+        all_trainings, topics = workspace.trainings(), workspace.topics()
+        useful = [topic for topic in topics if topic.n_relevant]
         default = workspace.rankers[0]
         return renderer.page(
             request,
@@ -45,14 +45,14 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
             error=error,
             questions=_QUESTIONS,
             is_result=is_result,
-            running=next((each for each in found if each.status == "running"), None),
-            trainings=[each for each in found if each.status != "running"],
-            has_accepted=any(each.is_accepted for each in found),
+            running=next((training for training in all_trainings if training.status == "running"), None),
+            trainings=[training for training in all_trainings if training.status != "running"],
+            has_accepted=any(training.is_accepted for training in all_trainings),
             recipes=RECIPES,
             cannot="" if workspace.can_train else "This service keeps its engine or its judgements in memory only.",
             n_topics=len(useful),
-            n_judged=sum(each.n_judged for each in useful),
-            n_relevant=sum(each.n_relevant for each in useful),
+            n_judged=sum(topic.n_judged for topic in useful),
+            n_relevant=sum(topic.n_relevant for topic in useful),
             default=default,
             default_text=str(workspace.ranker(default)),
         )

@@ -19,6 +19,9 @@
 #include <type_traits>
 #include <ucontext.h>
 #include <vector>
+#if defined(__SSE2__)
+#include <xmmintrin.h>
+#endif
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
 #endif
@@ -145,8 +148,21 @@ inline void run_block(unsigned threads, unsigned order) {
     } while (release());
 }
 
+// CuPy compiles kernels with -ftz=true: numbers of float32 below 2^-126 count as zero, and so do such results. Here those
+// of float64 below 2^-1022 do, too.
+class WithoutSmallNumbers {
+#if defined(__SSE2__)
+    unsigned before = _mm_getcsr();
+
+  public:
+    WithoutSmallNumbers() { _mm_setcsr(before | 0x8040); }
+    ~WithoutSmallNumbers() { _mm_setcsr(before); }
+#endif
+};
+
 // Run a kernel; return nullptr, or what went wrong.
 inline const char* launch(dim3 grid, dim3 block, size_t shared, unsigned order, const std::function<void()>& kernel) {
+    WithoutSmallNumbers mode;
     gridDim = grid, blockDim = block, body = &kernel, failure = nullptr;
     unsigned threads = block.x * block.y * block.z, blocks = grid.x * grid.y * grid.z;
     if (shared > MOST_SHARED || !threads || threads > 1024 || !blocks)
@@ -257,6 +273,20 @@ inline float __int_as_float(int x) { return bits_as<float>(x); }
 inline float __uint_as_float(unsigned x) { return bits_as<float>(x); }
 inline long long __double_as_longlong(double x) { return bits_as<long long>(x); }
 inline double __longlong_as_double(long long x) { return bits_as<double>(x); }
+
+// The conversions of PTX that keep numbers of float32 below 2^-126, in arithmetic without such numbers.
+inline double float32_to_float64(float value) { // cvt.f64.f32
+    unsigned bits = bits_as<unsigned>(value), fraction = bits & 0x7fffffu;
+    if (bits & 0x7f800000u)
+        return value;
+    return bits >> 31 ? -(fraction * 0x1p-149) : fraction * 0x1p-149;
+}
+inline float float64_to_float32(double value) { // cvt.rn.f32.f64
+    if (!(std::fabs(value) < 0x1p-126))
+        return float(value);
+    unsigned fraction = unsigned(std::nearbyint(std::fabs(value) * 0x1p149));
+    return bits_as<float>(fraction | (std::signbit(value) ? 0x80000000u : 0u));
+}
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline int __ffs(int x) { return __builtin_ffs(x); }
 inline int __clz(int x) { return x ? __builtin_clz(unsigned(x)) : 32; }
