@@ -90,9 +90,9 @@ def aggregate(
     >>> document, score.round(4)
     (array([0, 1]), array([0.0643, 0.0325]))
     """
-    task = make_task(hits, name, doc_of, offsets, vectors, rrf_k, n_hits, occurrences)
-    device, n = device_of(task.doc_of), len(task.offsets) - 1
-    with device.current():
+    with device_of(hits.passages).current():
+        task = make_task(hits, name, doc_of, offsets, vectors, rrf_k, n_hits, occurrences)
+        n, xp = len(task.offsets) - 1, device_of(task.doc_of).xp
 
         def columns(queries: slice) -> list[tuple[Any, Any, Any]]:
             return [scores.columns() for scores in score_blocks(task, queries)]
@@ -100,7 +100,6 @@ def aggregate(
         parts = [part for chunk in iter_chunks(n, n, columns, what="query documents") for part in chunk]
         if len(parts) == 1:
             return parts[0]
-        xp = device.xp
         none = xp.empty(0, dtype=np.int64), xp.empty(0, dtype=np.int64), xp.empty(0)
         query, document, score = (xp.concatenate(column) for column in zip(none, *parts, strict=True))
         return query, document, score

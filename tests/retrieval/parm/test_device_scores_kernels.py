@@ -141,6 +141,17 @@ def test_explanations_sum_to_the_scores(cupy_double: Any, name: str) -> None:
         assert reason.share.sum() == pytest.approx(score, rel=1e-9)
 
 
+@pytest.mark.parametrize("m", [0, 2])
+@pytest.mark.parametrize("name", AGGREGATIONS)
+def test_no_hits(cupy_double: Any, name: str, m: int) -> None:
+    hits = Hits(cupy_double.full((m, 3), -1), cupy_double.full((m, 3), -np.inf, dtype=np.float32))
+    vectors = Vectors(*(cupy_double.ones((n, 1), dtype=np.float32) for n in (2, m)))
+    for offsets in (None, np.array([0, 0, m])):
+        columns = aggregate(hits, name, np.array([0, 1]), offsets, vectors=vectors)
+        assert [column.shape for column in columns] == [(0,)] * 3
+        assert all(isinstance(column, cupy_double.ndarray) for column in columns)
+
+
 def test_large_numbers_of_passages_are_refused(cupy_double: Any) -> None:
     hits = Hits(cupy_double.asarray(np.array([[0, 7], [2, -1]])), cupy_double.ones((2, 2), dtype=np.float32))
     with pytest.raises(InputError, match=r"below 7, found 7"):
