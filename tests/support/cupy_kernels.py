@@ -11,6 +11,7 @@ from support.compiled_kernels import note_file
 from support.cuda_on_cpu import MOST_SHARED_UNASKED, KernelsOnCPU, has_compiler
 
 MOST_THREADS = 1  # threads of a block; kernels are correct for any number, and one thread is fastest on a CPU
+ORDER = 0  # of threads and blocks (cuda_on_cpu)
 
 
 class CUDADriverError(RuntimeError):
@@ -62,4 +63,4 @@ class RawKernel:
             raise ValueError("a block of whole warps is expected")
         arguments = [cupy_double._inside(argument) for argument in args]
         few = [min(threads, MOST_THREADS)] if len(block) == 1 else block
-        self._kernels.launch(self.name, grid, few, arguments, shared_mem)
+        self._kernels.launch(self.name, grid, few, arguments, shared_mem, ORDER)

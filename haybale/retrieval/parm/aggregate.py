@@ -8,31 +8,33 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haybale.device import Device, device_of, is_sparse, placed, tell_once, to_numpy
+from haybale.device import Device, device_of, is_sparse, placed, tell_once, to_device, to_numpy
 from haybale.errors import InputError, UnknownNameError
 from haybale.parallel import iter_chunks
 from haybale.parameters import COUNT, NOT_NEGATIVE, check_parameters, one_of
 from haybale.retrieval.hits import Hits, Ints
+from haybale.retrieval.parm.device_scores import DeviceScores, largest_passage, score_on_device
 from haybale.retrieval.parm.formulas import (
     AGGREGATIONS,
     Aggregation,
-    Block,
     Scored,
     Task,
     Vectors,
     make_block,
     make_products,
+    score_block,
 )
 from haybale.retrieval.passages import PassageTable, check_offsets
 from haybale.retrieval.run import DEPTH, Run
-from haybale.vectors import array_namespace, check_like
+from haybale.vectors import check_like
 
 _MEMORY = 2**28  # bytes of intermediate arrays in main memory
-_MOST = 2**32  # maximum bytes of intermediate arrays on a device; more is not faster
-_BLOCK = 2**22  # bytes of hits in a block without vectors, which fit into a cache
-_HIT = 64  # bytes of intermediate arrays for a hit
-_CELL = 24  # bytes for a cell, a pair of query and document
-_PRODUCT = 5  # bytes for a pair of query and passage: its inner product, and whether it is needed
+_MAX_DEVICE_BYTES = 2**32  # of intermediate arrays on a device; more is not faster
+_CACHED_BYTES = 2**22  # of hits in a block without vectors, which fit into a cache
+_BYTES_PER_HIT = 64  # of intermediate arrays
+_BYTES_PER_HIT_ON_DEVICE = 128
+_BYTES_PER_CELL = 24  # of a cell, a pair of query and document
+_BYTES_PER_PRODUCT = 5  # of a pair of query and passage: its inner product, and whether it is needed
 CONSTRAINTS = {"n_hits": COUNT, "rrf_k": NOT_NEGATIVE, "occurrences": one_of(["all", "best"]), "k": COUNT}
 
 
@@ -88,22 +90,16 @@ def aggregate(
     >>> document, score.round(4)
     (array([0, 1]), array([0.0643, 0.0325]))
     """
-    if vectors is not None and is_sparse(vectors.passages):
-        if not device_of(hits.passages).is_cpu:
-            tell_once("hits of sparse vectors are aggregated on the CPU, where the vectors are")
-        hits, vectors = hits.to_numpy(), Vectors(*map(to_numpy, vectors))
     with device_of(hits.passages).current():
         task = make_task(hits, name, doc_of, offsets, vectors, rrf_k, n_hits, occurrences)
+        n, xp = len(task.offsets) - 1, device_of(task.doc_of).xp
 
         def columns(queries: slice) -> list[tuple[Any, Any, Any]]:
-            found = []
-            for block, scored in blocks(task, queries):
-                cells, query, document = block.nonempty_cells()
-                found.append((query, document, scored.score[cells]))
-            return found
+            return [scores.columns() for scores in score_blocks(task, queries)]
 
-        n, xp = len(task.offsets) - 1, array_namespace(hits.passages)
-        parts = [part for done in iter_chunks(n, n, columns, what="query documents") for part in done]
+        parts = [part for chunk in iter_chunks(n, n, columns, what="query documents") for part in chunk]
+        if len(parts) == 1:
+            return parts[0]
         none = xp.empty(0, dtype=np.int64), xp.empty(0, dtype=np.int64), xp.empty(0)
         query, document, score = (xp.concatenate(column) for column in zip(none, *parts, strict=True))
         return query, document, score
@@ -165,26 +161,32 @@ def make_task(
     n_hits: int | None = None,
     occurrences: str = "all",
 ) -> Task:
-    """Check the arguments of :func:`aggregate`, and copy arrays to the device of the hits."""
+    """Check the arguments of :func:`aggregate`, and copy arrays to the device of the hits.
+
+    Sparse vectors stay on the CPU, and the hits are copied there.
+    """
+    if vectors is not None and is_sparse(vectors.passages):
+        if not device_of(hits.passages).is_cpu:
+            tell_once("hits of sparse vectors are aggregated on the CPU, where the vectors are")
+        hits, vectors = hits.to_numpy(), Vectors(*map(to_numpy, vectors))
     n_hits = max(1, hits.passages.shape[1]) if n_hits is None else n_hits
     check_parameters("aggregate", {"rrf_k": rrf_k, "n_hits": n_hits, "occurrences": occurrences}, CONSTRAINTS)
     aggregation, device = find_aggregation(name), device_of(hits.passages)
     hits = Hits(hits.passages, placed(hits.scores, device, "scores of hits")).top(n_hits)
     doc_of, rows = to_numpy(doc_of), len(hits)
-    largest = int(hits.passages.max()) if hits.passages.size else -1
+    largest = int(hits.passages.max(initial=-1)) if device.is_cpu else largest_passage(hits.passages)
     if largest >= len(doc_of):
         raise InputError(f"hits: expected passage numbers below {len(doc_of)}, found {largest}")
     offsets = np.arange(rows + 1) if offsets is None else check_offsets(offsets, rows, "offsets", "paragraphs")
     vectors = None if aggregation.vectors is None else _checked_vectors(vectors, name, len(doc_of), rows, device)
     n_documents = int(doc_of[-1]) + 1 if len(doc_of) else 0
-    doc_of = array_namespace(hits.passages).asarray(doc_of)
-    return Task(aggregation, hits, offsets, doc_of, n_documents, vectors, n_hits, rrf_k, occurrences)
+    return Task(aggregation, hits, offsets, to_device(doc_of, device), n_documents, vectors, n_hits, rrf_k, occurrences)
 
 
 def _checked_vectors(vectors: Vectors | None, name: str, n: int, rows: int, device: Device) -> Vectors:
     """Check that vectors fit the hits, and copy them to their device. The index has checked the passages' values."""
     if vectors is None:
-        without = ", ".join(known for known, made in AGGREGATIONS.items() if made.vectors is None)
+        without = ", ".join(other for other, aggregation in AGGREGATIONS.items() if aggregation.vectors is None)
         raise InputError(
             f"the aggregation {name!r} needs 'vectors' of passages and paragraphs, which a lexical index lacks; "
             f"without vectors, use {without}"
@@ -201,47 +203,59 @@ def _checked_vectors(vectors: Vectors | None, name: str, n: int, rows: int, devi
     return Vectors(passages, paragraphs)
 
 
-def blocks(task: Task, queries: slice) -> Iterator[tuple[Block, Scored]]:
-    """Score query documents in blocks that fit into memory.
-
-    A block has a cell for each of its queries with each document that any of them found and, for vectors, a table of
-    its queries and passages. So a block has few queries if they find different documents.
-    """
-    device, kind, n_passages = device_of(task.doc_of), task.aggregation.vectors, len(task.doc_of)
-    budget = _MEMORY if device.is_cpu else min(_MOST, device.half_of_memory() / 2)
-    lengths, width = np.diff(task.offsets)[queries], task.hits.passages.shape[1]
-    if not n_passages or not width:
+def score_blocks(task: Task, queries: slice) -> Iterator[Scored | DeviceScores]:
+    """Score query documents in blocks that fit into memory."""
+    if not len(task.doc_of) or not task.hits.passages.shape[1]:
         return
-    found = int(lengths.max(initial=0)) * width  # maximum number of hits of a query
+    device, lengths = device_of(task.doc_of), np.diff(task.offsets)[queries]
+    if device.is_cpu:
+        yield from _blocks_on_cpu(task, queries, lengths)
+        return
+    budget = min(_MAX_DEVICE_BYTES, device.half_of_memory() / 2)
+    for part in slices(_BYTES_PER_HIT_ON_DEVICE * lengths * task.hits.passages.shape[1], budget):
+        first, last = queries.start + part.start, queries.start + part.stop
+        if task.offsets[first] < task.offsets[last]:
+            yield score_on_device(task, first, last)
+
+
+def _blocks_on_cpu(task: Task, queries: slice, lengths: Ints) -> Iterator[Scored]:
+    """Score query documents, whose numbers of paragraphs are ``lengths``, in blocks that fit into main memory.
+
+    A block has a cell for each of its queries with each document that any of them retrieved and, for vectors, a table
+    of its queries and passages. So a block has few queries if they retrieve different documents.
+    """
+    kind, n_passages, budget, width = task.aggregation.vectors, len(task.doc_of), _MEMORY, task.hits.passages.shape[1]
+    max_hits = int(lengths.max(initial=0)) * width  # of a query
     groups = [slice(0, len(lengths))]
     if kind == "products":
-        max_queries = _queries_per_table(found, n_passages, budget / 2 / _PRODUCT)
-        sizes = np.maximum(_PRODUCT * np.minimum(n_passages, lengths * width), budget / 2 / max_queries)
+        max_queries = _queries_per_table(max_hits, n_passages, budget / 2 / _BYTES_PER_PRODUCT)
+        sizes = np.maximum(_BYTES_PER_PRODUCT * np.minimum(n_passages, lengths * width), budget / 2 / max_queries)
         groups = list(slices(sizes, budget / 2))
-    max_queries, block_budget = _queries_per_table(found, task.n_documents, budget / 4 / _CELL), budget / 2
+    max_queries, block_budget = _queries_per_table(max_hits, task.n_documents, budget / 4 / _BYTES_PER_CELL), budget / 2
     if kind not in (None, "products"):  # the kernel has a table of all passages, and is faster with many queries
-        max_queries = min(max_queries, max(1, budget / 4 / _CELL / n_passages))
-    elif device.is_cpu:
-        block_budget = min(_BLOCK, block_budget)
+        max_queries = min(max_queries, max(1, budget / 4 / _BYTES_PER_CELL / n_passages))
+    else:
+        block_budget = min(_CACHED_BYTES, block_budget)
     for group in groups:
         start, stop = queries.start + group.start, queries.start + group.stop
         products = make_products(task, start, stop) if kind == "products" else None
-        for part in slices(np.maximum(_HIT * lengths[group] * width, block_budget / max_queries), block_budget):
+        for part in slices(
+            np.maximum(_BYTES_PER_HIT * lengths[group] * width, block_budget / max_queries), block_budget
+        ):
             first, last = start + part.start, start + part.stop
             if task.offsets[first] < task.offsets[last]:
-                block = make_block(task, first, last, products)
-                yield block, task.aggregation.score(block, task.aggregation.weigh(block))
+                yield score_block(make_block(task, first, last, products))
 
 
-def _queries_per_table(found: int, n: int, cells: float) -> float:
-    """Return how many queries fit into a table of ``cells`` with a column for each of n items that any of them finds.
+def _queries_per_table(max_hits: int, n: int, cells: float) -> float:
+    """Return how many queries fit into a table of ``cells`` with a column for each of n items that any query retrieves.
 
-    ``found`` is the maximum number of items that one query finds.
+    ``max_hits`` is the maximum number of items that one query retrieves.
 
     >>> _queries_per_table(10, 1000, 4000.0), _queries_per_table(10, 100, 4000.0), _queries_per_table(10, 100, 1.0)
     (20.0, 40.0, 1.0)
     """
-    return float(max(1, cells / max(1, n), (cells / max(1, found)) ** 0.5))
+    return float(max(1, cells / max(1, n), (cells / max(1, max_hits)) ** 0.5))
 
 
 def slices(costs: NDArray[Any], budget: float) -> Iterator[slice]:

@@ -15,8 +15,9 @@ from scipy import sparse
 from haybale.cached import cached_property
 from haybale.device import device_of, to_numpy
 from haybale.retrieval.hits import Hits, Ints
-from haybale.retrieval.parm.aggregate import blocks, make_task
-from haybale.retrieval.parm.formulas import Block, Scored, Task, Vectors
+from haybale.retrieval.parm.aggregate import make_task, score_blocks
+from haybale.retrieval.parm.device_scores import DeviceScores
+from haybale.retrieval.parm.formulas import Scored, Task, Vectors
 from haybale.vectors import Floats, array_namespace
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def explain_document(
     *,
     query_texts: list[str] | None,
     passage_texts: list[str] | None,
-    scored: tuple[Task, list[tuple[Block, Scored]]] | None = None,
+    scored: tuple[Task, list[Scored | DeviceScores]] | None = None,
     **options: Any,
 ) -> ParagraphExplanation:
     """Explain a document's score for one query document, whose paragraphs have the ``hits`` (n, N).
@@ -127,57 +128,56 @@ def explain_document(
     """
     document, n = int(index.document_numbers([doc_id])[0]), len(hits)
     start, end = map(int, index.doc_offsets[document : document + 2])
-    score = place = None
+    score = rank = None
     n_documents, share = 0, np.zeros((n, end - start))
     with device_of(hits.passages).current():
-        task, parts = scored or scored_blocks(hits, aggregation, index, vectors, **options)
-        for block, scores_of in parts:
-            cells, _, documents = map(to_numpy, block.nonempty_cells())
-            scores = to_numpy(scores_of.score)[cells]
+        task, blocks = scored or scored_blocks(hits, aggregation, index, vectors, **options)
+        for block in blocks:
+            _, documents, scores = map(to_numpy, block.columns())
             n_documents = len(documents)
-            for at in np.flatnonzero(documents == document):
-                score, others = float(scores[at]), documents[scores == scores[at]].tolist()
-                place = 1 + int((scores > score).sum()) + sum(index.doc_ids[each].as_py() < doc_id for each in others)
-                rows, passages, values = _shares(block, scores_of, int(cells[at]), score)
-                np.add.at(share, (rows, passages - start), values)
+            for position in np.flatnonzero(documents == document):
+                score = float(scores[position])
+                tied_ids = [index.doc_ids[tied].as_py() for tied in documents[scores == score].tolist()]
+                rank = 1 + int((scores > score).sum()) + sum(tied_id < doc_id for tied_id in tied_ids)
+                rows, passages, shares = _shares(task, block, int(position), score)
+                np.add.at(share, (rows, passages - start), shares)
     ranks = np.zeros((n, end - start), dtype=np.int64)
     passages = to_numpy(hits.passages[:, : task.n_hits])
     row, column = np.nonzero((passages >= start) & (passages < end))  # of so many hits, few are of one document
     ranks[row, passages[row, column] - start] = column + 1
     labels, ids = [str(number) for number in range(n)], index.passage_ids[start:end].to_pylist()
     similarity = partial(_similarities, index, queries, document)
-    about = doc_id, aggregation, score, place, n_documents, labels, ids
-    return ParagraphExplanation(*about, ranks, similarity, share, query_texts, passage_texts)
+    ranked = doc_id, aggregation, score, rank, n_documents
+    return ParagraphExplanation(*ranked, labels, ids, ranks, similarity, share, query_texts, passage_texts)
 
 
 def _similarities(index: Any, queries: Any, document: int) -> Floats:
-    found: Floats = to_numpy(index.similarities(queries, document))
-    return found
+    similarities: Floats = to_numpy(index.similarities(queries, document))
+    return similarities
 
 
 def scored_blocks(
     hits: Hits, aggregation: str, index: Any, vectors: Vectors | None, **options: Any
-) -> tuple[Task, list[tuple[Block, Scored]]]:
+) -> tuple[Task, list[Scored | DeviceScores]]:
     """Return the scores of all documents for one query document, which explanations of several documents share."""
     task = make_task(hits, aggregation, index.doc_of, np.array([0, len(hits)]), vectors, **options)
-    return task, list(blocks(task, slice(0, 1)))  # at most one block
+    return task, list(score_blocks(task, slice(0, 1)))  # at most one block
 
 
-def _shares(block: Block, scored: Scored, cell: int, score: float) -> tuple[Ints, Ints, Any]:
+def _shares(task: Task, scores: Scored | DeviceScores, position: int, score: float) -> tuple[Ints, Ints, Any]:
     """Return ``(query paragraph, passage, share)`` of the hits that make up a document's score, each (n,)."""
-    rows, columns = np.nonzero(to_numpy(block.cell == cell))  # the hits of the document
-    passages, task = to_numpy(block.passages)[rows, columns], block.task
-    if scored.share is not None:
-        by = 1 if scored.divisor is None else float(scored.divisor[cell])
-        return rows, passages, to_numpy(scored.share)[rows, columns] / by
+    rows, columns, share = scores.hits_of(position)
+    passages = to_numpy(task.hits.passages)[rows, columns]
+    if share is not None:
+        return rows, passages, share
     if task.vectors is None:  # a maximum: the first hit that reaches it
-        best = np.flatnonzero(to_numpy(block.scores)[rows, columns] == np.float32(score))[:1]
+        best = np.flatnonzero(to_numpy(task.hits.scores)[rows, columns] == np.float32(score))[:1]
         return rows[best], passages[best], score
     # ⟨min q, min p⟩ is a sum over dimensions. In each, one query paragraph and one passage have the extreme.
     retrieved = np.unique(passages)
     matrix = task.vectors.passages
     numbers = retrieved if sparse.issparse(matrix) else array_namespace(matrix).asarray(retrieved)
-    q, p = to_numpy(block.paragraphs), to_numpy(matrix[numbers])
+    q, p = to_numpy(task.vectors.paragraphs), to_numpy(matrix[numbers])
     if sparse.issparse(q):
         terms = np.union1d(q.indices, p.indices)  # all other terms are 0
         q, p = q[:, terms].toarray(), p[:, terms].toarray()

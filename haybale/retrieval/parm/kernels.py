@@ -1,4 +1,4 @@
-"""Compute ⟨q, p⟩ and element-wise extremes of retrieved passages: loops on the CPU, array operations on a device.
+"""Compute ⟨q, p⟩ and element-wise extremes of retrieved passages on the CPU.
 
 A matrix product would multiply every query with every passage, but at most a fifth of the pairs are needed. The loops
 keep a few passages in a core's cache while all queries are multiplied with them. The operations for a pair and their
@@ -17,16 +17,15 @@ from scipy import sparse
 from haybale.parallel import in_threads
 from haybale.retrieval.hits import Ints
 from haybale.retrieval.inverted import read_only
-from haybale.vectors import Matrix, array_namespace
+from haybale.vectors import Floats
 
-Array = Any  # a NumPy or CuPy array, like the hits
-_CACHED = 2**18  # values of passage vectors that a core processes at a time: 1 MiB
-_QUERIES = 32  # sparse queries of one task
-_TILE_ON_DEVICE = 2**26  # values of passage vectors gathered at once
+Doubles = NDArray[np.float64]
+_CACHED_VALUES = 2**18  # of passage vectors that a core processes at a time: 1 MiB
+_SPARSE_QUERIES_PER_TASK = 32
 _MATH = {"reassoc", "contract"}  # allows sums in several lanes; NaN was rejected before
 
 
-def multiply(wanted: Array, q: Array, passages: Matrix, numbers: Array) -> Array:
+def multiply(wanted: NDArray[np.bool_], q: Any, passages: Any, numbers: Ints) -> Floats:
     """Return the products of ``q`` (q, d) and ``passages[numbers]`` (m, d), (q, m + 1) float32 with a last column of 0.
 
     Only products where ``wanted`` is true are defined. They are summed in float64 and rounded. Passages are float32,
@@ -34,51 +33,48 @@ def multiply(wanted: Array, q: Array, passages: Matrix, numbers: Array) -> Array
     """
     if sparse.issparse(passages):
         return _multiply_rows(wanted, q, passages, numbers)
-    xp = array_namespace(q)
-    out = xp.zeros(wanted.shape, dtype=xp.float32)
+    out = np.zeros(wanted.shape, dtype=np.float32)
 
     def fill(start: int) -> None:
-        some = numbers[start : start + step]
-        if xp is not np:
-            out[:, start : start + len(some)] = q @ passages[some].astype(xp.float64).T
-        elif passages.dtype == np.float16:  # numba has no float16 arithmetic
-            _multiply(wanted, q, passages[some].astype(np.float32), np.arange(len(some)), start, out)
+        tile = numbers[start : start + step]
+        if passages.dtype == np.float16:  # numba has no float16 arithmetic
+            _multiply(wanted, q, passages[tile].astype(np.float32), np.arange(len(tile)), start, out)
         else:
-            _multiply(wanted, q, passages, some, start, out)
+            _multiply(wanted, q, passages, tile, start, out)
 
-    step = max(1, (_CACHED if xp is np else _TILE_ON_DEVICE) // passages.shape[1])
-    in_threads(fill, range(0, len(numbers), step), None if xp is np else 1)
+    step = max(1, _CACHED_VALUES // passages.shape[1])
+    in_threads(fill, range(0, len(numbers), step))
     return out
 
 
 @njit(nogil=True, fastmath=_MATH, cache=True)
-def _multiply(wanted: Any, q: Any, passages: Any, places: Any, first: Any, out: Any) -> None:
+def _multiply(wanted: Any, q: Any, passages: Any, numbers: Any, first: Any, out: Any) -> None:
     for i in range(len(q)):  # pragma: no cover - compiled
         row = q[i]
-        for column in range(first, first + len(places)):
+        for column in range(first, first + len(numbers)):
             if wanted[i, column]:
-                vector = passages[places[column - first]]
+                vector = passages[numbers[column - first]]
                 total = 0.0
                 for k in range(len(row)):
                     total += row[k] * np.float64(vector[k])
                 out[i, column] = total
 
 
-def _multiply_rows(wanted: Any, q: Any, passages: Any, numbers: Any) -> Any:
+def _multiply_rows(wanted: NDArray[np.bool_], q: Any, passages: Any, numbers: Ints) -> Floats:
     """Return the products of sparse queries and passages; one query at a time is densified."""
     out = np.zeros(wanted.shape, dtype=np.float32)
     offsets, terms, weights = (read_only(part) for part in (passages.indptr, passages.indices, passages.data))
 
     def fill(start: int) -> None:
         query = np.zeros(passages.shape[1])
-        for i in range(start, min(start + _QUERIES, len(wanted))):
+        for i in range(start, min(start + _SPARSE_QUERIES_PER_TASK, len(wanted))):
             part = slice(q.indptr[i], q.indptr[i + 1])
             query[q.indices[part]] = q.data[part]
             columns = np.flatnonzero(wanted[i, :-1])
             _multiply_sparse(columns, query, offsets, terms, weights, numbers, out[i])
             query[q.indices[part]] = 0
 
-    in_threads(fill, range(0, len(wanted), _QUERIES))
+    in_threads(fill, range(0, len(wanted), _SPARSE_QUERIES_PER_TASK))
     return out
 
 
@@ -89,22 +85,23 @@ def _multiply_sparse(
     for column in columns:
         passage = numbers[column]
         total = 0.0
-        for place in range(offsets[passage], offsets[passage + 1]):
-            total += np.float64(weights[place]) * query[terms[place]]
+        for entry in range(offsets[passage], offsets[passage + 1]):
+            total += np.float64(weights[entry]) * query[terms[entry]]
         out[column] = total
 
 
-def document_extremes(passages: Matrix, wanted: Array, doc_of: Array, n: int, q: Array, ufunc: str) -> Array:
+def document_extremes(
+    passages: Any, wanted: NDArray[np.bool_], doc_of: Ints, n: int, q: Doubles, ufunc: str
+) -> Doubles:
     """Return (q, n) ⟨q, element-wise ``"minimum"`` or ``"maximum"`` of a document's wanted passages⟩.
 
     ``wanted`` is a mask (q, n_passages). The value is 0 for a document without a wanted passage.
     """
-    out = array_namespace(doc_of).zeros((len(q), n))
-    if not isinstance(passages, np.ndarray):
+    out = np.zeros((len(q), n))
+    if sparse.issparse(passages):
         for query in range(len(q)):
-            some = wanted[query].nonzero()[0]
-            of_query = _sparse_extremes if sparse.issparse(passages) else _extremes_on_device
-            out[query] = of_query(passages[some], doc_of[some], n, q[query], ufunc)
+            rows = np.flatnonzero(wanted[query])
+            out[query] = _sparse_extremes(passages[rows], doc_of[rows], n, q[query], ufunc)
         return out
     starts = np.searchsorted(doc_of, np.arange(n + 1))
 
@@ -115,7 +112,7 @@ def document_extremes(passages: Matrix, wanted: Array, doc_of: Array, n: int, q:
             vectors = passages[before : starts[last]].astype(np.float32)
         _extremes(wanted, q, vectors, before, starts, first, last, ufunc == "maximum", out)
 
-    step = max(1, _CACHED // max(1, len(passages) * passages.shape[1] // max(1, n)))
+    step = max(1, _CACHED_VALUES // max(1, len(passages) * passages.shape[1] // max(1, n)))
     in_threads(fill, range(0, n, step))
     return out
 
@@ -128,11 +125,11 @@ def _extremes(
     best = np.empty(d, dtype=np.float32)
     for document in range(first, last):
         for i in range(len(q)):
-            found = False
+            has_passage = False
             for p in range(starts[document], starts[document + 1]):
                 if wanted[i, p]:
                     vector = passages[p - before]
-                    if not found:
+                    if not has_passage:
                         best[:] = vector
                     elif largest:
                         for k in range(d):
@@ -140,8 +137,8 @@ def _extremes(
                     else:
                         for k in range(d):
                             best[k] = vector[k] if vector[k] < best[k] else best[k]
-                    found = True
-            if found:
+                    has_passage = True
+            if has_passage:
                 row = q[i]
                 total = 0.0
                 for k in range(d):
@@ -149,17 +146,7 @@ def _extremes(
                 out[i, document] = total
 
 
-def _extremes_on_device(rows: Array, document: Array, n: int, q: Array, ufunc: str) -> Array:
-    xp = array_namespace(rows)
-    documents, place = xp.unique(document, return_inverse=True)
-    shape = len(documents), rows.shape[1]
-    best, out = xp.full(shape, -xp.inf if ufunc == "maximum" else xp.inf, dtype=xp.float32), xp.zeros(n)
-    getattr(xp, ufunc).at(best, place, rows.astype(xp.float32, copy=False))
-    out[documents] = (q * best).sum(axis=1)
-    return out
-
-
-def _sparse_extremes(rows: Any, document: Ints, n: int, q: Array, ufunc: str) -> NDArray[np.float64]:
+def _sparse_extremes(rows: Any, document: Ints, n: int, q: Doubles, ufunc: str) -> Doubles:
     """Compute the extremes of sparse rows. A term that some row of a document lacks has the value 0 there."""
     key = np.repeat(document, np.diff(rows.indptr)) * rows.shape[1] + rows.indices
     order = np.argsort(key, kind="stable")

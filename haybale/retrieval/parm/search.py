@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from haybale.device import device_of, placed, to_device
+from haybale.device import device_of, placed, to_device, to_numpy
 from haybale.embeddings import encode_queries
 from haybale.errors import InputError
 from haybale.parameters import check_parameters
@@ -25,8 +25,9 @@ from haybale.retrieval.passages import Exclude
 from haybale.retrieval.run import DEPTH, Run
 
 Paragraphs = Sequence[str] | NDArray[Any] | Any  # texts, or vectors (n, d), dense or CSR
-_ROWS_IN_MEMORY = 64  # query paragraphs for which the vectors of the passages of an index in parts are loaded at once
-_ROWS = 8192  # query paragraphs searched at once; with 1,000 hits each they take 100 MB
+# Query paragraphs for whose hits on an index in parts the vectors are loaded at once.
+_PARAGRAPHS_IN_MEMORY = 64
+_PARAGRAPHS_PER_SEARCH = 8192  # with 1,000 hits each they take 100 MB
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class ParagraphHits:
     index: PassageIndex | BM25Index  # that the hits refer to
 
     def loaded(self, queries: slice, documents: Sequence[int] = ()) -> ParagraphHits:
-        """Return the hits of some queries on an index in parts, with the vectors of the passages that were found.
+        """Return the hits of some queries on an index in parts, with the vectors of the passages that they retrieved.
 
         The new index also has all passages of ``documents``.
         """
@@ -124,7 +125,7 @@ class ParagraphSearch:
             raise InputError(f"expected {len(paragraphs)} query_ids, one per query document, found {len(query_ids)}")
         excluded = self.index.excluded(exclude, len(paragraphs))
         _check_paragraphs(query_ids, paragraphs)
-        parts = slices(np.array([_length(each) for each in paragraphs]), _ROWS)
+        parts = slices(np.array([_length(query) for query in paragraphs]), _PARAGRAPHS_PER_SEARCH)
         return Run.joined(
             [self.aggregate(query_ids[part], self._search(paragraphs[part], excluded[part])) for part in parts]
         )
@@ -141,11 +142,11 @@ class ParagraphSearch:
         return self._search(paragraphs, self.index.excluded(exclude, len(paragraphs)))
 
     def _search(self, paragraphs: Sequence[Paragraphs], excluded: Ints) -> ParagraphHits:
-        lengths = [_length(each) for each in paragraphs]
+        lengths = [_length(query) for query in paragraphs]
         offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
         excluded, index = np.repeat(excluded, lengths), self.index
         k = min(self.options["n_hits"], len(index))
-        texts = [text for each in paragraphs for text in each] if _are_texts(paragraphs) else None
+        texts = [text for query in paragraphs for text in query] if _are_texts(paragraphs) else None
         if isinstance(index, BM25Index):
             if texts is None:
                 raise InputError("a BM25 index needs 'paragraphs' as texts, found vectors")
@@ -164,17 +165,20 @@ class ParagraphSearch:
             return np.empty((0, index.dim), dtype=np.float32)
         if sparse.issparse(paragraphs[0]):
             return sparse.vstack(list(paragraphs), format="csr")
+        if all(device_of(query).is_cpu for query in paragraphs):
+            arrays = [to_numpy(query).astype(np.float32, copy=False) for query in paragraphs]
+            return to_device(np.concatenate(arrays), index.device)
         with index.device.current():
-            on_device = [placed(each, index.device, "paragraph vectors") for each in paragraphs]
-            return index.device.xp.concatenate([each.astype(np.float32, copy=False) for each in on_device])
+            on_device = [placed(query, index.device, "paragraph vectors") for query in paragraphs]
+            return index.device.xp.concatenate([query.astype(np.float32, copy=False) for query in on_device])
 
     def aggregate(self, query_ids: Sequence[str], found: ParagraphHits) -> Run:
         """Aggregate the hits of :meth:`search` to a run."""
         if isinstance(found.index, PassagesInParts) and find_aggregation(self.aggregation).vectors is not None:
-            parts = slices(np.diff(found.offsets), _ROWS_IN_MEMORY)
+            parts = slices(np.diff(found.offsets), _PARAGRAPHS_IN_MEMORY)
             return Run.joined([self.aggregate(query_ids[part], found.loaded(part)) for part in parts])
-        how = {"vectors": found.vectors, "k": self.k, **self.options}
-        return rank_documents(found.index, found.hits, query_ids, self.aggregation, found.offsets, **how)
+        options = {"vectors": found.vectors, "k": self.k, **self.options}
+        return rank_documents(found.index, found.hits, query_ids, self.aggregation, found.offsets, **options)
 
     def explain(
         self,
@@ -211,8 +215,8 @@ class ParagraphSearch:
             passage_texts = [str(text) for text in part]
         texts = list(paragraphs) if _are_texts([paragraphs]) else None
         queries = texts if found.vectors is None else found.vectors.paragraphs
-        about = found.index, self.aggregation, found.hits, found.vectors, queries, doc_id
-        return explain_document(*about, query_texts=texts, passage_texts=passage_texts, scored=scored, **self.options)
+        options = {"query_texts": texts, "passage_texts": passage_texts, "scored": scored, **self.options}
+        return explain_document(found.index, self.aggregation, found.hits, found.vectors, queries, doc_id, **options)
 
     def score(self, found: ParagraphHits) -> Any:
         """Return the scores of all documents for the hits of one query document, which :meth:`explain` takes."""
@@ -231,14 +235,14 @@ def _are_texts(paragraphs: Sequence[Paragraphs]) -> bool:
 
 
 def _check_paragraphs(query_ids: Sequence[str], paragraphs: Sequence[Paragraphs]) -> None:
-    for query_id, each in zip(query_ids, paragraphs, strict=True):
-        if isinstance(each, str):
+    for query_id, query in zip(query_ids, paragraphs, strict=True):
+        if isinstance(query, str):
             raise InputError(f"query document {query_id!r}: expected its paragraphs, found one string; split it first")
-        if not _length(each):
+        if not _length(query):
             raise InputError(f"query document {query_id!r} must have at least one paragraph, found none")
-        if isinstance(each[0], str):
-            empty = [number for number, text in enumerate(each) if not text.strip()]
+        if isinstance(query[0], str):
+            empty = [number for number, text in enumerate(query) if not text.strip()]
             if empty:
                 raise InputError(
-                    f"query document {query_id!r}: paragraph {empty[0]} of {len(each)} has no text; remove it"
+                    f"query document {query_id!r}: paragraph {empty[0]} of {len(query)} has no text; remove it"
                 )

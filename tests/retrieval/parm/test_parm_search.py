@@ -39,7 +39,7 @@ def test_batches_equal_one_search(name: str, is_sparse: bool, monkeypatch: pytes
     index, queries, ids = small(1, is_sparse)
     parm = ParagraphSearch(index, name, n_hits=40)
     at_once = parm.rank(ids, queries, exclude=[3, -1, -1, 5, -1, -1, 0])
-    monkeypatch.setattr(search, "_ROWS", 1)
+    monkeypatch.setattr(search, "_PARAGRAPHS_PER_SEARCH", 1)
     one_by_one = parm.rank(ids, queries, exclude=["d3", None, None, "d5", None, None, "d0"])
     for query in ids:
         assert [doc for doc, _ in at_once[query]] == [doc for doc, _ in one_by_one[query]]
