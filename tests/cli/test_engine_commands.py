@@ -158,7 +158,7 @@ def test_quiet_and_verbose(data: Path, tmp_path: Path, here: Call) -> None:
     assert "30 documents" in shown
     status, _, said = here("rank", str(tmp_path / "q"), "rare3x", "--verbose")
     assert status == 0
-    assert re.search(r"^  search BM25 \(documents\): \d+\.\d s$", said, re.M)
+    assert re.search(r"^  search BM25 \(documents\): \d+\.\d s on cpu$", said, re.M)
     assert here("rank", str(tmp_path / "q"), "rare3x")[2] == ""
     status, _, said = here("rank", str(tmp_path / "q"), "rare3x", "--quiet", "--verbose")
     assert (status, said.count("\n")) == (2, 1)
