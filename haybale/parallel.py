@@ -212,10 +212,10 @@ def iter_chunks(n: int, size: float, work: Callable[[slice], T], *, least: int =
             free_cached()  # outside the except block, because the traceback of the error refers to the arrays
 
 
-def batch_size_for_memory(budget: float, each: float, *, least: int = 1, most: float = float("inf")) -> int:
-    """Return the number of items of ``each`` bytes that fit a budget of bytes, between ``least`` and ``most``.
+def batch_size_for_memory(budget: float, item_bytes: float, *, least: int = 1, most: float = float("inf")) -> int:
+    """Return the number of items of ``item_bytes`` that fit a budget of bytes, between ``least`` and ``most``.
 
     >>> batch_size_for_memory(100, 30), batch_size_for_memory(10, 30), batch_size_for_memory(1000, 30, most=8)
     (3, 1, 8)
     """
-    return int(max(least, min(most, budget / max(each, 1))))
+    return int(max(least, min(most, budget / max(item_bytes, 1))))

@@ -139,10 +139,10 @@ class LiveDocuments:
         return {"settings": as_json(settings), "input": self.input_digest}
 
     @classmethod
-    def open(cls, place: str | Path, encoder: Any, device: str | None) -> LiveDocuments:
+    def open(cls, folder_or_address: str | Path, encoder: Any, device: str | None) -> LiveDocuments:
         """Read the documents of the engine in a folder or at an address. :meth:`Engine.open` describes the errors."""
-        address = str(place).rstrip("/") if is_address(place) else None
-        folder = Path(place) if address is None else copied_engine(address)
+        address = str(folder_or_address).rstrip("/") if is_address(folder_or_address) else None
+        folder = Path(folder_or_address) if address is None else copied_engine(address)
         storage = Storage(folder, address)
         stamp, manifest, judgements, metadata = storage.read_all()
         find_device(device or "cpu")

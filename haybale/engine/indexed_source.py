@@ -19,10 +19,10 @@ def about_source(source: Path, columns: Mapping[str, str]) -> dict[str, Any]:
     return {"source": str(source.resolve()), "columns": dict(columns)}
 
 
-def recorded_columns(folder: Path, record: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, str]:
+def recorded_columns(folder: Path, record: Mapping[str, Any], requested_columns: Mapping[str, str]) -> dict[str, str]:
     """Return the columns that an engine was built with; InputError if others are given."""
     columns = record["columns"]
-    for name, value in given.items():
+    for name, value in requested_columns.items():
         if columns.get(name) != value:
             was = "no column" if name not in columns else f"the column {columns[name]!r}"
             raise InputError(

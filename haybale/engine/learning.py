@@ -23,7 +23,7 @@ def learn_here(whole: Collection, language: str, settings: Mapping[str, Any], co
 
 def learn_in_parts(
     folder: Path,
-    found: Mapping[str, Any] | None,
+    settings_of_folder: Mapping[str, Any] | None,
     whole: Collection,
     language: str,
     settings: Mapping[str, Any],
@@ -31,14 +31,15 @@ def learn_in_parts(
 ) -> Analyzer:
     """Return the analyzer of an engine whose words are counted by tasks; its collection is written for them first.
 
-    ``found`` are the settings of the engine in the folder, if there is one; its analyzer may have been learned already.
+    ``settings_of_folder`` are the settings of the engine in the folder, if there is one; its analyzer may have been
+    learned already.
     ``settings`` are those that the engine will have. ``compounds`` says whether compounds are split, None for the
     default of the language.
     """
     if not splits_compounds(language, compounds):
         return Analyzer(language)
-    if found is not None and found["analyzer"] is not None:
-        return Analyzer.from_dict(found["analyzer"])
+    if settings_of_folder is not None and settings_of_folder["analyzer"] is not None:
+        return Analyzer.from_dict(settings_of_folder["analyzer"])
     first = Segment.first(whole, settings, language, None, encoder=None, storage=Storage(), device=None)
     LiveDocuments(Snapshot([first])).begin_build(folder, settings)
     return learned_analyzer(first.texts, language)

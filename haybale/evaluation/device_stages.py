@@ -152,7 +152,7 @@ def _sparse_search(device: Device, scale: float) -> Work:
     return _searched(index, sparse.random(_count(64, scale, 4), 4_000, **how), 50)
 
 
-def hits_difference(found: Hits, expected: Hits) -> float:
+def hits_difference(hits: Hits, expected: Hits) -> float:
     """Return the largest difference of two results of a search.
 
     The scores of passages in both results are compared. A passage may be in only one of them because of rounding: its
@@ -161,7 +161,7 @@ def hits_difference(found: Hits, expected: Hits) -> float:
     largest = 0.0
     for row in range(len(expected)):
         one, two = (
-            {p: s for p, s in zip(*pair, strict=True) if p != NO_PASSAGE} for pair in _rows(row, found, expected)
+            {p: s for p, s in zip(*pair, strict=True) if p != NO_PASSAGE} for pair in _rows(row, hits, expected)
         )
         if len(one) != len(two):
             return np.inf
@@ -175,11 +175,11 @@ def _rows(row: int, *hits: Hits) -> list[tuple[list[int], list[float]]]:
     return [(one.passages[row].tolist(), one.scores[row].tolist()) for one in hits]
 
 
-def largest_difference(found: Any, expected: Any) -> float:
+def largest_difference(values: Any, expected: Any) -> float:
     """Return the largest difference of two arrays; infinite if their shapes differ."""
-    if found.shape != expected.shape:
+    if values.shape != expected.shape:
         return np.inf
-    return float(np.abs(found.astype(np.float64) - expected).max(initial=0.0))
+    return float(np.abs(values.astype(np.float64) - expected).max(initial=0.0))
 
 
 def _pairs(scale: float) -> tuple[Any, Any, Any, Any, Any]:
