@@ -135,16 +135,19 @@ NEW = {"n1": ["d00 title rain and snow", "more rain"], "n2": "snow in winter"}
 def test_an_engine_on_a_device_changes_as_on_the_cpu(
     encoder: str, structured: Collection, cupy: Any, tmp_path: Path
 ) -> None:
-    """Additions, replacements and removals on one device are ranked on the other; so is an engine built anew."""
+    """Additions, replacements and removals on one device are ranked on the other, also with a condition on metadata; so
+    is an engine built anew."""
     folder = tmp_path / "engine"
     engine = Engine.build(structured, folder, encoder=ENCODERS[encoder], device="cuda")
+    engine.set_metadata({f"d{number:02d}": {"court": "BGH" if number % 2 else "BAG"} for number in range(14)})
     fitted = {name: parse(name).fit(engine) for name in CHANGED}
 
     def check(whole: Engine) -> None:
         other = Engine.open(folder, device="cpu" if whole.device == "cuda" else "cuda")
         for name in CHANGED:
-            found = (fitted[name] if whole is engine else parse(name).fit(whole)).rank("dev")
-            assert_same_up_to_ties(found, parse(name).fit(other).rank("dev"))
+            rankers = fitted[name] if whole is engine else parse(name).fit(whole), parse(name).fit(other)
+            for condition in (None, "court = 'BGH'"):
+                assert_same_up_to_ties(*(ranker.rank("dev", where=condition) for ranker in rankers))
 
     check(engine)
     engine.add(NEW)
