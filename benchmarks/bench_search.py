@@ -11,7 +11,6 @@ from __future__ import annotations
 import sys
 from functools import partial
 
-import faiss
 import numpy as np
 from provenance import alternating, options, provenance, shown, table, write_page
 from threadpoolctl import threadpool_limits
@@ -22,6 +21,8 @@ K, WIDTH = 100, 384
 
 
 def main() -> None:
+    import faiss
+
     parser = options(__doc__)
     parser.add_argument("--passages", type=int, nargs="+", default=[50_000, 500_000])
     parser.add_argument("--rounds", type=int, default=5)

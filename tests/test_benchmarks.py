@@ -255,7 +255,7 @@ def test_small_stopping(ran: Any, script: Any, tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.thorough
 def test_small_scaling(ran: Any, script: Any, tmp_path: Path) -> None:
-    small = {"PASSAGES": (10_000, 20_000), "STORED": (10_000,), "ROWS": (5_000,), "PARAGRAPHS": (50,)}
+    small = {"PASSAGES": (10_000, 20_000), "ROWS": (5_000,), "PARAGRAPHS": (50,)}
     ran("bench_scaling", "scaling.md", "--shrink", "50", **small, TRAINING=(500,), SCORED=(2_500,))
     assert loaded(tmp_path / "scaling.json")["curves"].keys() == script("bench_scaling").CONTENT.keys()
 

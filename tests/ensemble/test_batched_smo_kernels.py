@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning
 from support import cupy_kernels
-from support.cuda_on_cpu import KernelsOnCPU
 from support.cupy_double import installed
 from support.cupy_runtime import Device
 from support.problems import CUDA, check_same, moved, points, random_problem, realistic
@@ -38,15 +37,10 @@ def device(
     rows_per_thread: int = 1,
 ) -> Iterator[Any]:
     """Run kernels by blocks of up to ``threads`` threads, with ``room`` bytes for rows of Kq and for residuals."""
-    run = KernelsOnCPU.launch
-
-    def launch(self: KernelsOnCPU, name: str, grid: Any, block: Any, arguments: Any, shared: int) -> None:
-        run(self, name, grid, block, arguments, shared, order)
-
     size = SHARED_HEADER + 8 * 3 + room  # three pair features, or none
     with installed() as cupy, pytest.MonkeyPatch.context() as patch:
         patch.setattr(cupy_kernels, "MOST_THREADS", threads)
-        patch.setattr(KernelsOnCPU, "launch", launch)
+        patch.setattr(cupy_kernels, "ORDER", order)
         patch.setitem(Device.properties, "sharedMemPerBlockOptin", size)
         patch.setattr(module, "ROW_STEPS", row_steps)
         patch.setattr(module, "NARROW", narrow)

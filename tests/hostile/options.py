@@ -40,7 +40,8 @@ def options(target: Target, rng: random.Random) -> Cases:
             option = parameter.opts[0]
             if option.startswith("--") and option not in ("--help", "--explain"):
                 # Every numeric option has a minimum, which Typer before 0.29 keeps in the type.
-                number = getattr(parameter, "min", getattr(parameter.type, "min", None)) is not None
+                bounded = parameter if hasattr(parameter, "min") else parameter.type
+                number = getattr(bounded, "min", None) is not None
                 for value in (*NOT_NUMBERS, "-1", "-9999999999999999999999") if number else BAD_TEXTS:
                     yield f"{name} {option}={value!r}", partial(given, target, name, option, value, number)
     for ranker, parameter, value in product(RANKERS, PARAMETERS.split(), (*NOT_NUMBERS, "-1", "-1e300")):
