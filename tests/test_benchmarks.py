@@ -287,6 +287,7 @@ def test_small_gpu(device: str, ran: Any, script: Any, tmp_path: Path, request: 
     assert record["card"].startswith("**Not run on a GPU.**") == (on == "cpu")
 
 
+@pytest.mark.thorough
 def test_parts_on_a_device_end_alone(script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A part that crashes, hangs or fails leaves its lines and says what ended it; the next ones run."""
     gpu = script("bench_gpu")

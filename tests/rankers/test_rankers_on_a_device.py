@@ -39,8 +39,10 @@ ARGUMENTS = {
 DENSE_ONLY = ("svr-paper", "lim", "mim", "mix-im", "lim-paper", "mim-paper", "mix-im-paper")
 DENSE_ONLY += ("token-lim", "token-mim", "token-mix-im", "cross-encoder", "maxsim", "pli", "pli-paper")
 ENCODERS = {"sparse": "tfidf(min_df=1)", "dense": "lsa(n_components=10)"}
+# Their networks compute where torch does, so make thorough runs them.
+ONLY_THOROUGH = [name for name in DENSE_ONLY if name not in ("svr-paper", "lim", "pli")]
 CASES = [
-    pytest.param(name, encoder, id=f"{name}-{encoder}")
+    pytest.param(name, encoder, id=f"{name}-{encoder}", marks=pytest.mark.thorough if name in ONLY_THOROUGH else ())
     for name in ranker_names()
     for encoder in ENCODERS
     if encoder == "dense" or name not in DENSE_ONLY
