@@ -21,12 +21,12 @@ K, WIDTH = 100, 384
 
 
 def main() -> None:
-    import faiss
-
     parser = options(__doc__)
     parser.add_argument("--passages", type=int, nargs="+", default=[50_000, 500_000])
     parser.add_argument("--rounds", type=int, default=5)
     a = parser.parse_args()
+    import faiss  # not needed for --help
+
     rng, rows = np.random.default_rng(0), []
     for n in a.passages:
         passages = rng.standard_normal((n, WIDTH), dtype=np.float32)
