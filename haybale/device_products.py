@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from haybale.device import device_of
-from haybale.device_kernels import KernelFile
+from haybale.device_kernels import KernelFile, count_blocks
 
 _KERNELS = KernelFile(Path(__file__).with_name("device_products.cu"))
 _VALUES_PER_BLOCK = 2**24  # values of each matrix that are split at once: two copies of 64 MiB
@@ -167,7 +167,7 @@ def _split(matrix: Any) -> tuple[Any, Any]:
     padded_width = -(-width // 4) * 4
     high, low = (device.xp.empty((rows, padded_width), dtype=np.float32) for _ in range(2))
     if high.size:
-        blocks = min(-(-high.size // _THREADS), _MAX_BLOCKS)
+        blocks = count_blocks(high.size, _THREADS, _MAX_BLOCKS)
         sizes = np.int32(rows), np.int32(width), np.int32(padded_width)
         values = device.xp.ascontiguousarray(matrix)
         _KERNELS.launch(device, "split_for_tf32", blocks, _THREADS, values, *sizes, high, low)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haybale.device import device_of, to_device, to_numpy
-from haybale.device_kernels import KernelFile
+from haybale.device_kernels import KernelFile, count_blocks
 
 _KERNELS = KernelFile(Path(__file__).with_name("vectors.cu"))
 _THREADS = 128  # threads of a block
@@ -53,7 +53,7 @@ def scaled_vectors(vectors: Any, shift: NDArray[Any], factor: NDArray[Any]) -> A
             rows = device.xp.ascontiguousarray(vectors, dtype=shift.dtype)
             arrays = rows, to_device(shift, device), to_device(factors, device)
             sizes = np.int32(len(factors)), np.int64(d), np.int64(out.size)
-            blocks = min(_MAX_BLOCKS, -(-out.size // _THREADS))
+            blocks = count_blocks(out.size, _THREADS, _MAX_BLOCKS)
             _KERNELS.launch(device, f"scale_{shift.dtype}", blocks, _THREADS, *arrays, *sizes, out)
         return out
 

@@ -2,19 +2,6 @@
 //
 // Every kernel is correct for any number of threads.
 
-// The float32 value of the bits of a float16.
-__device__ float value_of(unsigned short bits) {
-    unsigned sign = (bits & 0x8000u) << 16, exponent = bits >> 10 & 31, fraction = bits & 1023;
-    if (exponent == 31) // infinity and NaN
-        return __uint_as_float(sign | 0x7f800000u | fraction << 13);
-    if (exponent)
-        return __uint_as_float(sign | (exponent + 112) << 23 | fraction << 13);
-    float value = float(fraction) * 5.9604644775390625e-8f; // 2^-24: a subnormal number
-    return sign ? -value : value;
-}
-
-__device__ float value_of(float value) { return value; }
-
 // Writes the sum of squares of each row (n, d): a block for each row, which adds in pairs. Shared memory: a float for each
 // thread.
 template <class T> __device__ void square_rows(const T* vectors, long long d, float* out, float* sums) {
@@ -24,15 +11,9 @@ template <class T> __device__ void square_rows(const T* vectors, long long d, fl
         float value = value_of(row[k]);
         sum += value * value;
     }
-    sums[threadIdx.x] = sum;
-    __syncthreads();
-    for (unsigned step = 1; step < blockDim.x; step *= 2) {
-        if (threadIdx.x % (2 * step) == 0 && threadIdx.x + step < blockDim.x)
-            sums[threadIdx.x] += sums[threadIdx.x + step];
-        __syncthreads();
-    }
+    sum = sum_of_block(sum, sums);
     if (!threadIdx.x)
-        out[blockIdx.x] = sums[0];
+        out[blockIdx.x] = sum;
 }
 
 extern "C" __global__ void square_rows_float32(const float* __restrict__ vectors, long long d, float* out) {

@@ -49,7 +49,9 @@ def test_nvcc_compiles_the_kernels(source: Path, tmp_path: Path) -> None:
     architectures = "arch=compute_80,code=sm_80", "arch=compute_90,code=[sm_90,compute_90]"
     options = [option for architecture in architectures for option in ("-gencode", architecture)]
     strict = ["-std=c++17", "-ftz=true", "-Werror", "all-warnings", "-Xptxas", "-v", "-fatbin", "--threads", "2"]
-    command = ["nvcc", *strict, *options, str(source), "-o", str(tmp_path / "kernels.fatbin")]
+    file = tmp_path / source.name
+    file.write_text(KernelFile(source).source)
+    command = ["nvcc", *strict, *options, str(file), "-o", str(tmp_path / "kernels.fatbin")]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     spilled = [int(number) for number in re.findall(r"(\d+) bytes spill stores", run.stderr)]
@@ -60,7 +62,7 @@ def test_nvcc_compiles_the_kernels(source: Path, tmp_path: Path) -> None:
 def test_kernels_use_what_the_runtime_compiler_has() -> None:
     """NVRTC has no headers of the C++ library, and blocks share dynamic memory only."""
     for source in SOURCES:
-        text = source.read_text()
+        text = KernelFile(source).source
         assert "#include" not in text, source
         assert re.findall(r"__shared__ (?!unsigned char dynamic_shared\[\])", text) == [], source
 

@@ -6,7 +6,6 @@
 
 constexpr float OUT_OF_REACH = 1e30f;
 constexpr int BATCH = 4; // rows whose kernel values a thread reads at the same time
-constexpr unsigned ALL_LANES = 0xffffffffu;
 constexpr int MAX_WARPS = 32;
 
 // The state of a coefficient, as bits.
@@ -102,7 +101,7 @@ __device__ Partner from_lane(Partner value, int bits) {
 
 // Return the larger of the values of all threads, to all threads. The slots must not be in use.
 template <class Value> __device__ Value largest(Value value, Value* slots) {
-    int lanes = min(warpSize, int(blockDim.x)), lane = threadIdx.x % lanes, warps = (blockDim.x + lanes - 1) / lanes;
+    int lanes = lanes_of_warp(), lane = threadIdx.x % lanes, warps = (blockDim.x + lanes - 1) / lanes;
     for (int bits = lanes / 2; bits; bits /= 2)
         value = larger(value, from_lane(value, bits));
     if (!lane)
@@ -312,7 +311,7 @@ __device__ void recompute(const int* bags, int blocks_per_bag, const unsigned lo
     int bag = bags[blockIdx.x / blocks_per_bag], n = lengths[bag], stride = max(1, n / sample);
     long long first = firsts[bag];
     Kernel<Pair> kernel(grams, sizes, n, first, bag, pairs, nullptr, features, n_features);
-    int lanes = min(warpSize, int(blockDim.x)), lane = threadIdx.x % lanes, warps = blockDim.x / lanes;
+    int lanes = lanes_of_warp(), lane = threadIdx.x % lanes, warps = blockDim.x / lanes;
     int warp = blockIdx.x % blocks_per_bag * warps + threadIdx.x / lanes;
     for (long long row = (long long)warp * stride; row < n; row += (long long)blocks_per_bag * warps * stride) {
         const float *of_query = kernel.query_row(kernel.pairs[row]), *of_passage = kernel.passage_row(kernel.pairs[row]);
@@ -326,8 +325,7 @@ __device__ void recompute(const int* bags, int blocks_per_bag, const unsigned lo
                 value += kernel.features[(long long)c * n + row] * kernel.features[(long long)c * n + k];
             sum += beta * value;
         }
-        for (int bits = lanes / 2; bits; bits /= 2)
-            sum += __shfl_xor_sync(ALL_LANES, sum, bits);
+        sum = sum_of_warp(sum);
         if (!lane) {
             float residual = float(labels[first + row] - sum);
             // Floats that are not negative order as their bits do.

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from haybale.device import Device, device_of, to_device, to_numpy
-from haybale.device_kernels import KernelFile
+from haybale.device_kernels import KernelFile, count_blocks
 from haybale.errors import DeviceError
 
 _KERNELS = KernelFile(Path(__file__).with_name("sparse_products.cu"))
@@ -122,4 +122,4 @@ def _arrays(matrix: Any) -> tuple[Any, Any, Any]:
 
 def _blocks(n: int) -> int:
     """Return the number of blocks for n values."""
-    return min(_MAX_BLOCKS_PER_LAUNCH, -(-n // _THREADS_PER_BLOCK))
+    return count_blocks(n, _THREADS_PER_BLOCK, _MAX_BLOCKS_PER_LAUNCH)

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 
 from haybale.device import Device, device_of, to_device
-from haybale.device_kernels import KernelFile
+from haybale.device_kernels import KernelFile, blocks_per_row
 
 _KERNELS = KernelFile(Path(__file__).with_name("kernel_tiles.cu"))
 _THREADS_PER_BLOCK = 256
-_BLOCKS_PER_LAUNCH = 1024  # enough to occupy a device; few long rows are divided among several blocks
 _TRANSPOSED_SIDE = 32  # rows and columns that a block of ``write_gram`` transposes
 _SHARED_BYTES = 4 * _TRANSPOSED_SIDE * (_TRANSPOSED_SIDE + 1)
 _THREADS_PER_PAIR = 128  # a block sums the products of one pair
@@ -25,7 +24,7 @@ def exp_tile(tile: Any, norms_a: Any, norms_b: Any) -> None:
     """Turn inner products (n, m) into kernel values exp(2 a·b - |a|² - |b|²), in place."""
     n, m = tile.shape
     if n and m:
-        parts = _parts(n, m)
+        parts = blocks_per_row(n, m, _THREADS_PER_BLOCK)
         arrays = tile, norms_a, norms_b, np.int64(m), np.int32(parts)
         _KERNELS.launch(device_of(tile), "exp_tile", n * parts, _THREADS_PER_BLOCK, *arrays)
 
@@ -49,7 +48,7 @@ def gather_products(kq: Any, kp: Any, query_rows: Any, passage_rows: Any, query:
         out = device.xp.empty((n_rows, n), dtype=kq.dtype)
         if n_rows and n:
             numbers = _numbers(device, query_rows, passage_rows, query, passage)
-            parts = _parts(n_rows, n)
+            parts = blocks_per_row(n_rows, n, _THREADS_PER_BLOCK)
             sizes = np.int64(kq.shape[1]), np.int64(kp.shape[1]), np.int64(n), np.int32(parts)
             _KERNELS.launch(
                 device, f"gather_products_{kq.dtype}", n_rows * parts, _THREADS_PER_BLOCK, kq, kp, *numbers, *sizes, out
@@ -94,8 +93,3 @@ def add_pair_sums(kp: Any, columns: Any, w: Any, passage: Any, query: Any, out: 
 def _numbers(device: Device, *arrays: Any) -> tuple[Any, ...]:
     """Return row numbers as int32 on the device."""
     return tuple(to_device(np.ascontiguousarray(array, dtype=np.int32), device) for array in arrays)
-
-
-def _parts(n_rows: int, n: int) -> int:
-    """Return the number of blocks for each of some rows of n values."""
-    return max(1, min(-(-n // _THREADS_PER_BLOCK), -(-_BLOCKS_PER_LAUNCH // n_rows)))

@@ -119,15 +119,9 @@ __device__ void add_pair_sums(const T* kp, long long width, const int* columns, 
     double sum = 0;
     for (int column = threadIdx.x; column < n_columns; column += blockDim.x)
         sum += double(of_passage[columns[column]]) * double(of_query[column]);
-    sums[threadIdx.x] = sum;
-    __syncthreads();
-    for (unsigned step = 1; step < blockDim.x; step *= 2) {
-        if (threadIdx.x % (2 * step) == 0 && threadIdx.x + step < blockDim.x)
-            sums[threadIdx.x] += sums[threadIdx.x + step];
-        __syncthreads();
-    }
+    sum = sum_of_block(sum, sums);
     if (!threadIdx.x)
-        out[blockIdx.x] += sums[0];
+        out[blockIdx.x] += sum;
 }
 
 extern "C" __global__ void add_pair_sums_float32(const float* __restrict__ kp, long long width,

@@ -12,7 +12,6 @@ constexpr int CROWDED = 2;      // more passages than half of the buffer cannot 
 constexpr int TOO_LARGE = 4;    // products may exceed float32
 constexpr int OUT_OF_BOUND = 8; // a score in TF32 differs from the exact one by more than its bound
 
-constexpr unsigned ALL_LANES = 0xffffffffu;
 constexpr int BINS = 256;
 constexpr int READ_AT_ONCE = 4; // scores that a thread reads before it compares them
 
@@ -58,8 +57,6 @@ __device__ __forceinline__ Key key_of(float score, unsigned passage) {
     return (Key)falling_bits(score) << 32 | passage;
 }
 
-__device__ __forceinline__ int lanes_of_warp() { return blockDim.x < warpSize ? (int)blockDim.x : warpSize; }
-
 // Sum the products of two vectors in float64, one warp for both. All its lanes get the sum.
 __device__ double inner_product(const float* __restrict__ left, const float* __restrict__ right, int width) {
     int lanes = lanes_of_warp();
@@ -67,9 +64,7 @@ __device__ double inner_product(const float* __restrict__ left, const float* __r
 #pragma unroll 8
     for (int k = threadIdx.x % lanes; k < width; k += lanes)
         sum += float32_to_float64(left[k]) * float32_to_float64(right[k]);
-    for (int distance = lanes / 2; distance; distance /= 2)
-        sum += __shfl_xor_sync(ALL_LANES, sum, distance);
-    return sum;
+    return sum_of_warp(sum);
 }
 
 // Append the keys of the lanes that want it. All lanes of a warp take part.

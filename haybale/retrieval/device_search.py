@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haybale.device import Device
-from haybale.device_kernels import KernelFile
+from haybale.device_kernels import KernelFile, count_blocks
 from haybale.device_products import tf32_error, tf32_product, underflow_error
 from haybale.parallel import batch_size_for_memory
 from haybale.retrieval.id_order import IdOrder
@@ -36,6 +36,8 @@ _PASSAGES_PER_TILE = 2**15  # the minimum; tiles have more passages for few quer
 _SCORES_PER_TILE = 2**25  # the maximum of tiles that have more than the minimum of passages
 _MIN_KEYS_PER_BUFFER = 2**13
 _MAX_QUERIES_PER_BLOCK = 2**14
+_THREADS_OF_ROWS, _ROWS_PER_BLOCK = 256, 8  # where a warp works for a row
+_THREADS_OF_SORTS = 512  # where a block sorts the keys of a query
 _MANY_QUERIES = 2**8  # with fewer queries, a thread block is larger, because there are fewer blocks than fit the device
 _SELECTION_BYTES = 1056  # size of the structure Selection in ``device_search.cu``
 _MAX_KEYS_IN_SHARED_MEMORY = 4096
@@ -101,41 +103,24 @@ def nearest(
     of_bound = [np.float64(value) for value in (longest, *error_bound(width, longest), _LARGEST_TF32_SCORE)]
     sizes = np.int32(m), np.int32(width)
     state_of_queries = bounds, floors, counts, states
-    _KERNELS.launch(device, "begin_search", -(-m // 8), 256, queries, *sizes, *of_bound, *state_of_queries)
+    blocks = count_blocks(m, _ROWS_PER_BLOCK, most=m)
+    _KERNELS.launch(device, "begin_search", blocks, _THREADS_OF_ROWS, queries, *sizes, *of_bound, *state_of_queries)
     for first in range(0, n, n_columns):
         check_wanted()
         tile = vectors[first : first + n_columns]
         tf32_product(queries, tile, tile_scores[:, : len(tile)])
         of_tile = np.int32(n_columns), np.int32(len(tile)), np.uint32(first), np.int32(k), np.int32(capacity)
-        _KERNELS.launch(
-            *(device, "keep_best", m, threads, tile_scores, *of_tile, ranges, *state_of_queries, keys),
-            shared_bytes=_SELECTION_BYTES,
-        )
+        arrays = tile_scores, *of_tile, ranges, *state_of_queries, keys
+        _KERNELS.launch(device, "keep_best", m, threads, *arrays, shared_bytes=_SELECTION_BYTES)
     shared_bytes = _SELECTION_BYTES + 8 * min(_MAX_KEYS_IN_SHARED_MEMORY, capacity)
     of_buffer = np.int32(k), np.int32(capacity), np.int32(min(_MAX_KEYS_IN_SHARED_MEMORY, capacity))
-    _KERNELS.launch(
-        *(
-            device,
-            "rank_exactly",
-            m,
-            512,
-            queries,
-            vectors,
-            np.int32(width),
-            *of_buffer,
-            *state_of_queries,
-            keys,
-            *hits,
-        ),
-        shared_bytes=shared_bytes,
-    )
+    survivors = queries, vectors, np.int32(width), *of_buffer, *state_of_queries, keys
+    _KERNELS.launch(device, "rank_exactly", m, _THREADS_OF_SORTS, *survivors, *hits, shared_bytes=shared_bytes)
     host_states = states.get()
     by_id = order.on(device) if (host_states & State.TIED).any() else None
     if by_id is not None:
-        _KERNELS.launch(
-            *(device, "order_ties", m, 512, *of_buffer, counts, states, *by_id, keys, hits[0]),
-            shared_bytes=shared_bytes,
-        )
+        ties = *of_buffer, counts, states, *by_id, keys, hits[0]
+        _KERNELS.launch(device, "order_ties", m, _THREADS_OF_SORTS, *ties, shared_bytes=shared_bytes)
     return DeviceHits(*hits, host_states)
 
 
@@ -154,7 +139,8 @@ def length_of_longest(device: Device, vectors: Any) -> float:
     """Return the length of the longest of the vectors (n, d), computed in float64."""
     bits = device.xp.zeros(1, dtype=np.uint64)
     sizes = np.int64(len(vectors)), np.int32(vectors.shape[1])
-    _KERNELS.launch(device, "largest_square", min(-(-len(vectors) // 8), 2**11), 256, vectors, *sizes, bits)
+    blocks = count_blocks(len(vectors), _ROWS_PER_BLOCK, most=2**11)
+    _KERNELS.launch(device, "largest_square", blocks, _THREADS_OF_ROWS, vectors, *sizes, bits)
     return math.sqrt(float(bits.get().view(np.float64)[0]))
 
 
@@ -168,7 +154,8 @@ def exact_scores(device: Device, queries: Any, vectors: Any, candidates: Any) ->
     if scores.size:
         arrays = (xp.ascontiguousarray(array) for array in (queries, vectors, candidates))
         sizes = np.int32(vectors.shape[1]), np.int64(candidates.shape[1]), np.int64(scores.size)
-        _KERNELS.launch(device, "inner_products", min(-(-scores.size // 8), 2**16), 256, *arrays, *sizes, scores)
+        blocks = count_blocks(scores.size, _ROWS_PER_BLOCK, most=2**16)
+        _KERNELS.launch(device, "inner_products", blocks, _THREADS_OF_ROWS, *arrays, *sizes, scores)
     return scores
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haybale.device import CPU, device_of, to_numpy
-from haybale.device_kernels import KernelFile
+from haybale.device_kernels import KernelFile, blocks_per_row
 from haybale.errors import InputError
 from haybale.vectors import Floats
 
@@ -27,7 +27,6 @@ Ints = NDArray[np.int64]
 NO_PASSAGE = -1
 _KERNELS = KernelFile(Path(__file__).with_name("hits.cu"))
 _THREADS_PER_BLOCK = 256
-_BLOCKS_PER_LAUNCH = 1024  # enough to occupy a device; few long rows are divided among several blocks
 
 
 @dataclass(frozen=True)
@@ -113,7 +112,7 @@ def _select_on_device(scores: Any, k: int, numbers: Any, order: IdOrder | None) 
         def run(rows: Any, id_order: tuple[Any, Any] | None) -> None:
             n_rows = m if rows is None else len(rows)
             keys = xp.empty((n_rows, n), dtype=np.int64)
-            parts = min(-(-n // _THREADS_PER_BLOCK), -(-_BLOCKS_PER_LAUNCH // n_rows))
+            parts = blocks_per_row(n_rows, n, _THREADS_PER_BLOCK)
             of_rows = tied if rows is None else xp.asarray(rows.astype(np.int32)), np.int32(rows is not None)
             positions, passages_by_id = (unused[1], unused[1]) if id_order is None else id_order
             has_ids = np.int32(id_order is not None)

@@ -8,7 +8,7 @@ import numpy as np
 
 from support import cupy_double
 from support.compiled_kernels import note_file
-from support.cuda_on_cpu import MOST_SHARED_UNASKED, KernelsOnCPU, has_compiler
+from support.cuda_on_cpu import MOST_SHARED_UNASKED, KernelsOnCPU, kernels_of_source
 
 MOST_THREADS = 1  # threads of a block; kernels are correct for any number, and one thread is fastest on a CPU
 ORDER = 0  # of threads and blocks (cuda_on_cpu)
@@ -29,31 +29,21 @@ class RawModule:
         self._code = code
 
     def get_function(self, name: str) -> RawKernel:
-        if not has_compiler():
-            import pytest
-
-            pytest.skip("g++ is not installed")
-        kernels = _compiled(self._code)
-        note_file(self._code)
+        kernels = kernels_of_source(self._code)
         if name not in kernels.parameters:
             raise CUDADriverError("CUDA_ERROR_NOT_FOUND: named symbol not found")
-        return RawKernel(kernels, name)
-
-
-def _compiled(code: str) -> KernelsOnCPU:
-    from support import cuda_on_cpu
-
-    return cuda_on_cpu._kernels(code)
+        return RawKernel(kernels, name, self._code)
 
 
 class RawKernel:
     """One kernel. Its arguments are contiguous arrays of the current device, and NumPy scalars."""
 
-    def __init__(self, kernels: KernelsOnCPU, name: str) -> None:
-        self._kernels, self.name = kernels, name
+    def __init__(self, kernels: KernelsOnCPU, name: str, code: str) -> None:
+        self._kernels, self.name, self._code = kernels, name, code
         self.max_dynamic_shared_size_bytes = MOST_SHARED_UNASKED
 
     def __call__(self, grid: Any, block: Any, args: tuple[Any, ...], *, shared_mem: int = 0) -> None:
+        note_file(self._code)
         threads = int(np.prod(block))
         if not threads or threads > 1024 or int(np.prod(grid)) < 1:
             raise CUDADriverError("CUDA_ERROR_INVALID_VALUE: invalid argument")

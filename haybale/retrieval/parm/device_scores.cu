@@ -12,38 +12,14 @@ constexpr long long NOT_COUNTED = 0x7fffffffffffffffLL;
 __device__ long long first_of_thread() { return blockIdx.x * (long long)blockDim.x + threadIdx.x; }
 __device__ long long all_threads() { return gridDim.x * (long long)blockDim.x; }
 
-// The lanes of a warp: one in a block of one thread.
-__device__ int lanes() { return blockDim.x < warpSize ? blockDim.x : warpSize; }
-
-__device__ double sum_of_warp(double value) {
-    for (int bits = lanes() / 2; bits; bits /= 2)
-        value += __shfl_xor_sync(0xffffffffu, value, bits);
-    return value;
-}
-
 __device__ float largest_of_warp(float value) {
-    for (int bits = lanes() / 2; bits; bits /= 2)
-        value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, bits));
+    for (int bits = lanes_of_warp() / 2; bits; bits /= 2)
+        value = fmaxf(value, __shfl_xor_sync(ALL_LANES, value, bits));
     return value;
-}
-
-// Combines the values of all threads of a block in pairs. Returns the result in every thread. `shared` has a value for
-// each thread.
-template <class T, class Combine> __device__ T of_block(T value, T* shared, Combine combine) {
-    shared[threadIdx.x] = value;
-    __syncthreads();
-    for (unsigned step = 1; step < blockDim.x; step *= 2) {
-        if (threadIdx.x % (2 * step) == 0 && threadIdx.x + step < blockDim.x)
-            shared[threadIdx.x] = combine(shared[threadIdx.x], shared[threadIdx.x + step]);
-        __syncthreads();
-    }
-    T result = shared[0];
-    __syncthreads();
-    return result;
 }
 
 __device__ double largest_of_block(double value, double* shared) {
-    return of_block(value, shared, [](double a, double b) { return fmax(a, b); });
+    return combined_in_block(value, shared, [](double a, double b) { return fmax(a, b); });
 }
 
 // The number whose addition and subtraction round terms so that sums of up to `count` of them are exact (formulas.py).
@@ -58,19 +34,6 @@ __device__ double rounded(double term, double shift) {
     return shifted - shift;
 }
 
-// The float32 value of the bits of a float16.
-__device__ float value_of(unsigned short bits) {
-    unsigned sign = (bits & 0x8000u) << 16, exponent = bits >> 10 & 31, fraction = bits & 1023;
-    if (exponent == 31) // infinity and NaN
-        return __uint_as_float(sign | 0x7f800000u | fraction << 13);
-    if (exponent)
-        return __uint_as_float(sign | (exponent + 112) << 23 | fraction << 13);
-    float value = float(fraction) * 5.9604644775390625e-8f; // 2^-24: a subnormal number
-    return sign ? -value : value;
-}
-
-__device__ float value_of(float value) { return value; }
-
 // Writes the largest number among those that a block reads, -1 without any. Shared memory: a number for each thread.
 extern "C" __global__ void largest_passages(const long long* __restrict__ passages, long long size,
                                             long long* __restrict__ out) {
@@ -78,7 +41,7 @@ extern "C" __global__ void largest_passages(const long long* __restrict__ passag
     long long largest = -1;
     for (long long hit = first_of_thread(); hit < size; hit += all_threads())
         largest = passages[hit] > largest ? passages[hit] : largest;
-    largest = of_block(largest, (long long*)dynamic_shared, [](long long a, long long b) { return a > b ? a : b; });
+    largest = combined_in_block(largest, (long long*)dynamic_shared, [](long long a, long long b) { return a > b ? a : b; });
     if (!threadIdx.x)
         out[blockIdx.x] = largest;
 }
@@ -201,7 +164,7 @@ __device__ void weigh_products(const long long* keys, const long long* order, co
                                const double* reduced, long long n_passages, long long d, long long size,
                                long long width, double* terms) {
     int lane = threadIdx.x % warpSize;
-    for (long long i = first_of_thread() / lanes(); i < size; i += all_threads() / lanes()) {
+    for (long long i = first_of_thread() / lanes_of_warp(); i < size; i += all_threads() / lanes_of_warp()) {
         long long key = keys[order[i]];
         if (key == NOT_COUNTED) {
             if (!lane)
@@ -213,10 +176,10 @@ __device__ void weigh_products(const long long* keys, const long long* order, co
         long long query = key / n_passages;
         const T* passage = passages + (key - query * n_passages) * d;
         double product = 0;
-        for (long long k = lane; k < d; k += lanes())
+        for (long long k = lane; k < d; k += lanes_of_warp())
             product += reduced[query * d + k] * double(value_of(passage[k]));
         product = double(float(sum_of_warp(product)));
-        for (long long same = i + lane; same < size && keys[order[same]] == key; same += lanes())
+        for (long long same = i + lane; same < size && keys[order[same]] == key; same += lanes_of_warp())
             terms[order[same]] = product * weight_of(order[same], width, scores, rank_weights, has_rank_weights);
     }
 }
@@ -255,7 +218,7 @@ extern "C" __global__ void find_shifts(const long long* __restrict__ keys, const
         count += keys[hit] != NOT_COUNTED;
     }
     largest = largest_of_block(largest, shared);
-    count = of_block(count, shared, [](double a, double b) { return a + b; });
+    count = sum_of_block(count, shared);
     if (!threadIdx.x)
         shifts[blockIdx.x] = shift_for_sums(largest, (long long)count);
 }
@@ -293,9 +256,9 @@ extern "C" __global__ void largest_of_cells(const long long* __restrict__ order,
                                             const float* __restrict__ scores, long long n_cells,
                                             double* __restrict__ out) {
     int lane = threadIdx.x % warpSize;
-    for (long long cell = first_of_thread() / lanes(); cell < n_cells; cell += all_threads() / lanes()) {
+    for (long long cell = first_of_thread() / lanes_of_warp(); cell < n_cells; cell += all_threads() / lanes_of_warp()) {
         float largest = -__uint_as_float(0x7f800000u);
-        for (long long i = starts[cell] + lane; i < starts[cell + 1]; i += lanes())
+        for (long long i = starts[cell] + lane; i < starts[cell + 1]; i += lanes_of_warp())
             largest = fmaxf(largest, scores[order[i]]);
         largest = largest_of_warp(largest);
         if (!lane)
@@ -324,7 +287,7 @@ __device__ void multiply_extremes(const long long* keys, const long long* order,
         }
         product += reduced[query * d + k] * double(extreme);
     }
-    product = of_block(product, shared, [](double a, double b) { return a + b; });
+    product = sum_of_block(product, shared);
     if (!threadIdx.x)
         out[blockIdx.x] = product;
 }

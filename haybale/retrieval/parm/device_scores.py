@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from haybale.device import Device, device_of, to_device, to_numpy
-from haybale.device_kernels import KernelFile
+from haybale.device_kernels import KernelFile, count_blocks
 from haybale.retrieval.hits import Ints
 from haybale.retrieval.parm.formulas import Array, Task
 from haybale.retrieval.parm.kernels import Doubles
@@ -176,4 +176,4 @@ class _Hits:
 
 def _blocks(n: int) -> int:
     """Return the number of blocks for n threads."""
-    return max(1, min(_MAX_BLOCKS, -(-n // _THREADS)))
+    return count_blocks(n, _THREADS, _MAX_BLOCKS)

@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from haybale.device_kernels import KernelFile
+
 HEADER = Path(__file__).with_name("cuda_on_cpu.hpp")
 SANITIZERS = os.environ.get("HAYBALE_KERNEL_SANITIZERS", "")  # such as "address,undefined"
 MOST_SHARED_UNASKED = 48 * 1024  # bytes of shared memory that a kernel has without asking for more
@@ -92,13 +94,18 @@ def _kernels(source: str) -> KernelsOnCPU:
     return KernelsOnCPU(source)
 
 
-def kernels_of(path: Path) -> KernelsOnCPU:
-    """Return the kernels of a file; skip the test without a compiler."""
+def kernels_of_source(source: str) -> KernelsOnCPU:
+    """Return the kernels of a source; skip the test without a compiler."""
     if not has_compiler():
         import pytest
 
         pytest.skip("g++ is not installed")
-    return _kernels(path.read_text())
+    return _kernels(source)
+
+
+def kernels_of(path: Path) -> KernelsOnCPU:
+    """Return the kernels of a file of haybale; skip the test without a compiler."""
+    return kernels_of_source(KernelFile(path).source)
 
 
 def _parameter(text: str) -> tuple[str, bool]:
