@@ -113,6 +113,26 @@ template <class Value> __device__ Value largest(Value value, Value* slots) {
     return value;
 }
 
+// Read the pairs of a batch of rows, which begins at `start`; the last row is read for rows that do not exist.
+template <class Pair>
+__device__ __forceinline__ void read_pairs(const Kernel<Pair>& kernel, unsigned start, Pair (&pair)[BATCH]) {
+#pragma unroll
+    for (int r = 0; r < BATCH; r++)
+        pair[r] = __ldg(kernel.pairs + min(start + r * blockDim.x, kernel.n - 1));
+}
+
+// Add the inner products of a vector with the pair features of a batch of rows.
+template <class Pair>
+__device__ __forceinline__ void add_feature_products(const Kernel<Pair>& kernel, unsigned start, const float* vector,
+                                                     float (&values)[BATCH]) {
+    for (int c = 0; c < kernel.n_features; c++) {
+        const float* column = kernel.features + (unsigned long long)c * kernel.n;
+#pragma unroll
+        for (int r = 0; r < BATCH; r++)
+            values[r] += vector[c] * __ldg(column + min(start + r * blockDim.x, kernel.n - 1));
+    }
+}
+
 // Update the residuals for a step from rows i and j, and return the largest gain and the smallest cost. `difference`
 // holds the features of row i minus those of row j.
 template <class Pair, bool has_features>
@@ -125,9 +145,7 @@ __device__ Gains look(const Kernel<Pair>& kernel, unsigned i, unsigned j, float 
     for (unsigned start = threadIdx.x; start < kernel.n; start += BATCH * blockDim.x) {
         Pair pair[BATCH];
         float change_of_row[BATCH];
-#pragma unroll
-        for (int r = 0; r < BATCH; r++)
-            pair[r] = __ldg(kernel.pairs + min(start + r * blockDim.x, kernel.n - 1));
+        read_pairs(kernel, start, pair);
 #pragma unroll
         for (int r = 0; r < BATCH; r++) {
             unsigned query = query_of(pair[r]), passage = passage_of(pair[r]);
@@ -135,12 +153,7 @@ __device__ Gains look(const Kernel<Pair>& kernel, unsigned i, unsigned j, float 
                 query_i[query] * __ldg(passage_i + passage) - query_j[query] * __ldg(passage_j + passage);
         }
         if (has_features)
-            for (int c = 0; c < kernel.n_features; c++) {
-                const float* column = kernel.features + (unsigned long long)c * kernel.n;
-#pragma unroll
-                for (int r = 0; r < BATCH; r++)
-                    change_of_row[r] += difference[c] * __ldg(column + min(start + r * blockDim.x, kernel.n - 1));
-            }
+            add_feature_products(kernel, start, difference, change_of_row);
 #pragma unroll
         for (int r = 0; r < BATCH; r++) {
             unsigned k = start + r * blockDim.x;
@@ -170,19 +183,12 @@ __device__ Partner partner(const Kernel<Pair>& kernel, unsigned i, float gain, c
     for (unsigned start = threadIdx.x; start < kernel.n; start += BATCH * blockDim.x) {
         Pair pair[BATCH];
         float value[BATCH];
-#pragma unroll
-        for (int r = 0; r < BATCH; r++)
-            pair[r] = __ldg(kernel.pairs + min(start + r * blockDim.x, kernel.n - 1));
+        read_pairs(kernel, start, pair);
 #pragma unroll
         for (int r = 0; r < BATCH; r++)
             value[r] = query_i[query_of(pair[r])] * __ldg(passage_i + passage_of(pair[r]));
         if (has_features)
-            for (int c = 0; c < kernel.n_features; c++) {
-                const float* column = kernel.features + (unsigned long long)c * kernel.n;
-#pragma unroll
-                for (int r = 0; r < BATCH; r++)
-                    value[r] += features_i[c] * __ldg(column + min(start + r * blockDim.x, kernel.n - 1));
-            }
+            add_feature_products(kernel, start, features_i, value);
 #pragma unroll
         for (int r = 0; r < BATCH; r++) {
             unsigned k = min(start + r * blockDim.x, kernel.n - 1); // several threads may try the last row
@@ -221,8 +227,8 @@ __device__ void take_steps(const Kernel<Pair>& kernel, float* query_rows, float*
     unsigned i = 0, j = 0; // the first look has no step to add
     float change = 0;
     for (int step = 0;; step++) {
-        Gains own = look<Pair, has_features>(kernel, i, j, change, difference, query_rows, error, state, epsilon);
-        Gains best = largest(own, shared->gains);
+        Gains of_thread = look<Pair, has_features>(kernel, i, j, change, difference, query_rows, error, state, epsilon);
+        Gains best = largest(of_thread, shared->gains);
         if (best.gain - best.cost < shared->tol || step == shared->most) {
             if (!threadIdx.x)
                 steps[shared->bag] += step, violations[shared->bag] = best.gain - best.cost;
