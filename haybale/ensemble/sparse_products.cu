@@ -9,9 +9,9 @@ template <class T>
 __device__ void add_products(const int* offsets, const int* terms, const T* values, const int* starts,
                              const int* vectors, const T* weights, long long m, T* out) {
     T* row = out + blockIdx.x * m;
-    for (int place = offsets[blockIdx.x]; place < offsets[blockIdx.x + 1]; place++) {
-        int term = terms[place], end = starts[term + 1];
-        T value = values[place];
+    for (int entry = offsets[blockIdx.x]; entry < offsets[blockIdx.x + 1]; entry++) {
+        int term = terms[entry], end = starts[term + 1];
+        T value = values[entry];
         for (int posting = starts[term] + int(threadIdx.x); posting < end; posting += blockDim.x)
             row[vectors[posting]] += value * weights[posting];
         __syncthreads();
@@ -34,20 +34,20 @@ extern "C" __global__ void add_products_float64(const int* __restrict__ offsets,
 
 // Counts the vectors of each term.
 extern "C" __global__ void count_terms(const int* __restrict__ terms, long long n, int* counts) {
-    for (long long place = blockIdx.x * (long long)blockDim.x + threadIdx.x; place < n;
-         place += gridDim.x * (long long)blockDim.x)
-        atomicAdd(&counts[terms[place]], 1);
+    for (long long entry = blockIdx.x * (long long)blockDim.x + threadIdx.x; entry < n;
+         entry += gridDim.x * (long long)blockDim.x)
+        atomicAdd(&counts[terms[entry]], 1);
 }
 
-// Lists the vectors and weights of each term: a block for each vector. `next` begins as the first place of each term.
+// Lists the vectors and weights of each term: a block for each vector. `next` begins as the first posting of each term.
 // The order within a term varies, and no result depends on it.
 template <class T>
 __device__ void list_terms(const int* offsets, const int* terms, const T* values, int* next, int* vectors, T* weights) {
     int end = offsets[blockIdx.x + 1];
-    for (int place = offsets[blockIdx.x] + int(threadIdx.x); place < end; place += blockDim.x) {
-        int posting = atomicAdd(&next[terms[place]], 1);
+    for (int entry = offsets[blockIdx.x] + int(threadIdx.x); entry < end; entry += blockDim.x) {
+        int posting = atomicAdd(&next[terms[entry]], 1);
         vectors[posting] = blockIdx.x;
-        weights[posting] = values[place];
+        weights[posting] = values[entry];
     }
 }
 
@@ -68,9 +68,9 @@ template <class T>
 __device__ void take_rows(const int* rows, const int* offsets, const int* terms, const T* values, const int* taken,
                           int* new_terms, T* new_values) {
     int first = offsets[rows[blockIdx.x]], start = taken[blockIdx.x], length = taken[blockIdx.x + 1] - start;
-    for (int place = threadIdx.x; place < length; place += blockDim.x) {
-        new_terms[start + place] = terms[first + place];
-        new_values[start + place] = values[first + place];
+    for (int entry = threadIdx.x; entry < length; entry += blockDim.x) {
+        new_terms[start + entry] = terms[first + entry];
+        new_values[start + entry] = values[first + entry];
     }
 }
 
@@ -91,8 +91,8 @@ template <class T> __device__ void square_rows(const int* offsets, const T* valu
     for (long long row = blockIdx.x * (long long)blockDim.x + threadIdx.x; row < n;
          row += gridDim.x * (long long)blockDim.x) {
         double sum = 0;
-        for (int place = offsets[row]; place < offsets[row + 1]; place++)
-            sum += double(values[place]) * double(values[place]);
+        for (int entry = offsets[row]; entry < offsets[row + 1]; entry++)
+            sum += double(values[entry]) * double(values[entry]);
         out[row] = T(sum);
     }
 }

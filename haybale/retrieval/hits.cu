@@ -27,8 +27,8 @@ extern "C" __global__ void make_keys(const float* __restrict__ scores, const lon
     long long key_row = blockIdx.x / parts, row = has_rows ? rows[key_row] : key_row;
     for (long long column = blockIdx.x % parts * (long long)blockDim.x + threadIdx.x; column < n;
          column += parts * (long long)blockDim.x) {
-        long long given = has_numbers ? numbers[row * n + column] : column;
-        unsigned number = given < 0 ? 0u : has_places ? places[given] : (unsigned)given; // -1 has the score -inf
+        long long passage = has_numbers ? numbers[row * n + column] : column;
+        unsigned number = passage < 0 ? 0u : has_places ? places[passage] : (unsigned)passage; // -1 has the score -inf
         unsigned long long key = (unsigned long long)key_of_score(scores[row * n + column]) << 32 | number;
         keys[key_row * n + column] = (long long)key;
     }
