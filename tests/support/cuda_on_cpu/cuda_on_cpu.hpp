@@ -210,18 +210,12 @@ inline void __syncthreads() {
     if (blockDim.x * blockDim.y * blockDim.z > 1)
         on_cpu::wait(on_cpu::Waits::for_block);
 }
-inline void __syncwarp(unsigned mask = 0xffffffffu) { on_cpu::exchanged(mask, 0, [](unsigned lane) { return lane; }); }
-inline void __threadfence() {}
-inline void __threadfence_block() {}
 
 template <class T> T __shfl_sync(unsigned mask, T value, int source) {
     return on_cpu::exchanged(mask, value, [=](unsigned) { return unsigned(source) % warpSize; });
 }
 template <class T> T __shfl_xor_sync(unsigned mask, T value, int bits) {
     return on_cpu::exchanged(mask, value, [=](unsigned lane) { return lane ^ unsigned(bits); });
-}
-template <class T> T __shfl_down_sync(unsigned mask, T value, unsigned delta) {
-    return on_cpu::exchanged(mask, value, [=](unsigned lane) { return lane + delta; });
 }
 template <class T> T __shfl_up_sync(unsigned mask, T value, unsigned delta) {
     return on_cpu::exchanged(mask, value, [=](unsigned lane) { return lane - delta; });
@@ -242,24 +236,9 @@ inline unsigned __ballot_sync(unsigned mask, int predicate) {
     return votes;
 }
 inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
-inline int __all_sync(unsigned mask, int predicate) { return __ballot_sync(mask, !predicate) == 0; }
-template <class T> T __reduce_max_sync(unsigned mask, T value) { // compute capability 8.0: 32-bit integers
-    static_assert(std::is_integral_v<T> && sizeof(T) == 4, "a reduction of a warp is of 32-bit integers");
-    for (int bits = warpSize / 2; bits; bits /= 2)
-        value = std::max(value, __shfl_xor_sync(mask, value, bits));
-    return value;
-}
-template <class T> T __reduce_min_sync(unsigned mask, T value) {
-    static_assert(std::is_integral_v<T> && sizeof(T) == 4, "a reduction of a warp is of 32-bit integers");
-    for (int bits = warpSize / 2; bits; bits /= 2)
-        value = std::min(value, __shfl_xor_sync(mask, value, bits));
-    return value;
-}
 
 template <class T, class U> T atomicAdd(T* address, U value) { T old = *address; *address = old + T(value); return old; }
 template <class T, class U> T atomicMax(T* address, U value) { T old = *address; *address = std::max(old, T(value)); return old; }
-template <class T, class U> T atomicMin(T* address, U value) { T old = *address; *address = std::min(old, T(value)); return old; }
-template <class T, class U> T atomicExch(T* address, U value) { T old = *address; *address = T(value); return old; }
 
 template <class To, class From> To bits_as(From value) {
     To result;
@@ -269,10 +248,8 @@ template <class To, class From> To bits_as(From value) {
 }
 inline int __float_as_int(float x) { return bits_as<int>(x); }
 inline unsigned __float_as_uint(float x) { return bits_as<unsigned>(x); }
-inline float __int_as_float(int x) { return bits_as<float>(x); }
 inline float __uint_as_float(unsigned x) { return bits_as<float>(x); }
 inline long long __double_as_longlong(double x) { return bits_as<long long>(x); }
-inline double __longlong_as_double(long long x) { return bits_as<double>(x); }
 
 // The conversions of PTX that keep numbers of float32 below 2^-126, in arithmetic without such numbers.
 inline double float32_to_float64(float value) { // cvt.f64.f32
@@ -288,16 +265,7 @@ inline float float64_to_float32(double value) { // cvt.rn.f32.f64
     return bits_as<float>(fraction | (std::signbit(value) ? 0x80000000u : 0u));
 }
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
-inline int __ffs(int x) { return __builtin_ffs(x); }
-inline int __clz(int x) { return x ? __builtin_clz(unsigned(x)) : 32; }
-inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
-inline float __fadd_rn(float a, float b) { return a + b; }
-inline float __fmul_rn(float a, float b) { return a * b; }
 // Its result is 0 for divisors above 2^126, and otherwise has an error of up to 2 units in the last place.
 inline float __fdividef(float a, float b) { return std::fabs(b) > 0x1p126f ? 0.0f : a / b; }
 template <class T> T __ldg(const T* address) { return *address; }
 
-struct alignas(8) float2 { float x, y; };
-struct alignas(16) float4 { float x, y, z, w; };
-struct alignas(8) int2 { int x, y; };
-struct alignas(16) int4 { int x, y, z, w; };
