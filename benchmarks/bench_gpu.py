@@ -27,11 +27,12 @@ from typing import Any, NamedTuple
 
 import gpu_arrays
 import gpu_whole
-from gpu_bench import Bench, Line, markdown, n_compiled, plain
+from gpu_bench import Bench, Line, markdown, plain
 from provenance import made, measures, options, origin, table, write_json, write_page
 
 from haybale.device import Device, find_device
 from haybale.errors import MissingExtraError
+from haybale.kernel_cache import count_kernels
 
 SECONDS = 470.0  # for all parts together
 MARGIN = 10.0  # seconds between the end of a part's limit, when it prints where it is, and its being killed
@@ -81,7 +82,7 @@ def main() -> None:
             print(f"== {name}, at most {limit:.0f} s", flush=True)
             folder = a.results / "gpu-parts"
             folder.mkdir(parents=True, exist_ok=True)
-            before, began = n_compiled(), time.monotonic()
+            before, began = count_kernels(), time.monotonic()
             status = "not run: no time was left"
             if limit > 0:
                 path = folder / f"{name}.jsonl"
@@ -90,7 +91,12 @@ def main() -> None:
                 records[name] = {"lines": [json.loads(line) for line in path.read_text("utf-8").splitlines()]}
                 path.unlink()
             taken = time.monotonic() - began
-            record = {"title": PARTS[name].title, "status": status, "seconds": taken, "kernels": n_compiled() - before}
+            record = {
+                "title": PARTS[name].title,
+                "status": status,
+                "seconds": taken,
+                "kernels": count_kernels() - before,
+            }
             records[name] = record | {"lines": records.get(name, {}).get("lines", [])}
             write(a, device, records)
             if not any(folder.iterdir()):

@@ -6,11 +6,9 @@ it measured.
 
 from __future__ import annotations
 
-import os
 import statistics
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import synthetic
@@ -87,9 +85,3 @@ def markdown(lines: Iterable[dict[str, Any]]) -> Iterator[str]:
             columns = line["columns"]
             yield from table(columns)
         yield row(*line["cells"])
-
-
-def n_compiled() -> int:
-    """Return the number of kernels in the folder where CuPy keeps what it compiled."""
-    folder = Path(os.environ.get("CUPY_CACHE_DIR", Path.home() / ".cupy" / "kernel_cache"))
-    return sum(1 for path in folder.glob("*.cubin")) if folder.is_dir() else 0
