@@ -195,14 +195,14 @@ def page(record: dict[str, Any]) -> list[str]:
     lines = ["# On a device", "", f"{record['card']} Counts are {record['scale']:g} of the full ones.", ""]
     lines += ["The first call of a part compiles kernels, later calls do not; *kernels* are those that CuPy compiled."]
     rows = [
-        (name, each["title"], each["status"].splitlines()[0], each["seconds"], each["kernels"])
-        for name, each in record["parts"].items()
+        (name, part["title"], part["status"].splitlines()[0], part["seconds"], part["kernels"])
+        for name, part in record["parts"].items()
     ]
     lines += table("part | what | outcome | seconds | kernels", rows, words=3)
-    for name, each in record["parts"].items():
-        lines += ["", f"## {name}", "", f"{each['title']}: {each['status'].splitlines()[0]}.", ""]
-        lines += markdown(each["lines"])
-        if printed := each["status"].splitlines()[1:]:
+    for name, part in record["parts"].items():
+        lines += ["", f"## {name}", "", f"{part['title']}: {part['status'].splitlines()[0]}.", ""]
+        lines += markdown(part["lines"])
+        if printed := part["status"].splitlines()[1:]:
             lines += ["", "```text", *printed, "```"]
     about = record["made"]
     lines += ["", measures("bench_gpu.py"), f"- command: `{about['command']}`", f"- {origin(about)}"]

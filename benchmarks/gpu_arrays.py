@@ -40,7 +40,7 @@ def knn(bench: Bench) -> Iterator[Line]:
     columns = "backend | k | queries | first, s | later, s | later, s for all queries | "
     columns += " | ".join(f"× {name} product" for name in bare) + f" | of {N_EXACT} queries equal to float64"
     chosen = find_backend("auto", bench.device)
-    others = [each for each in BACKENDS.values() if each.runs_on == bench.device.kind and each is not chosen]
+    others = [other for other in BACKENDS.values() if other.runs_on == bench.device.kind and other is not chosen]
     for backend in (chosen, *others):
         if (reason := backend.missing()) is not None:
             yield f"{backend.name} is left out: {reason}"
@@ -55,8 +55,8 @@ def knn(bench: Bench) -> Iterator[Line]:
             except HaybaleError as error:
                 yield f"{backend.name} failed: {error}"
                 break
-            found = to_numpy(taken.result.passages[:N_EXACT])
-            equal = f"{(found == expected[:, :k]).all(axis=1).sum()} of {len(found)}"
+            passages = to_numpy(taken.result.passages[:N_EXACT])
+            equal = f"{(passages == expected[:, :k]).all(axis=1).sum()} of {len(passages)}"
             whole = taken.later * m / len(part)
             name = f"{backend.name} (auto)" if backend is chosen else backend.name
             ratios = [whole / seconds for seconds in bare.values()]
@@ -98,12 +98,12 @@ def float64_hits(queries: Any, made: synthetic.Synthetic, k: int, xp: Any, rows:
     tiles = (made.vectors[start : start + rows].astype(xp.float64) for start in range(0, n, rows))
     scores = np.concatenate([to_numpy(wide @ tile.T).astype(np.float32) for tile in tiles], axis=1)
     by_id = np.argsort(np.argsort([str(number) for number in range(made.n_documents)]))
-    place = np.repeat(by_id, np.diff(made.doc_offsets))
-    found = []
+    id_ranks = np.repeat(by_id, np.diff(made.doc_offsets))
+    nearest = []
     for of_query in scores:
         candidates = np.flatnonzero(of_query >= np.partition(of_query, -min(k, n))[-min(k, n)])
-        found.append(candidates[np.lexsort((candidates, place[candidates], -of_query[candidates]))][:k])
-    return np.stack(found)
+        nearest.append(candidates[np.lexsort((candidates, id_ranks[candidates], -of_query[candidates]))][:k])
+    return np.stack(nearest)
 
 
 # support vectors ---------------------------------------------------------------------------------------------------
@@ -245,9 +245,11 @@ def parm(bench: Bench) -> Iterator[Line]:
     paragraphs = np.split(to_numpy(made.queries(m * 45, 1)[0]), m)
     search = ParagraphSearch(index, "vrrf", n_hits=1000)
     searched = bench.times({"search": lambda: search.search(paragraphs)}, 1)["search"]
-    found = searched.result
-    hits = Hits(*(to_device(column, bench.device) for column in (found.hits.passages, found.hits.scores)))
-    there = Vectors(index.vectors, to_device(found.vectors.paragraphs, bench.device))
+    paragraph_hits = searched.result
+    hits = Hits(
+        *(to_device(column, bench.device) for column in (paragraph_hits.hits.passages, paragraph_hits.hits.scores))
+    )
+    there = Vectors(index.vectors, to_device(paragraph_hits.vectors.paragraphs, bench.device))
     copied = Hits(to_numpy(hits.passages), to_numpy(hits.scores))
     here = Vectors(to_numpy(index.vectors), to_numpy(there.paragraphs))
     yield (
@@ -258,10 +260,12 @@ def parm(bench: Bench) -> Iterator[Line]:
         "aggregation | device, first, s | device, later, s | CPU, s | × | scores differ by at most (of the largest)"
     )
     for name in AGGREGATIONS:
-        on_device = {name: lambda name=name: aggregate(hits, name, index.doc_of, found.offsets, vectors=there)}
+        on_device = {name: lambda name=name: aggregate(hits, name, index.doc_of, paragraph_hits.offsets, vectors=there)}
         ours = bench.times(on_device)[name]
         left = ours.result
-        cpu, right = timed(lambda name=name: aggregate(copied, name, index.doc_of, found.offsets, vectors=here))
+        cpu, right = timed(
+            lambda name=name: aggregate(copied, name, index.doc_of, paragraph_hits.offsets, vectors=here)
+        )
         apart = np.abs(to_numpy(left[2]) - right[2]).max() / np.abs(right[2]).max()
         same = all(np.array_equal(to_numpy(x), y) for x, y in zip(left[:2], right[:2], strict=True))
         differ = f"{apart:.0e}" if same else "OTHER DOCUMENTS"
@@ -287,11 +291,11 @@ def whole(bench: Bench) -> Iterator[Line]:
     yield Cells(columns, tuple(stages.items())[-1])
     step("train the bags", lambda: ensemble.fit(index, learned, relevant, candidates=hits))
     yield Cells(columns, tuple(stages.items())[-1])
-    found = step("search the ranked queries", lambda: index.search(ranked, CANDIDATES))
+    candidates = step("search the ranked queries", lambda: index.search(ranked, CANDIDATES))
     yield Cells(columns, tuple(stages.items())[-1])
-    scores = step("score their candidates", lambda: ensemble.score_candidates(ranked, found.passages))
+    scores = step("score their candidates", lambda: ensemble.score_candidates(ranked, candidates.passages))
     yield Cells(columns, tuple(stages.items())[-1])
-    run = step("rank documents", lambda: rank_documents(index, Hits(found.passages, scores), ids))
+    run = step("rank documents", lambda: rank_documents(index, Hits(candidates.passages, scores), ids))
     yield Cells(columns, tuple(stages.items())[-1])
     yield Cells(columns, ("all", sum(stages.values())))
     best = np.mean([run[query][0][0] == str(document) for query, document in zip(ids, asked, strict=True)])

@@ -84,7 +84,7 @@ def tests(bench: Bench) -> Iterator[Line]:
                 if outcome[1] in ("FAILED", "ERROR"):
                     yield f"- {outcome[1].lower()}: `{outcome[0]}`"
     counts = {
-        kind: sum(each == kind for each in outcomes.values()) for kind in ("PASSED", "FAILED", "ERROR", "SKIPPED")
+        kind: sum(outcome == kind for outcome in outcomes.values()) for kind in ("PASSED", "FAILED", "ERROR", "SKIPPED")
     }
     yield (
         ", ".join(f"{count} {kind.lower()}" for kind, count in counts.items()) + f"; exit status {running.returncode}."
@@ -148,9 +148,9 @@ def compared(engines: dict[str, Engine], rankers: Sequence[str], baseline: str =
     for stage in sorted(seconds[1], key=lambda name: -seconds[1][name])[:16]:
         yield Cells(f"stage | {one}, s | cpu, s", (stage, seconds[0].get(stage, 0.0), seconds[1][stage]))
     for name, expected in outcomes[cpu].runs.items():
-        found = outcomes[one].runs[name]
+        run = outcomes[one].runs[name]
         equal = [
-            [doc_id for doc_id, _ in found[query][:DEPTH]] == [doc_id for doc_id, _ in expected[query][:DEPTH]]
+            [doc_id for doc_id, _ in run[query][:DEPTH]] == [doc_id for doc_id, _ in expected[query][:DEPTH]]
             for query in expected.query_ids
         ]
         yield Cells(f"ranker | queries | first {DEPTH} equal", (name, len(equal), f"{np.mean(equal):.2%}"))
@@ -185,7 +185,7 @@ def dense_collection(bench: Bench) -> tuple[Collection, NumberedVectors]:
     paragraphs /= np.linalg.norm(paragraphs, axis=1, keepdims=True)
     for number, document in enumerate(about.tolist()):
         split = "train" if number < n_train else "dev"
-        texts = [f"q{len(whole) + 3 * number + place} paragraph" for place in range(3)]
+        texts = [f"q{len(whole) + 3 * number + position} paragraph" for position in range(3)]
         builder.add_query(f"{split}{number}", texts, split=split)
         builder.add_judgement(split, f"{split}{number}", f"d{document}")
     return builder.build(), NumberedVectors(made.vectors, paragraphs)
@@ -254,7 +254,7 @@ def pairs(bench: Bench) -> Iterator[Line]:
         "CrossEncoder.predict": lambda: theirs.predict(strings, batch_size=64, show_progress_bar=False),
     }
     done = bench.times(works)
-    apart = float(np.abs(np.subtract(*(np.asarray(each.result, dtype=np.float64) for each in done.values()))).max())
+    apart = float(np.abs(np.subtract(*(np.asarray(taken.result, dtype=np.float64) for taken in done.values()))).max())
     yield f"{n_pairs:,} pairs, BERT with {layers} layers and random weights, {precision}; scores differ by {apart:.0e}."
     for name, taken in done.items():
         yield Cells("by | first, s | later, s | pairs/s", (name, taken.first, taken.later, n_pairs / taken.later))

@@ -11,22 +11,15 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from support.commands import ONE_AFTER_ANOTHER
 
 from haybale import __version__
 from haybale.versions import version_of
 
 ROOT = Path(__file__).parents[1]
-COMMANDS = """
-import importlib.metadata, json, sys
-from haybale.cli import main
+NOT_INSTALLED = """
+import importlib.metadata
 assert not any(item.name == "haybale" for item in importlib.metadata.distributions())
-for arguments in json.loads(sys.argv[1]):
-    sys.argv[1:] = arguments
-    try:
-        main()
-    except SystemExit as end:
-        if end.code:
-            raise
 """
 
 
@@ -43,7 +36,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(clone: Path, packages: Path, commands: list[list[str]]) -> subprocess.CompletedProcess[str]:
     """Run commands one after another in a process that sees the clone and the packages only."""
     environment = os.environ | {"PYTHONPATH": f"{clone}{os.pathsep}{packages}"}
-    command = [sys.executable, "-S", "-c", COMMANDS, json.dumps(commands)]
+    command = [sys.executable, "-S", "-c", NOT_INSTALLED + ONE_AFTER_ANOTHER, json.dumps(commands)]
     return subprocess.run(command, env=environment, capture_output=True, text=True, cwd=clone)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.commands import ONE_AFTER_ANOTHER
 
 from haybale.cli.application import COMMANDS
 from haybale.collections import READERS
@@ -21,18 +22,6 @@ from haybale.rankers import RANKERS
 from haybale.registry import _entries
 
 PACKAGE = Path(__file__).parent / "outside"
-COMMANDS_ONE_AFTER_ANOTHER = """
-import json, sys
-from haybale.cli import main
-for arguments in json.loads(sys.argv[1]):
-    sys.argv[1:] = arguments
-    try:
-        main()
-    except SystemExit as end:
-        if end.code:
-            raise
-    print("END")
-"""
 TRAINED = "learned(bm25,titles,rrf(knn,titles-count),depth=20)"
 EXPLAINED = """
 import json, sys
@@ -94,7 +83,7 @@ def test_the_classes_are_used_by_every_command(python: Python, notes: Path, tmp_
         ["compare", engine, "--rankers", "bm25,titles", "--model", f"m={model}", "--out", results],
         ["rank", engine, "topic7", "--model", model, "--explain"],
     ]
-    told = python(COMMANDS_ONE_AFTER_ANOTHER, json.dumps(commands, default=str)).split("END\n")
+    told = python(ONE_AFTER_ANOTHER, json.dumps(commands, default=str)).split("END\n")
     for number, expected in [(0, "40 documents"), (2, "titles"), (3, "title word topic7")]:
         assert expected in told[number]
     measures = json.loads((results / "results.json").read_text())["rankers"]

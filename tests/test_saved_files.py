@@ -35,10 +35,10 @@ def expected(folder: Path, part: str) -> Any:
     return json.loads((folder / "expected.json").read_text())[part]
 
 
-def assert_same_ranking(run: dict[str, Any], known: dict[str, Any]) -> None:
+def assert_same_ranking(run: dict[str, Any], recorded: dict[str, Any]) -> None:
     """Compare rankings; another processor sums products in another order, which changes the last bits of float32."""
-    assert run.keys() == known.keys()
-    for query, hits in known.items():
+    assert run.keys() == recorded.keys()
+    for query, hits in recorded.items():
         documents, scores = zip(*hits, strict=True)
         assert tuple(document for document, _ in run[query]) == documents
         assert [score for _, score in run[query]] == pytest.approx(scores, abs=1e-6)
@@ -46,72 +46,72 @@ def assert_same_ranking(run: dict[str, Any], known: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", [*ENGINES, "changed"])
 def test_engines_and_their_rankers_rank_the_same(folder: Path, name: str) -> None:
-    known = expected(folder, "engines")[name]
+    recorded = expected(folder, "engines")[name]
     engine = Engine.open(folder / name)
-    assert engine.identity == known["identity"]
-    for text, run in known["untrained"].items():
+    assert engine.identity == recorded["identity"]
+    for text, run in recorded["untrained"].items():
         assert_same_ranking(ranked(haybale.parse(text).fit(engine)), run)
-    for model, run in known["models"].items():
+    for model, run in recorded["models"].items():
         if "lim(" in (folder / model / "ranker.json").read_text():
             pytest.importorskip("torch")
         assert_same_ranking(ranked(haybale.load(folder / model, engine)), run)
-    if known["after"]:
+    if recorded["after"]:
         engine.add(ADDED)
         engine.remove(REMOVED)
         for again in (engine, Engine.open(folder / name)):
-            for text, run in known["after"].items():
+            for text, run in recorded["after"].items():
                 assert_same_ranking(ranked(haybale.parse(text).fit(again)), run)
 
 
 def test_an_engine_of_files_is_updated_and_keeps_its_judgements(folder: Path) -> None:
-    known = expected(folder, "files")
+    recorded = expected(folder, "files")
     engine = Engine.open(folder / "engine-of-files")
-    assert engine.identity == known["identity"]
-    assert engine.collection.doc_ids.to_pylist() == known["ids"]
+    assert engine.identity == recorded["identity"]
+    assert engine.collection.doc_ids.to_pylist() == recorded["ids"]
     (folder / "files" / "plain.txt").write_text("Another text about foxes.")
     (folder / "files" / "animals.csv").write_text(FILES["animals.csv"])  # only its time has changed
     done = update(engine, folder / "files")
     assert (done.n_added, done.n_replaced, done.n_removed) == (0, 1, 0)
     grades = engine.collection.qrels_frame("train")
-    assert grades[["doc_id", "relevance"]].to_numpy().tolist() == [[known["ids"][0], 1], [known["ids"][1], 0]]
+    assert grades[["doc_id", "relevance"]].to_numpy().tolist() == [[recorded["ids"][0], 1], [recorded["ids"][1], 0]]
     assert judgement_file_of(engine) == folder / "engine-of-files-judgements.sqlite"
     with Review(engine, topic="animals", judgements=judgement_file_of(engine)) as review:
         rows = review.judgements()[["doc_id", "grade", "judge"]].astype(str).to_numpy().tolist()
-        assert rows == known["judged"]
+        assert rows == recorded["judged"]
         assert review.progress([]).n_drawn == 1
-        review.judge(known["ids"][2], 1, "Ada")
+        review.judge(recorded["ids"][2], 1, "Ada")
 
 
 def test_parts_open_alone(folder: Path) -> None:
-    known = expected(folder, "parts")
-    assert load_collection(folder / "collection").passages.texts.to_pylist() == known["texts"]
-    for name, first in known["first"].items():
-        vectors = load_fitted(folder / f"encoder-{name}").encode(known["texts"])
+    recorded = expected(folder, "parts")
+    assert load_collection(folder / "collection").passages.texts.to_pylist() == recorded["texts"]
+    for name, first in recorded["first"].items():
+        vectors = load_fitted(folder / f"encoder-{name}").encode(recorded["texts"])
         index = PassageIndex.open(folder / f"index-{name}")
         for matrix in (vectors, index.vectors):
             row = matrix[:1].toarray() if name == "tf-idf" else matrix[:1]
             np.testing.assert_allclose(row, first, atol=1e-6)
     assert len(haybale.BM25Index.open(folder / "index-bm25").search(["topic1word2"], 3).passages[0]) == 3
     svr = haybale.ProductKernelSVR.load(folder / "svr")
-    np.testing.assert_allclose(svr.predict(np.array(known["pairs"], dtype=np.float32)), known["svr"], atol=1e-6)
+    np.testing.assert_allclose(svr.predict(np.array(recorded["pairs"], dtype=np.float32)), recorded["svr"], atol=1e-6)
 
 
 def test_stores_open_and_resume(folder: Path) -> None:
-    known = expected(folder, "parts")
+    recorded = expected(folder, "parts")
     documents, store = load_collection(folder / "collection"), EmbeddingStore(folder / "store")
-    np.testing.assert_array_equal(store.vectors(), np.array(known["store"], dtype=np.float32))
-    np.testing.assert_array_equal(EmbeddingStore(folder / "store-in-shards").vectors(), known["shards"])
+    np.testing.assert_array_equal(store.vectors(), np.array(recorded["store"], dtype=np.float32))
+    np.testing.assert_array_equal(EmbeddingStore(folder / "store-in-shards").vectors(), recorded["shards"])
     assert store.encoder().dim == 4
     next((folder / "store-in-shards" / "shard-1-of-2" / "vectors.zarr").glob("c.*")).unlink()
     settings = json.loads((folder / "store-in-shards" / "shard-1-of-2" / "manifest.json").read_text())
     with pytest.MonkeyPatch.context() as patch:  # other versions of libraries are refused
         patch.setattr("haybale.embeddings.resumable_store.library_versions", lambda: settings["versions"])
         haybale.embed(documents, Numbers(), folder / "store-in-shards", rows_per_chunk=8, shard=(1, 2))
-    np.testing.assert_array_equal(EmbeddingStore(folder / "store-in-shards").vectors(), known["shards"])
+    np.testing.assert_array_equal(EmbeddingStore(folder / "store-in-shards").vectors(), recorded["shards"])
     index = PassageIndex.from_store(store)
     ensemble = haybale.SVREnsemble.load(folder / "ensemble", index)
-    queries = np.array(known["store"], dtype=np.float32)[:10]
-    assert [[document for document, _ in hits] for hits in ensemble_hits(ensemble, queries)] == known["ensemble"]
+    queries = np.array(recorded["store"], dtype=np.float32)[:10]
+    assert [[document for document, _ in hits] for hits in ensemble_hits(ensemble, queries)] == recorded["ensemble"]
 
 
 def rewrite(path: Path, **changes: Any) -> None:

@@ -74,8 +74,8 @@ def collection() -> Collection:
     """Return 24 documents of four topics, with 24 training queries, of which two are twins, and 6 of the split dev."""
     rng, builder = np.random.default_rng(0), CollectionBuilder("small", language="english")
 
-    def text(topic: int, kind: str, own: int, common: int) -> str:
-        words = [f"topic{topic}{kind}{i}" for i in rng.integers(6, size=own)]
+    def text(topic: int, kind: str, n_own_words: int, common: int) -> str:
+        words = [f"topic{topic}{kind}{i}" for i in rng.integers(6, size=n_own_words)]
         words += [f"common{i}" for i in rng.integers(12, size=common)]
         return " ".join(words)
 
@@ -174,8 +174,8 @@ def write_parts(folder: Path) -> dict[str, Any]:
     return {
         "texts": texts,
         "first": {
-            name: np.asarray(found[:1].todense() if name == "tf-idf" else found[:1]).tolist()
-            for name, found in vectors.items()
+            name: np.asarray(rows[:1].todense() if name == "tf-idf" else rows[:1]).tolist()
+            for name, rows in vectors.items()
         },
         "store": store.vectors().tolist(),
         "shards": EmbeddingStore(folder / "store-in-shards").vectors().tolist(),

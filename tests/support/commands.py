@@ -18,6 +18,20 @@ def haybale(*arguments: str, stdin: bytes | None = None) -> subprocess.Completed
     return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
+ONE_AFTER_ANOTHER = """
+import json, sys
+from haybale.cli import main
+for arguments in json.loads(sys.argv[1]):
+    sys.argv[1:] = arguments
+    try:
+        main()
+    except SystemExit as end:
+        if end.code:
+            raise
+    print("END")
+"""  # runs the commands of its argument, a list in JSON, in one process
+
+
 _INTERRUPTED = """
 import os, signal, sys
 from haybale.cli import main

@@ -33,12 +33,12 @@ _recorders: list[set[Any]] = []
 @contextmanager
 def compiled_kernels() -> Iterator[set[Any]]:
     """Collect the signatures of the kernels that the block would compile on a device without any."""
-    found: set[Any] = set()
-    _recorders.append(found)
+    signatures: set[Any] = set()
+    _recorders.append(signatures)
     try:
-        yield found
+        yield signatures
     finally:
-        _recorders.remove(found)
+        _recorders.remove(signatures)
 
 
 def note(name: str, *values: Any) -> None:
