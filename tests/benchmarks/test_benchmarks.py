@@ -1,17 +1,14 @@
-"""Benchmarks: scripts that run on small collections, pages that say what their JSON does, reproductions that hold."""
+"""Scripts of benchmarks/, on small collections, and pages that say what their JSON does."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
-import itertools
 import json
 import re
 import runpy
-import shlex
-import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,65 +17,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from support.cupy_double import HAS_CUDA
 from support.structured import structured_collection
 from support.tiny_models import save_bi_encoder
-from support.worlds import word_collection
 
 from haybale import Engine, Learned, open_collection, parse
 from haybale.parallel import cpus
-from haybale.rankers import parse_all, parse_value, set_all
 
-yaml = pytest.importorskip("yaml")
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 BENCHMARKS, RESULTS = ROOT / "benchmarks", ROOT / "benchmarks" / "results"
-SPLITS = (("train", "train"), ("dev", "dev"), ("dev", "test"))
 LIBRARIES = ("effectiveness", "gpu_arrays", "gpu_bench", "gpu_whole", "provenance", "reading_orders")
 LIBRARIES += ("resampled", "synthetic")
 SCRIPTS = sorted(path.stem for path in BENCHMARKS.glob("*.py") if path.stem not in LIBRARIES)
-ENTRIES = yaml.safe_load((BENCHMARKS / "reproductions.yaml").read_text(encoding="utf-8"))
-
-
-@pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
-    """A script of benchmarks/ by its name; they are forgotten afterwards."""
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    yield importlib.import_module
-    for path in BENCHMARKS.glob("*.py"):
-        sys.modules.pop(path.stem, None)
-
-
-@pytest.fixture(scope="module")
-def words(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The collection of words as a folder of Parquet files; its test queries are those of dev."""
-    folder = tmp_path_factory.mktemp("words") / "words"
-    folder.mkdir()
-    collection = word_collection()
-    ids, passages, queries = collection.doc_ids.to_pylist(), collection.passages, collection.queries
-    qrels = pd.concat([collection.qrels_frame(of).assign(split=name) for of, name in SPLITS])
-    frames = {
-        "passages": {"doc_id": [ids[number] for number in passages.doc_of], "text": passages.texts.to_pylist()},
-        "queries": {"query_id": queries.ids.to_pylist(), "text": queries.texts(range(len(queries)))},
-        "qrels": qrels.to_dict("list"),
-    }
-    for name, columns in frames.items():
-        pd.DataFrame(columns).to_parquet(folder / f"{name}.parquet")
-    return folder
-
-
-@pytest.fixture
-def ran(script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """What a script writes into its results; its constants may be changed before."""
-
-    def run(name: str, page: str, *arguments: str, **constants: Any) -> str:
-        module = script(name)
-        for constant, value in constants.items():
-            monkeypatch.setattr(module, constant, value)
-        monkeypatch.setattr(sys, "argv", [name, *arguments, "--results", str(tmp_path)])
-        module.main()
-        return (tmp_path / page).read_text(encoding="utf-8")
-
-    return run
 
 
 def loaded(path: Path) -> Any:
@@ -258,94 +207,6 @@ def test_small_scaling(ran: Any, script: Any, tmp_path: Path) -> None:
     small = {"PASSAGES": (10_000, 20_000), "ROWS": (5_000,), "PARAGRAPHS": (50,)}
     ran("bench_scaling", "scaling.md", "--shrink", "50", **small, TRAINING=(500,), SCORED=(2_500,))
     assert loaded(tmp_path / "scaling.json")["curves"].keys() == script("bench_scaling").CONTENT.keys()
-
-
-GPU_ARRAYS = ("doctor", "knn", "bags", "compare-dense", "whole", "bag", "scoring", "parm")
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("device", ["cpu", "double", pytest.param("cuda", marks=pytest.mark.gpu)])
-@pytest.mark.thorough
-def test_small_gpu(device: str, ran: Any, script: Any, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    if device == "cuda" and not HAS_CUDA:
-        pytest.skip("no CUDA device")
-    if device == "double":
-        request.getfixturevalue("cupy_double")
-    on = "cpu" if device == "cpu" else "cuda"
-    how = ("--device", on, "--scale", "0.0003", "--rounds", "1", "--here")
-    with pytest.raises(SystemExit) as left:
-        ran("bench_gpu", "gpu.md", *GPU_ARRAYS, *how)
-    page, record = (tmp_path / "gpu.md").read_text("utf-8"), loaded(tmp_path / "gpu.json")
-    assert {name: part["status"] for name, part in record["parts"].items()} == dict.fromkeys(GPU_ARRAYS, "done")
-    assert not left.value.code
-    assert "OTHER DOCUMENTS" not in page
-    searched = [line["cells"] for line in record["parts"]["knn"]["lines"] if len(line.get("cells", [])) > 5]
-    assert len(searched) >= 2
-    assert {cells[-1] for cells in searched} == {"20 of 20"}
-    differences = [line["cells"][-1] for line in record["parts"]["bag"]["lines"] if "cells" in line]
-    assert all(float(each) <= 2e-3 for each in differences if each)
-    assert record["card"].startswith("**Not run on a GPU.**") == (on == "cpu")
-
-
-@pytest.mark.thorough
-def test_parts_on_a_device_end_alone(script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A part that crashes, hangs or fails leaves its lines and says what ended it; the next ones run."""
-    gpu = script("bench_gpu")
-    copy = tmp_path / "bench_ends.py"
-    copy.write_text(
-        f"""
-import os, signal, sys, time
-sys.path.insert(0, {str(BENCHMARKS)!r})
-import bench_gpu
-
-def crashes(bench):
-    yield "before the crash"
-    os.kill(os.getpid(), signal.SIGSEGV)
-
-def hangs(bench):
-    yield "before the hang"
-    time.sleep(600)
-
-def fails(bench):
-    yield "before the error"
-    raise ValueError("no such kernel")
-
-def lacks(bench):
-    yield "before the import"
-    bench_gpu.gpu_whole.import_optional("no_such_package", "neural")
-
-def works(bench):
-    yield bench_gpu.gpu_arrays.Cells("name | value", ("a", 1.5))
-    yield bench_gpu.gpu_arrays.Cells("name | value", ("b", 2))
-
-parts = {{work.__name__: bench_gpu.Part(work.__name__, work, 12) for work in (crashes, hangs, fails, lacks, works)}}
-bench_gpu.PARTS, bench_gpu.__file__, bench_gpu.MARGIN = parts, __file__, 30
-bench_gpu.main()
-"""
-    )
-    command = [sys.executable, str(copy), "--device", "cpu", "--results", str(tmp_path / "out")]
-    done = subprocess.run([*command, "crashes", "hangs", "fails", "lacks", "works"], capture_output=True, text=True)
-    assert done.returncode == 1, done.stderr
-    record = loaded(tmp_path / "out" / "gpu.json")["parts"]
-    assert [part["lines"][0].get("text") for part in record.values()] == [
-        "before the crash", "before the hang", "before the error", "before the import", None,
-    ]  # fmt: skip
-    assert record["crashes"]["status"].startswith("crashed by SIGSEGV\n")
-    assert record["hangs"]["status"].startswith("stopped after 12 s\n")
-    assert "in hangs" in record["hangs"]["status"]  # where it was
-    assert "ValueError: no such kernel" in record["fails"]["status"]
-    assert record["lacks"]["status"] == "left out"
-    assert "no_such_package is not installed" in record["lacks"]["lines"][1]["text"]
-    assert record["works"]["status"] == "done"
-    page = (tmp_path / "out" / "gpu.md").read_text("utf-8")
-    assert "| a | 1.5 |\n| b | 2 |\n" in page
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["gpu.json", "gpu.md"]
-    assert gpu.gpu_whole.outcome_of("[gw1] [ 12%] PASSED tests/a.py::test_b[x y] ") == (
-        "tests/a.py::test_b[x y]",
-        "PASSED",
-    )
-    assert gpu.gpu_whole.outcome_of("tests/a.py::test_b SKIPPED (no)  [ 3%]") == ("tests/a.py::test_b", "SKIPPED")
-    assert gpu.gpu_whole.outcome_of("1 passed, 2 skipped") is None
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -559,84 +420,3 @@ def test_pages_say_what_was_measured(script: Any) -> None:
     assert lines == "\n".join(script("bench_gpu").page(loaded(RESULTS / "gpu.json"))).splitlines()
     lines = (RESULTS / "stopping.md").read_text(encoding="utf-8").splitlines()
     assert lines == "\n".join(script("bench_stopping").page(loaded(RESULTS / "stopping.json"))).splitlines()
-
-
-RANKER = "rrf(bm25,learned(svr, knn))"
-FOUND = {RANKER: {"MRR@10": 0.25, "nDCG@10": 0.5, "Recall@100": 0.75, "MAP": 0.125}}
-
-
-def entry(found: Any = None, **changes: Any) -> dict[str, Any]:
-    """A made-up entry, whose command writes the results itself."""
-    results = json.dumps({"rankers": {name: {"measures": m} for name, m in (found or FOUND).items()}})
-    command = f"mkdir {{out}} && echo {shlex.quote(results)} > {{out}}/results.json"
-    values = {"name": "made-up", "collection": "pydocs", "command": command, "tolerance": 0.002, "minutes": 0.1}
-    return values | {"expected": {RANKER: {"MRR@10": 0.25, "Recall@100": 0.75}}} | changes
-
-
-@pytest.fixture
-def reproduced(script: Any, tmp_path: Path, capfd: Any) -> Callable[..., tuple[int, str, str]]:
-    """The exit status of reproduce.py on some entries, and what it wrote."""
-
-    def run(*entries: Any, options: tuple[str, ...] = ()) -> tuple[int, str, str]:
-        path = tmp_path / "entries.yaml"
-        path.write_text(yaml.safe_dump(list(entries), sort_keys=False), encoding="utf-8")
-        return script("reproduce").main([*options, "--file", str(path)]), *capfd.readouterr()
-
-    return run
-
-
-@pytest.mark.parametrize("one", ENTRIES, ids=lambda e: e["name"])
-def test_rankers_are_known_and_those_of_the_command_and_tolerances_are_small(one: dict[str, Any]) -> None:
-    arguments = shlex.split(one["command"])
-    expected = [parse(ranker) for ranker in one["expected"]]
-    asked = parse_all(arguments[arguments.index("--rankers") + 1])
-    assert asked == expected
-    values = [following for word, following in itertools.pairwise(arguments) if word == "--set"]
-    changed = set_all(asked, {name: parse_value(text) for name, _, text in (v.partition("=") for v in values)})
-    assert (changed == asked) == (not values)
-    assert one["tolerance"] <= (0.01 if any(ranker.needs_training for ranker in expected) else 0.002)
-    assert not re.search(r"(?<![\w}])[/~]", one["command"]), "a path of one machine"
-
-
-@pytest.mark.parametrize("name", ["pydocs-dev"])
-@pytest.mark.thorough
-def test_pydocs_gives_its_numbers(script: Any, name: str, capfd: pytest.CaptureFixture[str]) -> None:
-    status = script("reproduce").main([name])
-    out, err = capfd.readouterr()
-    assert status == 0, out + err
-    assert re.search(rf"{name} .* MRR@10 .* ok", out)
-
-
-def test_entries_that_agree_differ_fail_or_lack_their_collection(reproduced: Any, tmp_path: Path) -> None:
-    folder = tmp_path / "peps's" / "peps"
-    folder.mkdir(parents=True)
-    entries = [
-        entry(),
-        entry(
-            name="there", collection="peps", command=f'test -d {{folder}} && test -z "$(ls)" && {entry()["command"]}'
-        ),
-        entry(name="no", collection="irled"),
-        entry(name="wrong", expected={RANKER: {"MRR@10": 0.25, "nDCG@10": 0.5021}}),
-        entry(name="other", expected={"bm25": {"MAP": 0.5}}),
-        entry(name="died", command="echo first >&2; echo why >&2; exit 3; {out}"),
-        entry(name="empty", command="mkdir {out}; echo '[]' > {out}/results.json"),
-    ]
-    assert reproduced(*entries, options=("made-up",))[0] == 0
-    status, out, err = reproduced(*entries, options=("--collections", str(folder)))
-    assert status == 1
-    for line in (
-        r"made-up .*MRR@10 .* 0\.2500 .* 0\.2500 .*\+0\.0000 .*ok",
-        r"there .* ok",
-        "no: not given",
-        rf"wrong .*{re.escape(RANKER)} .*nDCG@10 .* 0\.5021 .* 0\.5000 .*-0\.0021.* FAILED",
-        r"other +bm25 +MAP .*FAILED",
-        "died: the command ended with 3: why",
-        "empty: no results.json with measures",
-    ):
-        assert re.search(line, out + err), line
-
-
-@pytest.mark.parametrize("options", [("other",), ("--collections", "none")])
-def test_what_is_unknown_is_named(reproduced: Any, options: tuple[str, ...]) -> None:
-    status, _, err = reproduced(entry(), options=options)
-    assert (status, len(err.splitlines())) == (2, 1)
