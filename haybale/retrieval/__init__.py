@@ -3,7 +3,8 @@
 from haybale.retrieval.backends import BACKENDS
 from haybale.retrieval.bm25_index import BM25Index
 from haybale.retrieval.fusion import reciprocal_rank_fusion
-from haybale.retrieval.hits import Hits, pool
+from haybale.retrieval.hits import Hits
+from haybale.retrieval.merging import pool
 from haybale.retrieval.parm.aggregate import aggregate, rank_documents
 from haybale.retrieval.parm.formulas import AGGREGATIONS, Vectors
 from haybale.retrieval.parm.paragraph_explanation import ParagraphExplanation
