@@ -26,16 +26,16 @@ from haybale.embeddings.store import fingerprint_of
 from haybale.engine.added_judgements import AddedJudgements, Judged, Qrels
 from haybale.engine.changed_metadata import Metadata
 from haybale.engine.changes import LiveDocuments
-from haybale.engine.indexing_parts import UNITS
-from haybale.engine.learned_compounds import learn_here, learn_in_parts
-from haybale.engine.new_documents import new_documents, read_documents
+from haybale.engine.indexing_segments import UNITS
+from haybale.engine.learned_compounds import learn_by_tasks, learn_here
+from haybale.engine.new_documents import new_documents, split_documents
 from haybale.engine.reattaching import Unattached
 from haybale.engine.snapshot import Documents, Snapshot, View
 from haybale.engine.storage import Storage
 from haybale.errors import InputError
 from haybale.notebook import html_table
 from haybale.parameters import COUNT, check_parameters
-from haybale.retrieval import BM25Index, PassageIndex
+from haybale.retrieval import AnyBM25, AnyPassageIndex
 from haybale.retrieval.object_storage import is_address
 
 T = TypeVar("T")
@@ -157,7 +157,7 @@ class Engine:
         arguments, saved_settings = call.arguments, Storage(Path(folder)).check_folder()
         learn: Callable[..., Analyzer] = learn_here
         if segments > 1:
-            learn = partial(learn_in_parts, Path(folder), saved_settings)
+            learn = partial(learn_by_tasks, Path(folder), saved_settings)
         elif saved_settings is not None and saved_settings["analyzer"] is None and arguments["compounds"] is None:
             arguments["compounds"] = False  # it was begun when no language split compounds by default
         new = new_documents(arguments.pop("collection"), arguments, segments if segments > 1 else None, learn)
@@ -314,7 +314,7 @@ class Engine:
 
     def bm25(
         self, unit: str = "passage", k1: float | None = None, b: float | None = None, k3: float | None = None
-    ) -> BM25Index:
+    ) -> AnyBM25:
         """Return the BM25 index of passages or of whole documents, with the given parameters or those of the index.
 
         Parameters
@@ -326,19 +326,19 @@ class Engine:
         return self._documents.bm25(unit, k1, b, k3)
 
     @property
-    def passages(self) -> PassageIndex:
+    def passages(self) -> AnyPassageIndex:
         """The index of passage vectors."""
-        return cast(PassageIndex, self._documents.index("passages"))
+        return cast(AnyPassageIndex, self._documents.index("passages"))
 
     @property
-    def documents(self) -> PassageIndex:
+    def documents(self) -> AnyPassageIndex:
         """The index of documents, with one vector for the text of each document that has a passage."""
-        return cast(PassageIndex, self._documents.index("documents"))
+        return cast(AnyPassageIndex, self._documents.index("documents"))
 
     @property
-    def first_passages(self) -> PassageIndex:
+    def first_passages(self) -> AnyPassageIndex:
         """The index of documents, with the vector of the first passage of each."""
-        return cast(PassageIndex, self._documents.index("first-passages"))
+        return cast(AnyPassageIndex, self._documents.index("first-passages"))
 
     @property
     def made(self) -> set[str]:
@@ -390,7 +390,7 @@ class Engine:
             If another process is writing the engine, or has changed it.
         """
         self._refuse_fixed("add()")
-        self._live.change(read_documents(documents, self.settings["paragraphs"]))
+        self._live.change(split_documents(documents, self.settings["paragraphs"]))
 
     def replace(
         self, documents: DocumentsLike | None, remove: Sequence[str] = (), metadata: Metadata | None = None
@@ -425,7 +425,7 @@ class Engine:
         Engine 'documents': 3 documents, 3 passages, in memory
         """
         self._refuse_fixed("replace()")
-        added = None if documents is None else read_documents(documents, self.settings["paragraphs"])
+        added = None if documents is None else split_documents(documents, self.settings["paragraphs"])
         ids = as_ids(remove, "document ids")
         return self._live.change(added, replace=True, remove=ids, metadata=metadata)
 

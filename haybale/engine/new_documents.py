@@ -42,7 +42,7 @@ class NewDocuments(NamedTuple):
 def new_documents(
     collection: DocumentsLike,
     arguments: Mapping[str, Any],
-    n_parts: int | None = None,
+    n_segments: int | None = None,
     learn: Callable[..., Analyzer] = learn_here,
 ) -> NewDocuments:
     """Read documents, and choose their language and analyzer.
@@ -52,8 +52,8 @@ def new_documents(
     collection : Collection, str, Path, mapping or frame
     arguments : mapping
         All other parameters of :class:`~haybale.Engine`, which describes the errors.
-    n_parts : int, optional
-        The number of parts in which the documents are indexed, at least 2; None for one index of all.
+    n_segments : int, optional
+        The number of segments in which the documents are indexed, at least 2; None for one index of all.
     learn : callable
         Learns the compounds, as :func:`~haybale.engine.learned_compounds.learn_here` does.
     """
@@ -72,10 +72,10 @@ def new_documents(
         "paragraphs": arguments["paragraphs"],
         "chunking": None if chunking is None else chunking.describe(),
         "store": None if store is None else str(store),
-        "segments": n_parts,
+        "segments": n_segments,
     }
     find_device(device or "cpu")  # raises for a missing device before any work
-    whole = read_documents(collection, arguments["paragraphs"])
+    whole = split_documents(collection, arguments["paragraphs"])
     language = arguments["language"] or whole.language or language_of_sample(whole.passages.texts)
     if chosen_analyzer is None:
         learned = learn(whole, language, settings, compounds)
@@ -95,7 +95,7 @@ def new_documents(
     return NewDocuments(LiveDocuments(Snapshot([first])), settings, language)
 
 
-def read_documents(documents: DocumentsLike, paragraphs: str | None) -> Collection:
+def split_documents(documents: DocumentsLike, paragraphs: str | None) -> Collection:
     """Return documents in any form as a collection, split into paragraphs again if ``paragraphs`` names a splitter."""
     collection = open_documents(documents)
     return collection if paragraphs is None else with_paragraphs(collection, paragraphs)

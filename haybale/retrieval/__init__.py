@@ -11,10 +11,13 @@ from haybale.retrieval.parm.paragraph_explanation import ParagraphExplanation
 from haybale.retrieval.parm.paragraph_search import ParagraphHits, ParagraphSearch
 from haybale.retrieval.passage_index import PassageIndex
 from haybale.retrieval.run import Run
+from haybale.retrieval.segmented_indexes import AnyBM25, AnyPassageIndex
 
 __all__ = [
     "AGGREGATIONS",
     "BACKENDS",
+    "AnyBM25",
+    "AnyPassageIndex",
     "BM25Index",
     "Hits",
     "ParagraphExplanation",
