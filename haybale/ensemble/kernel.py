@@ -83,6 +83,12 @@ class Points:
         return np.dtype(str(self._any.dtype))
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of the vectors; of sparse ones, those of values and columns."""
+        dense = 0 if self.dense is None else int(self.dense.nbytes)
+        return dense if self.sparse is None else dense + 2 * int(self.sparse.data.nbytes)
+
+    @property
     def is_precise(self) -> bool:
         """Whether the points are float64."""
         return self.dtype == np.float64
