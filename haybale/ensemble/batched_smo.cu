@@ -5,6 +5,12 @@
 // thread changes their residuals, states and coefficients. Reductions are maxima, and minima of row numbers among equal
 // maxima, so the result does not depend on the numbers of threads and of blocks.
 
+// Sources begin with these definitions; each is compiled when it is first used (batched_smo.py).
+#ifndef BLOCKS
+#define BLOCKS 1 // that solve a bag
+#define PAIR unsigned int // numbers of the query and of the passage of a row
+#endif
+
 constexpr float OUT_OF_REACH = 1e30f;
 // The number of rows whose kernel values a thread reads at the same time. More would not fit its registers.
 template <class Pair> constexpr int BATCH = sizeof(Pair) == 4 ? 4 : 2;
@@ -206,32 +212,31 @@ __device__ __forceinline__ void read_batch(const Rows<Pair>& rows, unsigned star
 
 // Complete the kernel values of a batch of rows: multiply by those of queries, and add the inner products of a vector
 // with the pair features.
-template <class Pair, bool has_features>
+template <class Pair>
 __device__ __forceinline__ void complete(const Kernel<Pair>& kernel, const Rows<Pair>& rows, unsigned start,
                                          const float* query_row, const float* vector, const Pair (&pair)[BATCH<Pair>],
                                          float (&value)[BATCH<Pair>]) {
 #pragma unroll
     for (int r = 0; r < BATCH<Pair>; r++)
         value[r] *= query_row[query_of(pair[r])];
-    if (has_features)
-        for (int c = 0; c < kernel.n_features; c++) {
-            const float* column = kernel.features + (unsigned long long)c * kernel.n + rows.first;
+    for (int c = 0; c < kernel.n_features; c++) {
+        const float* column = kernel.features + (unsigned long long)c * kernel.n + rows.first;
 #pragma unroll
-            for (int r = 0; r < BATCH<Pair>; r++)
-                value[r] += vector[c] * __ldg(column + min(start + r * blockDim.x, rows.n - 1));
-        }
+        for (int r = 0; r < BATCH<Pair>; r++)
+            value[r] += vector[c] * __ldg(column + min(start + r * blockDim.x, rows.n - 1));
+    }
 }
 
 // Copy a row of Kq to shared memory, if it has room there, and the features of a row of the bag. A warp reads the row at
 // 32 places that are far from each other, which takes shared memory a fraction of the time that the first-level cache
 // takes. Return the row of Kq.
-template <class Pair, bool has_features>
+template <class Pair>
 __device__ __forceinline__ const float* copied_row(const Shared<Pair>* shared, unsigned row, Pair pair) {
     const Kernel<Pair>& kernel = shared->kernel;
     const float* query = kernel.query_row(pair);
     for (int c = threadIdx.x; shared->query_row && c < kernel.n_queries; c += blockDim.x)
         shared->query_row[c] = __ldg(query + c);
-    for (int c = threadIdx.x; has_features && c < kernel.n_features; c += blockDim.x)
+    for (int c = threadIdx.x; c < kernel.n_features; c += blockDim.x)
         shared->features[c] = kernel.features[(unsigned long long)c * kernel.n + row];
     return shared->query_row ? shared->query_row : query;
 }
@@ -272,8 +277,8 @@ template <class Pair> __device__ void raise(const Rows<Pair>& rows, const Shared
 
 // Take steps of a bag, and return their number and, in `violation`, how far the solution is from an optimal one. Shared
 // memory for a row has the row of Kq and the features of row i, and then those of row j.
-template <class Pair, bool has_features>
-__device__ int take_steps(const Rows<Pair>& rows, Shared<Pair>* shared, float epsilon, float& violation) {
+template <class Pair>
+__device__ int steps_of_block(const Rows<Pair>& rows, Shared<Pair>* shared, float epsilon, float& violation) {
     const Kernel<Pair>& kernel = shared->kernel;
     Candidate *for_i = (Candidate*)(shared + 1), *for_j = for_i + shared->n_blocks * MAX_WARPS;
     unsigned i = NO_ROW, j = NO_ROW;
@@ -285,7 +290,7 @@ __device__ int take_steps(const Rows<Pair>& rows, Shared<Pair>* shared, float ep
         bool changes = step > 0;
         const float *of_query = nullptr, *of_passage = nullptr;
         if (changes) {
-            of_query = copied_row<Pair, has_features>(shared, j, pair_of_row);
+            of_query = copied_row<Pair>(shared, j, pair_of_row);
             of_passage = kernel.passage_row(pair_of_row);
         }
         unsigned start = threadIdx.x;
@@ -294,7 +299,7 @@ __device__ int take_steps(const Rows<Pair>& rows, Shared<Pair>* shared, float ep
         read_batch(rows, start, of_passage, pair, value);
         if (changes) {
             if (rows.is_of_thread(j)) {
-                float ends = has_features ? diagonal_i + kernel.diagonal[j] : 2;
+                float ends = diagonal_i + (kernel.diagonal ? kernel.diagonal[j] : 1);
                 double move = lower(rows, shared, j, gain, ends, epsilon);
                 store_for_bag(&shared->move, move, shared->n_blocks);
             }
@@ -307,7 +312,7 @@ __device__ int take_steps(const Rows<Pair>& rows, Shared<Pair>* shared, float ep
         unsigned row = NO_ROW;
         for (;;) {
             if (changes)
-                complete<Pair, has_features>(kernel, rows, start, of_query, shared->features, pair, value);
+                complete<Pair>(kernel, rows, start, of_query, shared->features, pair, value);
 #pragma unroll
             for (int r = 0; r < BATCH<Pair>; r++) {
                 unsigned k = start + r * blockDim.x;
@@ -337,9 +342,10 @@ __device__ int take_steps(const Rows<Pair>& rows, Shared<Pair>* shared, float ep
             return step;
 
         // Choose row j: the largest second-order estimate of the decrease of the objective together with row i.
-        of_query = copied_row<Pair, has_features>(shared, i, pair_of_row);
+        of_query = copied_row<Pair>(shared, i, pair_of_row);
         of_passage = kernel.passage_row(pair_of_row);
-        diagonal_i = has_features ? kernel.diagonal[i] : 1;
+        diagonal_i = kernel.diagonal ? kernel.diagonal[i] : 1;
+        const float* diagonal = kernel.diagonal ? kernel.diagonal + rows.first : nullptr;
         start = threadIdx.x;
         read_batch(rows, start, of_passage, pair, value);
         if (rows.is_of_thread(i)) {
@@ -349,14 +355,14 @@ __device__ int take_steps(const Rows<Pair>& rows, Shared<Pair>* shared, float ep
         __syncthreads(); // the row of Kq is copied
         best = -1, row = NO_ROW;
         for (;;) {
-            complete<Pair, has_features>(kernel, rows, start, of_query, shared->features, pair, value);
+            complete<Pair>(kernel, rows, start, of_query, shared->features, pair, value);
 #pragma unroll
             for (int r = 0; r < BATCH<Pair>; r++) {
                 unsigned k = start + r * blockDim.x;
                 bool exists = k < rows.n;
                 k = min(k, rows.n - 1);
                 float distance = max(gain - (rows.error[k] + low(rows.state[k], epsilon)), 0.0f);
-                float curvature = diagonal_i + (has_features ? __ldg(kernel.diagonal + rows.first + k) : 1) - 2 * value[r];
+                float curvature = diagonal_i + (diagonal ? __ldg(diagonal + k) : 1) - 2 * value[r];
                 float decrease = __fdividef(distance * distance, max(curvature, 1e-12f));
                 if (exists)
                     rows.kernel[k] = value[r];
@@ -393,13 +399,13 @@ struct FreeMemory {
 // Take up to `most` steps of the bag of this block or cluster, and add their number to `steps`. A row of Kq, and of the
 // rows of the block the residuals, states, kernel values and pairs are in shared memory as far as they fit its
 // `shared_bytes`, in this order.
-template <class Pair>
-__device__ void take_steps_of_block(const int* bags, const unsigned long long* grams, const int* sizes,
-                                    const long long* firsts, const int* lengths, const Pair* pairs,
-                                    const float* diagonal, const float* features, int n_features, const double* bounds,
-                                    double* betas, float* errors, float* kernels, unsigned char* states, float epsilon,
-                                    const float* tols, const long long* limits, int most, int shared_bytes,
-                                    long long* steps, float* violations) {
+extern "C" __global__ void CLUSTER_OF(BLOCKS) __launch_bounds__(1024)
+take_steps(const int* bags, const unsigned long long* grams, const int* sizes, const long long* firsts,
+           const int* lengths, const PAIR* pairs, const float* diagonal, const float* features, int n_features,
+           const double* bounds, double* betas, float* errors, float* kernels, unsigned char* states, float epsilon,
+           const float* tols, const long long* limits, int most, int shared_bytes, long long* steps,
+           float* violations) {
+    typedef PAIR Pair;
     extern __shared__ unsigned char dynamic_shared[];
     Shared<Pair>* shared = (Shared<Pair>*)shared_of_block(dynamic_shared);
     unsigned n_blocks = blocks_of_cluster(), block = block_of_cluster();
@@ -421,14 +427,14 @@ __device__ void take_steps_of_block(const int* bags, const unsigned long long* g
 
     long long header = sizeof(Shared<Pair>) + 2 * n_blocks * MAX_WARPS * sizeof(Candidate);
     FreeMemory room = {(unsigned char*)shared + header, shared_bytes - header};
-    float* of_features = room.template take<float>(n_features);
-    float* query_row = room.template take<float>(kernel.n_queries);
+    float* of_features = room.take<float>(n_features);
+    float* query_row = room.take<float>(kernel.n_queries);
     if (!threadIdx.x)
         shared->features = of_features, shared->query_row = query_row;
-    float* error = room.template take<float>(rows.n);
-    unsigned char* state = room.template take<unsigned char>(rows.n);
-    float* values = room.template take<float>(rows.n);
-    Pair* numbers = room.template take<Pair>(rows.n);
+    float* error = room.take<float>(rows.n);
+    unsigned char* state = room.take<unsigned char>(rows.n);
+    float* values = room.take<float>(rows.n);
+    Pair* numbers = room.take<Pair>(rows.n);
     rows.error = error ? error : errors + first, rows.state = state ? state : states + first;
     rows.kernel = values ? values : kernels + first, rows.pairs = numbers ? numbers : kernel.pairs + rows.first;
     for (unsigned k = threadIdx.x; k < rows.n; k += blockDim.x) {
@@ -440,8 +446,7 @@ __device__ void take_steps_of_block(const int* bags, const unsigned long long* g
     }
     wait_for_bag(n_blocks); // all blocks of a cluster run, before one writes to the memory of another
     float violation;
-    int taken = n_features ? take_steps<Pair, true>(rows, shared, epsilon, violation)
-                           : take_steps<Pair, false>(rows, shared, epsilon, violation);
+    int taken = steps_of_block(rows, shared, epsilon, violation);
     if (!threadIdx.x && !block)
         steps[bag] += taken, violations[bag] = violation;
     for (unsigned k = threadIdx.x; error && k < rows.n; k += blockDim.x)
@@ -450,11 +455,11 @@ __device__ void take_steps_of_block(const int* bags, const unsigned long long* g
 
 // Recompute the residuals of about `sample` rows of some bags from the labels, with sums in float64; write the bits of
 // the largest difference of a bag to `drifts`, and the residuals to `errors` if `replaces`. A warp computes one row.
-template <class Pair>
-__device__ void recompute(const int* bags, int blocks_per_bag, const unsigned long long* grams, const int* sizes,
-                          const long long* firsts, const int* lengths, const Pair* pairs, const float* features,
-                          int n_features, const double* betas, const double* labels, int sample, bool replaces,
-                          float* errors, int* drifts) {
+extern "C" __global__ void __launch_bounds__(1024)
+recompute(const int* bags, int blocks_per_bag, const unsigned long long* grams, const int* sizes,
+          const long long* firsts, const int* lengths, const PAIR* pairs, const float* features, int n_features,
+          const double* betas, const double* labels, int sample, bool replaces, float* errors, int* drifts) {
+    typedef PAIR Pair;
     int bag = bags[blockIdx.x / blocks_per_bag], n = lengths[bag], stride = max(1, n / sample);
     long long first = firsts[bag];
     Kernel<Pair> kernel(grams, sizes, n, first, bag, pairs, nullptr, features, n_features);
@@ -481,102 +486,4 @@ __device__ void recompute(const int* bags, int blocks_per_bag, const unsigned lo
                 errors[first + row] = residual;
         }
     }
-}
-
-extern "C" __global__ void CLUSTER_OF(1) __launch_bounds__(1024)
-take_steps_16_by_1(const int* bags, const unsigned long long* grams, const int* sizes, const long long* firsts,
-              const int* lengths, const unsigned int* pairs, const float* diagonal, const float* features,
-              int n_features, const double* bounds, double* betas, float* errors, float* kernels, unsigned char* states,
-              float epsilon, const float* tols, const long long* limits, int most, int shared_bytes, long long* steps,
-              float* violations) {
-    take_steps_of_block(bags, grams, sizes, firsts, lengths, pairs, diagonal, features, n_features, bounds, betas,
-                        errors, kernels, states, epsilon, tols, limits, most, shared_bytes, steps, violations);
-}
-
-extern "C" __global__ void CLUSTER_OF(2) __launch_bounds__(1024)
-take_steps_16_by_2(const int* bags, const unsigned long long* grams, const int* sizes, const long long* firsts,
-              const int* lengths, const unsigned int* pairs, const float* diagonal, const float* features,
-              int n_features, const double* bounds, double* betas, float* errors, float* kernels, unsigned char* states,
-              float epsilon, const float* tols, const long long* limits, int most, int shared_bytes, long long* steps,
-              float* violations) {
-    take_steps_of_block(bags, grams, sizes, firsts, lengths, pairs, diagonal, features, n_features, bounds, betas,
-                        errors, kernels, states, epsilon, tols, limits, most, shared_bytes, steps, violations);
-}
-
-extern "C" __global__ void CLUSTER_OF(4) __launch_bounds__(1024)
-take_steps_16_by_4(const int* bags, const unsigned long long* grams, const int* sizes, const long long* firsts,
-              const int* lengths, const unsigned int* pairs, const float* diagonal, const float* features,
-              int n_features, const double* bounds, double* betas, float* errors, float* kernels, unsigned char* states,
-              float epsilon, const float* tols, const long long* limits, int most, int shared_bytes, long long* steps,
-              float* violations) {
-    take_steps_of_block(bags, grams, sizes, firsts, lengths, pairs, diagonal, features, n_features, bounds, betas,
-                        errors, kernels, states, epsilon, tols, limits, most, shared_bytes, steps, violations);
-}
-
-extern "C" __global__ void CLUSTER_OF(8) __launch_bounds__(1024)
-take_steps_16_by_8(const int* bags, const unsigned long long* grams, const int* sizes, const long long* firsts,
-              const int* lengths, const unsigned int* pairs, const float* diagonal, const float* features,
-              int n_features, const double* bounds, double* betas, float* errors, float* kernels, unsigned char* states,
-              float epsilon, const float* tols, const long long* limits, int most, int shared_bytes, long long* steps,
-              float* violations) {
-    take_steps_of_block(bags, grams, sizes, firsts, lengths, pairs, diagonal, features, n_features, bounds, betas,
-                        errors, kernels, states, epsilon, tols, limits, most, shared_bytes, steps, violations);
-}
-
-extern "C" __global__ void CLUSTER_OF(1) __launch_bounds__(1024)
-take_steps_32_by_1(const int* bags, const unsigned long long* grams, const int* sizes, const long long* firsts,
-              const int* lengths, const unsigned long long* pairs, const float* diagonal, const float* features,
-              int n_features, const double* bounds, double* betas, float* errors, float* kernels, unsigned char* states,
-              float epsilon, const float* tols, const long long* limits, int most, int shared_bytes, long long* steps,
-              float* violations) {
-    take_steps_of_block(bags, grams, sizes, firsts, lengths, pairs, diagonal, features, n_features, bounds, betas,
-                        errors, kernels, states, epsilon, tols, limits, most, shared_bytes, steps, violations);
-}
-
-extern "C" __global__ void CLUSTER_OF(2) __launch_bounds__(1024)
-take_steps_32_by_2(const int* bags, const unsigned long long* grams, const int* sizes, const long long* firsts,
-              const int* lengths, const unsigned long long* pairs, const float* diagonal, const float* features,
-              int n_features, const double* bounds, double* betas, float* errors, float* kernels, unsigned char* states,
-              float epsilon, const float* tols, const long long* limits, int most, int shared_bytes, long long* steps,
-              float* violations) {
-    take_steps_of_block(bags, grams, sizes, firsts, lengths, pairs, diagonal, features, n_features, bounds, betas,
-                        errors, kernels, states, epsilon, tols, limits, most, shared_bytes, steps, violations);
-}
-
-extern "C" __global__ void CLUSTER_OF(4) __launch_bounds__(1024)
-take_steps_32_by_4(const int* bags, const unsigned long long* grams, const int* sizes, const long long* firsts,
-              const int* lengths, const unsigned long long* pairs, const float* diagonal, const float* features,
-              int n_features, const double* bounds, double* betas, float* errors, float* kernels, unsigned char* states,
-              float epsilon, const float* tols, const long long* limits, int most, int shared_bytes, long long* steps,
-              float* violations) {
-    take_steps_of_block(bags, grams, sizes, firsts, lengths, pairs, diagonal, features, n_features, bounds, betas,
-                        errors, kernels, states, epsilon, tols, limits, most, shared_bytes, steps, violations);
-}
-
-extern "C" __global__ void CLUSTER_OF(8) __launch_bounds__(1024)
-take_steps_32_by_8(const int* bags, const unsigned long long* grams, const int* sizes, const long long* firsts,
-              const int* lengths, const unsigned long long* pairs, const float* diagonal, const float* features,
-              int n_features, const double* bounds, double* betas, float* errors, float* kernels, unsigned char* states,
-              float epsilon, const float* tols, const long long* limits, int most, int shared_bytes, long long* steps,
-              float* violations) {
-    take_steps_of_block(bags, grams, sizes, firsts, lengths, pairs, diagonal, features, n_features, bounds, betas,
-                        errors, kernels, states, epsilon, tols, limits, most, shared_bytes, steps, violations);
-}
-
-extern "C" __global__ void __launch_bounds__(1024)
-recompute_16(const int* bags, int blocks_per_bag, const unsigned long long* grams, const int* sizes,
-             const long long* firsts, const int* lengths, const unsigned int* pairs, const float* features,
-             int n_features, const double* betas, const double* labels, int sample, bool replaces, float* errors,
-             int* drifts) {
-    recompute(bags, blocks_per_bag, grams, sizes, firsts, lengths, pairs, features, n_features, betas, labels, sample,
-              replaces, errors, drifts);
-}
-
-extern "C" __global__ void __launch_bounds__(1024)
-recompute_32(const int* bags, int blocks_per_bag, const unsigned long long* grams, const int* sizes,
-             const long long* firsts, const int* lengths, const unsigned long long* pairs, const float* features,
-             int n_features, const double* betas, const double* labels, int sample, bool replaces, float* errors,
-             int* drifts) {
-    recompute(bags, blocks_per_bag, grams, sizes, firsts, lengths, pairs, features, n_features, betas, labels, sample,
-              replaces, errors, drifts);
 }

@@ -20,6 +20,7 @@ for bit for any number of threads, of blocks, of bags of a launch, and of steps 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,21 +36,28 @@ from haybale.ensemble.working_set import CHECKED, REFRESHES
 from haybale.errors import InputError
 from haybale.stopping_work import check_wanted
 
-KERNELS = KernelFile(Path(__file__).with_name("batched_smo.cu"))
+CU_FILE = Path(__file__).with_name("batched_smo.cu")
+PAIRS = {16: "unsigned int", 32: "unsigned long long"}  # by the bits of the number of a query or passage
 SHARED_HEADER = 144  # bytes of the struct Shared, at the begin of the shared memory of a block
 SHARED_CANDIDATES = (
     1536  # bytes of the candidates of a block's warps, in the shared memory of each block of its cluster
 )
 MAX_THREADS = 1024  # threads of a block
-ROWS_PER_THREAD = 8  # a block has as many warps as it needs for this number of rows per thread, up to MAX_THREADS
+ROWS_PER_THREAD = 8  # a block has as many warps as it needs for these rows of a thread, or half of them in a cluster
 # Numbers of blocks that solve one bag together, and the share of the multiprocessors that such clusters use: the others
 # may be in groups that are too small for a cluster.
-CLUSTERS = {8: 0.9, 4: 0.9, 2: 1.0}
+CLUSTERS = {8: 0.9, 4: 0.9, 3: 0.94, 2: 1.0}
 ROWS_PER_BLOCK = 1024  # minimum of rows of each block of a cluster
 ROW_STEPS = 3e8  # maximum of rows · steps of a launch, such as 10,000 steps of 30,000 rows
 NARROW = 2**16  # number of queries and of passages up to which the two numbers of a row are stored in 32 bits
 _RECOMPUTE_THREADS = 256
 _MAX_RECOMPUTE_BLOCKS = 4096  # blocks that recompute the residuals of one bag
+
+
+@cache
+def kernels(bits: int, n_blocks: int = 1) -> KernelFile:
+    """Return the kernels for numbers of some bits, and for a number of blocks that solve a bag."""
+    return KernelFile(CU_FILE, BLOCKS=n_blocks, PAIR=PAIRS[bits])
 
 
 def bytes_of_rows(n_rows: int, n_features: int) -> float:
@@ -177,11 +185,11 @@ class _Batch:
         """Take steps of some bags, until they are solved or the launch has taken its maximum number of steps."""
         longest, n_blocks = int(self.lengths[bags].max()), self._blocks_per_bag(bags)
         rows = -(-longest // n_blocks)
-        warps = -(-rows // (32 * ROWS_PER_THREAD))
+        warps = -(-rows // (32 * (ROWS_PER_THREAD if n_blocks == 1 else -(-ROWS_PER_THREAD // 2))))
         shared = self._shared_bytes(bags, n_blocks)
         most, numbers = max(1, int(ROW_STEPS / longest)), self._put([bags], np.int32)
-        KERNELS.launch(
-            self.device, f"take_steps_{self.bits}_by_{n_blocks}", n_blocks * len(bags), min(32 * warps, MAX_THREADS),
+        kernels(self.bits, n_blocks).launch(
+            self.device, "take_steps", n_blocks * len(bags), min(32 * warps, MAX_THREADS),
             numbers, self._addresses, self._sizes, self._firsts, self._lengths, self._pairs, self._diagonal,
             self._features, np.int32(self.n_features), self.bound, self.beta, self.error, self._kernel, self.state,
             self.epsilon, self._tol, self._limit, np.int32(most), np.int32(shared), self.steps, self.violation,
@@ -201,8 +209,15 @@ class _Batch:
     def _shared_bytes(self, bags: Ints, n_blocks: int) -> int:
         """Return the bytes of shared memory that hold all arrays of a block, up to what it may have."""
         rows = -(-self.lengths[bags] // n_blocks)
-        arrays = [4 * self.n_features, 4 * self._n_queries[bags], 4 * rows, rows, 4 * rows, self.bits // 4 * rows]
-        needed = SHARED_HEADER + SHARED_CANDIDATES * n_blocks + sum(-(-size // 8) * 8 for size in arrays)
+        arrays: list[Any] = [
+            4 * self.n_features,
+            4 * self._n_queries[bags],
+            4 * rows,
+            rows,
+            4 * rows,
+            self.bits // 4 * rows,
+        ]
+        needed: Ints = SHARED_HEADER + SHARED_CANDIDATES * n_blocks + sum(-(-size // 8) * 8 for size in arrays)
         return min(int(needed.max()), int(self._properties["sharedMemPerBlockOptin"]))
 
     def recompute(self, bags: Ints, sample: int | None = None) -> NDArray[np.float64]:
@@ -216,8 +231,8 @@ class _Batch:
             drift = self.device.xp.zeros(len(self.solutions), dtype=np.int32)
         n_rows = int(self.lengths[bags].max()) if sample is None else 2 * sample
         blocks = min(_MAX_RECOMPUTE_BLOCKS, -(-n_rows * 32 // _RECOMPUTE_THREADS))
-        KERNELS.launch(
-            self.device, f"recompute_{self.bits}", blocks * len(bags), _RECOMPUTE_THREADS, self._put([bags], np.int32),
+        kernels(self.bits).launch(
+            self.device, "recompute", blocks * len(bags), _RECOMPUTE_THREADS, self._put([bags], np.int32),
             np.int32(blocks), self._addresses, self._sizes, self._firsts, self._lengths, self._pairs, self._features,
             np.int32(self.n_features), self.beta, self.label, np.int32(sample or np.iinfo(np.int32).max),
             np.bool_(sample is None), self.error, drift,

@@ -153,6 +153,8 @@ class Expansion:
         query = np.searchsorted(queries, pairs.query[rows])
         distinct, passage = distinct_numbers(pairs.passage[rows], len(pairs.passages))
         candidates = pairs.passages if len(distinct) == len(pairs.passages) else pairs.passages.take(distinct, None)
+        if not where.is_cpu and not candidates.is_precise:
+            _ = candidates.norms  # once, and not for each tile
         weights = None if bag_weights is None else bag_weights[queries]
         weigh = _Weights(pairs.queries.take(queries), self.queries, weights, self.is_small)
         # The candidates are cut into tiles of equal size. The number of tiles is a multiple of the number of cores.

@@ -24,7 +24,7 @@ Ints = NDArray[np.int64]
 PROTOCOLS = ("end-to-end", "injected")
 
 
-def distinct_numbers(numbers: NDArray[Any], n: int) -> tuple[Ints, Ints]:
+def distinct_numbers(numbers: NDArray[Any], n: int) -> tuple[NDArray[Any], Ints]:
     """Return the distinct numbers, ascending, and the position of each number among them; they are in 0..n - 1.
 
     For many numbers, this takes a tenth of the time of ``np.unique``, which sorts them.
@@ -34,7 +34,7 @@ def distinct_numbers(numbers: NDArray[Any], n: int) -> tuple[Ints, Ints]:
     """
     occurs = np.zeros(n, dtype=bool)
     occurs[numbers] = True
-    return np.flatnonzero(occurs), (np.cumsum(occurs) - 1)[numbers]
+    return np.flatnonzero(occurs).astype(numbers.dtype), (np.cumsum(occurs) - 1)[numbers]
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,9 @@ from haybale.device_kernels import KernelFile
 HEADER = Path(__file__).with_name("cuda_on_cpu.hpp")
 SANITIZERS = os.environ.get("HAYBALE_KERNEL_SANITIZERS", "")  # such as "address,undefined"
 MOST_SHARED_UNASKED = 48 * 1024  # bytes of shared memory that a kernel has without asking for more
-# The number of blocks of a cluster, if a kernel has one; its name; and its parameters.
+# The macro with the number of blocks of a cluster, if a kernel has one; its name; and its parameters.
 _KERNEL = re.compile(
-    r'extern\s+"C"\s+__global__\s+void\s+(?:CLUSTER_OF\((\d+)\)\s+)?(?:__launch_bounds__\([^)]*\)\s+)?'
+    r'extern\s+"C"\s+__global__\s+void\s+(?:CLUSTER_OF\((\w+)\)\s+)?(?:__launch_bounds__\([^)]*\)\s+)?'
     r"(\w+)\s*\(([^)]*)\)"
 )
 _TYPES = {
@@ -53,10 +53,12 @@ class KernelsOnCPU:
     def __init__(self, source: str) -> None:
         source_without_comments = re.sub(r"//[^\n]*|/\*.*?\*/", "", source, flags=re.DOTALL)
         kernels = _KERNEL.findall(source_without_comments)
+        macros = dict(reversed(re.findall(r"#define (\w+) (.+)", source_without_comments)))  # the first one counts
         self.parameters = {
-            name: [_parameter(text) for text in columns.split(",") if text.strip()] for _, name, columns in kernels
+            name: [_parameter(text, macros) for text in columns.split(",") if text.strip()]
+            for _, name, columns in kernels
         }
-        clusters = {name: int(blocks or 1) for blocks, name, _ in kernels}
+        clusters = {name: int(macros.get(blocks, 1)) for blocks, name, _ in kernels}
         self._library = ctypes.CDLL(str(_compiled(source, self.parameters, clusters)))
 
     def launch(
@@ -113,11 +115,11 @@ def kernels_of(path: Path) -> KernelsOnCPU:
     return kernels_of_source(KernelFile(path).source)
 
 
-def _parameter(text: str) -> tuple[str, bool]:
+def _parameter(text: str, macros: dict[str, str]) -> tuple[str, bool]:
     """Return the NumPy type of a parameter, and whether it is a pointer."""
     words = re.sub(r"\b(const|__restrict__)\b", " ", text).replace("*", " * ").split()
     kind = " ".join(word for word in words[:-1] if word != "*")
-    return np.dtype(_TYPES[kind]).name, "*" in words
+    return np.dtype(_TYPES[macros.get(kind, kind).strip()]).name, "*" in words
 
 
 def _compiled(source: str, parameters: dict[str, list[tuple[str, bool]]], clusters: dict[str, int]) -> Path:
