@@ -38,8 +38,8 @@ from provenance import (
 
 from haybale import LearnedFusion, evaluate, open_collection, parse
 from haybale.parallel import limit_threads
-from haybale.rankers.judged_pools import JudgedPools, pool_run, run_features
-from haybale.rankers.new_queries import unseen_queries
+from haybale.rankers.models.judged_pools import JudgedPools, pool_run, run_features
+from haybale.rankers.models.new_queries import unseen_queries
 from haybale.retrieval.fusion import pooled
 
 ROUNDS = 5

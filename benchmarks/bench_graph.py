@@ -29,7 +29,7 @@ from haybale import Collection, LearnedFusion, Run, evaluate, open_collection, p
 from haybale.context import TokenContext, token_context
 from haybale.evaluation import paired_tests
 from haybale.rankers import set_values
-from haybale.rankers.new_queries import unseen_queries
+from haybale.rankers.models.new_queries import unseen_queries
 
 DIM, FIRST, SECTIONS = 256, "knn-doc", "section propagation"
 MEASURES = ("MRR@10", "nDCG@10", "Recall@100", "PRES@100")

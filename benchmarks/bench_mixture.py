@@ -23,8 +23,8 @@ from provenance import made, measures, options, origin, printed_stages, read_all
 from scipy import stats
 
 from haybale import SVR, LearnedFusion, Run, open_collection, parse
-from haybale.rankers.judged_pools import JudgedPools, ndcg, pool_run
-from haybale.rankers.new_queries import NewQueries, query_features, unseen_queries
+from haybale.rankers.models.judged_pools import JudgedPools, ndcg, pool_run
+from haybale.rankers.models.new_queries import NewQueries, query_features, unseen_queries
 
 DEPTH = 100
 NEAR = 0.2  # the score of the best document of similar queries at which nearness is a half

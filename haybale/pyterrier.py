@@ -27,7 +27,7 @@ from haybale.errors import InputError
 from haybale.extras import import_optional
 from haybale.parameters import COUNT, check_parameters
 from haybale.rankers import Ranker
-from haybale.rankers.empty_rankings import warn_of_empty
+from haybale.ranking.empty_rankings import warn_of_empty
 from haybale.retrieval import Run
 from haybale.retrieval.run import DEPTH, distinct_scores
 

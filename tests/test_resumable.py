@@ -22,8 +22,10 @@ from haybale import Engine, Learned, SVREnsemble, load, resumable
 from haybale.ensemble import expansion
 from haybale.errors import StoreError
 from haybale.kept_results import RANKER, KeptResults
-from haybale.rankers import QueryBatch, encoded_queries, parse, query_batch, query_blocks
-from haybale.rankers.query_blocks import rank_block
+from haybale.rankers import QueryBatch, parse
+from haybale.ranking import query_blocks
+from haybale.ranking.query_blocks import rank_block
+from haybale.search import encoded_queries, query_batch
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* training queries for")
 SVR = ("--ranker", "svr", "--set", "n_bags=3")

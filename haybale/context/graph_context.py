@@ -30,13 +30,13 @@ from haybale.errors import InputError
 from haybale.extras import import_optional
 from haybale.parameters import COUNT, one_of
 from haybale.rankers import Explanation, OutOfFold, QueryBatch, Ranker, Share, Training
-from haybale.rankers.explanation import by_size
 from haybale.rankers.reranker import Reranker
 from haybale.retrieval import Run
+from haybale.search.explanation import by_size
 from haybale.vectors import Floats
 
 if TYPE_CHECKING:
-    from haybale.context.networks.learning import Scored
+    from haybale.context.networks.network_training import Scored
 
 _PASSAGES_PER_PASS = 2048  # passages of one forward pass
 

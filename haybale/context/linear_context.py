@@ -25,11 +25,11 @@ from haybale.engine import Engine
 from haybale.parameters import COUNT, NOT_NEGATIVE, RANDOM_STATE
 from haybale.progress import track
 from haybale.rankers import Explanation, OutOfFold, QueryBatch, Ranker, Share, Training
-from haybale.rankers.conditional_logit import conditional_logit
-from haybale.rankers.explanation import by_size
+from haybale.rankers.models.conditional_logit import conditional_logit
 from haybale.rankers.reranker import Reranker
 from haybale.retrieval import Run
 from haybale.retrieval.hits import Ints
+from haybale.search.explanation import by_size
 from haybale.vectors import Floats
 
 _ALTERNATIONS = 3  # alternations between choosing the examples and fitting the weights

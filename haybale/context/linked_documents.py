@@ -16,8 +16,8 @@ from haybale.context.masks import MASKS, hidden_links, relevant_by_own
 from haybale.engine import Engine
 from haybale.parameters import COUNT, SHARE, one_of
 from haybale.rankers import Explanation, QueryBatch, Ranker, Share, Training
-from haybale.rankers.explanation import by_size
 from haybale.retrieval import Run
+from haybale.search.explanation import by_size
 
 
 @dataclass(eq=False, repr=False)

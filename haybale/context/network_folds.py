@@ -25,12 +25,12 @@ from haybale.manifest import read_tensors, write_tensors
 from haybale.parallel import at_most_threads
 from haybale.parameters import COUNT, POSITIVE, RANDOM_STATE, TEXT_OR_NONE, Constraints, Interval, one_of
 from haybale.rankers import QueryBatch, Ranker
-from haybale.rankers.grammar import from_spec
-from haybale.rankers.out_of_fold import learning
+from haybale.ranking.out_of_fold import learning
+from haybale.ranking.ranker_texts import from_spec
 from haybale.timing import timed
 
 if TYPE_CHECKING:
-    from haybale.context.networks.learning import Scored
+    from haybale.context.networks.network_training import Scored
 
 KINDS = ("lim", "mim", "mix-im")
 RANGES: dict[str, Constraints] = {  # constraints of the parameters that all rankers with networks have
@@ -188,7 +188,7 @@ def trained_network(
     """Return a network trained on the queries outside a fold, and its mean loss in the last epoch."""
     import torch
 
-    from haybale.context.networks.learning import train
+    from haybale.context.networks.network_training import train
 
     rng = np.random.default_rng(ranker.random_state)
     with torch.random.fork_rng(devices=[]), torch.enable_grad():

@@ -11,9 +11,9 @@ from haybale.context.candidates import BestPassage, QueryCandidates, Scores
 from haybale.context.engine_graph import graph_of, node_share
 from haybale.parameters import COUNT, SHARE
 from haybale.rankers import Explanation, QueryBatch, Ranker, Share, Training
-from haybale.rankers.explanation import by_size
 from haybale.rankers.reranker import Reranker
 from haybale.retrieval import Run
+from haybale.search.explanation import by_size
 
 
 @dataclass(eq=False, repr=False)

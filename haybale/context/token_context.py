@@ -37,13 +37,13 @@ from haybale.errors import FileFormatError, InputError
 from haybale.extras import import_optional
 from haybale.parameters import COUNT, Interval
 from haybale.rankers import Explanation, OutOfFold, QueryBatch, Ranker, Share, Training
-from haybale.rankers.explanation import by_size
 from haybale.rankers.reranker import Reranker
 from haybale.retrieval import Run
+from haybale.search.explanation import by_size
 from haybale.vectors import Floats
 
 if TYPE_CHECKING:
-    from haybale.context.networks.learning import Scored
+    from haybale.context.networks.network_training import Scored
 
 _MAX_CACHED_NUMBERS = 2**28  # numbers in the cached token matrices of nodes: 512 MiB of float16
 _QUERIES_PER_BLOCK = 64  # queries that are encoded together

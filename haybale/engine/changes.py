@@ -43,7 +43,7 @@ from haybale.collections.queries import QueriesLike
 from haybale.collections.saved import load_collection, save_collection
 from haybale.device import find_device
 from haybale.embeddings.store_files import as_json
-from haybale.engine import parts
+from haybale.engine import indexing_parts as parts
 from haybale.engine.added_judgements import Judged, Qrels
 from haybale.engine.changed_metadata import Metadata
 from haybale.engine.encoder_source import describe_encoder
@@ -97,8 +97,8 @@ class LiveDocuments:
 
         ``building.json`` says that the folder is not finished. The collection, an encoder that was fitted on it, and
         the manifest follow; then ``building.json`` is deleted. Indexes are written when they are first needed, except
-        those of parts (:mod:`haybale.engine.parts`), which are written before the manifest. :meth:`Engine.build`
-        describes the errors.
+        those of parts (:mod:`haybale.engine.indexing_parts`), which are written before the manifest.
+        :meth:`Engine.build` describes the errors.
         """
         source, storage = self.first.source, self.storage
         storage.folder = folder

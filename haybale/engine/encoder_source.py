@@ -11,7 +11,7 @@ import numpy as np
 from haybale.cached import cached_property
 from haybale.embeddings import EmbeddingStore, encoder_maker
 from haybale.embeddings.encoder import announce_model, is_fitted, is_registered, load_fitted, rebuild
-from haybale.engine.parts import read_statistics
+from haybale.engine.indexing_parts import read_statistics
 from haybale.engine.storage import Storage
 from haybale.engine.texts import Texts
 from haybale.errors import InputError

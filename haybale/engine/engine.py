@@ -27,8 +27,8 @@ from haybale.engine.added_judgements import AddedJudgements, Judged, Qrels
 from haybale.engine.changed_metadata import Metadata
 from haybale.engine.changes import LiveDocuments
 from haybale.engine.encoder_source import describe_encoder
-from haybale.engine.learning import learn_here, learn_in_parts
-from haybale.engine.parts import UNITS
+from haybale.engine.indexing_parts import UNITS
+from haybale.engine.learned_compounds import learn_here, learn_in_parts
 from haybale.engine.reattaching import Unattached
 from haybale.engine.segment import Segment
 from haybale.engine.snapshot import Documents, Snapshot, View
@@ -37,7 +37,7 @@ from haybale.errors import InputError
 from haybale.notebook import html_table
 from haybale.parameters import BOOLEAN, COUNT, TEXT_OR_NONE, Constraints, check_parameters
 from haybale.retrieval import BM25Index, PassageIndex
-from haybale.retrieval.bm25 import language_of_sample
+from haybale.retrieval.bm25_index import language_of_sample
 from haybale.retrieval.object_storage import is_address
 
 _RANGES: dict[str, Constraints] = {

@@ -24,12 +24,12 @@ from haybale.engine.document_vectors import (
     index_documents,
 )
 from haybale.engine.encoder_source import EncoderSource
-from haybale.engine.parts import INDEXES, open_parts, range_edges
+from haybale.engine.indexing_parts import INDEXES, open_parts, range_edges
 from haybale.engine.storage import Storage
 from haybale.engine.texts import Texts
 from haybale.errors import InputError, StoreError
 from haybale.retrieval import BM25Index, PassageIndex
-from haybale.retrieval.index import FILES, check_vectors_fit
+from haybale.retrieval.passage_index import FILES, check_vectors_fit
 from haybale.timing import timed
 from haybale.vectors import Matrix
 

@@ -23,7 +23,7 @@ from haybale.engine.added_judgements import AddedJudgements
 from haybale.engine.changed_metadata import ChangedMetadata, Metadata
 from haybale.engine.document_filter import DocumentFilter
 from haybale.engine.document_vectors import documents_with_passages, index_documents
-from haybale.engine.parts import UNITS
+from haybale.engine.indexing_parts import UNITS
 from haybale.engine.segment import Segment
 from haybale.errors import InputError
 from haybale.retrieval import BM25Index, PassageIndex

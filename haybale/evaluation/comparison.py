@@ -23,8 +23,8 @@ from haybale.evaluation.table import markdown
 from haybale.folders import whole_folder, write_json
 from haybale.parameters import SEQUENCE, TEXT_OR_NONE, Constraints, check_parameters
 from haybale.rankers import BM25, KNN, PARM, SVR, Learned, QueryBatch, Ranker, Training, from_spec, parse_all
-from haybale.rankers.empty_rankings import warn_of_empty
-from haybale.rankers.query_blocks import rank_in_blocks
+from haybale.ranking.empty_rankings import warn_of_empty
+from haybale.ranking.query_blocks import rank_in_blocks
 from haybale.retrieval import Run
 from haybale.retrieval.run import DEPTH
 from haybale.timing import record_timings, timed

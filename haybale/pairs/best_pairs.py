@@ -15,12 +15,12 @@ from haybale.engine import Engine
 from haybale.errors import FileFormatError
 from haybale.pairs.pair_encoders import PAIR_RANGES, CrossPairs, TokenPairs
 from haybale.parameters import COUNT, Constraints, one_of
-from haybale.rankers.explanation import Explanation, Share
-from haybale.rankers.query_batch import QueryBatch
-from haybale.rankers.ranker import Ranker
-from haybale.rankers.training import Training
+from haybale.ranking.ranker import Ranker
+from haybale.ranking.training import Training
 from haybale.retrieval import Run
 from haybale.retrieval.hits import Ints
+from haybale.search.explanation import Explanation, Share
+from haybale.search.query_batch import QueryBatch
 
 _PAIRS_AT_ONCE = 4096  # pairs that are encoded at once, about
 

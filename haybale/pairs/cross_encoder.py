@@ -13,9 +13,9 @@ from haybale.engine import Engine
 from haybale.pairs.best_pairs import BestPairs, Scores
 from haybale.pairs.pair_encoders import PAIR_RANGES, CrossPairs
 from haybale.parameters import SEQUENCE
-from haybale.rankers.query_batch import QueryBatch
 from haybale.rankers.reranker import Reranker
 from haybale.retrieval.hits import Ints
+from haybale.search.query_batch import QueryBatch
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

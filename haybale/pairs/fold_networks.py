@@ -14,7 +14,7 @@ from haybale.kept_results import Arrays, spread_resumably, task_key
 from haybale.pairs.bert_pli import BERTPLI
 from haybale.pairs.interactions import Interactions
 from haybale.parallel import at_most_threads
-from haybale.rankers.out_of_fold import learning
+from haybale.ranking.out_of_fold import learning
 from haybale.retrieval.hits import Ints
 
 Relevant = Mapping[str, Collection[str]]

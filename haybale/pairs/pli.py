@@ -23,14 +23,14 @@ from haybale.pairs.interaction_store import InteractionStore
 from haybale.pairs.interactions import READING, Interactions, Reading, settings_of
 from haybale.pairs.pair_encoders import PAIR_RANGES, CrossPairs, PairEncoder, VectorPairs
 from haybale.parameters import SEQUENCE, TEXT_OR_NONE, Interval
-from haybale.rankers.explanation import Explanation, Share, by_size
-from haybale.rankers.out_of_fold import OutOfFold, learned_once
-from haybale.rankers.query_batch import QueryBatch
-from haybale.rankers.ranker import Ranker
 from haybale.rankers.reranker import Reranker
-from haybale.rankers.training import Training
+from haybale.ranking.out_of_fold import OutOfFold, learned_once
+from haybale.ranking.ranker import Ranker
+from haybale.ranking.training import Training
 from haybale.retrieval import Run
 from haybale.retrieval.hits import Ints
+from haybale.search.explanation import Explanation, Share, by_size
+from haybale.search.query_batch import QueryBatch
 
 _LSA_COMPONENTS, _MAX_FIT_TEXTS = 128, 250_000  # of the LSA encoder that replaces a sparse encoder
 _NETWORK_PARAMETERS = tuple(name for name in BERTPLI._parameter_constraints if name != "device")

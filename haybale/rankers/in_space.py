@@ -17,12 +17,12 @@ from haybale.embeddings.lineage import first_unseen, trained_queries
 from haybale.engine import Engine
 from haybale.errors import InputError, StoreError
 from haybale.parameters import SEQUENCE
-from haybale.rankers.explanation import Explanation, Share
-from haybale.rankers.loading import load
-from haybale.rankers.query_batch import QueryBatch
-from haybale.rankers.ranker import Ranker
-from haybale.rankers.training import Training
+from haybale.ranking.loading import load
+from haybale.ranking.ranker import Ranker
+from haybale.ranking.training import Training
 from haybale.retrieval import Run
+from haybale.search.explanation import Explanation, Share
+from haybale.search.query_batch import QueryBatch
 
 _engines: WeakValueDictionary[Path, Engine] = WeakValueDictionary()  # the open engines by folder
 _COMPARED_DOCUMENTS = 200  # documents whose texts are compared between two engines, at most

@@ -11,11 +11,11 @@ from haybale.device import to_numpy
 from haybale.embeddings import TfidfEncoder
 from haybale.engine import Engine
 from haybale.parameters import COUNT, one_of
-from haybale.rankers.explanation import Explanation, Share, by_size, device_notes, passage_note
-from haybale.rankers.passage_sum import check_top, summed
-from haybale.rankers.query_batch import QueryBatch
-from haybale.rankers.ranker import Ranker
+from haybale.ranking.ranker import Ranker
+from haybale.ranking.summed_passages import check_top, summed
 from haybale.retrieval import Hits, PassageIndex, Run
+from haybale.search.explanation import Explanation, Share, by_size, device_notes, passage_note
+from haybale.search.query_batch import QueryBatch
 
 _PARM_HITS = 1000  # PARM's default n_hits
 _PASSAGES_PER_DOCUMENT = 3  # hits that are expected to suffice for each document

@@ -16,23 +16,23 @@ from haybale.engine import Engine
 from haybale.errors import InputError
 from haybale.parameters import COUNT, RANDOM_STATE, SEQUENCE, SHARE, one_of
 from haybale.rankers.bm25 import BM25
-from haybale.rankers.explanation import Explanation, Share, by_size
-from haybale.rankers.fusion import Fusion, in_blocks
+from haybale.rankers.fusion_ranker import Fusion, in_blocks
 from haybale.rankers.in_space import InSpace
-from haybale.rankers.judged_pools import JudgedPools, ndcg, pool_run
 from haybale.rankers.knn import KNN
-from haybale.rankers.learned_fusion import LearnedFusion
-from haybale.rankers.new_queries import NewQueries, unseen_queries
-from haybale.rankers.out_of_fold import OutOfFold, learned_once
+from haybale.rankers.models.judged_pools import JudgedPools, ndcg, pool_run
+from haybale.rankers.models.learned_fusion import LearnedFusion
+from haybale.rankers.models.new_queries import NewQueries, unseen_queries
 from haybale.rankers.parm import PARM
-from haybale.rankers.query_batch import QueryBatch
-from haybale.rankers.ranker import Ranker
 from haybale.rankers.similar_queries import SimilarQueries
 from haybale.rankers.svr import SVR
-from haybale.rankers.training import Training
 from haybale.rankers.weighted_bm25 import WeightedBM25
+from haybale.ranking.out_of_fold import OutOfFold, learned_once
+from haybale.ranking.ranker import Ranker
+from haybale.ranking.training import Training
 from haybale.retrieval import Run
 from haybale.retrieval.fusion import completed
+from haybale.search.explanation import Explanation, Share, by_size
+from haybale.search.query_batch import QueryBatch
 from haybale.timing import timed
 
 if TYPE_CHECKING:

@@ -20,9 +20,9 @@ from haybale.engine.opened import Address, opened_engine, task_address
 from haybale.ensemble import SVREnsemble
 from haybale.kept_results import Arrays, spread_resumably, task_key
 from haybale.parallel import at_most_threads
-from haybale.rankers.portable import Portable, made_from, portable
-from haybale.rankers.query_batch import QueryBatch
+from haybale.ranking.portable import Portable, made_from, portable
 from haybale.retrieval.hits import Ints
+from haybale.search.query_batch import QueryBatch
 from haybale.vectors import Matrix
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from haybale.device import device_of
 from haybale.engine import Engine
 from haybale.errors import InputError
 from haybale.parameters import BM25_RANGES, COUNT, NOT_NEGATIVE, one_of
-from haybale.rankers.explanation import Explanation, Share, by_size, device_notes
-from haybale.rankers.query_batch import QueryBatch
-from haybale.rankers.ranker import Ranker
+from haybale.ranking.ranker import Ranker
 from haybale.retrieval import AGGREGATIONS, BM25Index, ParagraphHits, ParagraphSearch, PassageIndex, Run
+from haybale.search.explanation import Explanation, Share, by_size, device_notes
+from haybale.search.query_batch import QueryBatch
 
 # The pairs of a paragraph and a passage that an explanation lists; with more, it lists one sum for each passage.
 MAX_PAIRS = 10_000

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haybale.rankers.explanation import Explanation, Share
-from haybale.rankers.query_batch import QueryBatch
-from haybale.rankers.ranker import Ranker
+from haybale.ranking.ranker import Ranker
 from haybale.retrieval import Run
 from haybale.retrieval.hits import Ints
+from haybale.search.explanation import Explanation, Share
+from haybale.search.query_batch import QueryBatch
 
 
 class Reranker(Ranker):

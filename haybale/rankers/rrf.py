@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import ClassVar
 
 from haybale.parameters import COUNT, NOT_NEGATIVE
-from haybale.rankers.explanation import Explanation, Share, by_size
-from haybale.rankers.fusion import Fusion, in_blocks
-from haybale.rankers.query_batch import QueryBatch
-from haybale.rankers.ranker import Ranker
+from haybale.rankers.fusion_ranker import Fusion, in_blocks
+from haybale.ranking.ranker import Ranker
 from haybale.retrieval import Run, reciprocal_rank_fusion
+from haybale.search.explanation import Explanation, Share, by_size
+from haybale.search.query_batch import QueryBatch
 
 
 class RRF(Fusion):

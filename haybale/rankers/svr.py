@@ -21,20 +21,20 @@ from haybale.errors import InputError
 from haybale.manifest import write_tensors
 from haybale.parameters import COUNT, NOT_NEGATIVE, one_of
 from haybale.rankers.bm25 import BM25
-from haybale.rankers.explanation import Explanation, Share, by_size, device_notes
 from haybale.rankers.knn import KNN
 from haybale.rankers.memory_tasks import memory_by_tasks
-from haybale.rankers.out_of_fold import OutOfFold
 from haybale.rankers.parm import PARM
-from haybale.rankers.query_batch import QueryBatch
-from haybale.rankers.query_blocks import rank_in_blocks
-from haybale.rankers.ranker import Ranker
 from haybale.rankers.similar_queries import SimilarQueries
-from haybale.rankers.training import Training
 from haybale.rankers.weighted_bm25 import WeightedBM25
+from haybale.ranking.out_of_fold import OutOfFold
+from haybale.ranking.query_blocks import rank_in_blocks
+from haybale.ranking.ranker import Ranker
+from haybale.ranking.training import Training
 from haybale.retrieval import Hits, PassageIndex, Run, pool, rank_documents
 from haybale.retrieval.hits import Ints, from_flat
 from haybale.retrieval.run import DEPTH
+from haybale.search.explanation import Explanation, Share, by_size, device_notes
+from haybale.search.query_batch import QueryBatch
 from haybale.vectors import Floats
 
 # The parameters that are passed on to the ensemble.

@@ -16,15 +16,15 @@ from haybale.errors import FileFormatError
 from haybale.manifest import read_table, read_tensors, write_table, write_tensors
 from haybale.parameters import BM25_RANGES, COUNT, NOT_NEGATIVE, RANDOM_STATE
 from haybale.progress import track
-from haybale.rankers.explanation import Explanation, Share, by_size
-from haybale.rankers.out_of_fold import OutOfFold
-from haybale.rankers.query_batch import QueryBatch
-from haybale.rankers.ranker import Ranker
-from haybale.rankers.term_features import KINDS, QueryTerms, TermFeatures
-from haybale.rankers.term_weights import TermPools, term_weights
-from haybale.rankers.training import Training
+from haybale.rankers.models.term_features import KINDS, QueryTerms, TermFeatures
+from haybale.rankers.models.term_weights import TermPools, term_weights
+from haybale.ranking.out_of_fold import OutOfFold
+from haybale.ranking.ranker import Ranker
+from haybale.ranking.training import Training
 from haybale.retrieval import BM25Index, Run
 from haybale.retrieval.hits import NO_PASSAGE, Ints
+from haybale.search.explanation import Explanation, Share, by_size
+from haybale.search.query_batch import QueryBatch
 from haybale.vectors import Floats
 
 if TYPE_CHECKING:
@@ -45,10 +45,10 @@ class WeightedBM25(OutOfFold, Ranker):
     score(d) = Σ over distinct terms t of the query of n(t) · exp(x(t) · θ) · s(t, d), where s(t, d) is the share of one
     occurrence of t in BM25's score, n(t) is how often t counts by k3, and x(t) are features of the term in this query:
     the term itself, the two words before and after it, its distance from the most frequent words of the queries, its
-    place, and how rare it is (:class:`~haybale.rankers.term_features.TermFeatures`). θ makes the relevant documents of
-    training queries likely among the first candidates of BM25, with a penalty on its square
-    (:mod:`~haybale.rankers.term_weights`). A document that is relevant to n training queries counts 1/√n in each, so
-    that the weights are not those of a few documents. With θ = 0, this is :class:`~haybale.BM25`.
+    place, and how rare it is (:class:`~haybale.rankers.models.term_features.TermFeatures`). θ makes the relevant
+    documents of training queries likely among the first candidates of BM25, with a penalty on its square
+    (:mod:`~haybale.rankers.models.term_weights`). A document that is relevant to n training queries counts 1/√n in
+    each, so that the weights are not those of a few documents. With θ = 0, this is :class:`~haybale.BM25`.
 
     Weights belong to features of terms, not to documents. So documents without judgements gain as others do, and unseen
     queries gain, too. Long queries gain most. Out of fold, a training query is ranked with weights learned on other

@@ -18,11 +18,11 @@ from haybale.device import CPU, to_numpy
 from haybale.embeddings.counting import TermCounts, Vocabulary
 from haybale.errors import InputError
 from haybale.parameters import BM25_RANGES, COUNT, check_parameters
-from haybale.retrieval.bm25 import BM25Index, check_queries
+from haybale.retrieval.bm25_index import BM25Index, check_queries
 from haybale.retrieval.hits import Hits, Ints
-from haybale.retrieval.index import PassageIndex
 from haybale.retrieval.merging import FoundDocuments
 from haybale.retrieval.parts import NO_TEXTS, Parameters, Part, Parts, TermStatistics, terms_in
+from haybale.retrieval.passage_index import PassageIndex
 from haybale.retrieval.passages import Columns, Exclude, Ids
 from haybale.retrieval.postings import Postings
 from haybale.vectors import Floats, Matrix, check_like

@@ -30,11 +30,11 @@ from haybale.collections.collection import indptr_from_counts
 from haybale.errors import FileFormatError, StoreError
 from haybale.manifest import MANIFEST
 from haybale.parallel import half_of_memory
-from haybale.retrieval.bm25 import BM25Index
+from haybale.retrieval.bm25_index import BM25Index
 from haybale.retrieval.hits import NO_PASSAGE, Hits, Ints
-from haybale.retrieval.index import PassageIndex
 from haybale.retrieval.merging import FoundDocuments, local_numbers, merge_documents, merge_hits, no_hits
 from haybale.retrieval.object_storage import copied_index
+from haybale.retrieval.passage_index import PassageIndex
 from haybale.retrieval.passages import Columns
 
 _QUERIES_PER_PART_SEARCH = 4096

@@ -11,11 +11,11 @@ import numpy as np
 from haybale.collections import Collection
 from haybale.collections.queries import queries_from
 from haybale.parameters import COUNT, FROM_0, check_parameters
-from haybale.rankers.explanation import Explanation
-from haybale.rankers.query_batch import QueryBatch
 from haybale.retrieval.run import DEPTH
 from haybale.search.best_passages import best_snippets
+from haybale.search.explanation import Explanation
 from haybale.search.phrases import Phrases, find_phrases, parse_phrases
+from haybale.search.query_batch import QueryBatch
 from haybale.search.results import SearchHit, SearchResults, SourceShare
 from haybale.search.snippets import Snippet
 from haybale.stopping_work import check_wanted

@@ -18,8 +18,8 @@ from support.topics import NEW, topic_collection
 import haybale
 from haybale import Engine
 from haybale.errors import FileFormatError, InputError, StoreError
-from haybale.rankers.portable import portable
-from haybale.rankers.query_blocks import rank_block
+from haybale.ranking.portable import portable
+from haybale.ranking.query_blocks import rank_block
 
 ADDRESS = "memory://bucket/engines/one"
 TRAINED = ("svr(n_bags=3)", "learned(bm25-doc,knn)")

@@ -20,8 +20,8 @@ from support.topics import NEW, topic_collection
 
 import haybale
 from haybale import Chunking, Engine, TfidfEncoder
-from haybale.engine import parts
-from haybale.engine.parts import range_edges
+from haybale.engine import indexing_parts as parts
+from haybale.engine.indexing_parts import range_edges
 from haybale.errors import InputError, StoreError
 from haybale.retrieval import parts as parts_of_indexes
 from haybale.retrieval.indexes_in_parts import BM25InParts, PassagesInParts

@@ -14,8 +14,8 @@ from support.topics import EVIDENCE, LEARNED
 from haybale import Engine
 from haybale.collections import Collection
 from haybale.rankers import BM25, Learned, QueryBatch, SimilarQueries
-from haybale.rankers.learned_fusion import LearnedFusion
-from haybale.rankers.new_queries import unseen_queries
+from haybale.rankers.models.learned_fusion import LearnedFusion
+from haybale.rankers.models.new_queries import unseen_queries
 from haybale.retrieval import Run
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* bags have no relevant row")
