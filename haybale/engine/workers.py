@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import socket
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, partial
-from typing import Any, Generic, TypeVar
+from typing import Any, NamedTuple
 
 from haybale.cluster import count_jobs, own_threads, shares_memory
 from haybale.engine.engine import Engine
@@ -17,47 +16,20 @@ from haybale.retrieval.object_storage import is_address
 
 Address = tuple[str, str]  # Engine.address
 
-T = TypeVar("T")
+
+class Sendable(NamedTuple):
+    """An argument of tasks that only this process can use, with what other processes make an equal one from."""
+
+    here: Any  # the argument in this process
+    make: Callable[..., Any]  # a function of a module: make(address, *values) returns the argument in another process
+    values: Callable[[], tuple[Any, ...]] = tuple  # called if the argument is sent
 
 
-class Sendable(ABC, Generic[T]):
-    """An argument of a task in a form that can be sent.
+class _Sent(NamedTuple):
+    """What is sent of a :class:`Sendable`."""
 
-    A task in this process gets :attr:`here`. A task in another process gets what :meth:`made` returns there.
-    """
-
-    @property
-    @abstractmethod
-    def here(self) -> T:
-        """The argument in this process."""
-
-    @abstractmethod
-    def made(self, address: Address) -> T:
-        """Return an equal argument in another process, which opens the engine at an address."""
-
-    @abstractmethod
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the attributes that are sent, without those that only this process can use."""
-
-
-class SendableEngine(Sendable[Engine]):
-    """An engine, which other processes open."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
-    @property
-    def here(self) -> Engine:
-        """The engine."""
-        return self._engine
-
-    def made(self, address: Address) -> Engine:
-        """Return the opened engine."""
-        return opened_engine(*address)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return nothing: the address is sent with every task."""
-        return {}
+    make: Callable[..., Any]
+    values: tuple[Any, ...]
 
 
 class Workers:
@@ -120,29 +92,42 @@ class Workers:
             return (task_key(description, self.engine.documents_digest, *values) for values in keys())
 
         if self.address is None:  # one after the other: each task uses all cores itself
-            return spread_resumably(partial(_run_here, function, common), tasks, task_keys, description, n_jobs=1)
-        return spread_resumably(partial(run_task, self.address, function, common), tasks, task_keys, description)
+            tasks = [tuple(map(_here, task)) for task in tasks]
+            return spread_resumably(partial(function, *map(_here, common)), tasks, task_keys, description, n_jobs=1)
+        tasks = [tuple(map(_sent, task)) for task in tasks]
+        run = partial(_run_task, self.address, function, tuple(map(_sent, common)))
+        return spread_resumably(run, tasks, task_keys, description)
 
 
-def _run_here(function: Callable[..., Arrays], common: Sequence[Any], *task: Any) -> Arrays:
-    return function(*(value.here if isinstance(value, Sendable) else value for value in (*common, *task)))
+def _here(argument: Any) -> Any:
+    return argument.here if isinstance(argument, Sendable) else argument
 
 
-def run_task(address: Address, function: Callable[..., Arrays], common: Sequence[Any], *task: Any) -> Arrays:
+def _sent(argument: Any) -> Any:
+    return _Sent(argument.make, argument.values()) if isinstance(argument, Sendable) else argument
+
+
+def _run_task(address: Address, function: Callable[..., Arrays], common: Sequence[Any], *task: Any) -> Arrays:
     """Return ``function(*common, *task)`` in any process that can open the engine at an address."""
     with at_most_threads(own_threads()):
-        return function(*(value.made(address) if isinstance(value, Sendable) else value for value in (*common, *task)))
+        arguments = (*common, *task)
+        return function(*(arg.make(address, *arg.values) if isinstance(arg, _Sent) else arg for arg in arguments))
+
+
+def sendable_engine(engine: Engine) -> Sendable:
+    """Return an engine as an argument of tasks on it."""
+    return Sendable(engine, opened_engine)
 
 
 @lru_cache(maxsize=2)
-def opened_engine(folder: str, documents: str) -> Engine:
-    """Open the engine in a folder, once in each process.
+def opened_engine(address: Address) -> Engine:
+    """Open the engine at an address, once in each process.
 
-    The parameters are its :attr:`~haybale.Engine.address` where the tasks were made. Raises
+    The address is that of the engine where the tasks were made. Raises
     :class:`~haybale.StoreError` if the folder is missing or has other documents. Errors of an address on object storage
     stay as they are: they say what every worker needs.
     """
-    host = socket.gethostname()
+    (folder, documents), host = address, socket.gethostname()
     try:
         engine = Engine.open(folder)
     except (OSError, FileFormatError) as error:

@@ -80,6 +80,19 @@ class PairScores:
 
         return self.predicted(vectors, query, passage, None, predict, bag_weights)
 
+    def with_memory(
+        self, memory: NDArray[np.float64], passages: Ints, features: Floats | None, bag_weights: BagWeights | None
+    ) -> Floats:
+        """Return the mean predictions (m, k) without the intercept of candidates whose :meth:`memory` is summed.
+
+        ``memory`` (n,) belongs to the candidates (m, k) that are not -1, row by row. The others score -inf.
+        """
+        is_candidate, values = passages >= 0, self.scaled(self.checked_features(features, passages))
+        scores = np.full(passages.shape, -np.inf, dtype=np.float32)
+        rest = self.support.without_memory(np.nonzero(is_candidate)[0], values, bag_weights, intercept=False)
+        scores[is_candidate] = memory + rest
+        return scores
+
     def pairs(self, vectors: Matrix, query: Ints, passage: Ints, features: Floats | None) -> Pairs:
         """Return scaled pairs of rows of ``vectors`` and numbers of passages, on the device of the support."""
         where = self.support.device
