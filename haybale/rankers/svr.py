@@ -348,11 +348,8 @@ class SVR(OutOfFold, Ranker):
 
     def _cache_key(self) -> tuple[Any, ...]:
         """Return the cache key, with the saved evidence if the default evidence has changed since."""
-        return (
-            super()._cache_key()
-            if self._saved_evidence is None
-            else (*super()._cache_key(), *map(str, self._saved_evidence))
-        )
+        key = super()._cache_key()
+        return key if self._saved_evidence is None else (*key, *map(str, self._saved_evidence))
 
     def load_state(self, folder: Path, state: dict[str, Any], engine: Engine) -> None:
         if self.evidence is None:

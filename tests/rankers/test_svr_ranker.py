@@ -80,7 +80,9 @@ def test_the_ensemble_scores_its_candidates(fitted: Fitted, topics: Collection, 
                 hits = [Hits(np.array([[p for p, _ in each]]), np.float32([[v for _, v in each]])) for each in found]
                 candidates = Hits(numbers, np.zeros(numbers.shape, dtype=np.float32))
                 features = pair_features(candidates, hits, [each.learns_documents for each in evidence])[0]
-            pairs = ensemble._model.pairs(batch.vectors[[row]], np.zeros(len(pool), dtype=int), numbers[0], features)
+            pairs = ensemble.pair_scores.pairs(
+                batch.vectors[[row]], np.zeros(len(pool), dtype=int), numbers[0], features
+            )
             by_bag = ensemble.support_.bags(pairs) - ensemble.support_.intercept
             trusted = np.ones(ensemble.n_bags, dtype=bool) if split == "dev" else ~ensemble.seen_[row]
             assert trusted.any()
