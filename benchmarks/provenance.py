@@ -91,7 +91,7 @@ MEASURES = {
     "bench_kills.py": (
         "cluster.py",
         "kept_results.py",
-        "ranking/query_blocks.py",
+        "ranking/runs.py",
         "ensemble/bagging.py",
         "engine/indexing_segments.py",
     ),

@@ -91,7 +91,7 @@ def engines(topics: Collection) -> dict[str, Engine]:
 def fitted(engines: dict[str, Engine]) -> Fitted:
     """Return a fitted ranker by its text and the name of an encoder."""
     training = {name: Training.of(engine) for name, engine in engines.items()}
-    return lambda name, encoder="tfidf": parse(name).fitted(training[encoder])
+    return lambda name, encoder="tfidf": parse(name)._fitted_copy(training[encoder])
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from haybale.errors import InputError
 if TYPE_CHECKING:
     from haybale import Collection, Engine, Explanation, Ranker, Run
     from haybale.rankers import QueryBatch
+    from haybale.ranking.contract import RankerContract
     from haybale.retrieval import ParagraphExplanation
 
 SHOWN, WRITTEN = 10, 1000  # default numbers of documents for each query
@@ -79,6 +80,7 @@ def rank(
     from haybale.drawing import check_figure
     from haybale.folders import check_file, write_or_rescue
     from haybale.ranking.empty_rankings import warn_of_empty
+    from haybale.ranking.ranker import batches_of
     from haybale.retrieval.run import check_trec
     from haybale.text_files import read_lines
 
@@ -107,7 +109,7 @@ def rank(
     runs: list[Run] = []
     reasons: dict[tuple[str, str], Explanation] = {}
     with resuming(out, "ranking"), options.on_cluster_of(dask):
-        batches: Iterable[QueryBatch] = chosen.batches(asked, within=limits, where=where)
+        batches: Iterable[QueryBatch] = batches_of(chosen, asked, within=limits, where=where)
         if adapt and isinstance(chosen, haybale.Learned):
             batches = list(batches)
             chosen = chosen.adapted_to(batches, k or WRITTEN)
@@ -154,7 +156,7 @@ def fitted(ranker: Ranker, engine: Engine) -> Ranker:
         return ranker.fit(engine)
 
 
-def _with_nested(ranker: Ranker) -> Iterator[Ranker]:
+def _with_nested(ranker: RankerContract) -> Iterator[RankerContract]:
     """Yield a ranker and the rankers inside it."""
     yield ranker
     for inner in ranker.nested():

@@ -89,7 +89,7 @@ class LinearContext(BestPassage, OutOfFold, Reranker):
 
     def fit_batch(self, training: Training) -> None:
         _ = graph_of(training.engine)  # raises before any work if there is no graph
-        self.rankers_ = [self.ranker.fitted(training.for_nested())]
+        self.rankers_ = [self.ranker._fitted_copy(training.for_nested())]
         self.mask_ = relevant_by_own(self, training)
         judged = judged_documents(self, training)
         self.weights_ = np.tile([_INITIAL_WEIGHTS.get(name, 0.0) for name in self.part_names], (N_FOLDS + 1, 1))

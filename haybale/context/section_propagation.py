@@ -45,7 +45,7 @@ class SectionPropagation(BestPassage, Reranker):
 
     def fit_batch(self, training: Training) -> None:
         _ = graph_of(training.engine)  # raises before any work if there is no graph
-        self.rankers_ = [self.ranker.fitted(training)]
+        self.rankers_ = [self.ranker._fitted_copy(training)]
 
     def score_passages(self, batch: QueryBatch, candidates: QueryCandidates, fold: int) -> Scores:
         around = graph_of(batch.engine).paths.propagated(candidates.scores, candidates.passages)

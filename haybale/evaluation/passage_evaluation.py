@@ -34,7 +34,7 @@ def rank_passages(ranker: Ranker, queries: QueriesLike, *, k: int = 1000) -> Run
     InputError, NotFittedError
         If the ranker does not retrieve passages, or has not been fitted.
     """
-    ranker.check_fitted()
+    ranker._check_fitted()
     hits = getattr(ranker, "passage_hits", None)
     if hits is None or getattr(ranker, "unit", "passage") != "passage":
         raise InputError(f"{ranker} ranks documents, not passages; use a ranker of passages, such as bm25 or knn")

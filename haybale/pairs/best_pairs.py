@@ -68,7 +68,7 @@ class BestPairs:
         self._loaded = dict[str, Loaded]()
         self._saved_digests = dict[str, dict[str, str]]()
         self._encoder(self.model)  # raises for a missing model before the ranker within is fitted
-        self.rankers_: Sequence[Ranker] = [self.ranker.fitted(training)]
+        self.rankers_: Sequence[Ranker] = [self.ranker._fitted_copy(training)]
 
     def _encoder(self, model: str) -> Loaded:
         loaded: dict[str, Loaded] = self.__dict__.setdefault("_loaded", {})
@@ -85,11 +85,13 @@ class BestPairs:
             loaded[model] = encoder
         return loaded[model]
 
+    @property
     def outside_state(self: Any) -> dict[str, Any]:
-        """Return the digests of the models that are loaded, and what nested rankers read."""
+        """The digests of the models that are loaded, and what nested rankers read."""
         loaded = self.__dict__.get("_loaded", {})
         digests = {name: getattr(encoder, "digests", encoder.describe)() for name, encoder in loaded.items()}
-        return Ranker.outside_state(self) | digests
+        state: dict[str, Any] = super().outside_state  # type: ignore[misc]  # of the re-ranker that this is mixed into
+        return state | digests
 
     def save_state(self, folder: Path) -> dict[str, Any]:
         """Return the SHA-256 of each model's weights and of its tokenizer, which are not saved themselves."""

@@ -48,8 +48,8 @@ class BM25(Ranker):
     k3: float | None = None
     top: int = 1
 
-    def check_params(self) -> None:
-        super().check_params()
+    def _check_params(self) -> None:
+        super()._check_params()
         check_top(self.unit, self.top)
 
     @property

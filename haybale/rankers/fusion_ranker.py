@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 
 from haybale.cached import cached_property
 from haybale.errors import InputError
-from haybale.ranking.query_blocks import rank_in_blocks
 from haybale.ranking.ranker import Ranker
+from haybale.ranking.runs import runs_of
 from haybale.ranking.training import Training
 from haybale.retrieval import Run
 from haybale.search.query_batch import QueryBatch
@@ -22,9 +22,9 @@ class Fusion(Ranker):
     rankers: tuple[Ranker, ...]
     depth: int
 
-    def check_params(self) -> None:
+    def _check_params(self) -> None:
         """Check parameters as every ranker does; there must be rankers, and all different."""
-        super().check_params()
+        super()._check_params()
         others = [ranker for ranker in self.rankers if not isinstance(ranker, Ranker)]
         if others or not self.nested():
             first_other = repr(others[0]) if others else "none"
@@ -39,9 +39,9 @@ class Fusion(Ranker):
         return False
 
     @property
-    def ranks_whole_batches(self) -> bool:
+    def _ranks_whole_batches(self) -> bool:
         """Whether one of the rankers ranks whole batches; fusing their runs is little work."""
-        return any(ranker.ranks_whole_batches for ranker in self.rankers_)
+        return any(ranker._ranks_whole_batches for ranker in self.rankers_)
 
     def fit_batch(self, training: Training) -> None:
         self.__dict__.pop("_named", None)
@@ -50,11 +50,8 @@ class Fusion(Ranker):
     def _runs(self, batch: QueryBatch, depth: int = 0, *, out_of_fold: bool = False) -> dict[str, Run]:
         """Return each ranker's run, with at least the documents that are fused."""
         depth = max(depth, self.depth)
-        rank_in_blocks(self.rankers_, batch, depth, out_of_fold=out_of_fold)
-        return {
-            name: ranker.run_out_of_fold(batch, depth) if out_of_fold else ranker.run(batch, depth)
-            for name, ranker in self._named.items()
-        }
+        runs = runs_of(list(self._named.values()), batch, depth, out_of_fold=out_of_fold)
+        return dict(zip(self._named, runs, strict=True))
 
     @cached_property
     def _named(self) -> dict[str, Ranker]:

@@ -44,8 +44,8 @@ class KNN(Ranker):
     _: KW_ONLY
     top: int = 1
 
-    def check_params(self) -> None:
-        super().check_params()
+    def _check_params(self) -> None:
+        super()._check_params()
         check_top(self.unit, self.top)
 
     def _index(self, engine: Engine) -> AnyPassageIndex:

@@ -26,8 +26,9 @@ from haybale.rankers.parm import PARM
 from haybale.rankers.similar_queries import SimilarQueries
 from haybale.rankers.svr import SVR
 from haybale.rankers.weighted_bm25 import WeightedBM25
+from haybale.ranking.contract import RankerContract
 from haybale.ranking.out_of_fold import OutOfFold, learned_once
-from haybale.ranking.ranker import Ranker
+from haybale.ranking.ranker import Ranker, batches_of, ranks_and_scores
 from haybale.ranking.training import Training
 from haybale.retrieval import Run
 from haybale.retrieval.fusion import completed
@@ -120,9 +121,9 @@ class Learned(OutOfFold, Fusion):
         self.max_iter = max_iter
         self.random_state = random_state
 
-    def check_params(self) -> None:
+    def _check_params(self) -> None:
         """Check parameters as every fusion does; spaces go with the default rankers."""
-        super().check_params()
+        super()._check_params()
         if self.rankers and len(self.spaces):
             raise InputError(
                 f"spaces={list(self.spaces)} needs the default rankers, found {', '.join(map(str, self.rankers))}; "
@@ -133,13 +134,13 @@ class Learned(OutOfFold, Fusion):
         """Return the rankers that are fused."""
         return list(self.rankers or rankers_to_fuse(self.spaces))
 
-    def implied(self) -> dict[str, tuple[Ranker, ...]]:
+    def _implied(self) -> dict[str, tuple[Ranker, ...]]:
         """Return the default rankers if none are given."""
         return {} if self.rankers else {"rankers": rankers_to_fuse(self.spaces)}
 
-    def make_explicit(self, name: str, rankers: tuple[Ranker, ...]) -> None:
+    def _make_explicit(self, name: str, rankers: tuple[RankerContract, ...]) -> None:
         """Set the rankers, which include those in the spaces."""
-        super().make_explicit(name, rankers)
+        super()._make_explicit(name, rankers)
         self.spaces = ()
 
     def fit_batch(self, training: Training) -> None:
@@ -250,7 +251,7 @@ class Learned(OutOfFold, Fusion):
             learns documents or without one that does not, with fewer than 10 unseen training queries, or with only
             unseen ones.
         """
-        return self.adapted_to(list(self.batches(queries, within=within, where=where)), self.depth)
+        return self.adapted_to(list(batches_of(self, queries, within=within, where=where)), self.depth)
 
     def adapted_to(self, batches: Sequence[QueryBatch], depth: int) -> Learned:
         """Return a copy with weights adapted to the queries of batches, as :meth:`adapted` does.
@@ -269,7 +270,7 @@ class Learned(OutOfFold, Fusion):
         InputError
             As :meth:`adapted`, before anything is ranked.
         """
-        self.check_fitted()
+        self._check_fitted()
         if self.new_queries_ is None:
             raise InputError(
                 f"{self} cannot be adapted; fit it with unseen_share='auto', rankers that learn documents, others that "
@@ -287,7 +288,7 @@ class Learned(OutOfFold, Fusion):
         ranker.fusion_, ranker.fold_fusions_ = chosen.fusion, chosen.folds
         ranker.unseen_share = chosen.share
         ranker.selection_report_ = {_EXPECTED_SHARE: share, "expected nDCG@10": chosen.expected(share)}
-        ranker.fitted_key = ranker.key()
+        ranker._fitted_key = ranker._cache_key()
         return ranker
 
     @learned_once
@@ -330,7 +331,7 @@ class Learned(OutOfFold, Fusion):
             return completed(Run.joined(parts).take(batch.ids), list(runs.values()), depth)
 
     def explain_document(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:
-        if not any(base.doc_id in ranker.places(batch, self.depth) for ranker in self._named.values()):
+        if not any(base.doc_id in ranks_and_scores(ranker, batch, self.depth) for ranker in self._named.values()):
             return self._explain_below(batch, document, base)
         contributions = self.fusion_.contributions(self._runs(batch), batch.ids[0], base.doc_id)
         by_name = {name: (rank, share) for name, rank, _, share in contributions}
@@ -415,5 +416,5 @@ def rankers_to_fuse(spaces: Sequence[str] = ()) -> tuple[Ranker, ...]:
     in_spaces = [
         InSpace(search, folder) for folder in spaces for search in (KNN("passage"), KNN("document"), PARM("vrrf"))
     ]
-    svr = SVR([*SVR().implied()["evidence"], *in_spaces]) if in_spaces else SVR()
+    svr = SVR([*SVR()._implied()["evidence"], *in_spaces]) if in_spaces else SVR()
     return (*searches, WeightedBM25(), SimilarQueries(), svr, *in_spaces)

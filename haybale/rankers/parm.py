@@ -71,14 +71,14 @@ class PARM(Ranker):
     b: float = 0.75
     k3: float | None = None
 
-    def check_params(self) -> None:
+    def _check_params(self) -> None:
         """Check parameters as every ranker does, and refuse aggregations of vectors over BM25."""
-        super().check_params()
+        super()._check_params()
         if self.over == "bm25" and AGGREGATIONS[self.aggregation].vectors is not None:
             without = ", ".join(name for name, aggregation in AGGREGATIONS.items() if aggregation.vectors is None)
             raise InputError(f"{self.aggregation!r} needs vectors, which BM25 lacks; choose one of {without}")
 
-    def answers_to(self, name: str, parameter: str) -> bool:
+    def _answers_to(self, name: str, parameter: str) -> bool:
         """Return whether ``--set name.parameter`` means this ranker: ``bm25.k1`` does if it searches BM25."""
         return name == "bm25" and self.over == "bm25" and parameter in BM25_RANGES
 
@@ -104,7 +104,7 @@ class PARM(Ranker):
 
     def explain_document(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:
         search, paragraph_hits = self._search(batch.engine, 1), self._hits(batch)
-        scored = batch.once(("scored", self.key()), lambda: search.score(paragraph_hits))
+        scored = batch.once(("scored", self._cache_key()), lambda: search.score(paragraph_hits))
         settings: dict[str, Any] = {"passage_texts": batch.engine.collection.passages.texts, "scored": scored}
         detail = search.explain(batch.paragraphs[0], base.doc_id, found=paragraph_hits, **settings)
         texts, notes = detail.passage_texts or [], base.notes

@@ -43,7 +43,7 @@ class Reranker(Ranker):
 
     def out_of_fold_batch(self, batch: QueryBatch, depth: int) -> Run:
         return self._reordered(
-            batch, self.rankers_[0].run_out_of_fold(batch, max(depth, self.n_documents)), depth, True
+            batch, self.rankers_[0].run(batch, max(depth, self.n_documents), out_of_fold=True), depth, True
         )
 
     def _reordered(self, batch: QueryBatch, first: Run, depth: int, out_of_fold: bool) -> Run:

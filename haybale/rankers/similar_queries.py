@@ -122,11 +122,11 @@ class SimilarQueries(OutOfFold, Ranker):
 
         numbers, offsets = self.relevant_, self.offsets_
         if collection.doc_ids is not self.doc_ids_:  # the engine's documents have changed or are limited
-            numbers, offsets = engine.cached(("similar queries", self.state_key), renumbered)
+            numbers, offsets = engine.cached(("similar queries", self._state_key), renumbered)
         return sparse.csr_matrix((np.ones(len(numbers)), numbers, offsets), shape=shape)
 
     def explain_document(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:
-        neighbours, cosines, relevance = batch.once(("neighbours", self.key()), lambda: self._near(batch))
+        neighbours, cosines, relevance = batch.once(("neighbours", self._cache_key()), lambda: self._near(batch))
         is_relevant = relevance[:, [document]].toarray()[:, 0] > 0
         shares = [
             Share(

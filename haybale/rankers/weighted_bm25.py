@@ -96,7 +96,7 @@ class WeightedBM25(OutOfFold, Ranker):
         """False: BM25 counts terms."""
         return False
 
-    def answers_to(self, name: str, parameter: str) -> bool:
+    def _answers_to(self, name: str, parameter: str) -> bool:
         """Return whether the parameter is one that BM25 over documents has, too."""
         return name == "bm25-doc" and parameter in BM25_RANGES
 
@@ -183,7 +183,7 @@ class WeightedBM25(OutOfFold, Ranker):
             occurs = index.text_frequencies(terms) > 0
             return {term: weight for term, weight, is_used in zip(terms, weights, occurs, strict=True) if is_used}
 
-        weights = batch.once(("weighted terms", self.key()), weighted)
+        weights = batch.once(("weighted terms", self._cache_key()), weighted)
         term_shares = index.shares_of_terms(list(weights.items()), int(index.doc_offsets[document])).items()
         shares = [Share(f"term {term} (weight {weights[term]:.2f})", share, term=term) for term, share in term_shares]
         return replace(base, shares=by_size(shares), matcher=index.analyzer)

@@ -65,7 +65,7 @@ class OutOfFold:
 
         Scores of an encoder for the queries that it was trained on are biased, so nothing may be learned from them.
         """
-        own_encoder_queries: frozenset[str] = training.twins.with_twins(self.own_encoder_queries(training.engine))
+        own_encoder_queries: frozenset[str] = training.twins.with_twins(self._own_encoder_queries(training.engine))
         seen = own_encoder_queries.union(*(training.twins.with_twins(inner.encoder_queries) for inner in self.rankers_))
         rows = np.flatnonzero([query not in seen for query in training.batch.ids])
         if seen and not any(training.relevant[row] for row in rows):

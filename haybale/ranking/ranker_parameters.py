@@ -5,17 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from functools import cache
-from itertools import chain
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from haybale.errors import UnknownNameError
 from haybale.ranking.value_texts import shown
-
-if TYPE_CHECKING:
-    from haybale.ranking.ranker import Ranker
 
 
 class RankerParameters:
@@ -48,12 +44,6 @@ class RankerParameters:
                 raise UnknownNameError(f"parameter of {type(self).__name__}", outer, self.parameters())
             getattr(self, outer).set_params(**{inner: value}) if inner else setattr(self, outer, value)
         return self
-
-    def nested(self) -> list[Ranker]:
-        """Return the rankers among the parameters."""
-        values = self.get_params(deep=False).values()
-        flat = chain.from_iterable(value if isinstance(value, list | tuple) else [value] for value in values)
-        return [cast("Ranker", argument) for argument in flat if isinstance(argument, RankerParameters)]
 
     def clone(self) -> Self:
         """Return an unfitted copy, with unfitted copies of the nested rankers."""

@@ -17,6 +17,7 @@ import yaml
 
 from haybale.errors import FileFormatError, InputError, UnknownNameError
 from haybale.grammar import BareWord, Call, parse_values
+from haybale.ranking.contract import RankerContract
 from haybale.ranking.ranker import RANKERS, Ranker
 from haybale.text_files import read_text
 
@@ -152,7 +153,7 @@ def _make(name: str, args: Sequence[Any], params: Mapping[str, Any]) -> Ranker:
         raise InputError(
             f"at most {_MAX_NESTING} rankers can be nested in each other, found {name} above more; use fewer"
         )
-    ranker.check_params()
+    ranker._check_params()
     return ranker
 
 
@@ -187,7 +188,7 @@ def _misfit(kind: type[Ranker], name: str, args: Sequence[Any], params: Mapping[
     return InputError(f"{name} cannot be made, found {reason}; give its parameters: {names}")
 
 
-def _nesting(ranker: Ranker) -> int:
+def _nesting(ranker: RankerContract) -> int:
     """Return the number of levels of nested rankers, this one included."""
     return 1 + max(map(_nesting, ranker.nested()), default=0)
 
@@ -251,7 +252,7 @@ def set_all(rankers: Sequence[Ranker], values: Mapping[str, Any]) -> list[Ranker
         if not sum(_set(ranker, owner, parameter, value) for ranker in copies):
             raise _unknown(owner, parameter, rankers)
     for ranker in copies:
-        ranker.check_params()
+        ranker._check_params()
     return copies
 
 
@@ -268,34 +269,34 @@ def _unknown(owner: str, parameter: str, rankers: Sequence[Ranker]) -> UnknownNa
     return UnknownNameError(f"parameter of {owner or texts}", parameter, names)
 
 
-def _set(ranker: Ranker, owner: str, parameter: str, value: Any) -> int:
+def _set(ranker: RankerContract, owner: str, parameter: str, value: Any) -> int:
     """Set one value, and return the number of rankers in which it was set."""
     n_set = 0
     if parameter in ranker.parameters() and (not owner or _is_called(ranker, owner, parameter)):
         setattr(ranker, parameter, value)
         n_set += 1
-    for name, defaults in ranker.implied().items():
+    for name, defaults in ranker._implied().items():
         changed = sum(_set(default, owner, parameter, value) for default in defaults)
         if changed:
-            ranker.make_explicit(name, defaults)
+            ranker._make_explicit(name, defaults)
             return n_set + changed
     return n_set + sum(_set(inner, owner, parameter, value) for inner in ranker.nested())
 
 
-def _with_nested(ranker: Ranker) -> Iterator[Ranker]:
+def _with_nested(ranker: RankerContract) -> Iterator[RankerContract]:
     """Yield a ranker and all nested rankers, default ones too."""
     yield ranker
-    for inner in [*ranker.nested(), *(default for defaults in ranker.implied().values() for default in defaults)]:
+    for inner in [*ranker.nested(), *(default for defaults in ranker._implied().values() for default in defaults)]:
         yield from _with_nested(inner)
 
 
-def _is_called(ranker: Ranker, name: str, parameter: str) -> bool:
+def _is_called(ranker: RankerContract, name: str, parameter: str) -> bool:
     """Return whether ``name.parameter`` means this ranker: ``name`` is its variant, or else the name of its class."""
-    if ranker.answers_to(name, parameter):
+    if ranker._answers_to(name, parameter):
         return True
     variant = RANKERS.find(name)
     return name == (_variant(ranker) if variant is not None and name in variant.ranker.variants else ranker.name)
 
 
-def _variant(ranker: Ranker) -> str:
+def _variant(ranker: RankerContract) -> str:
     return str(ranker).partition("(")[0]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 
 from haybale.embeddings import encode_queries
 from haybale.engine import Engine
-from haybale.engine.opened import opened_engine, task_address
-from haybale.kept_results import Arrays, spread_resumably, task_key
+from haybale.engine.workers import Workers, sendable_engine
+from haybale.kept_results import Arrays
 from haybale.vectors import Matrix, array_namespace
 
 BLOCK = 512  # texts that are encoded by one task
@@ -29,28 +28,13 @@ def encoded_queries(engine: Engine, texts: Sequence[str]) -> Matrix:
         vectors = encoded_queries(engine, list(distinct))
         repeated: Matrix = vectors[array_namespace(vectors).asarray([rows[text] for text in texts])]
         return repeated
-    if len(texts) <= BLOCK or getattr(engine.encoder, "is_sparse", False):
+    if len(texts) <= BLOCK or getattr(engine.encoder, "is_sparse", False) or not (workers := Workers(engine)).divide:
         return encode_queries(engine.encoder, texts)
-    by_tasks, address = task_address(engine)
-    if not by_tasks:
-        return encode_queries(engine.encoder, texts)
-    blocks = [list(texts[start : start + BLOCK]) for start in range(0, len(texts), BLOCK)]
-    # Without an address, only this process has the engine; with one, any process can open it.
-    encode = partial(_encoded, engine) if address is None else partial(encode_block, *address)
-    parts = spread_resumably(
-        encode,
-        [(block,) for block in blocks],
-        lambda: (task_key("encode queries", engine.documents_digest, block) for block in blocks),
-        "encoding queries",
-        n_jobs=1 if address is None else None,  # an encoder uses all cores itself
-    )
-    return np.concatenate([part["vectors"] for part in parts])
+    blocks = [(list(texts[start : start + BLOCK]),) for start in range(0, len(texts), BLOCK)]
+    results = workers.run(encode_block, (sendable_engine(engine),), blocks, lambda: blocks, "encoding queries")
+    return np.concatenate([arrays["vectors"] for arrays in results])
 
 
-def encode_block(folder: str, documents: str, texts: Sequence[str]) -> Arrays:
-    """Return the vectors of some texts by the encoder of the engine at an address, in any process."""
-    return _encoded(opened_engine(folder, documents), texts)
-
-
-def _encoded(engine: Engine, texts: Sequence[str]) -> Arrays:
+def encode_block(engine: Engine, texts: Sequence[str]) -> Arrays:
+    """Return the vectors of some texts by the encoder of an engine."""
     return {"vectors": np.asarray(encode_queries(engine.encoder, texts))}

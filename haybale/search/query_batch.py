@@ -23,6 +23,7 @@ from haybale.collections.query_groups import (
     with_few_differences,
 )
 from haybale.engine import Engine
+from haybale.engine.workers import Address, Sendable, opened_engine
 from haybale.retrieval import AnyBM25, AnyPassageIndex, Hits, ParagraphHits, ParagraphSearch, Run
 from haybale.retrieval.hits import Ints
 from haybale.search.encoded_queries import encoded_queries
@@ -190,10 +191,15 @@ class QueryBatch:
         """Whether every query has exactly one paragraph."""
         return len(self.queries.paragraphs) == len(self) and bool((np.diff(self.queries.offsets) == 1).all())
 
+    @property
+    def has_vectors(self) -> bool:
+        """Whether :attr:`vectors` were made, here or for the batch that this one is taken from."""
+        return "vectors" in vars(self) or (self._whole is not None and self._whole[0].has_vectors)
+
     @cached_property
     def vectors(self) -> Matrix:
         """The vectors (m, d) of the whole texts of the queries."""
-        if self._whole is not None and "vectors" in self._whole[0].__dict__:
+        if self._whole is not None and self._whole[0].has_vectors:
             part: Matrix = self._whole[0].vectors[self._whole[1]]
             return part
         with self.timed("encode queries"):
@@ -271,3 +277,24 @@ class QueryBatch:
             self._cached[key] = make()
         cached: T = self._cached[key]
         return cached
+
+
+def sendable_batch(batch: QueryBatch) -> Sendable:
+    """Return a batch as an argument of tasks on its engine: its queries are sent, and its vectors if it has dense ones.
+
+    A worker makes sparse vectors itself.
+    """
+
+    def values() -> tuple[Queries, str, Matrix | None]:
+        is_dense = batch.has_vectors and not getattr(batch.engine.encoder, "is_sparse", False)
+        return batch.queries, batch.label, batch.vectors if is_dense else None
+
+    return Sendable(batch, batch_at, values)
+
+
+def batch_at(address: Address, queries: Queries, label: str, vectors: Matrix | None) -> QueryBatch:
+    """Return a batch on the engine at an address."""
+    batch = QueryBatch(opened_engine(address), queries, label)
+    if vectors is not None:
+        batch.vectors = vectors
+    return batch

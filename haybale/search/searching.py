@@ -30,7 +30,7 @@ class Searchable(Protocol):
 
     engine_: Engine
 
-    def check_fitted(self) -> None:
+    def _check_fitted(self) -> None:
         """Raise an error if it is not fitted."""
 
     def run(self, batch: QueryBatch, depth: int) -> Run:
@@ -95,7 +95,7 @@ def _batch_and_phrases(
     ranker: Searchable, text: str | Sequence[str], where: str | None
 ) -> tuple[QueryBatch, Phrases | None] | None:
     """Return a text as a batch of one query on the documents to search, and its phrases; None without documents."""
-    ranker.check_fitted()
+    ranker._check_fitted()
     parsed = [parse_phrases(part) for part in ([text] if isinstance(text, str) else text)]
     quoted = [phrase for _, part_phrases in parsed for phrase in part_phrases]
     engine, phrases = ranker.engine_.snapshot(), None

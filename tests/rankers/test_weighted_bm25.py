@@ -246,4 +246,6 @@ def test_saved_rankers_keep_the_default_evidence_of_their_time(
         assert loaded.rank("dev") == run
         new = parse(names[number]).fit(engine)
         assert new.rank("dev") != run
-    assert haybale.load(tmp_path / "0", engine).key() != parse(names[0]).fit(engine).key(), "they share no cached run"
+    assert haybale.load(tmp_path / "0", engine)._cache_key() != parse(names[0]).fit(engine)._cache_key(), (
+        "they share no cached run"
+    )

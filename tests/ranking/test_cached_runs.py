@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 from copy import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +34,13 @@ from support.topics import topic_collection
 
 import haybale
 from haybale import BM25, KNN, RRF, Engine, Learned, LSAEncoder, SimilarQueries, compare, embed, resumable
+from haybale.engine.workers import Address, Sendable, Workers
 from haybale.errors import InputError, StoreError
 from haybale.rankers import QueryBatch, parse
-from haybale.ranking import query_blocks
-from haybale.ranking.portable import made_from, portable
+from haybale.ranking import runs
+from haybale.ranking.files import saved_in
+from haybale.ranking.ranker import batches_of
+from haybale.ranking.sendable_rankers import sendable_rankers
 from haybale.search import query_batch
 
 pytestmark = [
@@ -51,12 +55,12 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 def test_queries_with_the_same_id_and_other_texts() -> None:
     engine, one, two = tiny_engine()
-    assert one.key() != two.key()
-    batches = [next(one.batches({"x": text})) for text in ("dog", "tax")]
+    assert one._cache_key() != two._cache_key()
+    batches = [next(batches_of(one, {"x": text})) for text in ("dog", "tax")]
     found = [[ranker.run(batch, 9)["x"] for batch in batches] for ranker in (one, two)]
     assert [[len(run) for run in runs] for runs in found] == [[1, 0], [0, 1]]
     for order in ((one, two), (two, one)):
-        batch = next(one.batches({"x": "dog"}))
+        batch = next(batches_of(one, {"x": "dog"}))
         assert {ranker is one: len(ranker.run(batch, 9)["x"]) for ranker in order} == {True: 1, False: 0}
     assert engine.documents_digest is None
 
@@ -140,19 +144,19 @@ def test_equal_rankers_of_one_fit_share_a_run(world: World, monkeypatch: pytest.
 
 def test_saved_rankers_with_equal_content_have_one_key(world: World, tmp_path: Path) -> None:
     fits = [world.fit("rrf(bm25,learned(bm25,knn-queries))") for _ in range(2)]
-    assert fits[0].key() != fits[1].key()
+    assert fits[0]._cache_key() != fits[1]._cache_key()
     for number, ranker in enumerate(fits):
         ranker.save(tmp_path / str(number))
     loaded = [haybale.load(tmp_path / str(number), world.engine) for number in range(2)]
-    assert len({ranker.key() for ranker in (*fits, *loaded)}) == 1
-    assert fits[0].saved_in() == tmp_path / "0"
+    assert len({ranker._cache_key() for ranker in (*fits, *loaded)}) == 1
+    assert saved_in(fits[0]) == tmp_path / "0"
     (tmp_path / "0").rename(tmp_path / "gone")
     (tmp_path / "1").rename(tmp_path / "0")
-    assert fits[0].saved_in() == tmp_path / "0", "the same content"
+    assert saved_in(fits[0]) == tmp_path / "0", "the same content"
     _, other = other_judgements(world, "knn-queries", random.Random(5), tmp_path)
     (tmp_path / "0").rename(tmp_path / "1")
     other.save(tmp_path / "0")
-    assert fits[0].saved_in() is None, "another ranker was saved there"
+    assert saved_in(fits[0]) is None, "another ranker was saved there"
 
 
 def test_a_ranker_that_saves_nothing_keeps_a_key_of_its_own(world: World, tmp_path: Path) -> None:
@@ -162,11 +166,11 @@ def test_a_ranker_that_saves_nothing_keeps_a_key_of_its_own(world: World, tmp_pa
             self.note = object()
 
     fits: list[Any] = [Noted().fit(world.engine) for _ in range(2)]
-    assert fits[0].key() != fits[1].key()
+    assert fits[0]._cache_key() != fits[1]._cache_key()
     for number, ranker in enumerate(fits):
         ranker.save(tmp_path / str(number))
-    assert fits[0].key() != fits[1].key()
-    assert BM25().fit(world.engine).key() == BM25().key() != Noted().key()
+    assert fits[0]._cache_key() != fits[1]._cache_key()
+    assert BM25().fit(world.engine)._cache_key() == BM25()._cache_key() != Noted()._cache_key()
 
 
 def test_a_fitted_ranker_is_used_again_only_for_the_same_queries(world: World, tmp_path: Path) -> None:
@@ -196,7 +200,7 @@ class _NotKept:
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(query_batch, "BLOCK", 2)
-    monkeypatch.setattr(query_blocks, "_MAX_QUERIES_PER_BLOCK", 2)
+    monkeypatch.setattr(runs, "_MAX_QUERIES_PER_BLOCK", 2)
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -228,28 +232,36 @@ def test_rankers_that_differ_in_other_processes(world: World, tmp_path: Path) ->
         assert outcome.runs[name] == ranker.rank(world.dev)
 
 
+def made(rankers: Sendable, address: Address) -> Any:
+    """Return the only ranker of an argument of tasks as another process makes it."""
+    (ranker,) = rankers.make(address, *rankers.values())
+    return ranker
+
+
 def test_a_worker_refuses_what_was_replaced_in_place(world: World, tmp_path: Path) -> None:
     one, two = other_judgements(world, "knn-queries", random.Random(3), tmp_path)
     one.save(tmp_path / "model")
     address = world.engine.address
     assert address is not None
-    with portable([one], world.engine, address) as [sent]:
-        assert made_from(sent, address).rank(world.dev) == one.rank(world.dev)
+    workers = Workers(world.engine)
+    with sendable_rankers([one], workers) as (sent, _):
+        assert made(sent, address).rank(world.dev) == one.rank(world.dev)
         (tmp_path / "model").rename(tmp_path / "gone")
         two.save(tmp_path / "model")
-        with portable([two], world.engine, address) as [other]:
-            assert made_from(other, address).rank(world.dev) == two.rank(world.dev)
+        with sendable_rankers([two], workers) as (other, _):
+            assert made(other, address).rank(world.dev) == two.rank(world.dev)
+        [form] = sent.values()
         with pytest.raises(StoreError):
-            made_from(sent._replace(outside="{}\n"), address)
-    with portable([one], world.engine, address) as [again]:
-        assert again.folder != sent.folder, "saved anew, since another ranker is there"
+            sent.make(address, replace(form, outside="{}\n"))
+    with sendable_rankers([one], workers) as (again, _):
+        assert again.values()[0].folder != form.folder, "saved anew, since another ranker is there"
     with HashedModels() as models:
         models.write(tmp_path / "encoder", "one")
         read = parse(f"cross-encoder(bm25,model='{tmp_path / 'encoder'}')").fit(world.engine)
-        with portable([read], world.engine, address) as [sent]:
+        with sendable_rankers([read], workers) as (sent, _):
             models.write(tmp_path / "encoder", "two")
             with pytest.raises(StoreError):
-                made_from(sent, address)
+                made(sent, address)
 
 
 def test_explanations_of_rankers_that_are_gone(world: World) -> None:
@@ -282,9 +294,9 @@ def test_a_ranker_with_another_learned_part_has_another_key() -> None:
     learned = Learned(BM25(), KNN())
     learned.fusion_ = one = object()  # type: ignore[assignment]
     other = copy(learned)
-    assert other.key() == learned.key()
+    assert other._cache_key() == learned._cache_key()
     other.fusion_ = one  # type: ignore[assignment]
-    assert other.key() != learned.key()
+    assert other._cache_key() != learned._cache_key()
 
 
 def test_a_store_of_another_encoder_at_the_path_of_an_engine(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from haybale.collections import Collection
 from haybale.errors import FileFormatError, InputError
 from haybale.manifest import digest, with_checksum
 from haybale.rankers import BM25, RRF, Ranker, Training, load, parse
-from haybale.ranking.ranker import MANIFEST
+from haybale.ranking.files import MANIFEST
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* bags have no relevant row", "ignore:.*bags are trained")
 
@@ -47,7 +47,7 @@ for path in sorted(folder.glob("ranker*")):
 def test_rankings_in_another_process(topics: Collection, tmp_path: Path, encoder: str) -> None:
     engine = Engine.build(topics, tmp_path / "engine", encoder=encoder).prepare()
     training = Training.of(engine)
-    rankers = [parse(name).fitted(training) for name in (*RANKERS, *([] if encoder == "tfidf" else [PAPER]))]
+    rankers = [parse(name)._fitted_copy(training) for name in (*RANKERS, *([] if encoder == "tfidf" else [PAPER]))]
     for number, ranker in enumerate(rankers):
         ranker.save(tmp_path / f"ranker{number}")
     command = [sys.executable, "-c", OTHER_PROCESS, str(tmp_path)]
@@ -90,7 +90,7 @@ def test_round_trip(engine: Engine, saved: Callable[[str], tuple[Ranker, Path]],
     ranker, folder = saved(name)
     again = load(folder, engine)
     assert again == ranker
-    assert again.key() == ranker.key()
+    assert again._cache_key() == ranker._cache_key()
     assert again.fit_report_ == ranker.fit_report_
     assert again.learned_from() == ranker.learned_from()
     assert_same(again.rank("dev"), ranker.rank("dev"))

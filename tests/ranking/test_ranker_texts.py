@@ -61,7 +61,7 @@ CASES = [
 
 @pytest.mark.parametrize("ranker", CASES, ids=str)
 def test_every_form_round_trips(ranker: Ranker, tmp_path: Path) -> None:
-    ranker.check_params()
+    ranker._check_params()
     path = tmp_path / "ranker.yaml"
     path.write_text(yaml.safe_dump(ranker.to_dict(), sort_keys=False, allow_unicode=True))
     forms: dict[str, Ranker] = {
@@ -75,7 +75,7 @@ def test_every_form_round_trips(ranker: Ranker, tmp_path: Path) -> None:
     path.write_text(json.dumps(str(ranker)))
     forms["yaml of a name"] = read_yaml(path)
     for name, other in forms.items():
-        assert (other, other.key(), str(other)) == (ranker, ranker.key(), str(ranker)), name
+        assert (other, other._cache_key(), str(other)) == (ranker, ranker._cache_key(), str(ranker)), name
         assert other.to_dict() == ranker.to_dict(), name
     assert from_spec(ranker) is ranker
     mine, others = ({id(each) for each in explicit(one)} for one in (ranker, forms["clone"]))
@@ -84,7 +84,7 @@ def test_every_form_round_trips(ranker: Ranker, tmp_path: Path) -> None:
 
 def explicit(ranker: Ranker) -> list[Ranker]:
     """Return the ranker and its nested rankers, except default ones."""
-    return [ranker, *(each for inner in ranker.nested() if not ranker.implied() for each in explicit(inner))]
+    return [ranker, *(each for inner in ranker.nested() if not ranker._implied() for each in explicit(inner))]
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_random_rankers_round_trip(ranker: Ranker) -> None:
 
 def test_equality() -> None:
     assert BM25(k1=6) == BM25(k1=6.0)
-    assert BM25(k1=6).key() == BM25(k1=6.0).key()
+    assert BM25(k1=6)._cache_key() == BM25(k1=6.0)._cache_key()
     assert SVR(candidates=[KNN()]) == SVR(candidates=(KNN(),))
     assert RRF(BM25(), depth=np.int64(7)) == RRF(BM25(), depth=7)
     for one, other in [

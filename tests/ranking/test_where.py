@@ -38,7 +38,7 @@ def training(engine: Engine) -> Training:
 def test_a_condition_ranks_as_within_its_documents(
     engine: Engine, training: Training, name: str, court: str, year: int, joined: str
 ) -> None:
-    ranker = parse(name).fitted(training)
+    ranker = parse(name)._fitted_copy(training)
     where = f"court = '{court}' {joined} year >= {year}"
     rows = engine.documents_table().to_pylist()
     chosen = [
@@ -57,7 +57,7 @@ def test_a_condition_ranks_as_within_its_documents(
 
 @pytest.mark.parametrize("name", ["bm25", "rrf(bm25,knn)", "parm-vrrf"])
 def test_explanations_are_of_the_filtered_ranking(engine: Engine, training: Training, name: str) -> None:
-    ranker, where = parse(name).fitted(training), "court = 'BAG'"
+    ranker, where = parse(name)._fitted_copy(training), "court = 'BAG'"
     [query] = engine.collection.queries.take([0]).ids.to_pylist()
     asked = engine.collection.queries.take([0])
     run = ranker.rank(asked, where=where)

@@ -16,6 +16,7 @@ from haybale.errors import InputError
 from haybale.rankers import QueryBatch, WeightedBM25
 from haybale.rankers.models.judged_pools import ndcg
 from haybale.rankers.models.new_queries import NewQueries, unseen_queries
+from haybale.ranking.ranker import batches_of
 from haybale.retrieval import Run
 
 SHARES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
@@ -48,7 +49,7 @@ def test_the_share_with_the_smallest_worst_case_loss(misled: Any) -> None:
     training = misled.engine_.collection
     relevant = training.relevant_ids("train")
     batch = QueryBatch(misled.engine_, training.queries, "train")
-    runs = {str(inner): inner.run_out_of_fold(batch, 30) for inner in misled.rankers_}
+    runs = {str(inner): inner.run(batch, 30, out_of_fold=True) for inner in misled.rankers_}
     new = [q for q, unseen in zip(batch.ids, unseen_queries(relevant), strict=True) if unseen]
     assert len(new) == 60
     qrels = training.qrels_frame("train")
@@ -91,7 +92,7 @@ def test_a_trained_ranker_that_learns_no_documents_is_a_baseline(misled: Any) ->
     qrels = misled.engine_.collection.qrels_frame("train")
     batch = QueryBatch(misled.engine_, misled.engine_.collection.queries, "train")
     is_unseen = unseen_queries(misled.engine_.collection.relevant_ids("train"))
-    runs = [inner.run_out_of_fold(batch, 30) for inner in ranker.rankers_[:2]]
+    runs = [inner.run(batch, 30, out_of_fold=True) for inner in ranker.rankers_[:2]]
     knn, expected = (evaluate(run, qrels, ["nDCG@10"])["nDCG@10"].loc[batch.ids][is_unseen].mean() for run in runs)
     assert expected > knn, "the collection does not test the choice"
     assert ranker.fit_report_["best ranker that learns no documents"] == str(weighted)
@@ -206,7 +207,7 @@ def test_adapting_ranks_the_queries_once_and_only_the_documents_that_count(
         return rank_batch(self, batch, depth)
 
     monkeypatch.setattr(BM25, "rank_batch", counted)
-    batches = list(adaptable.batches(queries, within=[f"d{doc:03}" for doc in range(80)]))
+    batches = list(batches_of(adaptable, queries, within=[f"d{doc:03}" for doc in range(80)]))
     ranker = adaptable.adapted_to(batches, 50)
     [run] = [ranker.run(batch, 50) for batch in batches]
     assert ranked == [60]
