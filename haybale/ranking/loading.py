@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from haybale.engine import Engine
-from haybale.ranking.files import read_ranker_manifest, restored
+from haybale.ranking.saved_rankers import read_ranker_manifest, restored
 from haybale.ranking.ranker import Ranker
 from haybale.ranking.ranker_texts import from_spec
 
