@@ -62,7 +62,7 @@ def main() -> None:
         "",
         f"The files have {mb(size)} MB, the engine has {mb(kept)} MB.",
         "",
-        provenance(shown("bench_files.py", sys.argv[1:]), more=("pypdf", "reportlab")),
+        provenance(shown("bench_files.py", sys.argv[1:]), more=("pypdfium2", "reportlab")),
     ]
     write_page(a.results / "files.md", lines)
 

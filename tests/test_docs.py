@@ -54,8 +54,8 @@ def test_examples_run_and_print_what_the_page_says(
     if not any(block["output"] for block in examples.BLOCK.finditer(text)):  # the output does not matter
         pydocs = part_of_pydocs(pydocs, 20)
     monkeypatch.setattr("haybale.collections.readers.pydocs.read_pydocs", lambda: pydocs)
-    needed = [package for package in ("pyterrier", "torch", "reportlab", "pypdf", "duckdb") if package in text]
-    for package in [*needed, *(["reportlab", "pypdf", "duckdb"] if path.name == "README.md" else [])]:
+    needed = [package for package in ("pyterrier", "torch", "reportlab", "pypdfium2", "duckdb") if package in text]
+    for package in [*needed, *(["reportlab", "pypdfium2", "duckdb"] if path.name == "README.md" else [])]:
         pytest.importorskip(package)
     made, _ = examples.page(path)
     assert "```text\n```" not in made  # no example prints nothing

@@ -108,7 +108,7 @@ def test_small_filters(ran: Any) -> None:
 
 
 def test_small_files(ran: Any, script: Any, tmp_path: Path) -> None:
-    pytest.importorskip("pypdf")
+    pytest.importorskip("pypdfium2")
     pytest.importorskip("reportlab")
     module, found = script("bench_files"), []
 

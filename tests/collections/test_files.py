@@ -22,7 +22,7 @@ from haybale.collections.files.file_reader import FILE_READERS
 from haybale.collections.readers.files import read_files
 from haybale.collections.unread import UnreadPart
 
-for package in ("docx", "odf", "openpyxl", "pypdf", "reportlab", "rispy", "striprtf", "trafilatura"):
+for package in ("docx", "odf", "openpyxl", "pypdfium2", "reportlab", "rispy", "striprtf", "trafilatura"):
     pytest.importorskip(package)
 
 TEXT = "The tenant shall return the flat at the end of the lease."

@@ -39,7 +39,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def test_new_changed_and_deleted_files(source: Path, tmp_path: Path) -> None:
-    pytest.importorskip("pypdf")
+    pytest.importorskip("pypdfium2")
     engine = built(source, tmp_path / "engine")
     first = set(engine.collection.doc_ids.to_pylist())
     assert first == {"dogs.txt", "cats.txt", "r1", "r2", "old.zip/horses.txt"}
@@ -67,7 +67,7 @@ def test_new_changed_and_deleted_files(source: Path, tmp_path: Path) -> None:
 
 
 def test_strict_refuses_an_update_before_anything_changes(source: Path, tmp_path: Path) -> None:
-    pytest.importorskip("pypdf")
+    pytest.importorskip("pypdfium2")
     engine = built(source, tmp_path / "engine")
     before = engine.collection.document_texts()
     (source / "dogs.txt").write_text("Dogs may run in the park.")
@@ -79,7 +79,7 @@ def test_strict_refuses_an_update_before_anything_changes(source: Path, tmp_path
 
 
 def test_metadata_of_all_documents_follows_its_file(source: Path, tmp_path: Path) -> None:
-    pytest.importorskip("pypdf")
+    pytest.importorskip("pypdfium2")
     engine = built(source, tmp_path / "engine")
     (source / "metadata.csv").write_text("path,court\ndogs.txt,BGH\n")
     update(engine, source)
@@ -91,7 +91,7 @@ def test_metadata_of_all_documents_follows_its_file(source: Path, tmp_path: Path
 def test_a_changed_metadata_file_reads_only_files_that_lost_a_value(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("pypdf")
+    pytest.importorskip("pypdfium2")
     (source / "broken.pdf").unlink()
     (source / "notes.md").write_text("---\ncourt: OLG\nyear: 2011\n---\n# Notes\n\nA note about hens.")
     path, read, has_text = source / "metadata.csv", list[str](), False
@@ -141,7 +141,7 @@ def test_a_changed_metadata_file_reads_only_files_that_lost_a_value(
 
 
 def test_only_what_changed_is_read(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("pypdf")
+    pytest.importorskip("pypdfium2")
     engine = built(source, tmp_path / "engine")
     (source / "cats.txt").write_text("Cats purr.")
     read: list[str] = []
@@ -153,7 +153,7 @@ def test_only_what_changed_is_read(source: Path, tmp_path: Path, monkeypatch: py
 
 
 def test_the_command_updates(source: Path, tmp_path: Path, here: Callable[..., tuple[int, str, str]]) -> None:
-    pytest.importorskip("pypdf")
+    pytest.importorskip("pypdfium2")
     out = str(tmp_path / "engine")
     command = ["index", str(source), "--out", out, "--language", "english"]
     assert here(*command)[0] == 0
@@ -169,7 +169,7 @@ def test_the_command_updates(source: Path, tmp_path: Path, here: Callable[..., t
     "delay", [0.02, *(pytest.param(delay, marks=pytest.mark.thorough) for delay in (0.0, 0.05, 0.1))]
 )
 def test_a_killed_update_leaves_the_old_or_the_new_engine(delay: float, source: Path, tmp_path: Path) -> None:
-    pytest.importorskip("pypdf")
+    pytest.importorskip("pypdfium2")
     out = tmp_path / "engine"
     engine = built(source, out)
     old = sorted(engine.collection.document_texts())

@@ -196,7 +196,7 @@ def test_pieces_and_paragraphs() -> None:
 
 def test_titles_pages_headings_and_metadata(tmp_path: Path, schema: Any) -> None:
     canvas = pytest.importorskip("reportlab.pdfgen.canvas")
-    pytest.importorskip("pypdf")
+    pytest.importorskip("pypdfium2")
     (tmp_path / "notes.md").write_text(
         "---\ncourt: BGH\ndate: 2015-03-01\n---\n# Leases\n\nRent is due.\n\n## Return\n\nThe keys are returned.\n"
     )

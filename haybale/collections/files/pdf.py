@@ -1,73 +1,155 @@
-"""Read PDF files with pypdf: paragraphs with their pages."""
+"""Read PDF files with PDFium: paragraphs with their pages, form fields, annotations, and the files in them."""
 
 from __future__ import annotations
 
-import io
-import logging
 import re
 import statistics
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from haybale.collections.files.file_reader import EXTRA, FileDocument, FileReader, Part, Unreadable
-from haybale.extras import import_optional
+from haybale.collections.files.attachments import read_attachments
+from haybale.collections.files.divided_words import DocumentWords, join_divided
+from haybale.collections.files.file_reader import FileDocument, FileReader, Part, Unreadable
+from haybale.collections.files.pdf_pages import (
+    PDFLine,
+    PDFPage,
+    embedded_files,
+    has_xfa_form,
+    metadata_of,
+    opened_pdf,
+    read_page,
+)
+from haybale.collections.unread import UnreadPart
 
-_HYPHENATED = re.compile(r"(?<=[^\W\d_])[-\u00ad\u2010]\n(?=[a-zà-öø-ÿ])")
 _SHORT_LINE_SHARE = 0.8  # a line below this share of the usual length may end a paragraph
+_FOOTNOTE_SHARE = 0.93  # of the usual height of letters of a page, below which its last lines are footnotes
+_RUNNING_LINES = 2  # lines at the top and at the bottom of a page that may be on all pages
+_OCR = "recognise its text first (OCR)"
 
 
 class PDF(FileReader):
-    """Reader of PDF files. A scan without text is not readable; recognise its text first (OCR)."""
+    """Reader of PDF files. Pages without a text, such as scans, are listed; recognise their text first (OCR)."""
 
     name = "pdf"
     suffixes = (".pdf",)
-    packages = ("pypdf",)
+    packages = ("pypdfium2",)
 
-    def read(self, data: bytes, columns: Mapping[str, str]) -> Iterator[FileDocument]:
-        pypdf = import_optional("pypdf", EXTRA)
-        logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it reports what it repairs
-        pdf = pypdf.PdfReader(io.BytesIO(data), strict=False)
-        if pdf.is_encrypted and not pdf.decrypt(""):
-            raise Unreadable("encrypted; save it without a password")
-        pages = [page.extract_text() or "" for page in pdf.pages]
-        about = pdf.metadata
-        parts = [Part(text, page=number) for number, page in enumerate(pages, 1) for text in page_paragraphs(page)]
-        if not parts:
-            raise Unreadable(f"no text on {len(pages)} pages, probably a scan; recognise its text first (OCR)")
-        yield FileDocument(parts, str((about and about.title) or ""), _metadata(about) | {"pages": len(pages)})
+    def read(self, data: bytes, columns: Mapping[str, str]) -> Iterator[FileDocument | UnreadPart]:
+        with opened_pdf(data) as pdf:
+            pages = [read_page(pdf, index) for index in range(len(pdf))]
+            title, metadata = metadata_of(pdf)
+            files = list(embedded_files(pdf))
+            xfa = has_xfa_form(pdf)
+        unread = [UnreadPart(part=f"page {n}", reason=_reason(page)) for n, page in enumerate(pages, 1) if page.missing]
+        if n_comments := sum(page.n_comments for page in pages):
+            unread.append(
+                UnreadPart(part="comments", reason=f"{n_comments:,} comments, which are no part of the pages")
+            )
+        if xfa:
+            unread.append(UnreadPart(part="form", reason="its fields are in XFA; print it to a new PDF file"))
+        parts = [
+            Part(paragraph, page=number)
+            for number, lines in enumerate(joined_pages([page.lines for page in pages]), 1)
+            for paragraph in page_paragraphs(lines)
+        ]
+        if parts:
+            yield FileDocument(parts, title, metadata | {"pages": len(pages)})
+            yield from unread
+        elif not files:
+            raise Unreadable(f"no text on {len(pages)} pages, probably a scan; {_OCR}")
+        else:
+            yield from unread
+        yield from read_attachments(files, columns, "embedded file")
 
 
-def page_paragraphs(text: str) -> list[str]:
-    """Return the paragraphs of a page, each on one line, with words joined that were hyphenated at a line break.
+def _reason(page: PDFPage) -> str:
+    return page.missing if page.missing == "damaged" else f"{page.missing}; {_OCR}"
 
-    A paragraph ends at a blank line, or at a line that ends with a full stop and is shorter than most.
 
-    >>> page_paragraphs("The lessee shall return the pre-\\nmises.\\n\\nThe second paragraph has\\ntwo lines.")
+def joined_pages(pages: Sequence[Sequence[PDFLine]]) -> list[list[PDFLine]]:
+    """Return the lines of pages with the words joined that are divided at ends of lines and of pages.
+
+    Lines that are on all pages, such as page numbers, and footnotes do not stand between the end of a page and the next
+    page.
+
+    >>> pages = [[PDFLine("A lease of pre-"), PDFLine("1")], [PDFLine("mises."), PDFLine("2")]]
+    >>> [[line.text for line in page] for page in joined_pages(pages)]
+    [['A lease of premises.', '1'], ['2']]
+    """
+    words = DocumentWords.of_lines(line.text for page in pages for line in page)
+    body: list[tuple[int, int]] = []  # a page and a line of it
+    footnotes: list[list[tuple[int, int]]] = []
+    for number, page in enumerate(pages):
+        running = _running_lines(pages, number)
+        first_note = _first_footnote(page, running)
+        body += [(number, i) for i in range(first_note) if i not in running]
+        footnotes.append([(number, i) for i in range(first_note, len(page)) if i not in running])
+    texts = {(number, i): line.text for number, page in enumerate(pages) for i, line in enumerate(page)}
+    for positions in (body, *footnotes):
+        texts.update(zip(positions, join_divided([texts[at] for at in positions], words), strict=True))
+    return [
+        [replace(line, text=texts[number, i]) for i, line in enumerate(page) if texts[number, i]]
+        for number, page in enumerate(pages)
+    ]
+
+
+def _running_lines(pages: Sequence[Sequence[PDFLine]], number: int) -> set[int]:
+    """Return the first and last lines of a page that pages near it have, too, but for numbers; or have no letters."""
+    page, running = pages[number], set[int]()
+    neighbours = [pages[other] for other in (number - 2, number - 1, number + 1, number + 2) if 0 <= other < len(pages)]
+    for step in (1, -1):
+        for nth in range(min(_RUNNING_LINES, len(page))):
+            at = nth if step == 1 else -1 - nth
+            shape = _shape(page[at].text)
+            others = (_shape(other[at].text) for other in neighbours if len(other) > nth)
+            if not re.search(r"[^\W\d_]", shape) or shape in others:
+                running.add(at % len(page))
+            else:
+                break
+    return running
+
+
+def _shape(line: str) -> str:
+    return re.sub(r"\d+", "0", line)
+
+
+def _first_footnote(page: Sequence[PDFLine], running: set[int]) -> int:
+    """Return the number of the first line of the footnotes of a page, or how many lines it has."""
+    heights = [line.height for line in page]
+    least = _FOOTNOTE_SHARE * statistics.median(heights) if heights else 0.0
+    first = len(page)
+    for i in range(len(page) - 1, 0, -1):
+        if i in running:
+            continue
+        if page[i].height >= least:
+            break
+        first = i
+    return first
+
+
+def page_paragraphs(lines: Iterable[PDFLine]) -> list[str]:
+    """Return the paragraphs of a page, each on one line.
+
+    A paragraph ends at a gap, or at a line that ends with a full stop and is shorter than most.
+
+    >>> lines = ["The lessee shall return", "the premises.", "The second paragraph", "has two lines."]
+    >>> page_paragraphs(PDFLine(line, line.startswith("The second")) for line in lines)
     ['The lessee shall return the premises.', 'The second paragraph has two lines.']
     """
+    blocks: list[list[str]] = []
+    for line in lines:
+        if line.after_gap or not blocks:
+            blocks.append([])
+        blocks[-1].append(line.text)
     paragraphs: list[str] = []
-    for block in re.split(r"\n[ \t]*\n", _HYPHENATED.sub("", text)):
-        lines = [line.strip() for line in block.split("\n") if line.strip()]
-        usual = statistics.quantiles(map(len, lines), n=4)[2] if len(lines) > 1 else 0.0
+    for block in blocks:
+        usual = statistics.quantiles(map(len, block), n=4)[2] if len(block) > 1 else 0.0
         current: list[str] = []
-        for line in lines:
-            current.append(line)
-            if line.endswith((".", "!", "?", ":", "”", '"')) and len(line) < _SHORT_LINE_SHARE * usual:
+        for text in block:
+            current.append(text)
+            if text.endswith((".", "!", "?", ":", "”", '"')) and len(text) < _SHORT_LINE_SHARE * usual:
                 paragraphs.append(" ".join(current))
                 current = []
         if current:
             paragraphs.append(" ".join(current))
     return paragraphs
-
-
-def _metadata(about: Any) -> dict[str, Any]:
-    """Return author, subject, keywords and dates, as far as the file has them."""
-    metadata: dict[str, Any] = {}
-    for name in ("author", "subject", "keywords", "creation_date"):
-        try:
-            value = getattr(about, name, None)
-        except ValueError:  # a date that is none
-            continue
-        if value:
-            metadata["date" if name == "creation_date" else name] = value if name == "creation_date" else str(value)
-    return metadata
