@@ -35,7 +35,7 @@ class OpenDocument(FileReader):
     suffixes = (".odt", ".ott", ".fodt")
     packages = ("lxml",)
 
-    def read(self, data: bytes, columns: Mapping[str, str]) -> Iterator[FileDocument | UnreadPart]:
+    def read(self, data: bytes, options: Mapping[str, str]) -> Iterator[FileDocument | UnreadPart]:
         document = _Document(data)
         parts, title = parts_of(document.blocks())
         parts += [Part(text) for text in document.page_texts()]

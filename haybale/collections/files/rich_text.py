@@ -49,7 +49,7 @@ class RichText(FileReader):
     name = "rtf"
     suffixes = (".rtf",)
 
-    def read(self, data: bytes, columns: Mapping[str, str]) -> Iterator[FileDocument | UnreadPart]:
+    def read(self, data: bytes, options: Mapping[str, str]) -> Iterator[FileDocument | UnreadPart]:
         if not data.lstrip().startswith(b"{\\rtf"):
             raise Unreadable("expected Rich Text Format, found other data")
         document = _Document()

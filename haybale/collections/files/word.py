@@ -51,7 +51,7 @@ class Word(FileReader):
     suffixes = (".docx", ".docm", ".dotx", ".dotm")
     packages = ("lxml",)
 
-    def read(self, data: bytes, columns: Mapping[str, str]) -> Iterator[FileDocument | UnreadPart]:
+    def read(self, data: bytes, options: Mapping[str, str]) -> Iterator[FileDocument | UnreadPart]:
         document = _Document(PackedXML(data))
         parts, title = parts_of(document.blocks())
         parts += [Part(text) for text in document.page_texts()]
