@@ -5,7 +5,7 @@ from haybale.collections.collection import Collection, Links, Passages, Queries,
 from haybale.collections.open import open_collection, open_documents
 from haybale.collections.qrels import read_qrels, read_trec_run
 from haybale.collections.reader import READERS, FolderReader, Reader
-from haybale.collections.readers.frames import collection_from_frames
+from haybale.collections.readers.parquet_folder import collection_from_frames
 from haybale.collections.readers.pydocs import read_pydocs
 from haybale.collections.resplit import PARAGRAPHS, by_section, resplit, with_paragraphs
 from haybale.collections.saved import load_collection, save_collection

@@ -44,7 +44,7 @@ from haybale.collections.saved import load_collection, save_collection
 from haybale.collections.unread import UnreadPart, read_unread, sorted_parts, write_unread
 from haybale.device import find_device
 from haybale.embeddings.store_files import as_json
-from haybale.engine import parts
+from haybale.engine import indexing_segments
 from haybale.engine.added_judgements import Judged, Qrels
 from haybale.engine.changed_metadata import Metadata
 from haybale.engine.encoder_source import describe_encoder
@@ -117,25 +117,25 @@ class LiveDocuments:
 
         ``building.json`` says that the folder is not finished. The collection, an encoder that was fitted on it, and
         the manifest follow; then ``building.json`` is deleted. Indexes are written when they are first needed, except
-        those of parts (:mod:`haybale.engine.parts`), which are written before the manifest. :meth:`Engine.build`
-        describes the errors.
+        those of an engine in segments (:mod:`haybale.engine.indexing_segments`), which are written before the manifest.
+        :meth:`Engine.build` describes the errors.
         """
         source, storage = self.first.source, self.storage
         storage.folder = folder
-        in_parts = self.first.texts.n_parts > 1
+        in_segments = self.first.texts.n_segments > 1
         if not (folder / "engine.json").exists():
             source.load_model()
         request = self._request(settings)
         with storage.writing():
             if not self.begin_build(folder, settings):
                 try:
-                    if in_parts:
-                        parts.count_all(self.first.texts)
+                    if in_segments:
+                        indexing_segments.count_all(self.first.texts)
                     saves_encoder = source.is_saved_with_engine
                     if saves_encoder and not (folder / "encoder").exists():
                         source.encoder.save(folder / "encoder")
-                    if in_parts:
-                        parts.index_all(self.first.texts, source)
+                    if in_segments:
+                        indexing_segments.index_all(self.first.texts, source)
                     about = {"id": self.id, "identity": uuid4().hex, "language": language, "encoder": saves_encoder}
                     self.manifest = about | request
                     write_unread(folder, self._unread)

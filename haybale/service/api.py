@@ -21,8 +21,8 @@ from haybale.service.workspace import MAX_RESULTS, Workspace
 if TYPE_CHECKING:
     import pandas as pd
 
-    from haybale.rankers.explanation import Explanation
     from haybale.search import SearchResults, Snippet
+    from haybale.search.explanation import Explanation
 
 MAX_NAME = 500  # characters of names and ids
 _EXPORT_MEDIA_TYPES = {"csv": "text/csv", "beir": "text/tab-separated-values"}

@@ -49,7 +49,7 @@ def pages(workspace: Workspace) -> APIRouter:
     return router
 
 
-def error_page(request: Request, workspace: Workspace, status: int, detail: str) -> Response:
+def error_page(workspace: Workspace, request: Request, status: int, detail: str) -> Response:
     """Return the page that says in words what went wrong."""
     heading = "There is no such page" if status == 404 else HTTPStatus(status).phrase
     return Renderer(workspace).page(request, "error.html", status, heading=heading, detail=detail)
