@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from haybale.collections.files.blocks import Block, row_of
+from haybale.collections.files.blocks import TextBlock, row_of
 from haybale.collections.files.file_reader import EXTRA, Unreadable, paragraphs_of
 from haybale.extras import import_optional
 
@@ -48,7 +48,7 @@ class PageText:
     ----------
     title : str
         The page's title.
-    blocks : list of Block
+    blocks : list of TextBlock
     outside : str
         The text outside of the main element, if the page has one.
     is_cut_off : bool
@@ -64,12 +64,12 @@ class PageText:
         self.root, self.is_cut_off = root, _ = _parsed(page)
         title = next((element for element in root.iter("title") if not _is_in(element, "svg")), None)
         self.title = "" if title is None else " ".join(title.text_content().split())
-        self.blocks: list[Block] = []
+        self.blocks: list[TextBlock] = []
         self._targets = [self.blocks]  # the list that blocks are added to: the page's, or that of the open cell
-        self._rows: list[list[list[Block]]] = []  # the cells of the open rows
+        self._rows: list[list[list[TextBlock]]] = []  # the cells of the open rows
         self._pieces: list[str] = []  # of the present line; "\n" is a line break
         self._terms: list[str] = []  # of a list, which stand before their description
-        self._beside: list[Block] = []  # readings of characters
+        self._beside: list[TextBlock] = []  # readings of characters
         self._outside: list[str] = []
         self._n_preformatted = self._n_open_mains = 0
         self._has_main = any(True for element in root.iter() if _is_main(element))
@@ -143,7 +143,7 @@ class PageText:
     def _end_reading(self) -> None:
         """Put the reading of characters after the paragraph, so that it does not divide a word."""
         start = max((n for n, piece in enumerate(self._pieces) if piece == "\x00"), default=len(self._pieces))
-        self._beside.append(Block("".join(self._pieces[start + 1 :]), "aside"))
+        self._beside.append(TextBlock("".join(self._pieces[start + 1 :]), "aside"))
         del self._pieces[start:]
 
     def _end_line(self, *, is_heading: bool = False, is_term: bool = False) -> None:
@@ -159,14 +159,14 @@ class PageText:
         if is_term:
             self._terms += paragraphs
         elif is_heading:
-            self._targets[-1].append(Block(" ".join(paragraphs), "heading"))
+            self._targets[-1].append(TextBlock(" ".join(paragraphs), "heading"))
         else:
             first, *others = paragraphs
-            self._targets[-1] += [Block("\n".join([*self._terms, first])), *map(Block, others)]
+            self._targets[-1] += [TextBlock("\n".join([*self._terms, first])), *map(TextBlock, others)]
             self._terms = []
 
     def _end_terms(self) -> None:
-        self._targets[-1] += map(Block, self._terms)
+        self._targets[-1] += map(TextBlock, self._terms)
         self._terms = []
 
 
@@ -215,9 +215,9 @@ def _paragraphs_of_lines(text: str) -> list[str]:
     return ["\n".join(lines) for lines in paragraphs if lines]
 
 
-def _with_numbers(blocks: list[Block]) -> list[Block]:
+def _with_numbers(blocks: list[TextBlock]) -> list[TextBlock]:
     """Join numbers that stand alone, as those of the paragraphs of a decision, with the paragraph after them."""
-    joined: list[Block] = []
+    joined: list[TextBlock] = []
     for block in blocks:
         before = joined[-1] if joined else None
         if (
@@ -226,7 +226,7 @@ def _with_numbers(blocks: list[Block]) -> list[Block]:
             and before.style == "body"
             and _NUMBER_ALONE.fullmatch(before.text)
         ):
-            joined[-1] = Block(f"{before.text} {block.text}")
+            joined[-1] = TextBlock(f"{before.text} {block.text}")
         else:
             joined.append(block)
     return joined
