@@ -409,7 +409,10 @@ def test_every_page_names_its_commit_and_what_it_measures(script: Any) -> None:
         "def f():\n    # b\n    return 1",
         "def f(): return 2",
     )
-    assert stale.bare(before) == stale.bare(docstring) != stale.bare(changed)
+    assert stale.bare(before, {}) == stale.bare(docstring, {}) != stale.bare(changed, {})
+    moves = {"haybale/a.py": "haybale/b/c.py"}
+    old, new = "from haybale.a import x\nfrom haybale.d import y", "from haybale.d import y\nfrom haybale.b.c import x"
+    assert stale.bare(old, moves) == stale.bare(new, {}) != stale.bare(old, {})
     assert "does not name" in stale.since("- commit 1234567")
 
 
