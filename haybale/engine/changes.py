@@ -41,6 +41,7 @@ from haybale.cached import cached_property
 from haybale.collections import Collection
 from haybale.collections.queries import QueriesLike
 from haybale.collections.saved import load_collection, save_collection
+from haybale.collections.unread import UnreadPart, read_unread, sorted_parts, write_unread
 from haybale.device import find_device
 from haybale.embeddings.store_files import as_json
 from haybale.engine import indexing_segments
@@ -72,6 +73,7 @@ class LiveDocuments:
         self._digests: tuple[Snapshot, TextDigests] | None = None
         self.first = snapshot.segments[0]
         self.storage = self.first.texts.storage
+        self._unread = self.first.texts.whole.unread  # in memory
 
     @cached_property
     def input_digest(self) -> str:
@@ -89,6 +91,24 @@ class LiveDocuments:
     def identity(self) -> str:
         """A random id that the engine got when it was built; :attr:`id` in memory, and of engines without one."""
         return self.id if self.manifest is None else str(self.manifest["identity"])
+
+    @property
+    def unread(self) -> list[UnreadPart]:
+        """The parts of files whose text is not in the documents, sorted."""
+        folder = self.storage.folder
+        return sorted_parts(self._unread) if folder is None else read_unread(folder)
+
+    def _record_unread(self, added: Collection) -> None:
+        """Record what was not read of added files, in place of what was not read of them before."""
+        files = {part.file for part in added.unread}
+        if added.metadata is not None and "file" in added.metadata.column_names:
+            files.update(filter(None, added.metadata["file"].to_pylist()))
+        before = self.unread
+        unread = (*(part for part in before if part.file not in files), *added.unread)
+        if self.storage.folder is None:
+            self._unread = unread
+        elif before or unread:
+            write_unread(self.storage.folder, unread)
 
     # build and open ---------------------------------------------------------------------------------------------
 
@@ -118,6 +138,7 @@ class LiveDocuments:
                         indexing_segments.index_all(self.first.texts, source)
                     about = {"id": self.id, "identity": uuid4().hex, "language": language, "encoder": saves_encoder}
                     self.manifest = about | request
+                    write_unread(folder, self._unread)
                     self._replace_by(self.snapshot)
                 except (InputError, MissingExtraError, DeviceError):
                     storage.finish_build(failed=True)
@@ -204,6 +225,8 @@ class LiveDocuments:
                 changed = changed.judged(snapshot.judgements.followed(old_texts, texts))
                 self._digests = changed, texts
             self._replace_by(changed)
+            if added is not None:
+                self._record_unread(added)
             with suppress(HaybaleError, OSError):  # the change itself is done; the next change tries to merge again
                 self._merge_segments()
         return n_replaced

@@ -20,6 +20,7 @@ from haybale.collections.collection import Ints
 from haybale.collections.ids import as_ids
 from haybale.collections.open import Documents as DocumentsLike
 from haybale.collections.queries import QueriesLike
+from haybale.collections.unread import UnreadPart
 from haybale.embeddings import Chunking
 from haybale.embeddings.encoder import is_registered
 from haybale.embeddings.store import fingerprint_of
@@ -255,6 +256,11 @@ class Engine:
     def folder(self) -> Path | None:
         """The folder of the engine, or of its copy if it is on object storage; None in memory."""
         return self._live.storage.folder
+
+    @property
+    def unread(self) -> list[UnreadPart]:
+        """The parts of files whose text is not in the engine, with the reasons, sorted by file."""
+        return self._live.unread
 
     @property
     def encoder(self) -> Any:
