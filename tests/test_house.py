@@ -1,4 +1,4 @@
-"""The map of the package in CONTRIBUTING.md and haybale/__init__.py is true; files form no circle; names occur once."""
+"""The map of the package in CONTRIBUTING.md and its docstring is true; files form no circle, and names occur once."""
 
 from __future__ import annotations
 

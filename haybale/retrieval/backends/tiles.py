@@ -9,7 +9,7 @@ import numpy as np
 
 from haybale.device import device_of
 from haybale.extras import import_optional
-from haybale.parallel import batch_size_for_memory, iter_chunks
+from haybale.parallel import batch_size_for_memory, iter_blocks
 from haybale.retrieval.backends import Backend, Proposal
 from haybale.retrieval.backends.best_scores import BestScores
 from haybale.vectors import array_namespace
@@ -38,7 +38,7 @@ class NumPyTiles(Backend):
                 return np.broadcast_to(np.arange(len(passages)), (m, len(passages))), queries @ passages.T
             best_scores = BestScores(m, k)
             # The scores of a tile are computed by all threads, and then read while they are in a cache.
-            for tile, scores in iter_chunks(
+            for tile, scores in iter_blocks(
                 len(passages), columns, lambda tile: (tile, queries @ passages[tile].T), what="passages"
             ):
                 best_scores.add(scores, tile.start)
@@ -49,7 +49,7 @@ class NumPyTiles(Backend):
             return _largest(xp.broadcast_to(xp.arange(tile.start, tile.stop), scores.shape), scores, k)
 
         best: Proposal | None = None
-        for proposal in iter_chunks(len(passages), max(k, columns), best_of_tile, what="passages"):
+        for proposal in iter_blocks(len(passages), max(k, columns), best_of_tile, what="passages"):
             if best is not None:
                 proposal = tuple(xp.concatenate(pair, axis=1) for pair in zip(best, proposal, strict=True))
             best = _largest(*proposal, k)
