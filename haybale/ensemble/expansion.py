@@ -32,7 +32,7 @@ from haybale.cached import cached_property
 from haybale.device import to_device, to_numpy
 from haybale.ensemble.device_tiles import add_pair_sums, sum_weights
 from haybale.ensemble.kernel import Pairs, Points, kernel_tile
-from haybale.ensemble.rows import Ints
+from haybale.ensemble.rows import Ints, distinct_numbers
 from haybale.parallel import batch_size_for_memory, cpus, in_threads, iter_chunks
 from haybale.progress import track
 from haybale.retrieval.hits import NO_PASSAGE, select
@@ -151,8 +151,10 @@ class Expansion:
         """Return the sums (n_terms, n_rows) of the pairs ``rows``, sorted by passage; ``queries`` are their queries."""
         where = self.queries.device
         query = np.searchsorted(queries, pairs.query[rows])
-        distinct, passage = np.unique(pairs.passage[rows], return_inverse=True)
+        distinct, passage = distinct_numbers(pairs.passage[rows], len(pairs.passages))
         candidates = pairs.passages if len(distinct) == len(pairs.passages) else pairs.passages.take(distinct, None)
+        if not where.is_cpu and not candidates.is_precise:
+            _ = candidates.norms  # once, and not for each tile
         weights = None if bag_weights is None else bag_weights[queries]
         weigh = _Weights(pairs.queries.take(queries), self.queries, weights, self.is_small)
         # The candidates are cut into tiles of equal size. The number of tiles is a multiple of the number of cores.

@@ -115,7 +115,7 @@ class SVREnsemble:
         Bytes of kernel values held during training; on a Dask cluster, bytes per task. On the CPU, kernel rows that do
         not fit are computed again when they are needed. On a CUDA device, it limits the number of bags that are trained
         at once; with ``solver="auto"``, the working-set solver trains bags that do not fit alone, and the log says so.
-        Default: half of the memory, or on a CUDA device four fifths of its free memory.
+        Default: half of the memory, or on a CUDA device nine tenths of its free memory.
     device : str, optional
         Device of vectors and kernels: ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"auto"``. Default: the device of the
         index's vectors.

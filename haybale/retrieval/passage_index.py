@@ -33,7 +33,7 @@ from haybale.progress import track
 from haybale.retrieval.backends import find_backend
 from haybale.retrieval.exact import ExactSearch
 from haybale.retrieval.hits import NO_PASSAGE, Hits, Ints
-from haybale.retrieval.passage_sums import sums_of_best
+from haybale.retrieval.passage_sums import first_hits, sums_of_best
 from haybale.retrieval.passages import TABLE_FILES, Columns, Exclude, Ids, PassageTable, document_offsets
 from haybale.retrieval.sparse_search import InvertedIndex
 from haybale.vectors import Floats, Matrix, check_like, check_matrix, moved
@@ -375,8 +375,7 @@ class PassageIndex(PassageTable):
             part = Hits(hits.passages[batch], hits.scores[batch]).to_numpy()
             row, _, passages, scores = part.flat()
             document = self.doc_of[passages]
-            _, first = np.unique(row * len(self.doc_ids) + document, return_index=True)
-            first.sort()  # a document's first passage in the list is its best
+            first = first_hits(row, document, len(self.doc_ids))  # a document's first passage in the list is its best
             row, document, scores = row[first], document[first], scores[first]
             counts = np.bincount(row, minlength=len(part))
             enough = counts >= k
