@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Mapping, Sequence
 from functools import reduce
@@ -12,12 +13,12 @@ import haybale
 from haybale.cli import options
 from haybale.cli.application import ENGINES, command
 from haybale.cli.options import TEXTS, argument, given, option
-from haybale.cli.terminal import note_skipped, reporter, show
+from haybale.cli.terminal import note_unread, reporter, show
 from haybale.errors import FileFormatError, InputError
 
 if TYPE_CHECKING:
     from haybale import Collection
-    from haybale.collections.readers.files import Skipped
+    from haybale.collections.unread import UnreadPart
 
 
 @command(ENGINES)
@@ -44,17 +45,17 @@ def add(
     added; with --replace, all such documents are replaced at once, and records that a file no longer has are removed. A
     process that has the engine open sees the change when it calls Engine.refresh() or opens the engine again.
     """
-    from haybale.collections.readers.files import refuse_skipped
+    from haybale.collections.unread import refuse_unread
     from haybale.engine.update import FILES, earlier_records
     from haybale.timing import record_timings
 
     start = time.perf_counter()
     with record_timings(reporter()):
         grown = haybale.Engine.open(engine)
-        added, skipped = _read_documents(files, given(text=text, id=id, title=title), (engine / FILES).exists())
+        added = _read_documents(files, given(text=text, id=id, title=title), (engine / FILES).exists())
         if strict:
-            refuse_skipped(engine, skipped)
-        note_skipped(skipped)
+            refuse_unread(engine, added.unread)
+        note_unread(added.unread)
         gone = earlier_records(grown, added) if replace else []
         n_replaced = grown.replace(added, remove=gone) if replace else 0
         if not replace:
@@ -65,17 +66,16 @@ def add(
     show(f"added {counts} in {time.perf_counter() - start:.1f} s; {grown!r}")
 
 
-def _read_documents(
-    paths: Sequence[Path], columns: Mapping[str, str], of_files: bool
-) -> tuple[Collection, list[Skipped]]:
-    """Return the documents of folders and files as one collection, and the files that could not be read."""
+def _read_documents(paths: Sequence[Path], columns: Mapping[str, str], of_files: bool) -> Collection:
+    """Return the documents of folders and files as one collection, with what could not be read."""
     from haybale.collections.open import find_reader
     from haybale.collections.readers.beir import add_beir_file
-    from haybale.collections.readers.files import Files, Skipped, read_files, read_single_files
+    from haybale.collections.readers.files import Files, read_files, read_single_files
     from haybale.text_files import read_text
 
     builder, texts = haybale.CollectionBuilder("added documents"), 0
-    parts, single, skipped = list[haybale.Collection](), list[Path](), list[Skipped]()
+    parts, single = list[haybale.Collection](), list[Path]()
+    unread: list[UnreadPart] = []
     for path in paths:
         name = path.name.removesuffix(".gz")
         if not path.exists():
@@ -85,9 +85,7 @@ def _read_documents(
                 raise InputError(f"--{column} needs tables, but {path} is a collection of another layout; omit it")
             parts.append(haybale.open_collection(path))
         elif path.is_dir():
-            read, problems = read_files(path, columns)
-            parts.append(read)
-            skipped += problems
+            parts.append(read_files(path, columns))
         elif name.endswith(".jsonl") and not of_files and not columns:
             add_beir_file(builder, path)
             texts += 1
@@ -100,11 +98,11 @@ def _read_documents(
         else:
             single.append(path)
     if single:
-        single_documents, problems = read_single_files(single, columns)
-        skipped += problems
+        single_documents, unread = read_single_files(single, columns)
         parts += [] if single_documents is None else [single_documents]
     if texts:
         parts.append(builder.build())
     if not parts:
-        raise InputError(f"{skipped[0].file}: {skipped[0].reason}; expected files with text, give others")
-    return reduce(lambda collection, part: collection.extended(part), parts), skipped
+        raise InputError(f"{unread[0]}; expected files with text, give others")
+    whole = reduce(lambda collection, part: collection.extended(part), parts)
+    return dataclasses.replace(whole, unread=tuple(dict.fromkeys((*whole.unread, *unread))))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import shlex
 import time
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from haybale.cli import options
 from haybale.cli.application import ENGINES, command
 from haybale.cli.options import MACHINE, RESULTS, TEXTS, chunking_of, engine_settings, given, option
 from haybale.cli.resuming import explain_interrupt
-from haybale.cli.terminal import note, note_skipped, reporter, show, size_on_disk
+from haybale.cli.terminal import note, note_unread, reporter, show, size_on_disk
 from haybale.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from haybale.review import JudgementStore
 
 _MAX_IDS_SHOWN = 10  # ids of documents whose text is no longer the judged one
-SKIPPED = "skipped.csv"  # in the engine's folder: the files that could not be read
 # What each option means for a folder of files whose engine exists: "applied" to this update, or "compared" with what
 # the engine was built with; other values are refused. "refused": it is for other collections.
 FOR_AN_EXISTING_ENGINE = {
@@ -51,7 +49,7 @@ def index(
     id: options.IdColumn = None,
     title: options.TitleColumn = None,
     strict: Annotated[
-        bool, option("Refuse a folder with files that cannot be read. Default: skip them.", TEXTS)
+        bool, option("Refuse a folder with files, or parts of files, that cannot be read. Default: skip them.", TEXTS)
     ] = False,
     segments: Annotated[
         int | None,
@@ -67,20 +65,20 @@ def index(
     """Build an engine: a folder with a collection, its encoder and its indexes, for train, rank and compare.
 
     The collection may be any folder of files: texts, Markdown, PDF, Word, OpenDocument, RTF, HTML, mail, CSV, Excel,
-    JSON Lines, Parquet, RIS and zip files. Files that cannot be read are listed, also in skipped.csv in the engine's
-    folder. After an interruption, the same command continues the work. If files were added, changed or deleted, the
-    same command updates the engine: only these files are read. Judgements stay at the texts that were judged: they
-    follow a text to its new id, and those whose text is gone are counted.
+    JSON Lines, Parquet, RIS and zip files. What cannot be read, files and parts of files, is listed with the reasons,
+    also in skipped.csv in the engine's folder. After an interruption, the same command continues the work. If files
+    were added, changed or deleted, the same command updates the engine: only these files are read. Judgements stay at
+    the texts that were judged: they follow a text to its new id, and those whose text is gone are counted.
 
     With --segments, the indexes need not fit into the memory of one machine, and --dask indexes the segments on the
     workers of a cluster. Rankings are the same. Workers must reach the engine's folder by the same path.
     """
     from haybale.collections.open import find_reader
-    from haybale.collections.readers.files import Files, Skipped, read_files, refuse_skipped
+    from haybale.collections.readers.files import Files, read_files
+    from haybale.collections.unread import UNREAD_FILE, counted, refuse_unread
     from haybale.device import find_device
     from haybale.engine.update import FILES, record_files, signatures, update
-    from haybale.folders import check_file, whole_file
-    from haybale.spreadsheets import as_cell
+    from haybale.folders import check_file
     from haybale.timing import record_timings, timed
 
     start = time.perf_counter()
@@ -93,7 +91,6 @@ def index(
     )
     settings |= given(chunking=chunking_of(pieces, stride))
     with explain_interrupt(), record_timings(reporter()):
-        skipped: list[Skipped] = []
         reader = find_reader(collection, layout)
         of_files, is_new = isinstance(reader, Files), not (out / FILES).exists()
         columns = given(text=text, id=id, title=title)
@@ -111,7 +108,6 @@ def index(
             with _judgements_of(engine) as stores:
                 with options.on_cluster_of(dask):
                     changes = update(engine, Path(collection), columns, strict=strict)
-                skipped = changes.skipped
                 counts = f"{changes.n_added:,} documents added, {changes.n_replaced:,} replaced"
                 note(f"{counts}, {changes.n_removed:,} removed")
                 if changes.n_described:
@@ -122,22 +118,20 @@ def index(
             with timed("read collection"):
                 if of_files:
                     files = signatures(Path(collection))  # before reading: the next update sees what changes meanwhile
-                    read, skipped = read_files(Path(collection), columns)
+                    read = read_files(Path(collection), columns)
                     if strict:
-                        refuse_skipped(Path(collection), skipped)
+                        refuse_unread(Path(collection), read.unread)
                 else:
                     read = haybale.open_collection(collection, layout, **given(missing_judgements=missing_judgements))
             with options.on_cluster_of(dask):
                 engine = haybale.Engine.build(read, out, **given(segments=segments), **settings)
             del read  # free its texts: the engine reads them from its folder
             if of_files:
-                record_files(engine, files, skipped, Path(collection), columns)
+                record_files(engine, files, Path(collection), columns)
         engine.write_indexes()
-    if skipped:
-        note_skipped(skipped)
-        with whole_file(out / SKIPPED) as file:
-            csv.writer(file).writerows([("file", "reason"), *(map(as_cell, row) for row in skipped)])
-        note(f"{len(skipped):,} files could not be read; {out / SKIPPED} lists them with the reasons")
+    if unread := engine.unread:
+        note_unread(unread)
+        note(f"{counted(unread)} could not be read; {out / UNREAD_FILE} lists them with the reasons")
     show(f"{engine!r}; language: {engine.language}; {time.perf_counter() - start:.1f} s, {size_on_disk(out)} on disk")
     note(f"Next: haybale search {shlex.quote(str(out))} QUERY")
 

@@ -10,7 +10,7 @@ from haybale.analysis import Analyzer, splits_compounds
 from haybale.collections import Collection
 from haybale.embeddings.counting import strings
 from haybale.engine.changes import LiveDocuments
-from haybale.engine.indexing_parts import learned_analyzer
+from haybale.engine.indexing_segments import learned_analyzer
 from haybale.engine.segment import Segment
 from haybale.engine.snapshot import Snapshot
 from haybale.engine.storage import Storage
@@ -21,7 +21,7 @@ def learn_here(whole: Collection, language: str, settings: Mapping[str, Any], co
     return Analyzer.learned(language, strings(whole.passages.texts), compounds)
 
 
-def learn_in_parts(
+def learn_by_tasks(
     folder: Path,
     settings_of_folder: Mapping[str, Any] | None,
     whole: Collection,

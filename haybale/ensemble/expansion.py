@@ -50,7 +50,7 @@ BagWeights = NDArray[np.float64]  # (n_queries, n_bags): factors of the coeffici
 
 
 @dataclass(frozen=True)
-class Terms:
+class KernelTerms:
     """The terms of a sum: support rows (n_rows,) of one bag or of all bags, sorted by passage."""
 
     query: Ints
@@ -58,11 +58,11 @@ class Terms:
     coef: NDArray[np.float64]
     bag: Ints | None = None  # None if the bags are already summed
 
-    def in_order(self) -> Terms:
+    def in_order(self) -> KernelTerms:
         """Return the rows sorted by passage."""
         order = np.argsort(self.passage, kind="stable")
         bag = None if self.bag is None else self.bag[order]
-        return Terms(self.query[order], self.passage[order], self.coef[order], bag)
+        return KernelTerms(self.query[order], self.passage[order], self.coef[order], bag)
 
     @cached_property
     def tiles(self) -> list[_Tile]:
@@ -114,7 +114,7 @@ class Expansion:
         return [range(start, end) for start, end in pairwise(edges)]
 
     def sums(
-        self, pairs: Pairs, terms: list[Terms], bag_weights: BagWeights | None = None, group: int | None = None
+        self, pairs: Pairs, terms: list[KernelTerms], bag_weights: BagWeights | None = None, group: int | None = None
     ) -> Any:
         """Return (n_pairs, n_terms) float64 Σ coef · K over the rows of each of the ``terms``.
 
@@ -144,7 +144,7 @@ class Expansion:
         pairs: Pairs,
         rows: Ints,
         queries: Ints,
-        terms: list[Terms],
+        terms: list[KernelTerms],
         bag_weights: BagWeights | None,
         groups: Sequence[range],
     ) -> NDArray[np.float64]:
@@ -190,7 +190,7 @@ class Expansion:
         n: int,
         passages: Callable[[slice], Points],
         k: int,
-        terms: Terms,
+        terms: KernelTerms,
         shift: Floats,
         bag_weights: BagWeights | None = None,
     ) -> Any:
@@ -206,7 +206,7 @@ class Expansion:
         passages : callable
             Returns the passages of a slice of numbers.
         k : int
-        terms : Terms
+        terms : KernelTerms
         shift : (m,) float32
             Added to all sums of a query. Sums that differ by less than its rounding become ties.
         bag_weights : (m, n_bags), optional
@@ -253,7 +253,7 @@ class _Weights:
         self._kq: Any = None  # Kq, if it is a single chunk
 
     def __call__(
-        self, terms: Terms, tiles: Sequence[int], widths: Sequence[int] | None = None
+        self, terms: KernelTerms, tiles: Sequence[int], widths: Sequence[int] | None = None
     ) -> list[tuple[Any, Any]]:
         """Return, for each tile, the columns of its support passages that occur in the terms, and W of them.
 

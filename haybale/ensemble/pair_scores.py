@@ -18,7 +18,7 @@ from haybale.ensemble.spaces import Scaling, Spaces, take_rows
 from haybale.ensemble.support import Support
 from haybale.errors import InputError
 from haybale.parallel import batch_size_for_memory, iter_chunks
-from haybale.retrieval import PassageIndex
+from haybale.retrieval import AnyPassageIndex
 from haybale.vectors import Floats, Matrix
 
 Predict = Callable[[Pairs, BagWeights | None], Any]
@@ -31,7 +31,7 @@ class PairScores:
     support: Support
     spaces: Spaces
     scaling: Scaling | None  # of the pair features, None if the ensemble was trained without features
-    index: PassageIndex
+    index: AnyPassageIndex
 
     def predicted(
         self,

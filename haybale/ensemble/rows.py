@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from haybale.device import is_sparse, to_numpy
 from haybale.errors import InputError
 from haybale.parameters import check_parameters, one_of
-from haybale.retrieval import Hits, PassageIndex
+from haybale.retrieval import AnyPassageIndex, Hits
 from haybale.retrieval.hits import NO_PASSAGE
 from haybale.retrieval.passages import Exclude
 from haybale.vectors import Matrix
@@ -82,7 +82,7 @@ def candidate_rows(
     protocol: str,
     hits: Hits,
     relevant: Sequence[Sequence[str]],
-    index: PassageIndex,
+    index: AnyPassageIndex,
     queries: Matrix,
     exclude: Exclude | None = None,
 ) -> CandidateRows:
@@ -140,7 +140,7 @@ def candidate_rows(
     return CandidateRows(columns[0], columns[1], label[order], columns[2])
 
 
-def _nearest(index: PassageIndex, queries: Matrix, rows: Ints, documents: Ints) -> Ints:
+def _nearest(index: AnyPassageIndex, queries: Matrix, rows: Ints, documents: Ints) -> Ints:
     """Return (n,) the document's passage nearest to the query, for each pair (query row, document)."""
     queries, nearest = to_numpy(queries), np.zeros(len(rows), dtype=np.int64)
     for pair, (row, document) in enumerate(zip(rows.tolist(), documents.tolist(), strict=True)):

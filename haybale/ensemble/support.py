@@ -23,7 +23,7 @@ from scipy import sparse
 
 from haybale.cached import cached_property
 from haybale.device import CPU, Device, to_numpy
-from haybale.ensemble.expansion import BagWeights, Expansion, Terms
+from haybale.ensemble.expansion import BagWeights, Expansion, KernelTerms
 from haybale.ensemble.kernel import Pairs, Points, kernel_tile
 from haybale.ensemble.problem import Dual, PrecisionWarning, Problem, rounding
 from haybale.ensemble.rows import Ints, distinct_numbers
@@ -123,23 +123,23 @@ class Support:
     # terms of the sums -----------------------------------------------------------------------------------------
 
     @cached_property
-    def _all_rows(self) -> Terms:
+    def _all_rows(self) -> KernelTerms:
         """The rows of all bags."""
-        return Terms(self.query, self.passage, self.coef, self.bag).in_order()
+        return KernelTerms(self.query, self.passage, self.coef, self.bag).in_order()
 
     @cached_property
-    def _by_bag(self) -> list[Terms]:
+    def _by_bag(self) -> list[KernelTerms]:
         """The rows of each bag."""
         bags = [slice(a, b) for a, b in pairwise(self.offsets)]
-        return [Terms(self.query[bag], self.passage[bag], self.coef[bag]).in_order() for bag in bags]
+        return [KernelTerms(self.query[bag], self.passage[bag], self.coef[bag]).in_order() for bag in bags]
 
     @cached_property
-    def _mean_rows(self) -> Terms:
+    def _mean_rows(self) -> KernelTerms:
         """The mean of all bags as one sum: coef / n_bags, added over the bags that share a row."""
         entries = (self.coef / self.n_bags, (self.passage, self.query))
         summed = sparse.coo_matrix(entries, shape=(len(self.passages), len(self.queries))).tocsr()
         passage = np.repeat(np.arange(len(self.passages)), np.diff(summed.indptr))
-        return Terms(summed.indices.astype(np.int64), passage, summed.data)
+        return KernelTerms(summed.indices.astype(np.int64), passage, summed.data)
 
     # predictions ----------------------------------------------------------------------------------------------
 

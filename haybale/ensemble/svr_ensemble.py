@@ -46,7 +46,7 @@ from haybale.parameters import (
     check_parameters,
     one_of,
 )
-from haybale.retrieval import Hits, PassageIndex, Run, rank_documents
+from haybale.retrieval import AnyPassageIndex, Hits, Run, rank_documents
 from haybale.retrieval.exact import SLACK
 from haybale.retrieval.hits import select
 from haybale.retrieval.passages import Exclude
@@ -136,6 +136,7 @@ class SVREnsemble:
 
     Examples
     --------
+    >>> from haybale import PassageIndex
     >>> rng = np.random.default_rng(0)
     >>> index = PassageIndex(rng.normal(size=(40, 4)))
     >>> queries = index.vectors[:20] + 0.1
@@ -212,7 +213,7 @@ class SVREnsemble:
 
     def fit(
         self,
-        index: PassageIndex,
+        index: AnyPassageIndex,
         query_vectors: Matrix,
         relevant: Sequence[Sequence[str]],
         *,
@@ -270,7 +271,7 @@ class SVREnsemble:
 
     def fit_rows(
         self,
-        index: PassageIndex,
+        index: AnyPassageIndex,
         query_vectors: Matrix,
         rows: CandidateRows,
         *,
@@ -527,7 +528,7 @@ class SVREnsemble:
         save_model(Path(folder), "SVREnsemble", self.get_params(), self.support_, self.spaces_, **saved)
 
     @classmethod
-    def load(cls, folder: Path | str, index: PassageIndex, *, device: str | None = None) -> Self:
+    def load(cls, folder: Path | str, index: AnyPassageIndex, *, device: str | None = None) -> Self:
         """Load a saved model for an index whose vectors have the same width as in training.
 
         ``device`` is by default the device of the index. Raises :class:`FileFormatError` for missing or
@@ -542,7 +543,7 @@ class SVREnsemble:
         model.__dict__.update({name: saved.report.get(name) for name in _REPORTED_ATTRIBUTES})
         return model
 
-    def on(self, index: PassageIndex) -> Self:
+    def on(self, index: AnyPassageIndex) -> Self:
         """Return the model with another index of the same space, such as an index with added documents."""
         self.spaces_.check_passages(index.vectors)
         other = copy.copy(self)
@@ -554,7 +555,7 @@ class SVREnsemble:
             raise NotFittedError("SVREnsemble is not fitted: call fit(index, query_vectors, relevant) first")
 
 
-def _checked(query_vectors: Any, index: PassageIndex) -> Matrix:
+def _checked(query_vectors: Any, index: AnyPassageIndex) -> Matrix:
     """Return query vectors on the CPU; raise unless they have the width of the passages and are sparse like them."""
     checked: Matrix = to_numpy(check_like(query_vectors, "query_vectors", index.vectors))
     return checked

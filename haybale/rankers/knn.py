@@ -13,7 +13,7 @@ from haybale.engine import Engine
 from haybale.parameters import COUNT, one_of
 from haybale.ranking.ranker import Ranker
 from haybale.ranking.summed_passages import check_top, summed
-from haybale.retrieval import Hits, PassageIndex, Run
+from haybale.retrieval import AnyPassageIndex, Hits, Run
 from haybale.search.explanation import Explanation, Share, by_size, device_notes, passage_note
 from haybale.search.query_batch import QueryBatch
 
@@ -48,7 +48,7 @@ class KNN(Ranker):
         super()._check_params()
         check_top(self.unit, self.top)
 
-    def _index(self, engine: Engine) -> PassageIndex:
+    def _index(self, engine: Engine) -> AnyPassageIndex:
         if self.unit == "document":
             return engine.documents
         return engine.passages if self.unit == "passage" else engine.first_passages

@@ -132,11 +132,11 @@ class Learned(OutOfFold, Fusion):
 
     def nested(self) -> list[Ranker]:
         """Return the rankers that are fused."""
-        return list(self.rankers or default_rankers(self.spaces))
+        return list(self.rankers or rankers_to_fuse(self.spaces))
 
     def _implied(self) -> dict[str, tuple[Ranker, ...]]:
         """Return the default rankers if none are given."""
-        return {} if self.rankers else {"rankers": default_rankers(self.spaces)}
+        return {} if self.rankers else {"rankers": rankers_to_fuse(self.spaces)}
 
     def _make_explicit(self, name: str, rankers: tuple[RankerContract, ...]) -> None:
         """Set the rankers, which include those in the spaces."""
@@ -410,7 +410,7 @@ def _fusions(plain: list[dict[str, Any] | None]) -> list[LearnedFusion | None]:
     return [None if fusion is None else LearnedFusion.from_dict(fusion) for fusion in plain]
 
 
-def default_rankers(spaces: Sequence[str] = ()) -> tuple[Ranker, ...]:
+def rankers_to_fuse(spaces: Sequence[str] = ()) -> tuple[Ranker, ...]:
     """Return the rankers that ``Learned(spaces=spaces)`` fuses."""
     searches = (BM25("passage"), BM25("document"), KNN("passage"), KNN("document"), PARM("rrf"), PARM("vrrf"))
     in_spaces = [

@@ -12,7 +12,7 @@ from haybale.engine import Engine
 from haybale.errors import InputError
 from haybale.parameters import BM25_RANGES, COUNT, NOT_NEGATIVE, one_of
 from haybale.ranking.ranker import Ranker
-from haybale.retrieval import AGGREGATIONS, BM25Index, ParagraphHits, ParagraphSearch, PassageIndex, Run
+from haybale.retrieval import AGGREGATIONS, AnyBM25, AnyPassageIndex, ParagraphHits, ParagraphSearch, Run
 from haybale.search.explanation import Explanation, Share, by_size, device_notes
 from haybale.search.query_batch import QueryBatch
 
@@ -87,7 +87,7 @@ class PARM(Ranker):
         """Whether the paragraphs search vectors."""
         return self.over == "vectors"
 
-    def _index(self, engine: Engine) -> PassageIndex | BM25Index:
+    def _index(self, engine: Engine) -> AnyPassageIndex | AnyBM25:
         return engine.passages if self.over == "vectors" else engine.bm25("passage", self.k1, self.b, self.k3)
 
     def _search(self, engine: Engine, depth: int) -> ParagraphSearch:
@@ -125,5 +125,5 @@ class PARM(Ranker):
             ]
             notes = [*notes, f"{len(rows):,} pairs of paragraphs and passages, added up for each passage"]
         index, notes = search.index, [*notes, *device_notes(device_of(paragraph_hits.hits.passages))]
-        matcher = index.analyzer if isinstance(index, BM25Index) else base.matcher
+        matcher = index.analyzer if isinstance(index, AnyBM25) else base.matcher
         return replace(base, shares=by_size(shares), detail=detail, matcher=matcher, notes=notes)

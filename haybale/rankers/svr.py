@@ -30,7 +30,7 @@ from haybale.ranking.out_of_fold import OutOfFold
 from haybale.ranking.ranker import Ranker
 from haybale.ranking.runs import runs_of
 from haybale.ranking.training import Training
-from haybale.retrieval import Hits, PassageIndex, Run, pool, rank_documents
+from haybale.retrieval import AnyPassageIndex, Hits, Run, pool, rank_documents
 from haybale.retrieval.hits import Ints, from_flat
 from haybale.retrieval.run import DEPTH
 from haybale.search.explanation import Explanation, Share, by_size, device_notes
@@ -232,7 +232,7 @@ class SVR(OutOfFold, Ranker):
             ensemble = SVREnsemble(**settings)
             self.ensemble_ = ensemble.fit(index, vectors, relevant, candidates=candidates, **columns)
 
-    def _index(self, engine: Engine) -> PassageIndex:
+    def _index(self, engine: Engine) -> AnyPassageIndex:
         return engine.documents if self.unit == "document" else engine.passages
 
     def _hits(self, batch: QueryBatch, *, out_of_fold: bool) -> tuple[list[Hits], list[Hits]]:

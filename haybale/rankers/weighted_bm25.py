@@ -21,7 +21,7 @@ from haybale.rankers.models.term_weights import TermPools, term_weights
 from haybale.ranking.out_of_fold import OutOfFold
 from haybale.ranking.ranker import Ranker
 from haybale.ranking.training import Training
-from haybale.retrieval import BM25Index, Run
+from haybale.retrieval import AnyBM25, Run
 from haybale.retrieval.hits import NO_PASSAGE, Ints
 from haybale.search.explanation import Explanation, Share, by_size
 from haybale.search.query_batch import QueryBatch
@@ -146,7 +146,7 @@ class WeightedBM25(OutOfFold, Ranker):
             documents.append(numbers[has_text])
         return TermPools.of(terms.features, counts, terms.offsets, tables, columns, documents)
 
-    def _index(self, engine: Engine) -> BM25Index:
+    def _index(self, engine: Engine) -> AnyBM25:
         return engine.bm25("document", self.k1, self.b, self.k3)
 
     def _weighted(self, batch: QueryBatch, folds: Ints) -> tuple[list[list[str]], list[Floats]]:

@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from haybale.errors import FileFormatError, InputError, UnknownNameError
-from haybale.grammar import Call, Word, parse_values
+from haybale.grammar import BareWord, Call, parse_values
 from haybale.ranking.contract import RankerContract
 from haybale.ranking.ranker import RANKERS, Ranker
 from haybale.text_files import read_text
@@ -78,7 +78,7 @@ def parse_value(text: str) -> Any:
 
 def _ranker(value: Any, text: str) -> Ranker:
     """Make the ranker of a parsed name or call."""
-    if isinstance(value, Word):
+    if isinstance(value, BareWord):
         return _make(value, [], {})
     if isinstance(value, Call):
         params = {name: _with_rankers(parameter, text) for name, parameter in value.params.items()}
@@ -90,9 +90,9 @@ def _with_rankers(value: Any, text: str) -> Any:
     """Replace the names and calls of rankers in a parsed value by rankers."""
     if isinstance(value, tuple):
         return tuple(_with_rankers(element, text) for element in value)
-    if isinstance(value, Call) or (isinstance(value, Word) and _is_ranker(value)):
+    if isinstance(value, Call) or (isinstance(value, BareWord) and _is_ranker(value)):
         return _ranker(value, text)
-    return str(value) if isinstance(value, Word) else value
+    return str(value) if isinstance(value, BareWord) else value
 
 
 def read_yaml(path: Path) -> Ranker:

@@ -21,7 +21,7 @@ from haybale.errors import StoreError
 from haybale.kept_results import RANKER, kept_results
 from haybale.manifest import digest
 from haybale.ranking.contract import RankerContract
-from haybale.ranking.files import MANIFEST, innermost_first, read_ranker_manifest, restored, save, saved_in
+from haybale.ranking.saved_rankers import MANIFEST, innermost_first, read_ranker_manifest, restored, save, saved_in
 from haybale.ranking.training import Training
 from haybale.retrieval.object_storage import files_in_cache, is_address
 from haybale.search.query_batch import QueryBatch

@@ -344,18 +344,7 @@ class BM25Index(PassageTable):
         >>> index.search(index.weighted([["dog", "tax"]], [np.array([1, 3], dtype=np.float32)]), k=3).passages
         array([[2, 1, 0]])
         """
-        vocabulary = self._numbered(terms)
-        numbers = [_numbers(vocabulary, query_terms) for query_terms in terms]
-        kept_factors = [
-            np.asarray(query_factors, dtype=np.float32)[query_numbers >= 0]
-            for query_factors, query_numbers in zip(factors, numbers, strict=True)
-        ]
-        ids = [query_numbers[query_numbers >= 0].tolist() for query_numbers in numbers]
-        return Terms(ids, vocabulary, kept_factors)
-
-    def _numbered(self, terms: Sequence[Sequence[str]]) -> Vocabulary:
-        """Return the vocabulary whose numbers the result of :meth:`weighted` uses for ``terms``."""
-        return self.vocabulary
+        return weighted_terms(self.vocabulary, terms, factors)
 
     def text_frequencies(self, terms: Sequence[str]) -> Ints:
         """Return the number of texts (n,) that have each term."""
@@ -431,7 +420,7 @@ class BM25Index(PassageTable):
 
         def query_of(row: int) -> Query:
             if factors_of_queries is None:
-                terms, factors = self._counted(ids[row])
+                terms, factors = counted_terms(ids[row], self.k3)
             else:
                 terms, factors = ids[row], factors_of_queries[row]
             return np.array(terms, dtype=np.int64), factors
@@ -445,17 +434,9 @@ class BM25Index(PassageTable):
             raise InputError(f"queries: expected terms below {n}, found {largest}; call analysed() of this index")
         return ids
 
-    def _counted(self, terms: Sequence[T]) -> tuple[Sequence[T], Floats]:
-        """Return the terms of a query in the order in which their weights are added, and the factor of each term."""
-        if self.k3 is None:
-            return terms, np.ones(len(terms), dtype=np.float32)
-        counts = Counter(terms)
-        return list(counts), self.factors(np.array(list(counts.values())))
-
     def factors(self, counts: Ints) -> Floats:
         """Return the factors (n,) float32 of terms that occur ``counts`` times in a query, (n,); see ``k3``."""
-        counted = counts if self.k3 is None else (self.k3 + 1) * counts / (self.k3 + counts)
-        return counted.astype(np.float32)
+        return query_factors(counts, self.k3)
 
     def similarities(self, queries: Sequence[str] | Terms, document: int) -> Floats:
         """Return the scores of a document's passages, (m, n_passages); 0 without a common term."""
@@ -531,7 +512,7 @@ class BM25Index(PassageTable):
     def counted_terms(self, query: str) -> list[tuple[str, np.float32]]:
         """Return the query terms that the index has, each with its factor, for :meth:`shares_of_terms`."""
         indexed_terms = [term for term in self.analyzer.terms(query) if term in self.vocabulary]
-        return list(zip(*self._counted(indexed_terms), strict=True))
+        return list(zip(*counted_terms(indexed_terms, self.k3), strict=True))
 
     def shares_of_terms(self, counted: Sequence[tuple[str, np.float32]], passage: int) -> dict[str, float]:
         """Return what :meth:`term_shares` does, for the terms of a query that several passages have in common."""
@@ -544,6 +525,29 @@ class BM25Index(PassageTable):
                 shares[name] = shares.get(name, 0.0) + (float(score + weight) - float(score))
                 score += weight
         return shares
+
+
+def weighted_terms(vocabulary: Vocabulary, terms: Sequence[Sequence[str]], factors: Sequence[Floats]) -> Terms:
+    """Return what :meth:`BM25Index.weighted` does, with the term numbers of a vocabulary."""
+    numbers = [_numbers(vocabulary, query_terms) for query_terms in terms]
+    kept_factors = [
+        np.asarray(query_factors, dtype=np.float32)[query_numbers >= 0]
+        for query_factors, query_numbers in zip(factors, numbers, strict=True)
+    ]
+    return Terms([query_numbers[query_numbers >= 0].tolist() for query_numbers in numbers], vocabulary, kept_factors)
+
+
+def counted_terms(terms: Sequence[T], k3: float | None) -> tuple[Sequence[T], Floats]:
+    """Return the terms of a query in the order in which their weights are added, and the factor of each term."""
+    if k3 is None:
+        return terms, np.ones(len(terms), dtype=np.float32)
+    counts = Counter(terms)
+    return list(counts), query_factors(np.array(list(counts.values())), k3)
+
+
+def query_factors(counts: Ints, k3: float | None) -> Floats:
+    """Return the factors (n,) float32 of terms that occur ``counts`` times in a query, (n,)."""
+    return (counts if k3 is None else (k3 + 1) * counts / (k3 + counts)).astype(np.float32)
 
 
 def _numbers(vocabulary: Mapping[str, int], terms: Sequence[str]) -> Ints:

@@ -19,7 +19,7 @@ from haybale.parallel import in_threads
 from haybale.progress import track
 from haybale.retrieval.hits import NO_PASSAGE, Ints
 from haybale.retrieval.id_order import IdOrder
-from haybale.retrieval.range_search import RANGE, Values, Workspace, decoded, search_ranges
+from haybale.retrieval.range_search import RANGE, SearchBuffers, Values, decoded, search_ranges
 from haybale.vectors import Floats
 
 T = TypeVar("T")
@@ -50,7 +50,7 @@ class TermLists:
     sums: type[np.float32] | type[np.float64]  # in which products are added
     least: np.uint32  # the lowest value of a hit
     # Free workspaces: for passages, documents, and documents by several passages.
-    _spaces: tuple[list[Workspace], ...] = field(default_factory=lambda: ([], [], []))
+    _spaces: tuple[list[SearchBuffers], ...] = field(default_factory=lambda: ([], [], []))
 
     @cached_property
     def by_document(self) -> bool:
@@ -75,7 +75,7 @@ class TermLists:
         try:
             space = spaces.pop()
         except IndexError:
-            space = Workspace(self._edges(top > 1), len(offsets) - 1 if top == 1 else 0, self.sums)
+            space = SearchBuffers(self._edges(top > 1), len(offsets) - 1 if top == 1 else 0, self.sums)
         unsigned = self.passages.view(f"u{self.passages.itemsize}")
         index = read_only(self.offsets), read_only(unsigned), read_only(self.weights), space.edges
         documents = read_only(doc_of.view(np.uint64)), offsets

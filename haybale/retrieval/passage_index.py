@@ -105,6 +105,11 @@ class PassageIndex(PassageTable):
         super().__init__(int(vectors.shape[0]), doc_offsets, passage_ids, doc_ids)
         self._set(self.columns, vectors, target, backend)
 
+    @classmethod
+    def of_columns(cls, columns: Columns, vectors: Matrix, device: Device, backend: str = "auto") -> Self:
+        """Return the index of checked columns and vectors, which are on the device unless they are sparse."""
+        return cls.__new__(cls)._set(columns, vectors, device, backend)
+
     def _set(self, columns: Columns, vectors: Matrix, device: Device, backend: str) -> Self:
         """Set all attributes, from checked columns and vectors."""
         self.columns, self.vectors, self.device, self.backend = columns, vectors, device, backend
@@ -194,7 +199,7 @@ class PassageIndex(PassageTable):
         if postings is None:
             check_vectors_fit(vectors.shape, target)
             vectors = moved(vectors, target)
-        index = cls.__new__(cls)._set(columns, vectors, target, backend)
+        index = cls.of_columns(columns, vectors, target, backend)
         if postings is not None:
             index._sparse_search = InvertedIndex(postings, columns.doc_offsets, columns.order)
         return index
@@ -213,7 +218,7 @@ class PassageIndex(PassageTable):
         with self.search_device.current():
             consecutive = end - first == len(rows)
             some = self.vectors[first:end] if consecutive else self.vectors[to_device(rows, self.search_device)]
-        return type(self).__new__(type(self))._set(columns, some, self.device, self.backend)
+        return self.of_columns(columns, some, self.device, self.backend)
 
     def extended(
         self, vectors: Matrix, doc_offsets: Ints | None, *, passage_ids: Ids, doc_ids: Ids, distinct: bool = True
@@ -237,7 +242,7 @@ class PassageIndex(PassageTable):
             check_vectors_fit((len(self) + len(more), self.dim), self.device)  # beside those of this index
             with self.device.current():
                 both = self.device.xp.concatenate([self.vectors, more])
-        return type(self).__new__(type(self))._set(columns, both, self.device, self.backend)
+        return self.of_columns(columns, both, self.device, self.backend)
 
     def __repr__(self) -> str:
         n, width = self.vectors.shape
@@ -351,7 +356,7 @@ class PassageIndex(PassageTable):
         if hits is not None:
             if len(hits) != len(open_rows):
                 raise InputError(f"hits must have one row for each of the {len(open_rows)} queries, found {len(hits)}")
-            open_rows = self._best_documents(hits, k, open_rows, ranked)
+            open_rows = add_best_documents(self, hits, k, open_rows, ranked)
         if self.is_sparse:
             chosen = queries[open_rows], k, excluded[open_rows], self.doc_of
             rows, documents, scores = self._sparse_search.documents(*chosen)
@@ -361,33 +366,11 @@ class PassageIndex(PassageTable):
             with self.device.current():
                 open_queries = queries[self.device.xp.asarray(open_rows)]
             more_hits = self.search(open_queries, depth, exclude=excluded[open_rows])
-            open_rows = self._best_documents(more_hits, k, open_rows, ranked)
+            open_rows = add_best_documents(self, more_hits, k, open_rows, ranked)
             depth = min(len(self), 4 * depth)
         rows, documents, scores = (np.concatenate(column) for column in zip(*ranked, strict=True))
         order = np.argsort(rows, kind="stable")
         return rows[order], documents[order], scores[order]
-
-    def _best_documents(self, hits: Hits, k: int, rows: Ints, ranked: list[tuple[Ints, Ints, Floats]]) -> Ints:
-        """Add the best documents of hits to ``ranked``; return the rows whose hits are too few to determine them."""
-        open_rows = []
-        for start in range(0, len(hits), _QUERIES_PER_BATCH):
-            batch = slice(start, start + _QUERIES_PER_BATCH)
-            part = Hits(hits.passages[batch], hits.scores[batch]).to_numpy()
-            row, _, passages, scores = part.flat()
-            document = self.doc_of[passages]
-            first = first_hits(row, document, len(self.doc_ids))  # a document's first passage in the list is its best
-            row, document, scores = row[first], document[first], scores[first]
-            counts = np.bincount(row, minlength=len(part))
-            enough = counts >= k
-            kth = np.full(len(part), -np.inf)
-            kth[enough] = scores[(np.cumsum(counts) - counts)[enough] + k - 1]
-            # A row is complete if it has all passages, or if its last passage scores below the k-th document.
-            last = part.scores[:, -1]
-            complete = np.isneginf(last) | (enough & (kth > last)) | (part.scores.shape[1] >= len(self))
-            kept = complete[row] & (scores >= kth[row])
-            ranked.append((rows[batch][row[kept]], document[kept], scores[kept]))
-            open_rows.append(rows[batch][~complete])
-        return np.concatenate([rows[:0], *open_rows])
 
     def _document_sums(self, queries: Matrix, k: int, top: int, excluded: Ints) -> tuple[Ints, Ints, Floats]:
         """Rank documents by the sum of their best passages, as :meth:`documents` does."""
@@ -458,6 +441,34 @@ class PassageIndex(PassageTable):
         if not home.is_cpu:
             queries = placed(queries, self.device, "queries")
         return placed(check_like(queries, "queries", self.vectors), self.search_device, "queries"), home
+
+
+def add_best_documents(
+    index: PassageTable, hits: Hits, k: int, rows: Ints, ranked: list[tuple[Ints, Ints, Floats]]
+) -> Ints:
+    """Add the best documents of hits on an index to ``ranked``; return the rows whose hits are too few for that.
+
+    ``rows`` (m,) are the query rows of the hits, and ``ranked`` has arrays of query rows, documents and scores.
+    """
+    open_rows = []
+    for start in range(0, len(hits), _QUERIES_PER_BATCH):
+        batch = slice(start, start + _QUERIES_PER_BATCH)
+        part = Hits(hits.passages[batch], hits.scores[batch]).to_numpy()
+        row, _, passages, scores = part.flat()
+        document = index.doc_of[passages]
+        first = first_hits(row, document, len(index.doc_ids))  # a document's first passage in the list is its best
+        row, document, scores = row[first], document[first], scores[first]
+        counts = np.bincount(row, minlength=len(part))
+        enough = counts >= k
+        kth = np.full(len(part), -np.inf)
+        kth[enough] = scores[(np.cumsum(counts) - counts)[enough] + k - 1]
+        # A row is complete if it has all passages, or if its last passage scores below the k-th document.
+        last = part.scores[:, -1]
+        complete = np.isneginf(last) | (enough & (kth > last)) | (part.scores.shape[1] >= len(index))
+        kept = complete[row] & (scores >= kth[row])
+        ranked.append((rows[batch][row[kept]], document[kept], scores[kept]))
+        open_rows.append(rows[batch][~complete])
+    return np.concatenate([rows[:0], *open_rows])
 
 
 def check_vectors_fit(shape: tuple[int, ...], device: Device) -> None:

@@ -33,7 +33,7 @@ def decoded(values: Values) -> Floats:
     return np.where(values >> 31, values ^ ZERO, ~values).view(np.float32)
 
 
-class Workspace:
+class SearchBuffers:
     """The arrays that searches use again and again, for one thread.
 
     Parameters
@@ -89,7 +89,7 @@ def search_ranges(
     The postings of term t are ``offsets[t]:offsets[t + 1]`` of ``passages`` and ``weights``. Passages ``hidden:shown``
     are not found. Values below ``least`` are no hits. Passages are found if ``top`` is 0; documents by their best
     passage if it is 1, with ``doc_of``; documents by the sum of their ``top`` best passages if it is more, with
-    ``doc_offsets``, where no document lies in two ranges. The other arrays are those of :class:`Workspace`:
+    ``doc_offsets``, where no document lies in two ranges. The other arrays are those of :class:`SearchBuffers`:
     its ``found`` and ``found_values`` are ``hit_numbers`` and ``hit_values``.
     """
     cursors, ends = np.empty(len(terms), dtype=np.uint64), np.empty(len(terms), dtype=np.uint64)

@@ -24,7 +24,7 @@ from haybale.collections.query_groups import (
 )
 from haybale.engine import Engine
 from haybale.engine.workers import Address, Sendable, opened_engine
-from haybale.retrieval import BM25Index, Hits, ParagraphHits, ParagraphSearch, PassageIndex, Run
+from haybale.retrieval import AnyBM25, AnyPassageIndex, Hits, ParagraphHits, ParagraphSearch, Run
 from haybale.retrieval.hits import Ints
 from haybale.search.encoded_queries import encoded_queries
 from haybale.timing import timed
@@ -217,20 +217,20 @@ class QueryBatch:
         offsets = self.queries.offsets - self.queries.offsets[0]
         return [flat[start:end] for start, end in pairwise(offsets)]
 
-    def paragraph_hits(self, index: PassageIndex | BM25Index, n_hits: int) -> ParagraphHits:
+    def paragraph_hits(self, index: AnyPassageIndex | AnyBM25, n_hits: int) -> ParagraphHits:
         """Return the ``n_hits`` best passages of each paragraph of the queries."""
 
         def searched() -> ParagraphHits:
-            lexical = isinstance(index, BM25Index)
+            lexical = isinstance(index, AnyBM25)
             paragraphs: Sequence[Any] = self.paragraphs if lexical else self.paragraph_vectors
-            where = "cpu" if isinstance(index, BM25Index) else index.search_device
+            where = "cpu" if isinstance(index, AnyBM25) else index.search_device
             with self.timed("search query paragraphs (BM25)" if lexical else "search query paragraphs", where):
                 search = ParagraphSearch(index, "rrf", n_hits=n_hits)
                 return search.search(paragraphs, exclude=self.own, query_ids=self.ids)
 
         return self.once((index, n_hits), searched)
 
-    def single_hits(self, index: PassageIndex, n_hits: int) -> Hits | None:
+    def single_hits(self, index: AnyPassageIndex, n_hits: int) -> Hits | None:
         """Return :meth:`paragraph_hits` of single-paragraph queries if other rankers share them, else None.
 
         They are shared if they are in the cache. Hits of training queries always count as shared.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, TextIO
 
 from haybale.extras import import_optional
@@ -48,7 +49,7 @@ def create_app(workspace: Workspace, access: Access | None = None, log: TextIO |
     from haybale.service.health import health_routes
     from haybale.service.login import login_routes
     from haybale.service.metrics import Metrics
-    from haybale.service.pages import pages
+    from haybale.service.pages import error_page, pages
     from haybale.service.problems import add_handlers
     from haybale.service.refreshing import Refreshing
     from haybale.service.roles import JUDGE, GuardedRoute, needs, not_matched
@@ -76,6 +77,7 @@ def create_app(workspace: Workspace, access: Access | None = None, log: TextIO |
         lifespan=refreshing,
     )
     application.state.workspace = workspace
+    application.state.error_page = partial(error_page, workspace)
     metrics = Metrics(workspace)
     application.add_middleware(Guard, access=access or Access())
     application.add_middleware(AccessLog, metrics=metrics, out=log)

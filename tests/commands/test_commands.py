@@ -1,4 +1,4 @@
-"""The commands demo, compare, report, tune and doctor, the help, and the dependencies between the rooms."""
+"""The commands demo, compare, report, tune and doctor, and the help."""
 
 from __future__ import annotations
 
@@ -252,15 +252,3 @@ def test_hits_differ_by_scores_and_by_passages() -> None:
     assert device_stages.hits_difference(wrong, expected) == pytest.approx(0.25)
     fewer = Hits(np.array([[3, 1, -1], [4, -1, -1]]), np.array([[0.9, 0.5, -np.inf], [0.5, -np.inf, -np.inf]]))
     assert device_stages.hits_difference(fewer, expected) == np.inf
-
-
-def test_rooms_import_only_earlier_rooms() -> None:
-    rooms = ["collections", "embeddings", "retrieval", "ensemble", "engine", "search", "ranking", "rankers"]
-    rooms += ["evaluation", "reports", "cli", "commands"]
-    for number, room in enumerate(rooms):
-        for path in (ROOT / "haybale" / room).rglob("*.py"):
-            used = set(re.findall(r"^\s*(?:from|import) haybale\.(\w+)", path.read_text(), re.M))
-            assert not used & set(rooms[number + 1 :]), f"{path.name} imports from a room behind {room}"
-    for path in (ROOT / "haybale").glob("[!_]*.py"):  # every room may import these modules
-        used = set(re.findall(r"^\s*(?:from|import) haybale\.(\w+)", path.read_text(), re.M))
-        assert path.stem == "pyterrier" or not used & set(rooms), f"{path.name} imports from a room"

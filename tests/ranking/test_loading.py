@@ -21,7 +21,7 @@ from haybale.collections import Collection
 from haybale.errors import FileFormatError, InputError
 from haybale.manifest import digest, with_checksum
 from haybale.rankers import BM25, RRF, Ranker, Training, load, parse
-from haybale.ranking.files import MANIFEST
+from haybale.ranking.saved_rankers import MANIFEST
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* bags have no relevant row", "ignore:.*bags are trained")
 

@@ -101,7 +101,7 @@ def documents_from_frame(frame: Frame) -> Collection:
     return builder.build()
 
 
-class Parquet(FolderReader):
+class ParquetFolder(FolderReader):
     """Reader of folders of three Parquet files."""
 
     name = "parquet"

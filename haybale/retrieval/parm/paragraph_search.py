@@ -14,15 +14,13 @@ from haybale.device import device_of, placed, to_device, to_numpy
 from haybale.embeddings import encode_queries
 from haybale.errors import InputError
 from haybale.parameters import check_parameters
-from haybale.retrieval.bm25_index import BM25Index
 from haybale.retrieval.hits import Hits, Ints
-from haybale.retrieval.indexes_in_parts import PassagesInParts
 from haybale.retrieval.parm.aggregate import CONSTRAINTS, find_aggregation, rank_documents, slices
 from haybale.retrieval.parm.formulas import Vectors
 from haybale.retrieval.parm.paragraph_explanation import ParagraphExplanation, explain_document, scored_blocks
-from haybale.retrieval.passage_index import PassageIndex
 from haybale.retrieval.passages import Exclude
 from haybale.retrieval.run import DEPTH, Run
+from haybale.retrieval.segmented_indexes import AnyBM25, AnyPassageIndex, SegmentedPassages
 
 Paragraphs = Sequence[str] | NDArray[Any] | Any  # texts, or vectors (n, d), dense or CSR
 # Query paragraphs for whose hits on an index in parts the vectors are loaded at once.
@@ -37,14 +35,14 @@ class ParagraphHits:
     hits: Hits  # (n_paragraphs, N)
     offsets: Ints  # (n_queries + 1,) where the paragraphs of each query document begin
     vectors: Vectors | None  # None for a BM25 index
-    index: PassageIndex | BM25Index  # that the hits refer to
+    index: AnyPassageIndex | AnyBM25  # that the hits refer to
 
     def loaded(self, queries: slice, documents: Sequence[int] = ()) -> ParagraphHits:
         """Return the hits of some queries on an index in parts, with the vectors of the passages that they retrieved.
 
         The new index also has all passages of ``documents``.
         """
-        assert isinstance(self.index, PassagesInParts)
+        assert isinstance(self.index, SegmentedPassages)
         assert self.vectors is not None
         rows = slice(*self.offsets[[queries.start, queries.stop]].tolist())
         index, hits = self.index.index_of_hits(Hits(self.hits.passages[rows], self.hits.scores[rows]), documents)
@@ -79,6 +77,7 @@ class ParagraphSearch:
 
     Examples
     --------
+    >>> from haybale import PassageIndex
     >>> index = PassageIndex(np.eye(3), np.array([0, 2, 3]), doc_ids=["a", "b"])
     >>> parm = ParagraphSearch(index, "rrf")
     >>> run = parm.rank(["q"], [np.array([[1.0, 0.5, 0.0], [0.0, 0.5, 0.1]])])
@@ -88,7 +87,7 @@ class ParagraphSearch:
 
     def __init__(
         self,
-        index: PassageIndex | BM25Index,
+        index: AnyPassageIndex | AnyBM25,
         aggregation: str = "vrrf",
         *,
         encoder: Any = None,
@@ -97,7 +96,7 @@ class ParagraphSearch:
         occurrences: str = "all",
         k: int = DEPTH,
     ) -> None:
-        if find_aggregation(aggregation).vectors is not None and isinstance(index, BM25Index):
+        if find_aggregation(aggregation).vectors is not None and isinstance(index, AnyBM25):
             raise InputError(f"the aggregation {aggregation!r} needs vectors, which a BM25 index lacks; use 'rrf'")
         self.index, self.aggregation, self.encoder, self.k = index, aggregation, encoder, k
         self.options: dict[str, Any] = {"n_hits": n_hits, "rrf_k": rrf_k, "occurrences": occurrences}
@@ -147,7 +146,7 @@ class ParagraphSearch:
         excluded, index = np.repeat(excluded, lengths), self.index
         k = min(self.options["n_hits"], len(index))
         texts = [text for query in paragraphs for text in query] if _are_texts(paragraphs) else None
-        if isinstance(index, BM25Index):
+        if isinstance(index, AnyBM25):
             if texts is None:
                 raise InputError("a BM25 index needs 'paragraphs' as texts, found vectors")
             return ParagraphHits(index.search(texts, k, exclude=excluded), offsets, None, index)
@@ -155,7 +154,7 @@ class ParagraphSearch:
         hits = index.search(vectors, k, exclude=excluded)
         return ParagraphHits(hits, offsets, Vectors(index.vectors, vectors), index)
 
-    def _vectors(self, index: PassageIndex, paragraphs: Sequence[Paragraphs], texts: list[str] | None) -> Any:
+    def _vectors(self, index: AnyPassageIndex, paragraphs: Sequence[Paragraphs], texts: list[str] | None) -> Any:
         if texts is not None:
             if self.encoder is None:
                 raise InputError("paragraphs as texts need an encoder; give ParagraphSearch(encoder=…), or vectors")
@@ -174,7 +173,7 @@ class ParagraphSearch:
 
     def aggregate(self, query_ids: Sequence[str], found: ParagraphHits) -> Run:
         """Aggregate the hits of :meth:`search` to a run."""
-        if isinstance(found.index, PassagesInParts) and find_aggregation(self.aggregation).vectors is not None:
+        if isinstance(found.index, SegmentedPassages) and find_aggregation(self.aggregation).vectors is not None:
             parts = slices(np.diff(found.offsets), _PARAGRAPHS_IN_MEMORY)
             return Run.joined([self.aggregate(query_ids[part], found.loaded(part)) for part in parts])
         options = {"vectors": found.vectors, "k": self.k, **self.options}
@@ -208,7 +207,7 @@ class ParagraphSearch:
         if found is None:
             _check_paragraphs(["the query document"], [paragraphs])
             found = self._search([paragraphs], self.index.excluded([exclude], 1))
-        if isinstance(found.index, PassagesInParts):
+        if isinstance(found.index, SegmentedPassages):
             found, scored = found.loaded(slice(0, 1), [document]), None
         if passage_texts is not None:
             part = passage_texts[slice(*self.index.doc_offsets[document : document + 2].tolist())]
@@ -220,7 +219,7 @@ class ParagraphSearch:
 
     def score(self, found: ParagraphHits) -> Any:
         """Return the scores of all documents for the hits of one query document, which :meth:`explain` takes."""
-        if isinstance(found.index, PassagesInParts):
+        if isinstance(found.index, SegmentedPassages):
             found = found.loaded(slice(0, 1))
         with device_of(found.hits.passages).current():
             return scored_blocks(found.hits, self.aggregation, found.index, found.vectors, **self.options)

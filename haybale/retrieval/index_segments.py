@@ -1,9 +1,10 @@
-"""Indexes that lie in parts: each part has a range of the documents, and its hits are merged with those of the others.
+"""Indexes that lie in segments: each has a range of the documents, and its hits are merged with those of the others.
 
-A score depends on one query, one passage and the statistics of all passages, which each part has. So the best hits of
-all parts, in the total order, are those of one index over all passages. A part is opened when it is first searched: by
-this process, or by a worker of the backend that ``joblib.parallel_config`` or :func:`~haybale.cluster.on_cluster`
-selects. A process keeps parts open as far as its memory allows, and closes the least recently used ones.
+A score depends on one query, one passage and the statistics of all passages, which each segment has. So the best hits
+of all segments, in the total order, are those of one index over all passages. A segment is opened when it is first
+searched: by this process, or by a worker of the backend that ``joblib.parallel_config`` or
+:func:`~haybale.cluster.on_cluster` selects. A process keeps segments open as far as its memory allows, and closes the
+least recently used ones.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from haybale.retrieval.object_storage import copied_index
 from haybale.retrieval.passage_index import PassageIndex
 from haybale.retrieval.passages import Columns
 
-_QUERIES_PER_PART_SEARCH = 4096
+_QUERIES_PER_SEGMENT_SEARCH = 4096
 _BYTES_PER_TERM = 150  # memory of a term in a vocabulary
 _RESERVED_WORKER_BYTES = 5e8  # memory for Python, the libraries and a block of queries
 
@@ -61,12 +62,12 @@ class TermStatistics:
 
 
 NO_TEXTS = TermStatistics({})
-_memory_part_numbers = count()
+_memory_segment_numbers = count()
 _last_analyzer: list[Any] = [None]  # the analyzer of the BM25 index that was opened last
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class IndexSegment:
     """An index of some documents, in a folder or in memory, with settings that the process that opens it applies.
 
     ``chosen`` are the numbers of its documents that are searched, None for all. ``parameters`` are those of BM25, and
@@ -76,15 +77,15 @@ class Part:
 
     folder: Path | None
     index: Index | None
-    name: str  # identifies the content in the cache of open parts
+    name: str  # identifies the content in the cache of open segments
     chosen: Ints | None = None
     parameters: Parameters | None = None
     later: TermStatistics = NO_TEXTS
     address: str | None = None
 
     @classmethod
-    def in_folder(cls, folder: Path, address: str | None = None) -> Part:
-        """Return the part in a folder, which every worker must reach by its absolute path, or by an address.
+    def in_folder(cls, folder: Path, address: str | None = None) -> IndexSegment:
+        """Return the segment in a folder, which every worker must reach by its absolute path, or by an address.
 
         With an address, the folder has only the manifest.
         """
@@ -97,20 +98,20 @@ class Part:
         return cls(folder.absolute(), None, mark, address=address)
 
     @classmethod
-    def in_memory(cls, index: Index) -> Part:
-        return cls(None, index, f"in memory {next(_memory_part_numbers)}")
+    def in_memory(cls, index: Index) -> IndexSegment:
+        return cls(None, index, f"in memory {next(_memory_segment_numbers)}")
 
     @cached_property
     def key(self) -> str:
-        """A digest of the name and the settings; parts with equal keys open equal indexes."""
+        """A digest of the name and the settings; segments with equal keys open equal indexes."""
         later = sorted(self.later.frequencies.items()), self.later.n_texts, self.later.n_terms
         sha = hashlib.sha256(json.dumps([str(self.folder), self.name, self.parameters, later]).encode())
         sha.update(b"all" if self.chosen is None else self.chosen.tobytes())
         return sha.hexdigest()
 
     def opened(self, budget: float | None = None) -> Any:
-        """Return the index; open it if necessary. Open parts share ``budget`` bytes; a single part may exceed it."""
-        return _open_parts.get(self.key, self._open, memory_for_parts() if budget is None else budget)
+        """Return the index; open it if necessary. Open segments share ``budget`` bytes; a single one may exceed it."""
+        return _open_segments.get(self.key, self._open, memory_for_segments() if budget is None else budget)
 
     def _open(self, budget: float) -> Index:
         if self.chosen is not None:
@@ -128,7 +129,7 @@ class Part:
                 raise
             self._check_same(folder)
         if isinstance(index, BM25Index):
-            # All parts share one analyzer, since its compounds may take much memory.
+            # All segments share one analyzer, since its compounds may take much memory.
             if index.analyzer == _last_analyzer[0]:
                 index.analyzer = _last_analyzer[0]
             _last_analyzer[0] = index.analyzer
@@ -151,8 +152,8 @@ class Part:
             )
 
 
-class _OpenParts:
-    """The parts that a process has open, in the order of their last use."""
+class _OpenSegments:
+    """The segments that a process has open, in the order of their last use."""
 
     def __init__(self) -> None:
         self._indexes: OrderedDict[str, tuple[Any, float]] = OrderedDict()  # by key, with the bytes of each
@@ -161,7 +162,7 @@ class _OpenParts:
         self._lock, self._opening = threading.Lock(), threading.RLock()
 
     def hold(self, holder: Any, keys: Sequence[str]) -> None:
-        """Close parts when the last of their holders is deleted; parts that a worker opens for a task have none."""
+        """Close segments when the last of their holders is deleted; those that a worker opens for a task have none."""
         with self._lock:
             self._holders.update(keys)
         weakref.finalize(holder, self._release, keys)
@@ -207,11 +208,11 @@ class _OpenParts:
                 self._indexes.popitem(last=False)
 
 
-_open_parts = _OpenParts()
+_open_segments = _OpenSegments()
 
 
-def memory_for_parts() -> float:
-    """Return the bytes that open parts may take in this process.
+def memory_for_segments() -> float:
+    """Return the bytes that open segments may take in this process.
 
     It is half of the machine's memory. In a task of a Dask worker, it is half of the memory limit, less the memory of
     Python, the libraries and a block of queries, divided by the threads of the worker.
@@ -236,67 +237,67 @@ def _bytes_of(index: Index) -> float:
     return float(ids + (12 * vectors.nnz * 2 if index.is_sparse else vectors.nbytes))
 
 
-class Parts:
-    """The parts of an index, in the order of their documents, each with at least one passage.
+class IndexSegments:
+    """The segments of an index, in the order of their documents, each with at least one passage.
 
-    ``firsts`` (n_parts,) are their first documents, and ``counts`` (n_parts,) the numbers of their documents. Documents
-    without a passage need not be in a part. ``doc_offsets`` are those of the whole index.
+    ``firsts`` (n_segments,) are their first documents, and ``counts`` (n_segments,) the numbers of their documents.
+    Documents without a passage need not be in a segment. ``doc_offsets`` are those of the whole index.
     """
 
-    def __init__(self, parts: Sequence[Part], doc_offsets: Ints, firsts: Ints, counts: Ints) -> None:
-        self.parts, self.doc_offsets, self.firsts, self.counts = tuple(parts), doc_offsets, firsts, counts
-        self.passages: Ints = np.append(doc_offsets[firsts], doc_offsets[-1])  # (n_parts + 1,) their first passages
-        _open_parts.hold(self, [part.key for part in self.parts])
+    def __init__(self, segments: Sequence[IndexSegment], doc_offsets: Ints, firsts: Ints, counts: Ints) -> None:
+        self.segments, self.doc_offsets, self.firsts, self.counts = tuple(segments), doc_offsets, firsts, counts
+        self.passages: Ints = np.append(doc_offsets[firsts], doc_offsets[-1])  # (n_segments + 1,) their first passages
+        _open_segments.hold(self, [segment.key for segment in self.segments])
 
     def opened(self, number: int) -> Any:
-        """Return the index of a part."""
-        return _checked(self.parts[number], self.n_passages(number), memory_for_parts())
+        """Return the index of a segment."""
+        return _checked(self.segments[number], self.n_passages(number), memory_for_segments())
 
     def n_passages(self, number: int) -> int:
         return int(self.passages[number + 1] - self.passages[number])
 
     def with_document(self, document: int) -> tuple[Any, int]:
-        """Return the index of the part that has a document with a passage, and its number there."""
+        """Return the index of the segment that has a document with a passage, and its number there."""
         number = int(np.searchsorted(self.firsts, document, side="right")) - 1
         return self.opened(number), document - int(self.firsts[number])
 
     def with_passage(self, passage: int) -> tuple[Any, int]:
-        """Return the index of the part that has a passage, and its number there."""
+        """Return the index of the segment that has a passage, and its number there."""
         number = int(np.searchsorted(self.passages, passage, side="right")) - 1
         return self.opened(number), passage - int(self.passages[number])
 
-    def take(self, documents: Ints) -> Parts:
-        """Return the parts of some documents, given by rising numbers, without the parts that have none of them."""
-        parts, firsts, counts = [], [], []
+    def take(self, documents: Ints) -> IndexSegments:
+        """Return the segments of some documents, given by rising numbers, without those that have none of them."""
+        segments, firsts, counts = [], [], []
         sizes = np.diff(self.doc_offsets)[documents]
-        for part, first, n in zip(self.parts, self.firsts.tolist(), self.counts.tolist(), strict=True):
+        for segment, first, n in zip(self.segments, self.firsts.tolist(), self.counts.tolist(), strict=True):
             start, end = np.searchsorted(documents, [first, first + n]).tolist()
             if sizes[start:end].any():
                 some = documents[start:end] - first
-                chosen = some if part.chosen is None else part.chosen[some]
-                parts.append(part if len(some) == n else replace(part, chosen=chosen))
+                chosen = some if segment.chosen is None else segment.chosen[some]
+                segments.append(segment if len(some) == n else replace(segment, chosen=chosen))
                 firsts.append(start)
                 counts.append(end - start)
-        return Parts(parts, indptr_from_counts(sizes), np.array(firsts), np.array(counts))
+        return IndexSegments(segments, indptr_from_counts(sizes), np.array(firsts), np.array(counts))
 
-    def changed(self, **how: Any) -> Parts:
-        """Return parts that are opened with other parameters or statistics."""
-        parts = [replace(part, **how) for part in self.parts]
-        return Parts(parts, self.doc_offsets, self.firsts, self.counts)
+    def changed(self, **how: Any) -> IndexSegments:
+        """Return segments that are opened with other parameters or statistics."""
+        segments = [replace(segment, **how) for segment in self.segments]
+        return IndexSegments(segments, self.doc_offsets, self.firsts, self.counts)
 
-    def joined(self, part: Part, doc_offsets: Ints) -> Parts:
-        """Return parts with one more; ``doc_offsets`` are those of all documents."""
+    def joined(self, segment: IndexSegment, doc_offsets: Ints) -> IndexSegments:
+        """Return segments with one more; ``doc_offsets`` are those of all documents."""
         first = len(self.doc_offsets) - 1
         firsts, counts = np.append(self.firsts, first), np.append(self.counts, len(doc_offsets) - 1 - first)
-        return Parts([*self.parts, part], doc_offsets, firsts, counts)
+        return IndexSegments([*self.segments, segment], doc_offsets, firsts, counts)
 
     # search -------------------------------------------------------------------------------------------------------
 
     def search(self, queries: Any, k: int, excluded: Ints, columns: Columns) -> Hits:
         """Return the k best passages of each query."""
         passages, scores = no_hits(len(excluded), k)
-        for number, rows, (part_passages, values) in self._ask("search", queries, k, excluded):
-            numbers = np.where(part_passages != NO_PASSAGE, part_passages + self.passages[number], NO_PASSAGE)
+        for number, rows, (segment_passages, values) in self._ask("search", queries, k, excluded):
+            numbers = np.where(segment_passages != NO_PASSAGE, segment_passages + self.passages[number], NO_PASSAGE)
             both = (passages[rows], scores[rows]), (numbers, values)
             passages[rows], scores[rows] = merge_hits(*both, k, columns.order)
         return Hits(passages, scores)
@@ -305,8 +306,10 @@ class Parts:
         """Return the documents that score at least as high as the k-th best, sorted by query row, then by document."""
         best: dict[int, FoundDocuments] = {}
         for number, rows, (row, documents, scores) in self._ask("documents", queries, k, excluded, top=top):
-            of_part = row, documents + self.firsts[number], scores
-            best[rows.start] = merge_documents([best[rows.start], of_part] if rows.start in best else [of_part], k)
+            of_segment = row, documents + self.firsts[number], scores
+            best[rows.start] = merge_documents(
+                [best[rows.start], of_segment] if rows.start in best else [of_segment], k
+            )
         none = np.empty(0, dtype=np.int64)
         blocks = [(row + start, documents, scores) for start, (row, documents, scores) in sorted(best.items())]
         blocks = [(none, none, np.empty(0, dtype=np.float32)), *blocks]
@@ -314,50 +317,57 @@ class Parts:
         return rows_, documents, scores
 
     def _ask(self, method: str, queries: Any, k: int, excluded: Ints, **more: Any) -> Iterator[tuple[int, slice, Any]]:
-        """Yield the number of a part, a block of query rows, and what a method of the part's index returns for them.
+        """Yield the number of a segment, a block of query rows, and what a method of its index returns for them.
 
-        All parts are searched for all blocks. This process searches the parts in memory. Tasks search the other parts,
-        unless they share the memory of this process.
+        All segments are searched for all blocks. This process searches the segments in memory. Tasks search the other
+        ones, unless they share the memory of this process.
         """
-        m, size = len(excluded), _QUERIES_PER_PART_SEARCH
+        m, size = len(excluded), _QUERIES_PER_SEGMENT_SEARCH
         blocks = [slice(start, min(start + size, m)) for start in range(0, m, size)]
-        # Part by part, so that a worker keeps using the part that it has open.
-        pairs = [(number, rows) for number in range(len(self.parts)) for rows in blocks]
+        # Segment by segment, so that a worker keeps using the segment that it has open.
+        pairs = [(number, rows) for number in range(len(self.segments)) for rows in blocks]
         by_tasks = not shares_memory()
-        budget = memory_per_task(None) if by_tasks else memory_for_parts()
+        budget = memory_per_task(None) if by_tasks else memory_for_segments()
 
         def task(number: int, rows: slice) -> tuple[Any, ...]:
             excluded_here = local_numbers(excluded[rows], int(self.firsts[number]), int(self.counts[number]))
             n = self.n_passages(number)
-            return self.parts[number], n, budget, method, _rows_of(queries, rows), k, excluded_here, more
+            return self.segments[number], n, budget, method, _rows_of(queries, rows), k, excluded_here, more
 
-        sent = [pair for pair in pairs if by_tasks and self.parts[pair[0]].index is None]
-        answers = spread(search_part, [task(*pair) for pair in sent], None, "searching segments") if sent else None
+        sent = [pair for pair in pairs if by_tasks and self.segments[pair[0]].index is None]
+        answers = spread(search_segment, [task(*pair) for pair in sent], None, "searching segments") if sent else None
         for number, rows in pairs:
-            if answers is not None and self.parts[number].index is None:
+            if answers is not None and self.segments[number].index is None:
                 yield number, rows, next(answers)
             else:
-                yield number, rows, search_part(*task(number, rows))
+                yield number, rows, search_segment(*task(number, rows))
 
 
-def search_part(
-    part: Part, n: int, budget: float, method: str, queries: Any, k: int, excluded: Ints, more: dict[str, Any]
+def search_segment(
+    segment: IndexSegment,
+    n: int,
+    budget: float,
+    method: str,
+    queries: Any,
+    k: int,
+    excluded: Ints,
+    more: dict[str, Any],
 ) -> Any:
-    """Open a part of ``n`` passages, call a method of its index, and return its arrays."""
-    index = _checked(part, n, budget)
-    part_queries = terms_in(index, queries) if isinstance(index, BM25Index) else queries
+    """Open a segment of ``n`` passages, call a method of its index, and return its arrays."""
+    index = _checked(segment, n, budget)
+    segment_queries = terms_in(index, queries) if isinstance(index, BM25Index) else queries
     if method == "documents":
-        return index.documents(part_queries, k, exclude=excluded, **more)
-    hits = index.search(part_queries, min(k, n), exclude=excluded)
+        return index.documents(segment_queries, k, exclude=excluded, **more)
+    hits = index.search(segment_queries, min(k, n), exclude=excluded)
     return hits.passages.astype(np.int32), hits.scores
 
 
-def _checked(part: Part, n: int, budget: float) -> Any:
-    """Open a part; raise an error if it has another number of passages than ``n``."""
-    index = part.opened(budget)
+def _checked(segment: IndexSegment, n: int, budget: float) -> Any:
+    """Open a segment; raise an error if it has another number of passages than ``n``."""
+    index = segment.opened(budget)
     if len(index) != n:
         message = f"expected an index of {n:,} passages, found {len(index):,}; build the engine again"
-        raise FileFormatError(part.folder or "the index", None, message)
+        raise FileFormatError(segment.folder or "the index", None, message)
     return index
 
 

@@ -1,12 +1,12 @@
-"""Index the documents of an engine in parts, each by tasks of its own, with the statistics of all.
+"""Index the documents of an engine in segments, each by tasks of its own, with the statistics of all.
 
-A part is a range of the documents, with an index of each kind in ``0/parts/N``. It is built in two rounds of tasks,
+A segment is a range of the documents, with an index of each kind in ``0/parts/N``. It is built in two rounds of tasks,
 which joblib or a cluster runs (:func:`~haybale.cluster.spread`):
 
-1. Count the terms of each part, and write the counts to ``0/parts/N/counts``. This process sums them:
+1. Count the terms of each segment, and write the counts to ``0/parts/N/counts``. This process sums them:
    ``0/statistics`` has the number of passages and of documents with each term. Terms are in the order of first
    occurrence, as if all texts had been counted one after the other. The encoder is fitted on these numbers.
-2. Write the indexes of each part, with the statistics of all, and delete its counts.
+2. Write the indexes of each segment, with the statistics of all, and delete its counts.
 
 Where compounds are split, a round before these splits the texts into words, of which the splitter is learned, and
 writes the words to ``0/parts/N/words``, so that the next round need not split the texts again. A task reads its texts
@@ -61,16 +61,16 @@ from haybale.manifest import (
     write_tensors,
 )
 from haybale.retrieval import BM25Index, PassageIndex
-from haybale.retrieval.indexes_in_parts import BM25InParts, PassagesInParts
-from haybale.retrieval.parts import Part, Parts, TermStatistics
+from haybale.retrieval.index_segments import IndexSegment, IndexSegments, TermStatistics
 from haybale.retrieval.passages import Columns
 from haybale.retrieval.postings import Postings
+from haybale.retrieval.segmented_indexes import SegmentedBM25, SegmentedPassages
 from haybale.timing import timed
 from haybale.vectors import Matrix
 
 UNITS = ("passage", "document")
 INDEXES = ("bm25-passage", "bm25-document", "passages", "documents")
-# Folders of a part that are only needed to make its indexes, and are deleted afterwards.
+# Folders of a segment that are only needed to make its indexes, and are deleted afterwards.
 _BUILD_FOLDERS = ("words", "counts", "passage-vectors", "document-vectors")
 _STATISTICS_FORMAT, _COUNTS_FORMAT, _WORDS_FORMAT = "haybale term statistics", "haybale term counts", "haybale words"
 _STATISTICS_SCHEMA = pa.schema([("term", pa.large_string()), *((unit, pa.int64()) for unit in UNITS)])
@@ -80,7 +80,7 @@ _VOCABULARY_SCHEMA = pa.schema([("term", pa.large_string())])
 class Range(NamedTuple):
     """The documents ``first:end`` of the collection, or of its pieces, in the folder of the first segment."""
 
-    segment: str
+    root: str  # the folder of the engine's first documents
     source: str  # "collection", or "pieces" if passages are cut
     number: int
     first: int
@@ -88,21 +88,21 @@ class Range(NamedTuple):
 
     @property
     def folder(self) -> Path:
-        return Path(self.segment) / "parts" / str(self.number)
+        return Path(self.root) / "parts" / str(self.number)
 
     def read(self, source: str | None = None) -> Collection:
         """Return the documents; StoreError if this machine does not find them."""
-        folder = Path(self.segment) / (source or self.source)
+        folder = Path(self.root) / (source or self.source)
         if not folder.is_dir():
             raise StoreError(f"{folder}: a worker does not find this folder; put the engine where all workers reach it")
         return load_documents(folder, self.first, self.end)
 
 
 def ranges(texts: Texts) -> list[Range]:
-    """Return the ranges of documents that are indexed as parts, with about equally many passages each."""
-    edges = range_edges(texts.indexed.passages.doc_offsets, texts.n_parts)
+    """Return the ranges of documents that are indexed as segments, with about equally many passages each."""
+    edges = range_edges(texts.indexed.passages.doc_offsets, texts.n_segments)
     where = str((texts.root / "0").absolute()), "collection" if texts.chunking is None else "pieces"
-    return [Range(*where, number, *edges[number : number + 2]) for number in range(texts.n_parts)]
+    return [Range(*where, number, *edges[number : number + 2]) for number in range(texts.n_segments)]
 
 
 def range_edges(doc_offsets: Ints, n: int) -> list[int]:
@@ -140,25 +140,25 @@ def disks_named(folder: Path) -> Iterator[None]:
 
 
 def learned_analyzer(texts: Texts, language: str) -> Analyzer:
-    """Return the analyzer that splits compounds, learned from the words of all parts."""
+    """Return the analyzer that splits compounds, learned from the words of all segments."""
     words: Counter[str] = Counter()
-    parts = ranges(texts)
+    segments = ranges(texts)
     with disks_named(texts.root), timed("learn compounds"):
-        for counts in spread(count_words, [(part,) for part in parts], None, "learning compounds"):
+        for counts in spread(count_words, [(segment,) for segment in segments], None, "learning compounds"):
             words.update(counts)
         return Analyzer.of_words(language, words)
 
 
-def count_words(part: Range) -> Counter[str]:
-    """Return how often each word occurs in a part; write which words each passage has, in their order."""
+def count_words(segment: Range) -> Counter[str]:
+    """Return how often each word occurs in a segment; write which words each passage has, in their order."""
     vocabulary: dict[str, int] = {}
-    words, ends, texts = array("i"), array("q", [0]), part.read("collection").passages.texts
+    words, ends, texts = array("i"), array("q", [0]), segment.read("collection").passages.texts
     for numbers in Analyzer(NO_LANGUAGE).numbered(strings(texts), vocabulary, grow=True):
         words.extend(numbers)
         ends.append(len(words))
     tensors: dict[str, Any] = {"words": np.array(words, dtype=np.int32), "offsets": np.array(ends, dtype=np.int64)}
-    if part.source == "collection" and not (part.folder / "counts").exists():
-        _save_tensors(part.folder / "words", _WORDS_FORMAT, tensors, vocabulary, {})
+    if segment.source == "collection" and not (segment.folder / "counts").exists():
+        _save_tensors(segment.folder / "words", _WORDS_FORMAT, tensors, vocabulary, {})
     counts = np.bincount(tensors["words"], minlength=len(vocabulary)).tolist()
     return Counter(dict(zip(vocabulary, counts, strict=True)))
 
@@ -167,20 +167,20 @@ def count_words(part: Range) -> Counter[str]:
 
 
 def count_all(texts: Texts) -> None:
-    """Count the terms of all parts, and write their statistics, unless they are there."""
-    folder, parts, analyzer = texts.root / "0" / "statistics", ranges(texts), texts.analyzer
+    """Count the terms of all segments, and write their statistics, unless they are there."""
+    folder, segments, analyzer = texts.root / "0" / "statistics", ranges(texts), texts.analyzer
     if folder.exists():
         return
     with disks_named(texts.root), timed("count terms"):
-        missing = [part for part in parts if not (part.folder / "counts").exists()]
-        for _ in spread(count_part, [(part, analyzer) for part in missing], None, "counting terms"):
+        missing = [segment for segment in segments if not (segment.folder / "counts").exists()]
+        for _ in spread(count_segment, [(segment, analyzer) for segment in missing], None, "counting terms"):
             pass
     with timed("sum term statistics"):
         numbers: dict[str, int] = {}
         frequencies = {unit: np.zeros(0, dtype=np.int64) for unit in UNITS}
         totals = {f"n_{name}": 0 for name in ("passages", "documents", "passage_terms", "document_terms")}
-        for part in parts:
-            terms, tensors, manifest = _read_tensors(part.folder / "counts", _COUNTS_FORMAT)
+        for segment in segments:
+            terms, tensors, manifest = _read_tensors(segment.folder / "counts", _COUNTS_FORMAT)
             term_numbers = np.array([numbers.setdefault(term, len(numbers)) for term in terms], dtype=np.int64)
             for unit in UNITS:
                 grown = np.zeros(len(numbers), dtype=np.int64)
@@ -198,14 +198,14 @@ def count_all(texts: Texts) -> None:
             write_manifest(aside, {"format": _STATISTICS_FORMAT, "version": 1} | totals)
 
 
-def count_part(part: Range, analyzer: Analyzer) -> None:
-    """Count the terms of the passages and of the documents of a part."""
-    passages = part.read()
-    counts = _counted(part, passages, analyzer)
-    if part.source == "collection":
+def count_segment(segment: Range, analyzer: Analyzer) -> None:
+    """Count the terms of the passages and of the documents of a segment."""
+    passages = segment.read()
+    counts = _counted(segment, passages, analyzer)
+    if segment.source == "collection":
         documents = counts.merged(passages.passages.doc_offsets)
     else:  # the pieces of a passage may overlap, so the texts of documents are counted, with the same vocabulary
-        documents = TermCounts.of(part.read("collection").document_texts(), analyzer, counts.vocabulary)
+        documents = TermCounts.of(segment.read("collection").document_texts(), analyzer, counts.vocabulary)
     tensors: dict[str, Any] = {}
     about: dict[str, int] = {}
     for unit, unit_counts in zip(UNITS, (counts, documents), strict=True):
@@ -214,15 +214,15 @@ def count_part(part: Range, analyzer: Analyzer) -> None:
         tensors |= {f"{unit}.{name}": getattr(matrix, name) for name in ("data", "indices", "indptr")}
         tensors[f"{unit}.frequencies"] = np.bincount(matrix.indices, minlength=matrix.shape[1]).astype(np.int64)
         about |= {f"n_{unit}s": len(unit_counts), f"n_{unit}_terms": int(unit_counts.lengths.sum())}
-    _save_tensors(part.folder / "counts", _COUNTS_FORMAT, tensors, counts.vocabulary, about)
-    shutil.rmtree(part.folder / "words", ignore_errors=True)
+    _save_tensors(segment.folder / "counts", _COUNTS_FORMAT, tensors, counts.vocabulary, about)
+    shutil.rmtree(segment.folder / "words", ignore_errors=True)
 
 
-def _counted(part: Range, documents: Collection, analyzer: Analyzer) -> TermCounts:
-    """Return the term counts of the passages of a part, from their words if these were written."""
-    if not (part.folder / "words").exists():
+def _counted(segment: Range, documents: Collection, analyzer: Analyzer) -> TermCounts:
+    """Return the term counts of the passages of a segment, from their words if these were written."""
+    if not (segment.folder / "words").exists():
         return TermCounts.of(documents.passages.texts, analyzer)
-    words, tensors, _ = _read_tensors(part.folder / "words", _WORDS_FORMAT)
+    words, tensors, _ = _read_tensors(segment.folder / "words", _WORDS_FORMAT)
     vocabulary: dict[str, int] = {}
     terms_of = list(analyzer.numbered_words(words, vocabulary))
     terms = np.array([term for word_terms in terms_of for term in word_terms], dtype=np.int32)
@@ -252,7 +252,7 @@ def _save_once(save: Callable[[Path], object], folder: Path) -> None:
 
 
 def _read_tensors(folder: Path, kind: str) -> tuple[list[str], dict[str, Any], dict[str, Any]]:
-    """Return the vocabulary, the arrays and the manifest of the counts, or of the words, of a part."""
+    """Return the vocabulary, the arrays and the manifest of the counts, or of the words, of a segment."""
     manifest = read_manifest(folder, "term counts", {"format": kind, "version": 1})
     check_files(folder, manifest, ("tensors.safetensors", "vocabulary.parquet"))
     terms = read_table(folder / "vocabulary.parquet", _VOCABULARY_SCHEMA).column("term").to_pylist()
@@ -265,13 +265,13 @@ def read_statistics(texts: Texts) -> dict[str, TermStatistics]:
 
 
 @lru_cache(maxsize=1)
-def _statistics_of_call(segment: str, call: str) -> dict[str, TermStatistics]:
-    """Return the statistics in the folder of a segment; the tasks of one call of :func:`index_all` share them."""
-    return _read_statistics(Path(segment))
+def _statistics_of_call(root: str, call: str) -> dict[str, TermStatistics]:
+    """Return the statistics in a folder; the tasks of one call of :func:`index_all` share them."""
+    return _read_statistics(Path(root))
 
 
-def _read_statistics(segment: Path) -> dict[str, TermStatistics]:
-    folder = segment / "statistics"
+def _read_statistics(root: Path) -> dict[str, TermStatistics]:
+    folder = root / "statistics"
     manifest = read_manifest(folder, "term statistics", {"format": _STATISTICS_FORMAT, "version": 1})
     check_files(folder, manifest, ("terms.parquet",))
     table = read_table(folder / "terms.parquet", _STATISTICS_SCHEMA)
@@ -287,36 +287,36 @@ def _read_statistics(segment: Path) -> dict[str, TermStatistics]:
 
 
 def index_all(texts: Texts, source: Any) -> None:
-    """Write the indexes of all parts that lack one; ``source`` is the engine's :class:`EncoderSource`."""
-    parts, call, from_counts = ranges(texts), uuid4().hex, texts.has_counts_for(source.encoder)
+    """Write the indexes of all segments that lack one; ``source`` is the engine's :class:`EncoderSource`."""
+    segments, call, from_counts = ranges(texts), uuid4().hex, texts.has_counts_for(source.encoder)
     with disks_named(texts.root), timed("index segments"):
         encoder = source.portable
-        tasks = [(part, texts.analyzer, encoder, call, from_counts) for part in parts if _missing(part)]
-        for _ in spread(index_part, tasks, None, "indexing segments"):
+        tasks = [(segment, texts.analyzer, encoder, call, from_counts) for segment in segments if _missing(segment)]
+        for _ in spread(index_segment, tasks, None, "indexing segments"):
             pass
-    for part in parts:
+    for segment in segments:
         for name in _BUILD_FOLDERS:
-            shutil.rmtree(part.folder / name, ignore_errors=True)
-        remove_unfinished(part.folder)
+            shutil.rmtree(segment.folder / name, ignore_errors=True)
+        remove_unfinished(segment.folder)
 
 
-def _missing(part: Range) -> list[str]:
-    return [name for name in INDEXES if not (part.folder / name / MANIFEST).exists()]
+def _missing(segment: Range) -> list[str]:
+    return [name for name in INDEXES if not (segment.folder / name / MANIFEST).exists()]
 
 
-def index_part(part: Range, analyzer: Analyzer, encoder: Any, call: str, from_counts: bool) -> None:
-    """Write the indexes of a part that it lacks.
+def index_segment(segment: Range, analyzer: Analyzer, encoder: Any, call: str, from_counts: bool) -> None:
+    """Write the indexes of a segment that it lacks.
 
     ``encoder`` is an encoder, a function that makes one, or None for the encoder in the folder of the engine. With
     ``from_counts``, it is a TF-IDF encoder of the terms that were counted. ``call`` is a unique id
     of the call of :func:`index_all`.
     """
-    missing, passages = _missing(part), part.read()
-    whole = passages if part.source == "collection" else part.read("collection")
-    terms, tensors, _ = _read_tensors(part.folder / "counts", _COUNTS_FORMAT)
-    statistics = _statistics_of_call(part.segment, call)
+    missing, passages = _missing(segment), segment.read()
+    whole = passages if segment.source == "collection" else segment.read("collection")
+    terms, tensors, _ = _read_tensors(segment.folder / "counts", _COUNTS_FORMAT)
+    statistics = _statistics_of_call(segment.root, call)
     vocabulary = {term: number for number, term in enumerate(terms)}
-    saved = Path(part.segment).parent / "encoder"
+    saved = Path(segment.root).parent / "encoder"
     encoder = _encoder_of_thread(partial(load_fitted, saved) if encoder is None else encoder, call)
 
     def counts(unit: str) -> TermCounts:
@@ -339,8 +339,8 @@ def index_part(part: Range, analyzer: Analyzer, encoder: Any, call: str, from_co
             source = texts if unit == "passage" else documents_as_passages(texts)
             coder = encoder
             if unit == "document":  # passages are indexed first
-                coder = document_encoder(encoder, passages, lambda: PassageIndex.open(part.folder / "passages"))
-            rows = _encoded(source, coder, part.folder / f"{unit}-vectors")
+                coder = document_encoder(encoder, passages, lambda: PassageIndex.open(segment.folder / "passages"))
+            rows = _encoded(source, coder, segment.folder / f"{unit}-vectors")
         if unit == "document":
             return index_documents(rows, texts, None)
         return PassageIndex.from_collection(texts, rows)
@@ -348,7 +348,7 @@ def index_part(part: Range, analyzer: Analyzer, encoder: Any, call: str, from_co
     for unit, texts in zip(UNITS, (passages, whole), strict=True):
         for name, make in ((f"bm25-{unit}", bm25), (f"{unit}s", vectors)):
             if name in missing:
-                _save_once(make(unit, texts).save, part.folder / name)
+                _save_once(make(unit, texts).save, segment.folder / name)
 
 
 _thread = threading.local()  # threads do not share an encoder
@@ -375,27 +375,28 @@ def _encoded(source: Collection, encoder: Any, folder: Path) -> Matrix:
 # open ------------------------------------------------------------------------------------------------------------
 
 
-def open_parts(name: str, texts: Texts) -> BM25InParts | PassagesInParts:
-    """Return an index of all parts; each part is opened when it is first searched."""
+def open_segments(name: str, texts: Texts) -> SegmentedBM25 | SegmentedPassages:
+    """Return an index of all segments; each segment is opened when it is first searched."""
     ranges_ = ranges(texts)
     columns = columns_of(name, texts.indexed if name in ("bm25-passage", "passages") else texts.whole)
-    firsts = np.array([part.first for part in ranges_])
-    counts = np.array([part.end - part.first for part in ranges_])
+    firsts = np.array([segment.first for segment in ranges_])
+    counts = np.array([segment.end - segment.first for segment in ranges_])
     root, address = texts.root, texts.storage.address
 
-    def part_in(folder: Path) -> Part:
-        return Part.in_folder(folder, address and f"{address}/{folder.relative_to(root.absolute()).as_posix()}")
+    def segment_in(range_: Range) -> IndexSegment:
+        folder = range_.folder / name
+        return IndexSegment.in_folder(folder, address and f"{address}/{folder.relative_to(root.absolute()).as_posix()}")
 
-    parts = Parts([part_in(part.folder / name) for part in ranges_], columns.doc_offsets, firsts, counts)
+    segments = IndexSegments(list(map(segment_in, ranges_)), columns.doc_offsets, firsts, counts)
     if not name.startswith("bm25"):
-        return PassagesInParts(parts, columns)
+        return SegmentedPassages(segments, columns)
     unit = name.removeprefix("bm25-")
 
     def statistics() -> TermStatistics:
         with texts.storage.unchanged():
             return read_statistics(texts)[unit]
 
-    return BM25InParts(parts, columns, texts.analyzer, statistics)
+    return SegmentedBM25(segments, columns, texts.analyzer, statistics)
 
 
 def columns_of(name: str, documents: Collection) -> Columns:
