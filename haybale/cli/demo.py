@@ -49,9 +49,9 @@ def demo(
     n_documents, n_queries = outcome.collection.n_documents, outcome.results.n_queries
     console_for_tables().print(
         f"\nEach row ranks all {n_documents:,} documents for {n_queries} test queries, which no ranker was trained on. "
-        f"The ranker learned combines the others by weights from {n_training:,} of the {n_judged:,} training queries, for a "
-        f"first look. Its nDCG@10 is {learned:.3f}, that of bm25 is {bm25:.3f} (p = {p:.2g} by the paired t-test)."
-        "\n\nNext steps:",
+        f"The ranker learned combines the others by weights from {n_training:,} of the {n_judged:,} training queries, "
+        f"for a first look. Its nDCG@10 is {learned:.3f}, that of bm25 {bm25:.3f} (p = {p:.2g} by a paired t-test).\n\n"
+        "Next steps:",
         soft_wrap=True,
         markup=False,
     )
