@@ -99,7 +99,7 @@ def measured(name: str, encoder: str | None, work: Path | None, length: int, dty
                 found = evaluate(run, collection.qrels_frame(split), MEASURES).reindex(space.batches[split].ids)
                 values[split][title] = {m: found[m].round(6).tolist() for m in MEASURES}
             facts[title] = {
-                key: value for key, value in ranker.fitted(space.training).fit_report_.items() if key in TOLD
+                key: value for key, value in ranker._fitted_copy(space.training).fit_report_.items() if key in TOLD
             }
             print(title, round(float(np.nanmean(values["dev"][title]["nDCG@10"])), 4), flush=True)
     if "policy" not in rankers:
@@ -127,14 +127,14 @@ def by_share(space: Space, best: Ranker) -> dict[str, list[float]]:
     """nDCG@10 of every query of dev, by the share of the loss for new queries that the weights were learned with."""
     batch, found = space.batches["dev"], {}
     for share in SHARES:
-        run = set_values(best, {UNSEEN_SHARE: share}).fitted(space.training).run(batch, 100)
+        run = set_values(best, {UNSEEN_SHARE: share})._fitted_copy(space.training).run(batch, 100)
         found[f"{share:g}"] = ndcg(batch, run, "dev")
     return found
 
 
 def adapted(space: Space, best: Ranker, groups: dict[str, list[bool]]) -> dict[str, dict[str, Any]]:
     """Adapt the policy to test queries of one kind, given without judgements: all seen in training, or all new."""
-    fitted, found = best.fitted(space.training), {}
+    fitted, found = best._fitted_copy(space.training), {}
     for group, members in {"all": [True] * len(next(iter(groups.values()))), **groups}.items():
         rows = np.flatnonzero(members)
         if len(rows) >= FEW and fitted.new_queries_ is not None:
@@ -160,7 +160,7 @@ def curve(name: str) -> dict[str, Any]:
     dev = space.batches["dev"]
 
     def value(training: Training, ranker: str) -> float:
-        run = parse(ranker).fitted(training).run(dev, 100)
+        run = parse(ranker)._fitted_copy(training).run(dev, 100)
         return float(evaluate(run, collection.qrels_frame("dev"), ["nDCG@10"])["nDCG@10"].mean())
 
     plain = {ranker: value(space.training, ranker) for ranker in (*BM25S, *KNNS, "parm-vrrf", RRF)}

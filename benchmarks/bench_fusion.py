@@ -38,8 +38,8 @@ from provenance import (
 
 from haybale import LearnedFusion, evaluate, open_collection, parse
 from haybale.parallel import limit_threads
-from haybale.rankers.judged_pools import JudgedPools, pool_run, run_features
-from haybale.rankers.new_queries import unseen_queries
+from haybale.rankers.models.judged_pools import JudgedPools, pool_run, run_features
+from haybale.rankers.models.new_queries import unseen_queries
 from haybale.retrieval.fusion import pooled
 
 ROUNDS = 5
@@ -93,7 +93,7 @@ def measured(name: str) -> list[list[Any]]:
 
     with printed_stages():
         space = Space(open_collection(name, missing_judgements="skip"), "tfidf")
-        fitted: Any = parse(BEST).fitted(space.training)
+        fitted: Any = parse(BEST)._fitted_copy(space.training)
         judged, qrels = training_pools(space, fitted)
         batch = space.batches["dev"]
         runs = {str(each): each.run(batch, fitted.depth) for each in fitted.rankers_}
@@ -145,7 +145,7 @@ def training_pools(space: Space, fitted: Any) -> tuple[JudgedPools, Any]:
     place = {query: row for row, query in enumerate(training.batch.ids)}
     rows = np.array([place[query] for query in fitted.query_ids_])
     batch = training.batch.take(rows)
-    runs = {str(ranker): ranker.run_out_of_fold(batch, fitted.depth) for ranker in fitted.rankers_}
+    runs = {str(ranker): ranker.run(batch, fitted.depth, out_of_fold=True) for ranker in fitted.rankers_}
     is_unseen = unseen_queries(training.relevant, training.batch.queries.groups)[rows]
     unseen = np.array(batch.ids)[is_unseen].tolist()
     qrels = batch.engine.collection.qrels_frame("train")

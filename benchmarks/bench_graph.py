@@ -29,7 +29,7 @@ from haybale import Collection, LearnedFusion, Run, evaluate, open_collection, p
 from haybale.context import TokenContext, token_context
 from haybale.evaluation import paired_tests
 from haybale.rankers import set_values
-from haybale.rankers.new_queries import unseen_queries
+from haybale.rankers.models.new_queries import unseen_queries
 
 DIM, FIRST, SECTIONS = 256, "knn-doc", "section propagation"
 MEASURES = ("MRR@10", "nDCG@10", "Recall@100", "PRES@100")
@@ -104,26 +104,28 @@ def measured(name: str, results: Path, only: str | None) -> None:
     if only in ("lsa", None):
         keep("content", dense.runs(parse("knn")))
         propagated = {share: parse(f"section-propagation({FIRST},share={share})") for share in SHARES}
-        dev = {s: ranker.fitted(dense.training).run(dense.batches["dev"], 1000) for s, ranker in propagated.items()}
+        dev = {
+            s: ranker._fitted_copy(dense.training).run(dense.batches["dev"], 1000) for s, ranker in propagated.items()
+        }
         best = max(dev, key=lambda share: mean(dev[share]))
         keep(SECTIONS, dense.runs(propagated[best]), {"share": best})
     for text in (*MASKED.values(), *CONTEXT[1:]) if only in ("lsa", None) else PAPER if only == "paper" else ():
-        ranker, training = parse(text).fitted(dense.training), dense.training
+        ranker, training = parse(text)._fitted_copy(dense.training), dense.training
         runs = dense.runs(ranker)
         if text in MASKED.values():
-            runs["train out of fold"] = ranker.run_out_of_fold(training.batch, 1000)
+            runs["train out of fold"] = ranker.run(training.batch, 1000, out_of_fold=True)
         keep(text, runs, ranker.fit_report_)
     if only in ("tfidf", "fused", None):
         sparse, chosen = Space(collection, "tfidf"), parameters(tuned_bm25(collection))
     if only in ("tfidf", None):
         for text in (WITHOUT, WITH, BEST, BOTH):
-            ranker = set_values(parse(text), chosen).fitted(sparse.training)
+            ranker = set_values(parse(text), chosen)._fitted_copy(sparse.training)
             keep(text, sparse.runs(ranker), ranker.fit_report_)
     if only in ("fused", None):
         training = sparse.training
         spaces = {"lim": (dense, parse(LIM)), "tfidf": (sparse, set_values(parse(BOTH), chosen))}
         taught = {
-            which: ranker.fitted(space.training).run_out_of_fold(space.training.batch, 100)
+            which: ranker._fitted_copy(space.training).run(space.training.batch, 100, out_of_fold=True)
             for which, (space, ranker) in spaces.items()
         }
         new = unseen_queries(training.relevant, training.batch.queries.groups)
@@ -160,7 +162,7 @@ def measured_tokens(name: str, results: Path, model: str, length: int, n_learned
     with shared.used():
         for text, ranker in {FIRST: parse(FIRST), SMALL: parse(SMALL), **given}.items():
             with shared.without_encoding() as fit:
-                fitted = ranker.fitted(dense.training)
+                fitted = ranker._fitted_copy(dense.training)
             with shared.without_encoding() as rank:
                 runs = {split: fitted.run(batch, 1000) for split, batch in dense.batches.items()}
             tables = {

@@ -72,7 +72,7 @@ def measured(name: str, draws: int) -> dict[str, Any]:
     qrels, train = collection.qrels_frame("train"), collection.split("train")
 
     def value(training: Training, ranker: str) -> float:
-        run = parse(ranker).fitted(training).run(dev, 100)
+        run = parse(ranker)._fitted_copy(training).run(dev, 100)
         return float(evaluate(run, judged, ["nDCG@10"])["nDCG@10"].mean())
 
     plain = {ranker: value(space.training, ranker) for ranker in PLAIN}

@@ -50,7 +50,7 @@ import haybale
 from haybale.ensemble.kernel import Points, kernel_tile
 from haybale.folders import replaced
 from haybale.parallel import cpus, limit_threads
-from haybale.rankers.learned import default_rankers
+from haybale.rankers.learned import rankers_to_fuse
 from haybale.timing import record_timings
 
 DOCUMENTS, TRAINING, TESTED = 131_446, 98_380, 12_297  # of GerDaLIR, which has as many queries in dev as in test
@@ -193,7 +193,7 @@ def train(engine: str, share: float, out: str, ranker: str, svr: str) -> Record:
     queries, qrels = asked(opened.collection, "train", share)
     chosen: Any = haybale.SVR()
     if ranker == "learned":
-        chosen = haybale.Learned(*default_rankers()[:-1], haybale.load(svr, opened))
+        chosen = haybale.Learned(*rankers_to_fuse()[:-1], haybale.load(svr, opened))
     with clustered(2 if ranker == "dask" else 0) as used, clocked() as taken, record_timings() as seconds:
         chosen.fit(opened, queries, qrels).save(out)
         there = used()

@@ -23,8 +23,8 @@ from provenance import made, measures, options, origin, printed_stages, read_all
 from scipy import stats
 
 from haybale import SVR, LearnedFusion, Run, open_collection, parse
-from haybale.rankers.judged_pools import JudgedPools, ndcg, pool_run
-from haybale.rankers.new_queries import NewQueries, query_features, unseen_queries
+from haybale.rankers.models.judged_pools import JudgedPools, ndcg, pool_run
+from haybale.rankers.models.new_queries import NewQueries, query_features, unseen_queries
 
 DEPTH = 100
 NEAR = 0.2  # the score of the best document of similar queries at which nearness is a half
@@ -82,14 +82,14 @@ def measured(name: str) -> dict[str, Any]:
     with printed_stages():
         space = Space(open_collection(name, missing_judgements="skip"), "tfidf")
         training, batch = space.training, space.batches["dev"]
-        fitted: Any = parse(BEST).fitted(training)
+        fitted: Any = parse(BEST)._fitted_copy(training)
         place = {query: row for row, query in enumerate(training.batch.ids)}
         own = training.batch.take(np.array([place[query] for query in fitted.query_ids_]))
         runs = {
-            "train": {str(each): each.run_out_of_fold(own, DEPTH) for each in fitted.rankers_},
+            "train": {str(each): each.run(own, DEPTH, out_of_fold=True) for each in fitted.rankers_},
             "dev": {str(each): each.run(batch, DEPTH) for each in fitted.rankers_},
         }
-        others = {title: each.fitted(training).run(batch, DEPTH) for title, each in variants().items()}
+        others = {title: each._fitted_copy(training).run(batch, DEPTH) for title, each in variants().items()}
     collection = batch.engine.collection
     is_unseen = unseen_queries(training.relevant, training.batch.queries.groups)
     unseen = [

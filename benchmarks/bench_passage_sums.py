@@ -77,7 +77,7 @@ def measured(name: str) -> dict[str, Any]:
     space = Space(collection, "tfidf")
 
     def values(split: str, ranker: str) -> np.ndarray:
-        run = parse(ranker).fitted(space.training).run(space.batches[split], 1000)
+        run = parse(ranker)._fitted_copy(space.training).run(space.batches[split], 1000)
         return evaluate(run, collection.qrels_frame(split), list(MEASURES)).to_numpy().T
 
     dev = {(ranker, 1): values("dev", ranker) for ranker in DOCUMENTS}

@@ -220,7 +220,7 @@ def effectiveness(a: Any) -> None:
     tables: dict[str, dict[str, Any]] = {split: {} for split in batches}
     for name, text in named.items():
         with record_timings() as stages:
-            ranker: Ranker = parse(text).fitted(training)
+            ranker: Ranker = parse(text)._fitted_copy(training)
             for split, batch in batches.items():
                 run = ranker.run(batch, 100)
                 tables[split][name] = evaluate(run, collection.qrels_frame(split), MEASURES)

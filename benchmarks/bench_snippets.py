@@ -17,6 +17,7 @@ from provenance import options, provenance, shown, table, write_page
 
 from haybale import CollectionBuilder, Engine, open_collection, parse
 from haybale.collections import Collection
+from haybale.ranking.ranker import batches_of
 from haybale.search.best_passages import best_snippets
 from haybale.search.snippets import snippet_of
 
@@ -55,7 +56,7 @@ def measured(collection: Collection, n: int, judged: bool) -> list[tuple[Any, ..
     for row, ids in enumerate(relevant):
         text = asked.paragraphs_of(row)[0]
         of = passages.doc_of[whole.passage_numbers(ids)] if judged else whole.document_numbers(ids)
-        batches = [next(ranker.batches({"q": text})) for ranker in rankers]
+        batches = [next(batches_of(ranker, {"q": text})) for ranker in rankers]
         for document in sorted({*of.tolist()} - {int(asked.own[row])}):
             start, end = passages.doc_offsets[document : document + 2].tolist()
             best = start + int(np.argmax(index.similarities([text], document)[0]))

@@ -117,7 +117,7 @@ def measured(
         }
         rankers |= {} if alone else fused(collection, work, n_folds, svr or {})
         for name, ranker in rankers.items():
-            fitted = ranker.fitted(training)
+            fitted = ranker._fitted_copy(training)
             for split in splits:
                 runs[split][name] = fitted.run(batches[split], DEPTH)
     tables = {
@@ -163,7 +163,7 @@ def fused(collection: Collection, work: Path, n_folds: int, values: Mapping[str,
         return [InSpace(parse(name), str(work / f"engine-{when}"), folds=folds) for name in IN_SPACE]
 
     folds = tuple(str(work / f"engine-fold-{fold}") for fold in range(n_folds))
-    best, searches = parse(BEST).nested(), list(parse("svr").implied()["evidence"])
+    best, searches = parse(BEST).nested(), list(parse("svr")._implied()["evidence"])
     rankers = {
         LEARNED: Learned(*best),
         f"{LEARNED} + before": Learned(*best, *more("before")),

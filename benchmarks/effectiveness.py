@@ -30,7 +30,7 @@ class Space:
 
     def runs(self, ranker: Ranker) -> dict[str, Run]:
         """Return the ranker's run of each split, fitted on the training queries."""
-        fitted = ranker.fitted(self.training)
+        fitted = ranker._fitted_copy(self.training)
         return {split: fitted.run(batch, DEPTH) for split, batch in self.batches.items()}
 
 

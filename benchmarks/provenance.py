@@ -23,14 +23,17 @@ RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("numpy", "scikit-learn", "numba")
 # Users' own folders of files: the collections of the benchmarks are read without these.
 WITHOUT = ("-collections/files", "-collections/readers/files.py", "-engine/update.py")
-CORE = ("collections", "embeddings", "retrieval", "ensemble", "engine", "rankers", "evaluation", *WITHOUT)
+CORE = (
+    *("collections", "embeddings", "retrieval", "ensemble", "engine", "search", "ranking", "rankers", "evaluation"),
+    *WITHOUT,
+)
 # The paths below haybale/ that the figures of each script's page depend on, and with "-" those inside them that do not
 # count; stale.py compares their code.
 MEASURES = {
     "bench_backends.py": ("embeddings/compiled_network.py", "embeddings/sentence_transformer.py"),
     "bench_best.py": CORE,
     "bench_bm25.py": (
-        "retrieval/bm25.py",
+        "retrieval/bm25_index.py",
         "retrieval/inverted.py",
         "retrieval/range_search.py",
         "retrieval/postings.py",
@@ -44,22 +47,22 @@ MEASURES = {
         "collections/readers/files.py",
         "engine/update.py",
         "engine",
-        "cli/index.py",
+        "commands/index.py",
     ),
     "bench_first_stages.py": (
         "retrieval/range_search.py",
         "retrieval/inverted.py",
         "retrieval/sparse_search.py",
-        "retrieval/index.py",
-        "retrieval/bm25.py",
+        "retrieval/passage_index.py",
+        "retrieval/bm25_index.py",
         "retrieval/postings.py",
         "retrieval/parm",
     ),
     "bench_filters.py": ("engine/document_filter.py", "collections/metadata.py"),
     "bench_fusion.py": (
-        "rankers/conditional_logit.py",
-        "rankers/judged_pools.py",
-        "rankers/learned_fusion.py",
+        "rankers/models/conditional_logit.py",
+        "rankers/models/judged_pools.py",
+        "rankers/models/learned_fusion.py",
         "rankers/learned.py",
         "retrieval/fusion.py",
     ),
@@ -81,13 +84,16 @@ MEASURES = {
     "bench_graph.py": (*CORE, "context"),
     "bench_held_back.py": ("review/learner.py", "review/topic_features.py", "review/incremental_svr.py"),
     "bench_judgements.py": CORE,
-    "bench_imports.py": ("__init__.py", "lazy.py", "registry.py", "cli", "engine", "rankers", "collections", *WITHOUT),
+    "bench_imports.py": (
+        *("__init__.py", "lazy.py", "registry.py", "cli", "commands", "engine", "search", "ranking", "rankers"),
+        *("collections", *WITHOUT),
+    ),
     "bench_kills.py": (
         "cluster.py",
         "kept_results.py",
-        "rankers/query_blocks.py",
+        "ranking/runs.py",
         "ensemble/bagging.py",
-        "engine/parts.py",
+        "engine/indexing_segments.py",
     ),
     "bench_large.py": CORE,
     "bench_mixture.py": CORE,
@@ -105,13 +111,18 @@ MEASURES = {
     "bench_rerank.py": ("pairs",),
     "bench_scaling.py": ("retrieval", "ensemble", "embeddings"),
     "bench_search.py": ("retrieval/backends", "retrieval/passages.py", "vectors.py"),
-    "bench_service.py": ("service", "search", "review/review.py", "review/judgement_store.py", "rankers/ranker.py"),
-    "bench_segments.py": ("engine/parts.py", "retrieval/parts.py", "retrieval/indexes_in_parts.py", "cluster.py"),
-    "bench_serving.py": ("engine", "retrieval", "rankers", "ensemble", "collections", *WITHOUT),
+    "bench_service.py": ("service", "search", "review/review.py", "review/judgement_store.py", "ranking/ranker.py"),
+    "bench_segments.py": (
+        "engine/indexing_segments.py",
+        "retrieval/index_segments.py",
+        "retrieval/segmented_indexes.py",
+        "cluster.py",
+    ),
+    "bench_serving.py": ("engine", "retrieval", "search", "ranking", "rankers", "ensemble", "collections", *WITHOUT),
     "bench_snippets.py": (
         "search",
         "analysis.py",
-        "rankers/explanation.py",
+        "search/explanation.py",
         "rankers/bm25.py",
         "rankers/parm.py",
         "rankers/knn.py",

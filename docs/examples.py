@@ -4,7 +4,8 @@
 
 The blocks of ``python`` and ``sh`` of a page run in their order, in a temporary folder. In that of the README are a
 folder ``documents`` of PDF files, and judgements. A block knows the names of those before it. The block of ``text``
-below a block is replaced by what it printed. Commands run in this process.
+below a block is replaced by what it printed. Commands run in this process. Links to lines of the package, such as
+[`NAME.py:12`](../haybale/NAME.py#L12) `code`, get the number of the line that has the code.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ THINGS = [
     "flat", "house", "garage", "garden", "cellar", "barn", "boat", "bicycle", "car", "truck", "tractor", "piano",
     "printer", "crane", "bakery", "bar", "cinema", "farm", "field", "kiosk", "library", "mill", "office", "workshop",
 ]  # fmt: skip
+LINE = re.compile(r"\[`(?P<file>[\w/]+\.py):\d+`\]\(\.\./haybale/(?P=file)#L\d+\)(?P<space>\s)`(?P<code>[^`]+)`")
 NOTEBOOK = "texts.md"  # this page is also written as a notebook
 PICTURE = re.compile(r"!\[[^\]]*\]\(([\w-]+\.svg)\)")
 
@@ -57,9 +59,23 @@ def page(path: Path) -> tuple[str, dict[str, bytes]]:
     with tempfile.TemporaryDirectory() as scratch, chdir(scratch):
         if path.name == "README.md":
             write_documents(Path("documents"))
-        made = BLOCK.sub(run, text)
+        made = with_line_numbers(BLOCK.sub(run, text))
         pictures = {name: Path(name).read_bytes() for name in PICTURE.findall(text) if Path(name).exists()}
     return made, pictures
+
+
+def with_line_numbers(text: str) -> str:
+    """Return a page whose links to lines of the package have the number of the only line with the code beside them."""
+
+    def link(match: re.Match[str]) -> str:
+        lines = (ROOT / "haybale" / match["file"]).read_text(encoding="utf-8").splitlines()
+        numbers = [number for number, line in enumerate(lines, 1) if match["code"] in line]
+        if len(numbers) != 1:
+            raise ValueError(f"{match['file']}: expected one line with {match['code']!r}, found {len(numbers)}")
+        name = f"{match['file']}:{numbers[0]}"
+        return f"[`{name}`](../haybale/{match['file']}#L{numbers[0]}){match['space']}`{match['code']}`"
+
+    return LINE.sub(link, text)
 
 
 def write_documents(folder: Path) -> None:

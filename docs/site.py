@@ -74,7 +74,7 @@ def on_files(files: Any, config: Any) -> Any:
     reference = packages()
     for package, names in reference.items():
         text = [f"# {package}", "", f"::: {package}", "    options: {members: false, show_root_heading: false}", ""]
-        # The parameters of rankers are a base class of their own, which the page of Ranker includes.
+        # What a ranker defines, and its parameters, are base classes of their own, which the page of Ranker includes.
         options = {"Ranker": "    options: {inherited_members: true}\n"}
         text += [f"::: {name}\n{options.get(name.rpartition('.')[2], '')}" for name in names]
         path = f"reference/{package.removeprefix('haybale.')}.md"

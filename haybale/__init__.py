@@ -9,8 +9,9 @@
 
 The packages follow the flow of data, and none imports from a later one: :mod:`~haybale.collections` →
 :mod:`~haybale.embeddings` → :mod:`~haybale.retrieval` → :mod:`~haybale.ensemble` → :mod:`~haybale.engine` →
-:mod:`~haybale.rankers` → :mod:`~haybale.context`, :mod:`~haybale.pairs` → :mod:`~haybale.evaluation` →
-:mod:`~haybale.finetune`, :mod:`~haybale.reports`.
+:mod:`~haybale.search` → :mod:`~haybale.ranking` → :mod:`~haybale.rankers` → :mod:`~haybale.evaluation` →
+:mod:`~haybale.reports` → :mod:`~haybale.cli` → :mod:`~haybale.context`, :mod:`~haybale.pairs`,
+:mod:`~haybale.finetune`, :mod:`~haybale.review`, :mod:`~haybale.service` → :mod:`~haybale.commands`.
 
 ``__init__.pyi`` lists the public names, for type checkers and for this module. A name is imported on its first use, so
 that ``import haybale`` is fast.

@@ -12,6 +12,23 @@ __device__ __forceinline__ double sum_of_warp(double value) {
     return value;
 }
 
+// Reduce the integers of all lanes of a warp. Every lane gets the result.
+#if !defined(CUDA_ON_CPU) && __CUDA_ARCH__ >= 800
+__device__ __forceinline__ int max_of_warp(int value) { return __reduce_max_sync(ALL_LANES, value); }
+template <class T> __device__ __forceinline__ T min_of_warp(T value) { return __reduce_min_sync(ALL_LANES, value); }
+#else
+__device__ __forceinline__ int max_of_warp(int value) {
+    for (int distance = lanes_of_warp() / 2; distance; distance /= 2)
+        value = max(value, __shfl_xor_sync(ALL_LANES, value, distance));
+    return value;
+}
+template <class T> __device__ __forceinline__ T min_of_warp(T value) {
+    for (int distance = lanes_of_warp() / 2; distance; distance /= 2)
+        value = min(value, __shfl_xor_sync(ALL_LANES, value, distance));
+    return value;
+}
+#endif
+
 // Combine the values of all threads of a block in pairs. Every thread gets the result. `shared` has room for a value of
 // each thread.
 template <class T, class Combine>

@@ -23,17 +23,18 @@ _DEFAULT_SHARED_BYTES = 48 * 1024  # shared memory of a block that CUDA allows w
 
 
 class KernelFile:
-    """The kernels of a ``.cu`` file."""
+    """The kernels of a ``.cu`` file, compiled with the definitions of some macros."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, **definitions: str | int) -> None:
+        self.path, self.definitions = path, definitions
         self._kernels: dict[tuple[ModuleType, str], Any] = {}  # CuPy's kernels, by array library and name
 
     @property
     def source(self) -> str:
-        """The source that is compiled: the functions that files share, and the file."""
+        """The source that is compiled: the definitions, the functions that files share, and the file."""
         shared, kernels = (path.read_text(encoding="utf-8") for path in (_SHARED_FUNCTIONS, self.path))
-        return f"{shared}\n#line 1\n{kernels}"
+        definitions = "".join(f"#define {name} {value}\n" for name, value in self.definitions.items())
+        return f"{definitions}{shared}\n#line 1\n{kernels}"
 
     def launch(
         self, device: Device, name: str, blocks: int, threads: int, *arguments: Any, shared_bytes: int = 0

@@ -22,7 +22,7 @@ _HYPHEN = "__"  # replaces hyphens in names for Python's parser
 _CONSTANTS: dict[str, Any] = {"true": True, "false": False, "none": None, "null": None}
 
 
-class Word(str):
+class BareWord(str):
     """A text without quotes, which may be a name."""
 
     __slots__ = ()
@@ -71,7 +71,7 @@ def parse_call(text: str, kind: str) -> Call:
     haybale.errors.InputError: encoder 'lsa(256' cannot be read: '(' was never closed; write name(value, key=value)
     """
     [call] = parse_values(text, kind)[:1]
-    if isinstance(call, Word):
+    if isinstance(call, BareWord):
         return Call(call)
     if not isinstance(call, Call):
         raise InputError(f"{kind} {text!r} cannot be read: expected a name; write name(value, key=value)")
@@ -79,7 +79,7 @@ def parse_call(text: str, kind: str) -> Call:
 
 
 def parse_values(text: str, kind: str) -> list[Any]:
-    """Parse values separated by commas; a name without parentheses becomes a :class:`Word`.
+    """Parse values separated by commas; a name without parentheses becomes a :class:`BareWord`.
 
     >>> parse_values("bm25, rrf(knn), 0.5", "ranker")
     ['bm25', Call(name='rrf', args=('knn',), params={}), 0.5]
@@ -110,7 +110,7 @@ def _value(node: ast.expr) -> Any:
             return tuple(map(_value, values))
         case ast.Name():
             name = _name(node)
-            return _CONSTANTS.get(name.lower(), Word(name))
+            return _CONSTANTS.get(name.lower(), BareWord(name))
         case ast.Call(func=ast.Name() as name, args=args, keywords=keywords):
             params = {keyword.arg or "": _value(keyword.value) for keyword in keywords}
             if len(params) < len(keywords) or "" in params:

@@ -27,7 +27,8 @@ from haybale.errors import InputError
 from haybale.extras import import_optional
 from haybale.parameters import COUNT, check_parameters
 from haybale.rankers import Ranker
-from haybale.rankers.empty_rankings import warn_of_empty
+from haybale.ranking.empty_rankings import warn_of_empty
+from haybale.ranking.ranker import batches_of
 from haybale.retrieval import Run
 from haybale.retrieval.run import DEPTH, distinct_scores
 
@@ -82,7 +83,7 @@ class RankerTransformer(pt.Transformer):
     """
 
     def __init__(self, ranker: Ranker, *, depth: int = DEPTH, splitter: str | SplitFunction = "lines") -> None:
-        ranker.check_fitted()
+        ranker._check_fitted()
         check_parameters("to_pyterrier", {"depth": depth}, {"depth": COUNT})
         self._split: SplitFunction = find_splitter(splitter) if isinstance(splitter, str) else splitter
         self.ranker = ranker
@@ -107,7 +108,7 @@ class RankerTransformer(pt.Transformer):
         if inp["qid"].duplicated().any():
             names = [str(row) for row in range(len(inp))]
         engine = self.ranker.engine_.snapshot()
-        batches = self.ranker.batches(self._queries(engine, names, inp), engine=engine)
+        batches = batches_of(self.ranker, self._queries(engine, names, inp), engine=engine)
         run = Run.joined([self.ranker.run(batch, self.depth) for batch in batches])
         warn_of_empty(run, str(self.ranker))
         rows, _, documents, table, scores = run.coded()
@@ -131,7 +132,7 @@ class RankerTransformer(pt.Transformer):
             ranked: dict[str, float] = {}
             if has_text[rows].any():
                 within = sorted(set(docnos[rows]))
-                [batch] = self.ranker.batches(queries.take([number]), within=within, engine=engine)
+                [batch] = batches_of(self.ranker, queries.take([number]), within=within, engine=engine)
                 ranked = dict(self.ranker.run(batch, len(rows))[str(number)])
             scores[rows] = [ranked.get(docno, np.nan) for docno in docnos[rows]]
             not_found = rows[np.isnan(scores[rows])]

@@ -12,11 +12,14 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 from support.cupy_double import HAS_CUDA, installed
+from support.ranker_cases import ENCODERS, Fitted
 from support.topics import topic_collection
 
+from haybale import Engine
 from haybale.cli import main
 from haybale.collections import Collection, CollectionBuilder, read_pydocs
 from haybale.errors import MissingExtraError
+from haybale.rankers import Training, parse
 
 # The same examples every time, so that a failure is of the change before it; HYPOTHESIS_PROFILE=random draws others.
 # No test fails because a machine is slow.
@@ -76,6 +79,19 @@ def pydocs() -> Collection:
 def topics() -> Collection:
     """42 documents of ten topics, 60 training queries, 15 of dev and 15 of test; see :mod:`topics`."""
     return topic_collection()
+
+
+@pytest.fixture(scope="session")
+def engines(topics: Collection) -> dict[str, Engine]:
+    """Engines over :func:`topics` by the name of their encoder, which no test changes."""
+    return {name: Engine(topics, **settings) for name, settings in ENCODERS.items()}
+
+
+@pytest.fixture(scope="session")
+def fitted(engines: dict[str, Engine]) -> Fitted:
+    """Return a fitted ranker by its text and the name of an encoder."""
+    training = {name: Training.of(engine) for name, engine in engines.items()}
+    return lambda name, encoder="tfidf": parse(name)._fitted_copy(training[encoder])
 
 
 @pytest.fixture

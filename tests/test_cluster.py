@@ -34,7 +34,8 @@ from haybale.embeddings import EmbeddingStore, embed
 from haybale.engine import Engine
 from haybale.ensemble import SVREnsemble
 from haybale.errors import ClusterError
-from haybale.rankers import SVR, query_batch
+from haybale.rankers import SVR
+from haybale.search import query_batch
 
 dask = pytest.importorskip("dask")
 distributed = pytest.importorskip("distributed")

@@ -20,6 +20,7 @@ from support.cuda_on_cpu import KernelsOnCPU, has_compiler
 import haybale
 from haybale.device import Device
 from haybale.device_kernels import KernelFile
+from haybale.ensemble import batched_smo
 
 SOURCES = sorted(Path(haybale.__file__).parent.rglob("*.cu"))
 SAMPLE = """
@@ -42,15 +43,19 @@ extern "C" __global__ void total(const float* __restrict__ values, int n, float*
 """
 
 
+FILES = {path.name: KernelFile(path) for path in SOURCES}
+FILES |= {f"batched_smo.cu-{n_blocks}": batched_smo.kernels(32, n_blocks) for n_blocks in (1, 8)}
+
+
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
-@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.name)
-def test_nvcc_compiles_the_kernels(source: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", FILES)
+def test_nvcc_compiles_the_kernels(name: str, tmp_path: Path) -> None:
     """nvcc compiles a file for compute capability 8.0 and 9.0 and as PTX, without a warning and without spills."""
     architectures = "arch=compute_80,code=sm_80", "arch=compute_90,code=[sm_90,compute_90]"
     options = [option for architecture in architectures for option in ("-gencode", architecture)]
     strict = ["-std=c++17", "-ftz=true", "-Werror", "all-warnings", "-Xptxas", "-v", "-fatbin", "--threads", "2"]
-    file = tmp_path / source.name
-    file.write_text(KernelFile(source).source)
+    file = tmp_path / FILES[name].path.name
+    file.write_text(FILES[name].source)
     command = ["nvcc", *strict, *options, str(file), "-o", str(tmp_path / "kernels.fatbin")]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
@@ -84,6 +89,45 @@ def test_a_missing_barrier_is_seen_on_the_cpu() -> None:
     out = np.zeros(1, dtype=np.float32)
     sample.launch("total", [1], [256], [values, np.int32(1000), out], 1024, 0)
     assert out[0] != 1000
+
+
+IN_CLUSTERS = """
+#define BLOCKS 4
+#define CLUSTER_OF(blocks)
+extern "C" __global__ void CLUSTER_OF(BLOCKS) totals(const float* __restrict__ values, int n, float* out) {
+    extern __shared__ unsigned char dynamic_shared[];
+    unsigned char* shared = shared_of_block(dynamic_shared);
+    unsigned long long* sums = (unsigned long long*)shared;
+    unsigned long long sum = 0;
+    for (int k = block_of_cluster(); k < n; k += blocks_of_cluster())
+        sum += (unsigned long long)values[blockIdx.x / blocks_of_cluster() * n + k];
+    if (!threadIdx.x)
+        for (unsigned block = 0; block < blocks_of_cluster(); block++)
+            store_in_block(sums + block_of_cluster(), block, sum);
+    BARRIER
+    if (!threadIdx.x)
+        out[blockIdx.x] = float(sums[0] + sums[1] + sums[2] + sums[3]);
+}
+"""
+
+
+@pytest.mark.skipif(not has_compiler(), reason="g++ is not installed")
+@pytest.mark.parametrize("threads", [1, 32, 64])
+@pytest.mark.parametrize("order", range(4))
+def test_a_cluster_on_the_cpu_waits_at_its_barriers(threads: int, order: int) -> None:
+    """Each block of a cluster writes to the shared memory of the others; without the barrier, one reads too early."""
+    values, out = (
+        np.random.default_rng(0).integers(0, 9, size=(3, 1000)).astype(np.float32),
+        np.zeros(12, dtype=np.float32),
+    )
+    arguments = [values, np.int32(1000), out]
+    for barrier, is_right in (("wait_for_cluster();", True), ("", False)):
+        out[:] = 0
+        sample = KernelsOnCPU(IN_CLUSTERS.replace("BARRIER", barrier))
+        sample.launch("totals", [12], [threads], arguments, 64, order)
+        assert np.array_equal(out, np.repeat(values.sum(axis=1), 4)) == is_right
+    with pytest.raises(RuntimeError, match="multiple"):
+        sample.launch("totals", [6], [threads], arguments, 64, order)
 
 
 @pytest.mark.skipif(not has_compiler(), reason="g++ is not installed")

@@ -63,6 +63,15 @@ def test_examples_run_and_print_what_the_page_says(
         assert made == text
 
 
+def test_links_to_lines_have_their_numbers() -> None:
+    """If this fails: python docs/examples.py docs/how-a-ranking-is-made.md."""
+    text = (DOCS / "how-a-ranking-is-made.md").read_text(encoding="utf-8")
+    files = {match["file"] for match in examples.LINE.finditer(text)}
+    assert len(files) == 6
+    assert len(re.findall(r"\.py:\d+`", text)) == len(examples.LINE.findall(text)) > 15
+    assert examples.with_line_numbers(text) == text
+
+
 def test_blocks_are_of_known_kinds() -> None:
     for path in examples.pages():
         kinds = re.findall(r"^```(\w*)\n.*?^```$", path.read_text(encoding="utf-8"), re.S | re.M)

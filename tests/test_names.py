@@ -27,7 +27,7 @@ PUBLIC = {
     ("ensemble/kernel.py", "place"),
     ("ensemble/working_set.py", "place"),
     ("errors.py", "known"),
-    ("retrieval/parm/search.py", "found"),
+    ("retrieval/parm/paragraph_search.py", "found"),
     ("review/commands/review.py", "known"),
     ("review/review.py", "given"),
     ("review/review.py", "known"),

@@ -34,7 +34,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
 def out_of_fold(ranker: Ranker) -> Run:
     engine: Engine = ranker.engine_
     training = engine.collection.queries.take(engine.collection.split("train").queries)
-    return ranker.run_out_of_fold(QueryBatch(engine, training), 100)
+    return ranker.run(QueryBatch(engine, training), 100, out_of_fold=True)
 
 
 @pytest.mark.usefixtures("new_workers")

@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from haybale.cli.doctor import CHECKS
+from haybale.commands.doctor import CHECKS
 from haybale.ensemble import cuml
 
 ROOT = Path(__file__).parents[1]

@@ -18,12 +18,15 @@ from support.encoders import HashEncoder
 from support.engines import assert_same, tree
 from support.processes import forked
 
-from haybale import Engine, Learned, SVREnsemble, load, resumable
+from haybale import Engine, Learned, load, resumable
+from haybale.engine.workers import opened_engine
 from haybale.ensemble import expansion
+from haybale.ensemble.pair_scores import PairScores
 from haybale.errors import StoreError
 from haybale.kept_results import RANKER, KeptResults
-from haybale.rankers import QueryBatch, encoded_queries, parse, query_batch, query_blocks
-from haybale.rankers.query_blocks import rank_block
+from haybale.rankers import QueryBatch, parse
+from haybale.ranking import runs
+from haybale.search import encoded_queries, query_batch
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* training queries for")
 SVR = ("--ranker", "svr", "--set", "n_bags=3")
@@ -34,7 +37,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a block have three queries, so that small collections have many."""
     for module in (encoded_queries, query_batch):
         monkeypatch.setattr(module, "BLOCK", 3)
-    monkeypatch.setattr(query_blocks, "_MAX_QUERIES_PER_BLOCK", 3)
+    monkeypatch.setattr(runs, "_MAX_QUERIES_PER_BLOCK", 3)
 
 
 @pytest.fixture(scope="module")
@@ -189,7 +192,7 @@ def test_the_memory_of_groups_of_support_rows_is_summed_by_tasks(
     engine = Engine.open(folder)
     ranker = parse("learned(bm25,svr(n_bags=3))").fit(engine)
     svr = ranker.rankers_[1]
-    n_groups = svr.ensemble_.n_groups
+    n_groups = svr.ensemble_.pair_scores.n_groups
     assert n_groups == 8
     for rank in (ranker.rank, svr.out_of_fold):
         expected = rank("train")
@@ -200,15 +203,15 @@ def test_the_memory_of_groups_of_support_rows_is_summed_by_tasks(
         assert len(written) >= searches + n_groups
     with monkeypatch.context() as patch, contextlib.suppress(KeyError), resumable(tmp_path / "kept"):
         calls: list[int] = []
-        memory = SVREnsemble.memory
+        memory = PairScores.memory
 
-        def interrupted(self: SVREnsemble, *arguments: Any) -> Any:
+        def interrupted(self: PairScores, *arguments: Any) -> Any:
             calls.append(arguments[3])
             if len(calls) == 3:
                 raise KeyError
             return memory(self, *arguments)
 
-        patch.setattr(SVREnsemble, "memory", interrupted)
+        patch.setattr(PairScores, "memory", interrupted)
         ranker.rank("train")
     written.clear()
     with resumable(tmp_path / "kept"):
@@ -234,11 +237,10 @@ def test_a_worker_refuses_another_engine(folder: Path, tmp_path: Path) -> None:
     engine = Engine.open(folder)
     address = engine.address
     assert address is not None
-    queries = engine.collection.queries
     with pytest.raises(StoreError, match="other documents"):
-        rank_block((address[0], "0" * 64), [], "", 10, False, queries, None)
+        opened_engine((address[0], "0" * 64))
     with pytest.raises(StoreError, match="shared storage"):
-        rank_block((str(tmp_path / "nowhere"), address[1]), [], "", 10, False, queries, None)
+        opened_engine((str(tmp_path / "nowhere"), address[1]))
     view = engine.within(["d01"])
     assert view.address is None
     assert view.documents_digest not in (None, engine.documents_digest)

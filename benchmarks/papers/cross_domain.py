@@ -102,7 +102,7 @@ class Domain:
             raise InputError("networks are trained on the split 'train', and tested on another")
         collection, rng = engine.collection, np.random.default_rng(random_state)
         training = Training.of(engine, "train")
-        fitted = ranker.fitted(training)
+        fitted = ranker._fitted_copy(training)
         relevant: dict[str, Sequence[str]] = {}
         chosen = {}
         for name, limit in (("train", n_train), (split, n_test)):
@@ -117,7 +117,7 @@ class Domain:
             others = [[doc_id for doc_id in found[row] if doc_id != mine] for row, mine in zip(rows, own, strict=True)]
             relevant |= dict(zip(ids, others, strict=True))
             chosen[name] = [query for query in ids if relevant[query]]
-        run = fitted.run_out_of_fold(training.all_queries, max(k_train, 1)).top(k_train).take(chosen["train"])
+        run = fitted.run(training.all_queries, max(k_train, 1), out_of_fold=True).top(k_train).take(chosen["train"])
         if add_relevant:
             run = with_relevant(run, relevant, k_train, rng)
         asked = collection.queries.take(collection.query_numbers(chosen[split]))

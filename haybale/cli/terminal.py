@@ -15,10 +15,10 @@ from haybale.errors import InputError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from haybale.collections.readers.files import Skipped
+    from haybale.collections.unread import UnreadPart
     from haybale.evaluation import Outcome
 
-_MAX_SKIPPED_SHOWN = 20  # files that could not be read
+_MAX_UNREAD_SHOWN = 20  # parts of files that could not be read
 # Control characters, characters that reverse the direction of text, halves of surrogate pairs, line separators.
 _ESCAPED_CATEGORIES = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
@@ -100,12 +100,14 @@ def note(line: str) -> None:
         say(line)
 
 
-def note_skipped(skipped: Sequence[Skipped]) -> None:
-    """Print the first files that could not be read, with the reasons."""
-    for unread in skipped[:_MAX_SKIPPED_SHOWN]:
-        note(f"skipped {unread.file}: {unread.reason}")
-    if len(skipped) > _MAX_SKIPPED_SHOWN:
-        note(f"skipped {len(skipped) - _MAX_SKIPPED_SHOWN:,} more files")
+def note_unread(unread: Sequence[UnreadPart]) -> None:
+    """Print the first files, and parts of files, that could not be read, with the reasons."""
+    from haybale.collections.unread import counted
+
+    for part in unread[:_MAX_UNREAD_SHOWN]:
+        note(f"skipped {part}")
+    if len(unread) > _MAX_UNREAD_SHOWN:
+        note(f"skipped {counted(unread[_MAX_UNREAD_SHOWN:])} more")
 
 
 def reporter() -> Callable[[str, float], None]:

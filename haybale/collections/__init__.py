@@ -5,11 +5,12 @@ from haybale.collections.collection import Collection, Links, Passages, Queries,
 from haybale.collections.open import open_collection, open_documents
 from haybale.collections.qrels import read_qrels, read_trec_run
 from haybale.collections.reader import READERS, FolderReader, Reader
-from haybale.collections.readers.frames import collection_from_frames
+from haybale.collections.readers.parquet_folder import collection_from_frames
 from haybale.collections.readers.pydocs import read_pydocs
 from haybale.collections.resplit import PARAGRAPHS, by_section, resplit, with_paragraphs
 from haybale.collections.saved import load_collection, save_collection
 from haybale.collections.splitters import SPLITTERS, Paragraph, Splitter, find_splitter
+from haybale.collections.unread import UnreadPart
 
 __all__ = [
     "PARAGRAPHS",
@@ -26,6 +27,7 @@ __all__ = [
     "Sections",
     "Split",
     "Splitter",
+    "UnreadPart",
     "by_section",
     "collection_from_frames",
     "find_splitter",

@@ -25,6 +25,7 @@ from haybale.collections.ids import Lookup, first_in_both, in_order_of_ids
 from haybale.collections.ids import Strings as Strings
 from haybale.collections.metadata import documents_table, joined_metadata
 from haybale.collections.query_groups import joined_groups, same_words
+from haybale.collections.unread import UnreadPart
 from haybale.errors import InputError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -217,6 +218,8 @@ class Collection:
         Language of the texts, for stop words and stemming; by default it is detected.
     metadata : pyarrow.Table, optional
         A row for each document, with columns of strings, integers, floats, dates, booleans or lists of strings.
+    unread : tuple of UnreadPart, optional
+        The parts of files whose text is not in the documents (:mod:`haybale.collections.unread`). Default: none.
 
     Examples
     --------
@@ -240,6 +243,7 @@ class Collection:
     links: Links | None = None
     language: str | None = None
     metadata: pa.Table | None = None
+    unread: tuple[UnreadPart, ...] = ()
 
     @property
     def n_documents(self) -> int:
@@ -417,6 +421,7 @@ class Collection:
             sections=None if all(part.sections is None for part in both) else sections,
             links=links,
             metadata=joined_metadata(self.metadata, self.n_documents, other.metadata, other.n_documents),
+            unread=self.unread + other.unread,
         )
 
     def digest(self) -> str:

@@ -13,21 +13,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from haybale.collections.files.file_reader import reader_of
+from haybale.collections.unread import UnreadPart, sorted_parts
 from haybale.errors import InputError
-
-
-class Skipped(NamedTuple):
-    """A file that was not read, and the reason."""
-
-    file: str
-    reason: str
 
 
 class Listing(NamedTuple):
     """The files of a folder by their names relative to it, what was left out, and the folders that cannot be listed."""
 
     paths: dict[str, Path]
-    skipped: list[Skipped]
+    unread: list[UnreadPart]
     closed: list[str]
 
 
@@ -38,7 +32,7 @@ def list_files(source: Path) -> Listing:
     """
     if source.is_file():
         return Listing({"" if source.suffix.lower() == ".zip" else source.name: source}, [], [])
-    skipped: list[Skipped] = []
+    unread: list[UnreadPart] = []
     closed: list[str] = []
     file_paths: list[str] = []
     start = len(os.path.join(source, ""))
@@ -50,7 +44,7 @@ def list_files(source: Path) -> Listing:
         name = name_of(str(error.filename))
         if not name:
             raise InputError(f"{source}: cannot be read: {error.strerror}; give a folder that can be read") from None
-        skipped.append(Skipped(name, f"cannot be read: {error.strerror}"))
+        unread.append(UnreadPart(file=name, reason=f"cannot be read: {error.strerror}"))
         closed.append(name)
 
     links: list[str] = []
@@ -67,7 +61,7 @@ def list_files(source: Path) -> Listing:
                 if reason is None:
                     file_paths.append(path)
                 else:
-                    skipped.append(Skipped(name_of(path), reason))
+                    unread.append(UnreadPart(file=name_of(path), reason=reason))
     root = os.path.realpath(source)
     paths = {name_of(path): path for path in file_paths}
     for path in links:
@@ -75,14 +69,14 @@ def list_files(source: Path) -> Listing:
         if reason is None:
             paths[name_of(path)] = path
         else:
-            skipped.append(Skipped(name_of(path), reason))
+            unread.append(UnreadPart(file=name_of(path), reason=reason))
     for name in [name for name in paths if not _is_utf8(name)]:
         del paths[name]
         shown = name.encode(errors="backslashreplace").decode()
-        skipped.append(Skipped(shown, "its name is not UTF-8; rename it"))
-    skipped = [Skipped(file.encode(errors="backslashreplace").decode(), reason) for file, reason in skipped]
+        unread.append(UnreadPart(file=shown, reason="its name is not UTF-8; rename it"))
+    unread = [part.of_file(part.file.encode(errors="backslashreplace").decode()) for part in unread]
     names = sorted(paths, key=lambda name: name.split("/"))
-    return Listing({name: source.joinpath(*name.split("/")) for name in names}, sorted(skipped), closed)
+    return Listing({name: source.joinpath(*name.split("/")) for name in names}, sorted_parts(unread), closed)
 
 
 def refuse_special_file(path: Path) -> None:

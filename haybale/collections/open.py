@@ -57,7 +57,7 @@ def open_documents(given: Documents) -> Collection:
     >>> open_documents({"a": "Dogs bark.", "b": ["Taxes are due.", "In May."], "c": {"text": "Cats.", "year": 2015}})
     Collection 'documents': 3 documents, 4 passages, 0 queries ()
     """
-    from haybale.collections.readers.frames import documents_from_frame
+    from haybale.collections.readers.parquet_folder import documents_from_frame
 
     if isinstance(given, Collection):
         return given

@@ -29,6 +29,7 @@ from haybale.collections.collection import (
     Strings,
     indptr_from_counts,
 )
+from haybale.collections.unread import UnreadPart
 from haybale.errors import FileFormatError
 from haybale.folders import whole_folder
 from haybale.manifest import (
@@ -53,6 +54,7 @@ _COLUMNS = {
     "judgements": {"split": _TEXT, "query": _NUMBER, "document": _NUMBER, "grade": _NUMBER},
     "sections": {"id": _TEXT, "title": _TEXT, "parent": _NUMBER},
     "links": {"kind": _TEXT, "source": _NUMBER, "target": _NUMBER},
+    "unread": {"file": _TEXT, "part": _TEXT, "reason": _TEXT},
 }
 # Columns that count the rows of another table, and columns that refer to its rows, with the smallest number allowed.
 _COUNTS = (
@@ -73,7 +75,7 @@ _LINK_ENDS = {
     "passage_to_document": ("texts", "documents"),
     "section_to_document": ("sections", "documents"),
 }
-_OPTIONAL_TABLES = ("sections", "links")
+_OPTIONAL_TABLES = ("sections", "links", "unread")
 _METADATA_TABLE = "metadata"  # the table of metadata, whose columns are those of the collection
 _LAZY_COLUMN = ("texts", "text")  # the table and column that are read on first use
 _MANIFEST_TYPES = {"name": str, "language": (str, None), "splits": [str], "parts": [str], "passages_in_sections": bool}
@@ -113,6 +115,8 @@ def save_collection(collection: Collection, folder: Path | str) -> None:
     if links is not None:
         edges = vars(links)
         tables["links"] = [_repeat_names(edges.items()), *np.concatenate(list(edges.values())).T]
+    if collection.unread:
+        tables["unread"] = [[getattr(part, name) for part in collection.unread] for name in _COLUMNS["unread"]]
     manifest = {
         "format": FORMAT,
         "version": VERSION,
@@ -178,6 +182,7 @@ def load_collection(
     if "links" in parts:
         edges = np.stack([numbers("links", "source"), numbers("links", "target")], axis=1)
         links = Links(*(edges[rows("links", "kind", kind.name)] for kind in fields(Links)))
+    unread = tables["unread"].to_pylist() if "unread" in parts else []
     splits = {}
     for split in manifest["splits"]:
         pairs = rows("judgements", "split", split)
@@ -209,6 +214,7 @@ def load_collection(
         links=links,
         language=manifest["language"],
         metadata=read_any_table(folder / f"{_METADATA_TABLE}.parquet") if has_metadata else None,
+        unread=tuple(UnreadPart(**part) for part in unread),
     )
 
 

@@ -138,7 +138,7 @@ def judged_documents(ranker: LearningReranker, training: Training) -> JudgedDocu
     ranker.query_ids_, ranker.fold_of_ = batch.ids, batch.folds(N_FOLDS, ranker.random_state)
     relevant = [training.relevant[row] for row in drawn]
     collection = batch.engine.collection
-    rows, _, documents = ranker.rankers_[0].run_out_of_fold(batch, ranker.n_documents).numbers_in(collection)
+    rows, _, documents = ranker.rankers_[0].run(batch, ranker.n_documents, out_of_fold=True).numbers_in(collection)
     answers = collection.document_numbers([doc_id for ids in relevant for doc_id in ids])
     relevant_pairs = np.repeat(np.arange(len(batch)), [len(ids) for ids in relevant]) * collection.n_documents + answers
     pairs = np.unique(np.concatenate([rows * collection.n_documents + documents, relevant_pairs]))

@@ -15,8 +15,8 @@ from haybale.context.relation_paths import RelationPaths
 from haybale.device import is_sparse, to_numpy
 from haybale.embeddings import Encoder
 from haybale.engine import Engine
-from haybale.rankers.explanation import Share
-from haybale.retrieval.indexes_in_parts import in_memory
+from haybale.retrieval.segmented_indexes import in_memory
+from haybale.search.explanation import Share
 from haybale.timing import timed
 from haybale.vectors import Floats, Matrix
 

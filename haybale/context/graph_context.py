@@ -30,13 +30,13 @@ from haybale.errors import InputError
 from haybale.extras import import_optional
 from haybale.parameters import COUNT, one_of
 from haybale.rankers import Explanation, OutOfFold, QueryBatch, Ranker, Share, Training
-from haybale.rankers.explanation import by_size
 from haybale.rankers.reranker import Reranker
 from haybale.retrieval import Run
+from haybale.search.explanation import by_size
 from haybale.vectors import Floats
 
 if TYPE_CHECKING:
-    from haybale.context.networks.learning import Scored
+    from haybale.context.networks.network_training import Scored
 
 _PASSAGES_PER_PASS = 2048  # passages of one forward pass
 
@@ -121,7 +121,7 @@ class GraphContext(BestPassage, OutOfFold, Reranker):
         dim = self._dim(training.engine)
         if dim % self.heads:
             raise InputError(f"heads must divide the width of the vectors, {dim}, found {self.heads}")
-        self.rankers_ = [self.ranker.fitted(training.for_nested())]
+        self.rankers_ = [self.ranker._fitted_copy(training.for_nested())]
         self.mask_ = relevant_by_own(self, training)
         judged = judged_documents(self, training)
         self._contexts: tuple[Collection, dict[int, Floats]] | None = None
@@ -213,7 +213,7 @@ class GraphContext(BestPassage, OutOfFold, Reranker):
 
     def context_vectors(self) -> Floats:
         """Return GAT(p) (n_passages, d) of all passages, CGAT(p) for "lim", with no links hidden."""
-        self.check_fitted()
+        self._check_fitted()
         return self._cached_contexts(self.engine_.snapshot(), -1).copy()
 
     def _cached_contexts(self, engine: Engine, fold: int) -> Floats:

@@ -25,11 +25,11 @@ from haybale.engine import Engine
 from haybale.parameters import COUNT, NOT_NEGATIVE, RANDOM_STATE
 from haybale.progress import track
 from haybale.rankers import Explanation, OutOfFold, QueryBatch, Ranker, Share, Training
-from haybale.rankers.conditional_logit import conditional_logit
-from haybale.rankers.explanation import by_size
+from haybale.rankers.models.conditional_logit import conditional_logit
 from haybale.rankers.reranker import Reranker
 from haybale.retrieval import Run
 from haybale.retrieval.hits import Ints
+from haybale.search.explanation import by_size
 from haybale.vectors import Floats
 
 _ALTERNATIONS = 3  # alternations between choosing the examples and fitting the weights
@@ -89,7 +89,7 @@ class LinearContext(BestPassage, OutOfFold, Reranker):
 
     def fit_batch(self, training: Training) -> None:
         _ = graph_of(training.engine)  # raises before any work if there is no graph
-        self.rankers_ = [self.ranker.fitted(training.for_nested())]
+        self.rankers_ = [self.ranker._fitted_copy(training.for_nested())]
         self.mask_ = relevant_by_own(self, training)
         judged = judged_documents(self, training)
         self.weights_ = np.tile([_INITIAL_WEIGHTS.get(name, 0.0) for name in self.part_names], (N_FOLDS + 1, 1))

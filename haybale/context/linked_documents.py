@@ -16,8 +16,8 @@ from haybale.context.masks import MASKS, hidden_links, relevant_by_own
 from haybale.engine import Engine
 from haybale.parameters import COUNT, SHARE, one_of
 from haybale.rankers import Explanation, QueryBatch, Ranker, Share, Training
-from haybale.rankers.explanation import by_size
 from haybale.retrieval import Run
+from haybale.search.explanation import by_size
 
 
 @dataclass(eq=False, repr=False)
@@ -80,14 +80,14 @@ class LinkedDocuments(Ranker):
 
     def fit_batch(self, training: Training) -> None:
         _ = graph_of(training.engine)
-        self.rankers_ = [self.ranker.fitted(training)]
+        self.rankers_ = [self.ranker._fitted_copy(training)]
         self.mask_ = relevant_by_own(self, training)
 
     def rank_batch(self, batch: QueryBatch, depth: int) -> Run:
         return self._walk(batch, self.rankers_[0].run(batch, self.n_seeds), depth)
 
     def out_of_fold_batch(self, batch: QueryBatch, depth: int) -> Run:
-        return self._walk(batch, self.rankers_[0].run_out_of_fold(batch, self.n_seeds), depth)
+        return self._walk(batch, self.rankers_[0].run(batch, self.n_seeds, out_of_fold=True), depth)
 
     def _walk(self, batch: QueryBatch, first: Run, depth: int) -> Run:
         rows, ranks, seeds = first.numbers_in(batch.engine.collection)

@@ -19,7 +19,7 @@ class Masking(Protocol):
 
     mask: str
     mask_: dict[str, list[str]] | None  # relevant documents, by the document that the training queries were taken from
-    state_key: object  # identifies what the ranker has learned
+    _state_key: object  # identifies what the ranker has learned
 
 
 def relevant_by_own(ranker: Masking, training: Training) -> dict[str, list[str]] | None:
@@ -47,4 +47,4 @@ def hidden_links(ranker: Masking, engine: Engine) -> Mask | None:
         documents = documents[(documents >= 0).all(axis=1)]
         return Mask(np.unique(documents[:, 0] * collection.n_documents + documents[:, 1]), collection.n_documents)
 
-    return engine.cached(("mask", ranker.state_key or ranker), find)
+    return engine.cached(("mask", ranker._state_key or ranker), find)

@@ -4,33 +4,29 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from haybale.cluster import own_threads
-from haybale.collections import Queries
+from haybale.cached import cached_property
 from haybale.collections.collection import Ints
 from haybale.context.candidates import N_FOLDS, JudgedDocuments
 from haybale.context.masks import MASKS
-from haybale.engine import Engine
-from haybale.engine.opened import Address, opened_engine, task_address
+from haybale.engine.workers import Address, Sendable, Workers
 from haybale.errors import FileFormatError, StoreError
-from haybale.kept_results import Arrays, spread_resumably, task_key
+from haybale.kept_results import Arrays
 from haybale.manifest import read_tensors, write_tensors
-from haybale.parallel import at_most_threads
 from haybale.parameters import COUNT, POSITIVE, RANDOM_STATE, TEXT_OR_NONE, Constraints, Interval, one_of
-from haybale.rankers import QueryBatch, Ranker
-from haybale.rankers.grammar import from_spec
-from haybale.rankers.out_of_fold import learning
+from haybale.rankers import Ranker
+from haybale.ranking.out_of_fold import learning
+from haybale.search.query_batch import batch_at, sendable_batch
 from haybale.timing import timed
 
 if TYPE_CHECKING:
-    from haybale.context.networks.learning import Scored
+    from haybale.context.networks.network_training import Scored
 
 KINDS = ("lim", "mim", "mix-im")
 RANGES: dict[str, Constraints] = {  # constraints of the parameters that all rankers with networks have
@@ -45,6 +41,9 @@ RANGES: dict[str, Constraints] = {  # constraints of the parameters that all ran
     "random_state": RANDOM_STATE,
 }
 _FILE, _FOLDS, _LOSS = "networks.safetensors", range(-1, N_FOLDS), "loss"
+
+
+Batches: TypeAlias = "Callable[[Any, int, np.random.Generator], Iterable[Scored]]"
 
 
 class NetworkRanker(Protocol):
@@ -62,7 +61,7 @@ class NetworkRanker(Protocol):
         """Return an untrained network for vectors of the given width."""
         ...
 
-    def training_batches(self, judged: JudgedDocuments) -> Callable[[Any, int, np.random.Generator], Iterable[Scored]]:
+    def training_batches(self, judged: JudgedDocuments) -> Batches:
         """Return a function of a network, a fold and a generator.
 
         It iterates over the scored batches of one epoch, without the queries of the fold.
@@ -71,6 +70,9 @@ class NetworkRanker(Protocol):
 
     def to_dict(self) -> dict[str, Any]: ...
 
+    def clone(self) -> Any: ...
+
+    @property
     def outside_state(self) -> dict[str, Any]: ...
 
 
@@ -94,53 +96,39 @@ class NetworkFolds(dict[int, Any]):
         self.dim, self.ranker, self.batches = dim, ranker, None
         if judged is None:
             return
-        engine = judged.batch.engine
-        by_tasks, address = task_address(engine)
-        if address is None:
-            self.batches = ranker.training_batches(judged)
-        if by_tasks:
+        workers = Workers(judged.batch.engine)
+        if workers.divide:
             with timed(f"learn context of folds ({ranker})"):
-                self._train_all(judged, address)
+                self._train_all(judged, workers)
         else:
+            self.batches = ranker.training_batches(judged)
             with timed(f"learn context ({ranker})"):
-                self[-1], self.loss = self._train(-1)
+                self[-1], self.loss = trained_network(ranker, dim, self.batches, -1)
 
     def __missing__(self, fold: int) -> Any:
         with learning:  # one thread trains, while the others wait
             if fold not in self:
                 with timed(f"learn context of folds ({self.ranker})"):
-                    self[fold], _ = self._train(fold)
+                    assert self.batches is not None
+                    self[fold], _ = trained_network(self.ranker, self.dim, self.batches, fold)
             if len(self) == len(_FOLDS):
                 self.batches = None  # free the training examples
         return self[fold]
 
-    def _train(self, fold: int) -> tuple[Any, float]:
-        assert self.batches is not None
-        return trained_network(self.ranker, self.dim, self.batches, fold)
+    def _train_all(self, judged: JudgedDocuments, workers: Workers) -> None:
+        """Train the network of each fold in a task."""
+        ranker, batch = self.ranker, judged.batch
+        vectors, spec, outside = np.asarray(batch.vectors), ranker.to_dict(), ranker.outside_state
 
-    def _train_all(self, judged: JudgedDocuments, address: Address | None) -> None:
-        """Train the network of each fold in a task; tasks run in other processes if the engine has an ``address``."""
-        ranker, batch, spec, outside = self.ranker, judged.batch, self.ranker.to_dict(), self.ranker.outside_state()
-        judged_arrays = JudgedArrays(batch.queries, np.asarray(batch.vectors), batch.label, *judged[1:])
-
-        def keys() -> Iterator[str]:
-            inputs = batch.engine.documents_digest, spec, outside, ranker.mask_, ranker.fold_of_, batch.texts, batch.own
+        def keys() -> Iterator[tuple[Any, ...]]:
             for fold in _FOLDS:
-                yield task_key("context network", *inputs, judged_arrays.vectors, *judged[1:], fold)
+                yield spec, outside, ranker.mask_, ranker.fold_of_, batch.texts, batch.own, vectors, *judged[1:], fold
 
-        if address is None:
-            learn, n_jobs = self._arrays, 1
-        else:
-            learned = spec, outside, ranker.mask_, ranker.fold_of_
-            learn, n_jobs = partial(train_network, address, learned, judged_arrays, self.dim), None
-        results = spread_resumably(learn, [(fold,) for fold in _FOLDS], keys, "learning context", n_jobs)
-        self.batches = None
+        tasks = [(fold,) for fold in _FOLDS]
+        results = workers.run(train_network, (_learner(ranker, judged), self.dim), tasks, keys, "learning context")
         for fold, arrays in zip(_FOLDS, results, strict=True):
             self[fold] = self._loaded({name: value for name, value in arrays.items() if name != _LOSS})
         self.loss = float(results[0][_LOSS][0])
-
-    def _arrays(self, fold: int) -> Arrays:
-        return arrays_of(*self._train(fold))
 
     def _loaded(self, state: Arrays) -> Any:
         """Return a trained network; RuntimeError if it has other parameters."""
@@ -182,13 +170,11 @@ class NetworkFolds(dict[int, Any]):
         return networks
 
 
-def trained_network(
-    ranker: NetworkRanker, dim: int, batches: Callable[[Any, int, np.random.Generator], Iterable[Scored]], fold: int
-) -> tuple[Any, float]:
+def trained_network(ranker: NetworkRanker, dim: int, batches: Batches, fold: int) -> tuple[Any, float]:
     """Return a network trained on the queries outside a fold, and its mean loss in the last epoch."""
     import torch
 
-    from haybale.context.networks.learning import train
+    from haybale.context.networks.network_training import train
 
     rng = np.random.default_rng(ranker.random_state)
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
@@ -199,44 +185,44 @@ def trained_network(
         return network, train(network, lambda: batches(network, fold, rng), ranker.epochs, *rates, pairwise)
 
 
-# tasks -----------------------------------------------------------------------------------------------------------
+@dataclass(eq=False)
+class _Learner:
+    """A ranker that is fitted, and what its networks learn from."""
+
+    ranker: NetworkRanker
+    judged: JudgedDocuments
+
+    @cached_property
+    def batches(self) -> Batches:
+        """The training examples, made once for all folds."""
+        return self.ranker.training_batches(self.judged)
 
 
-class JudgedArrays(NamedTuple):
-    """:class:`JudgedDocuments` in a form that can be sent to other processes."""
-
-    queries: Queries
-    vectors: Any  # (n_queries, dim)
-    label: str
-    rows: Ints
-    documents: Ints
-    relevant: NDArray[np.bool_]
-
-    def on_engine(self, engine: Engine) -> JudgedDocuments:
-        batch = QueryBatch(engine, self.queries, self.label)
-        batch.vectors = self.vectors
-        return JudgedDocuments(batch, self.rows, self.documents, self.relevant)
+def _learner(ranker: NetworkRanker, judged: JudgedDocuments) -> Sendable:
+    """Return a :class:`_Learner` as an argument of tasks: an unfitted ranker and the judged documents are sent."""
+    learner: Any = ranker.clone()
+    learner.mask_, learner.fold_of_ = ranker.mask_, ranker.fold_of_
+    batch = sendable_batch(judged.batch)
+    return Sendable(
+        _Learner(ranker, judged), _learner_at, lambda: (learner, ranker.outside_state, batch.values(), judged[1:])
+    )
 
 
-def train_network(address: Address, learned: tuple[Any, ...], judged: JudgedArrays, dim: int, fold: int) -> Arrays:
-    """Train the network of a fold in any process; return its parameters and its loss.
-
-    ``learned`` holds the ranker as plain values, its :meth:`Ranker.outside_state`, its mask and its folds.
-    """
-    spec, outside, mask, folds = learned
-    ranker: Any = from_spec(spec)
-    ranker.mask_, ranker.fold_of_ = mask, folds
-    if any(outside.get(name) != value for name, value in ranker.outside_state().items()):
+def _learner_at(
+    address: Address, learner: NetworkRanker, outside: dict[str, Any], batch: tuple[Any, ...], judged: tuple[Any, ...]
+) -> _Learner:
+    """Return the learner on the engine at an address."""
+    if any(outside.get(name) != value for name, value in learner.outside_state.items()):
         raise StoreError(
-            f"{ranker}: on {socket.gethostname()}, expected the model that it is fitted with, found another at its "
+            f"{learner}: on {socket.gethostname()}, expected the model that it is fitted with, found another at its "
             "path; use shared storage, or fit the ranker again"
         )
-    with learning, at_most_threads(own_threads()):  # torch has one random generator for all threads of a process
-        batches = ranker.training_batches(judged.on_engine(opened_engine(*address)))
-        return arrays_of(*trained_network(ranker, dim, batches, fold))
+    return _Learner(learner, JudgedDocuments(batch_at(address, *batch), *judged))
 
 
-def arrays_of(network: Any, loss: float) -> Arrays:
-    """Return the parameters of a network and its loss."""
+def train_network(learner: _Learner, dim: int, fold: int) -> Arrays:
+    """Train the network of a fold; return its parameters and its loss."""
+    with learning:  # torch has one random generator for all threads of a process
+        network, loss = trained_network(learner.ranker, dim, learner.batches, fold)
     state = {name: value.detach().cpu().contiguous().numpy() for name, value in network.state_dict().items()}
     return state | {_LOSS: np.array([loss])}

@@ -11,9 +11,9 @@ from haybale.context.candidates import BestPassage, QueryCandidates, Scores
 from haybale.context.engine_graph import graph_of, node_share
 from haybale.parameters import COUNT, SHARE
 from haybale.rankers import Explanation, QueryBatch, Ranker, Share, Training
-from haybale.rankers.explanation import by_size
 from haybale.rankers.reranker import Reranker
 from haybale.retrieval import Run
+from haybale.search.explanation import by_size
 
 
 @dataclass(eq=False, repr=False)
@@ -45,7 +45,7 @@ class SectionPropagation(BestPassage, Reranker):
 
     def fit_batch(self, training: Training) -> None:
         _ = graph_of(training.engine)  # raises before any work if there is no graph
-        self.rankers_ = [self.ranker.fitted(training)]
+        self.rankers_ = [self.ranker._fitted_copy(training)]
 
     def score_passages(self, batch: QueryBatch, candidates: QueryCandidates, fold: int) -> Scores:
         around = graph_of(batch.engine).paths.propagated(candidates.scores, candidates.passages)

@@ -30,20 +30,19 @@ from haybale.context.engine_graph import graph_of, node_share
 from haybale.context.masks import hidden_links, relevant_by_own
 from haybale.context.neighbourhoods import SELF, Neighbourhoods, neighbourhoods
 from haybale.context.network_folds import KINDS, RANGES, NetworkFolds
-from haybale.embeddings.lineage import queries_of_model
 from haybale.embeddings.torch_models import late_interaction, model_digests
 from haybale.engine import Engine
 from haybale.errors import FileFormatError, InputError
 from haybale.extras import import_optional
 from haybale.parameters import COUNT, Interval
 from haybale.rankers import Explanation, OutOfFold, QueryBatch, Ranker, Share, Training
-from haybale.rankers.explanation import by_size
 from haybale.rankers.reranker import Reranker
 from haybale.retrieval import Run
+from haybale.search.explanation import by_size
 from haybale.vectors import Floats
 
 if TYPE_CHECKING:
-    from haybale.context.networks.learning import Scored
+    from haybale.context.networks.network_training import Scored
 
 _MAX_CACHED_NUMBERS = 2**28  # numbers in the cached token matrices of nodes: 512 MiB of float16
 _QUERIES_PER_BLOCK = 64  # queries that are encoded together
@@ -133,13 +132,15 @@ class TokenContext(BestPassage, OutOfFold, Reranker):
     def _tokens(self) -> TokenMatrices:
         return TokenMatrices(self.model, self.query_length, self.passage_length)
 
-    def own_encoder_queries(self, engine: Engine) -> frozenset[str]:
-        """Return the ids of the queries that the engine's encoder or the model was trained on."""
-        return super().own_encoder_queries(engine) | queries_of_model(self.model)
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The model that makes the vectors of tokens."""
+        return (self.model,)
 
+    @property
     def outside_state(self) -> dict[str, Any]:
-        """Return the digests of the model, and what nested rankers read."""
-        return super().outside_state() | self._tokens.digests()
+        """The digests of the model, and what nested rankers read."""
+        return super().outside_state | self._tokens.digests()
 
     def fit_batch(self, training: Training) -> None:
         self.__dict__.pop("_tokens", None)  # an earlier fit may have used another model
@@ -147,7 +148,7 @@ class TokenContext(BestPassage, OutOfFold, Reranker):
             width = self._tokens.dim
             raise InputError(f"heads must divide the width of the token vectors, {width}, found {self.heads}")
         _ = graph_of(training.engine)  # raises before any work if there is no graph
-        self.rankers_ = [self.ranker.fitted(training.for_nested())]
+        self.rankers_ = [self.ranker._fitted_copy(training.for_nested())]
         self.mask_ = relevant_by_own(self, training)
         self.networks_ = NetworkFolds(self._tokens.dim, self, judged_documents(self, training))
 

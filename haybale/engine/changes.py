@@ -41,9 +41,10 @@ from haybale.cached import cached_property
 from haybale.collections import Collection
 from haybale.collections.queries import QueriesLike
 from haybale.collections.saved import load_collection, save_collection
+from haybale.collections.unread import UnreadPart, read_unread, sorted_parts, write_unread
 from haybale.device import find_device
 from haybale.embeddings.store_files import as_json
-from haybale.engine import parts
+from haybale.engine import indexing_segments
 from haybale.engine.added_judgements import Judged, Qrels
 from haybale.engine.changed_metadata import Metadata
 from haybale.engine.encoder_source import describe_encoder
@@ -72,6 +73,7 @@ class LiveDocuments:
         self._digests: tuple[Snapshot, TextDigests] | None = None
         self.first = snapshot.segments[0]
         self.storage = self.first.texts.storage
+        self._unread = self.first.texts.whole.unread  # in memory
 
     @cached_property
     def input_digest(self) -> str:
@@ -90,6 +92,24 @@ class LiveDocuments:
         """A random id that the engine got when it was built; :attr:`id` in memory, and of engines without one."""
         return self.id if self.manifest is None else str(self.manifest["identity"])
 
+    @property
+    def unread(self) -> list[UnreadPart]:
+        """The parts of files whose text is not in the documents, sorted."""
+        folder = self.storage.folder
+        return sorted_parts(self._unread) if folder is None else read_unread(folder)
+
+    def _record_unread(self, added: Collection) -> None:
+        """Record what was not read of added files, in place of what was not read of them before."""
+        files = {part.file for part in added.unread}
+        if added.metadata is not None and "file" in added.metadata.column_names:
+            files.update(filter(None, added.metadata["file"].to_pylist()))
+        before = self.unread
+        unread = (*(part for part in before if part.file not in files), *added.unread)
+        if self.storage.folder is None:
+            self._unread = unread
+        elif before or unread:
+            write_unread(self.storage.folder, unread)
+
     # build and open ---------------------------------------------------------------------------------------------
 
     def build(self, folder: Path, settings: Mapping[str, Any], language: str) -> None:
@@ -97,27 +117,28 @@ class LiveDocuments:
 
         ``building.json`` says that the folder is not finished. The collection, an encoder that was fitted on it, and
         the manifest follow; then ``building.json`` is deleted. Indexes are written when they are first needed, except
-        those of parts (:mod:`haybale.engine.parts`), which are written before the manifest. :meth:`Engine.build`
-        describes the errors.
+        those of an engine in segments (:mod:`haybale.engine.indexing_segments`), which are written before the manifest.
+        :meth:`Engine.build` describes the errors.
         """
         source, storage = self.first.source, self.storage
         storage.folder = folder
-        in_parts = self.first.texts.n_parts > 1
+        in_segments = self.first.texts.n_segments > 1
         if not (folder / "engine.json").exists():
             source.load_model()
         request = self._request(settings)
         with storage.writing():
             if not self.begin_build(folder, settings):
                 try:
-                    if in_parts:
-                        parts.count_all(self.first.texts)
+                    if in_segments:
+                        indexing_segments.count_all(self.first.texts)
                     saves_encoder = source.is_saved_with_engine
                     if saves_encoder and not (folder / "encoder").exists():
                         source.encoder.save(folder / "encoder")
-                    if in_parts:
-                        parts.index_all(self.first.texts, source)
+                    if in_segments:
+                        indexing_segments.index_all(self.first.texts, source)
                     about = {"id": self.id, "identity": uuid4().hex, "language": language, "encoder": saves_encoder}
                     self.manifest = about | request
+                    write_unread(folder, self._unread)
                     self._replace_by(self.snapshot)
                 except (InputError, MissingExtraError, DeviceError):
                     storage.finish_build(failed=True)
@@ -204,6 +225,8 @@ class LiveDocuments:
                 changed = changed.judged(snapshot.judgements.followed(old_texts, texts))
                 self._digests = changed, texts
             self._replace_by(changed)
+            if added is not None:
+                self._record_unread(added)
             with suppress(HaybaleError, OSError):  # the change itself is done; the next change tries to merge again
                 self._merge_segments()
         return n_replaced

@@ -11,7 +11,7 @@ import numpy as np
 from haybale.cached import cached_property
 from haybale.embeddings import EmbeddingStore, encoder_maker
 from haybale.embeddings.encoder import announce_model, is_fitted, is_registered, load_fitted, rebuild
-from haybale.engine.parts import read_statistics
+from haybale.engine.indexing_segments import read_statistics
 from haybale.engine.storage import Storage
 from haybale.engine.texts import Texts
 from haybale.errors import InputError
@@ -81,7 +81,7 @@ class EncoderSource:
     def _fit(self, encoder: Any) -> Any:
         encoder = copy.deepcopy(encoder)  # the caller's encoder stays unchanged
         with timed("fit encoder"):
-            if self.texts.n_parts > 1 and self.texts.has_counts_for(encoder):
+            if self.texts.n_segments > 1 and self.texts.has_counts_for(encoder):
                 statistics = read_statistics(self.texts)["passage"]
                 df = np.fromiter(statistics.frequencies.values(), np.int64)
                 encoder.fit_frequencies(list(statistics.frequencies), df, statistics.n_texts)

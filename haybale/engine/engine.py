@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -13,40 +14,30 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from haybale.analysis import Analyzer, Tokenize, as_analyzer
-from haybale.collections import Collection, open_documents, with_paragraphs
+from haybale.analysis import Analyzer, Tokenize
+from haybale.collections import Collection
 from haybale.collections.collection import Ints
 from haybale.collections.ids import as_ids
 from haybale.collections.open import Documents as DocumentsLike
 from haybale.collections.queries import QueriesLike
-from haybale.device import find_device
+from haybale.collections.unread import UnreadPart
 from haybale.embeddings import Chunking
-from haybale.embeddings.encoder import encoder_text, is_registered
+from haybale.embeddings.encoder import is_registered
 from haybale.embeddings.store import fingerprint_of
 from haybale.engine.added_judgements import AddedJudgements, Judged, Qrels
 from haybale.engine.changed_metadata import Metadata
 from haybale.engine.changes import LiveDocuments
-from haybale.engine.encoder_source import describe_encoder
-from haybale.engine.learning import learn_here, learn_in_parts
-from haybale.engine.parts import UNITS
+from haybale.engine.indexing_segments import UNITS
+from haybale.engine.learned_compounds import learn_by_tasks, learn_here
+from haybale.engine.new_documents import new_documents, split_documents
 from haybale.engine.reattaching import Unattached
-from haybale.engine.segment import Segment
 from haybale.engine.snapshot import Documents, Snapshot, View
 from haybale.engine.storage import Storage
 from haybale.errors import InputError
 from haybale.notebook import html_table
-from haybale.parameters import BOOLEAN, COUNT, TEXT_OR_NONE, Constraints, check_parameters
-from haybale.retrieval import BM25Index, PassageIndex
-from haybale.retrieval.bm25 import language_of_sample
+from haybale.parameters import COUNT, check_parameters
+from haybale.retrieval import AnyBM25, AnyPassageIndex
 from haybale.retrieval.object_storage import is_address
-
-_RANGES: dict[str, Constraints] = {
-    **dict.fromkeys(("language", "paragraphs", "device"), TEXT_OR_NONE),
-    "analyzer": [Analyzer, str, callable, None],
-    "compounds": [*BOOLEAN, None],
-    "chunking": [Chunking, None],
-    "store": [str, Path, None],
-}
 
 T = TypeVar("T")
 
@@ -109,8 +100,6 @@ class Engine:
 
     _fixed_documents: Documents | None = None  # the documents of a snapshot or a view, which never change
     _latest: weakref.ref[Engine] | None = None  # the snapshot that was made last
-    _n_segments: int | None = None  # the number of segments of Engine.build()
-    _learn: Callable[..., Analyzer] = staticmethod(learn_here)  # learns compounds
 
     def __init__(
         self,
@@ -125,52 +114,15 @@ class Engine:
         store: str | Path | None = None,
         device: str | None = None,
     ) -> None:
-        check_parameters("Engine", locals(), _RANGES)
-        if store is not None and chunking is not None:
-            raise InputError("'store' has a chunking of its own, so 'chunking' cannot be set; omit it")
-        if analyzer is not None and language is not None:
-            raise InputError("give 'language' or 'analyzer', not both")
-        self._given_encoder = None if isinstance(encoder, str | Path) else encoder  # an object
-        chosen_analyzer = None if analyzer is None else as_analyzer(analyzer)
-        self.settings: dict[str, Any] = {
-            "encoder": encoder_text(str(encoder)) if isinstance(encoder, str | Path) else describe_encoder(encoder),
-            "language": language,
-            "analyzer": None if chosen_analyzer is None else chosen_analyzer.describe(),
-            "paragraphs": paragraphs,
-            "chunking": None if chunking is None else chunking.describe(),
-            "store": None if store is None else str(store),
-            "segments": self._n_segments,
-        }
-        find_device(device or "cpu")  # raises for a missing device before any work
-        whole = self._read(collection)
-        self.language = language or whole.language or language_of_sample(whole.passages.texts)
-        if chosen_analyzer is None:
-            learned = self._learn(whole, self.language, self.settings, compounds)
-            if learned.compounds is not None:
-                chosen_analyzer, self.settings["analyzer"] = learned, learned.describe()
-        elif compounds:
-            raise InputError("an 'analyzer' splits compounds or not itself, so 'compounds' cannot be set; omit it")
-        first = Segment.first(
-            whole,
-            self.settings,
-            self.language,
-            chosen_analyzer,
-            encoder=str(encoder) if isinstance(encoder, Path) else encoder,
-            storage=Storage(),
-            device=device,
-        )
-        self._set_live(LiveDocuments(Snapshot([first])))
+        arguments = {name: value for name, value in locals().items() if name not in ("self", "collection")}
+        live, self.settings, self.language = new_documents(collection, arguments)
+        self._set_live(live, None if isinstance(encoder, str | Path) else encoder)
 
-    def _set_live(self, live: LiveDocuments) -> None:
-        """Set the attributes that new and opened engines have in common."""
-        first = live.first
+    def _set_live(self, live: LiveDocuments, given_encoder: Any) -> None:
+        """Set the attributes that new and opened engines have in common; ``given_encoder`` is an object or None."""
+        self._given_encoder, first = given_encoder, live.first
         self._live, self.device, self.store = live, first.device, first.store
         self.analyzer, self.chunking = first.texts.analyzer, first.texts.chunking
-
-    def _read(self, documents: DocumentsLike) -> Collection:
-        """Return documents in any form as a collection, split into paragraphs as the settings say."""
-        collection, paragraphs = open_documents(documents), self.settings["paragraphs"]
-        return collection if paragraphs is None else with_paragraphs(collection, paragraphs)
 
     @classmethod
     def build(cls, collection: DocumentsLike, folder: str | Path, *, segments: int = 1, **settings: Any) -> Engine:
@@ -201,18 +153,23 @@ class Engine:
         check_parameters("Engine.build", {"segments": segments}, {"segments": COUNT})
         if is_address(folder):
             raise InputError(f"{folder}: expected a folder to build in, found an address; copy the folder there later")
-        saved_settings, engine = Storage(Path(folder)).check_folder(), cls.__new__(cls)
+        call = inspect.signature(cls).bind(collection, **settings)
+        call.apply_defaults()
+        arguments, saved_settings = call.arguments, Storage(Path(folder)).check_folder()
+        learn: Callable[..., Analyzer] = learn_here
         if segments > 1:
-            engine._n_segments, engine._learn = segments, partial(learn_in_parts, Path(folder), saved_settings)
-        elif saved_settings is not None and saved_settings["analyzer"] is None and settings.get("compounds") is None:
-            settings = settings | {"compounds": False}  # it was begun when no language split compounds by default
-        cls.__init__(engine, collection, **settings)
-        if settings.get("analyzer") is not None:
-            engine.analyzer.to_dict()  # raises for a function
-        engine._live.build(Path(folder), engine.settings, engine.language)
-        opened = cls.open(folder, encoder=engine._given_encoder, device=engine.device)
-        opened._live.first.texts.take_counts(engine._live.first.texts)
-        return opened
+            learn = partial(learn_by_tasks, Path(folder), saved_settings)
+        elif saved_settings is not None and saved_settings["analyzer"] is None and arguments["compounds"] is None:
+            arguments["compounds"] = False  # it was begun when no language split compounds by default
+        new = new_documents(arguments.pop("collection"), arguments, segments if segments > 1 else None, learn)
+        first = new.live.first
+        if arguments["analyzer"] is not None:
+            first.texts.analyzer.to_dict()  # raises for a function
+        new.live.build(Path(folder), new.settings, new.language)
+        encoder = arguments["encoder"]
+        engine = cls.open(folder, encoder=None if isinstance(encoder, str | Path) else encoder, device=first.device)
+        engine._live.first.texts.take_counts(first.texts)
+        return engine
 
     @classmethod
     def open(cls, folder: str | Path, *, encoder: Any = None, device: str | None = None) -> Engine:
@@ -239,8 +196,8 @@ class Engine:
         manifest = live.manifest
         assert manifest is not None
         engine = cls.__new__(cls)
-        engine.settings, engine.language, engine._given_encoder = manifest["settings"], manifest["language"], encoder
-        engine._set_live(live)
+        engine.settings, engine.language = manifest["settings"], manifest["language"]
+        engine._set_live(live, encoder)
         return engine
 
     @property
@@ -301,6 +258,11 @@ class Engine:
         return self._live.storage.folder
 
     @property
+    def unread(self) -> list[UnreadPart]:
+        """The parts of files whose text is not in the engine, with the reasons, sorted by file."""
+        return self._live.unread
+
+    @property
     def encoder(self) -> Any:
         """The fitted encoder."""
         return self._live.first.source.encoder
@@ -358,7 +320,7 @@ class Engine:
 
     def bm25(
         self, unit: str = "passage", k1: float | None = None, b: float | None = None, k3: float | None = None
-    ) -> BM25Index:
+    ) -> AnyBM25:
         """Return the BM25 index of passages or of whole documents, with the given parameters or those of the index.
 
         Parameters
@@ -370,19 +332,19 @@ class Engine:
         return self._documents.bm25(unit, k1, b, k3)
 
     @property
-    def passages(self) -> PassageIndex:
+    def passages(self) -> AnyPassageIndex:
         """The index of passage vectors."""
-        return cast(PassageIndex, self._documents.index("passages"))
+        return cast(AnyPassageIndex, self._documents.index("passages"))
 
     @property
-    def documents(self) -> PassageIndex:
+    def documents(self) -> AnyPassageIndex:
         """The index of documents, with one vector for the text of each document that has a passage."""
-        return cast(PassageIndex, self._documents.index("documents"))
+        return cast(AnyPassageIndex, self._documents.index("documents"))
 
     @property
-    def first_passages(self) -> PassageIndex:
+    def first_passages(self) -> AnyPassageIndex:
         """The index of documents, with the vector of the first passage of each."""
-        return cast(PassageIndex, self._documents.index("first-passages"))
+        return cast(AnyPassageIndex, self._documents.index("first-passages"))
 
     @property
     def made(self) -> set[str]:
@@ -434,7 +396,7 @@ class Engine:
             If another process is writing the engine, or has changed it.
         """
         self._refuse_fixed("add()")
-        self._live.change(self._read(documents))
+        self._live.change(split_documents(documents, self.settings["paragraphs"]))
 
     def replace(
         self, documents: DocumentsLike | None, remove: Sequence[str] = (), metadata: Metadata | None = None
@@ -469,7 +431,7 @@ class Engine:
         Engine 'documents': 3 documents, 3 passages, in memory
         """
         self._refuse_fixed("replace()")
-        added = None if documents is None else self._read(documents)
+        added = None if documents is None else split_documents(documents, self.settings["paragraphs"])
         ids = as_ids(remove, "document ids")
         return self._live.change(added, replace=True, remove=ids, metadata=metadata)
 

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from haybale.collections import Collection
-from haybale.engine.parts import INDEXES
+from haybale.engine.indexing_segments import INDEXES
 from haybale.engine.segment import Segment, has_finished_index
 
 MAX_OF_ONE_SIZE = 10  # segments whose numbers of passages have equally many digits

@@ -24,12 +24,12 @@ from haybale.engine.document_vectors import (
     index_documents,
 )
 from haybale.engine.encoder_source import EncoderSource
-from haybale.engine.parts import INDEXES, open_parts, range_edges
+from haybale.engine.indexing_segments import INDEXES, open_segments, range_edges
 from haybale.engine.storage import Storage
 from haybale.engine.texts import Texts
 from haybale.errors import InputError, StoreError
 from haybale.retrieval import BM25Index, PassageIndex
-from haybale.retrieval.index import FILES, check_vectors_fit
+from haybale.retrieval.passage_index import FILES, check_vectors_fit
 from haybale.timing import timed
 from haybale.vectors import Matrix
 
@@ -62,23 +62,25 @@ class Segment:
         ``analyzer`` is None for that of the language. ``encoder`` and ``has_saved_encoder`` are those of
         :class:`EncoderSource`.
         """
-        n_parts = settings["segments"] or 1
-        if n_parts > 1:
-            range_edges(whole.passages.doc_offsets, n_parts)  # raises if there are fewer documents
+        n_segments = settings["segments"] or 1
+        if n_segments > 1:
+            range_edges(whole.passages.doc_offsets, n_segments)  # raises if there are fewer documents
             if settings["store"] is not None:
                 raise InputError("'store' has vectors that are not in segments, so 'segments' cannot be set; omit one")
             if not find_device(device or "cpu").is_cpu:
-                raise InputError(f"device must be 'cpu' for an engine in {n_parts} segments, found {device!r}; omit it")
+                raise InputError(
+                    f"device must be 'cpu' for an engine in {n_segments} segments, found {device!r}; omit it"
+                )
         store = None if settings["store"] is None else EmbeddingStore(settings["store"])
         chunked = settings["chunking"] if store is None else store.manifest["input"]["chunking"]
         chunking = None if chunked is None else Chunking(**{name: chunked[name] for name in CHUNKING})
         terms = {"language": language} if analyzer is None else {"language": None, "analyzer": analyzer}
-        texts = Texts(whole, 0, storage, analyzer or Analyzer(language), chunking, n_parts=n_parts)
+        texts = Texts(whole, 0, storage, analyzer or Analyzer(language), chunking, n_segments=n_segments)
         return cls(texts, EncoderSource(encoder, texts, terms, storage, store, has_saved_encoder), device, store)
 
     def later(self, whole: Collection, number: int) -> Segment:
         """Return a segment of documents that were added later. In a folder, they have been written already."""
-        texts = replace(self.texts, whole=whole, number=number, n_parts=1, mark=self.texts.storage.mark(number))
+        texts = replace(self.texts, whole=whole, number=number, n_segments=1, mark=self.texts.storage.mark(number))
         return Segment(texts, self.source, self.device, None)
 
     def index(self, name: str) -> Any:
@@ -86,7 +88,7 @@ class Segment:
         if name not in self._indexes:
             make: Any = self._bm25 if name.startswith("bm25") else self._vectors
             with self.texts.storage.unchanged(self.texts.number):
-                made = open_parts(name, self.texts) if self.texts.n_parts > 1 else make(name)
+                made = open_segments(name, self.texts) if self.texts.n_segments > 1 else make(name)
             self._indexes[name] = made
             if len(self._indexes) == len(INDEXES):
                 self.texts.forget_counts()
@@ -97,7 +99,7 @@ class Segment:
 
         The indexes of parts were written when the engine was built.
         """
-        if self.texts.n_parts > 1:
+        if self.texts.n_segments > 1:
             return
         for name in INDEXES[2:] if self.texts.number else INDEXES:
             folder = self.texts.folder(name)

@@ -23,10 +23,10 @@ from haybale.engine.added_judgements import AddedJudgements
 from haybale.engine.changed_metadata import ChangedMetadata, Metadata
 from haybale.engine.document_filter import DocumentFilter
 from haybale.engine.document_vectors import documents_with_passages, index_documents
-from haybale.engine.parts import UNITS
+from haybale.engine.indexing_segments import UNITS
 from haybale.engine.segment import Segment
 from haybale.errors import InputError
-from haybale.retrieval import BM25Index, PassageIndex
+from haybale.retrieval import AnyBM25, AnyPassageIndex
 
 _MAX_CACHED_VALUES = 8  # in the cache of rankers
 
@@ -73,11 +73,11 @@ class Documents(ABC):
         make = self._first_passages if name == "first-passages" else partial(self._make_index, name)
         return self._made_once(self._indexes, name, make)
 
-    def bm25(self, unit: str, k1: float | None, b: float | None, k3: float | None) -> BM25Index:
+    def bm25(self, unit: str, k1: float | None, b: float | None, k3: float | None) -> AnyBM25:
         """Return the BM25 index of one of the :data:`UNITS`; None stands for the parameter that the index has."""
         if unit not in UNITS:
             raise InputError(f"unit must be 'passage' or 'document', found {unit!r}")
-        index: BM25Index = self.index(f"bm25-{unit}")
+        index: AnyBM25 = self.index(f"bm25-{unit}")
         k1, b = index.k1 if k1 is None else k1, index.b if b is None else b
         if (k1, b) != (index.k1, index.b):
             index = self.cached((unit, k1, b), lambda: index.with_parameters(k1, b))
@@ -132,7 +132,7 @@ class Documents(ABC):
                     del self._cache[next(iter(self._cache))]
             return made
 
-    def _first_passages(self) -> PassageIndex:
+    def _first_passages(self) -> AnyPassageIndex:
         index = self.index("passages")
         rows = index.doc_offsets[documents_with_passages(self.collection)]
         return index_documents(index.vectors[to_device(rows, index.search_device)], self.collection, self.device)
@@ -225,10 +225,10 @@ class Snapshot(Documents):
 
         Indexes in parts are made anew when they are needed, since they have a part for each addition.
         """
-        in_parts = segments[0].texts.n_parts > 1
-        indexes = {} if in_parts else self._unfiltered
+        in_segments = segments[0].texts.n_segments > 1
+        indexes = {} if in_segments else self._unfiltered
         snapshot = Snapshot(segments, self.removed, indexes, self.all_documents, self.judgements, self.metadata)
-        if not in_parts:
+        if not in_segments:
             snapshot._indexes |= self._indexes
         snapshot._collections |= self._collections
         return snapshot

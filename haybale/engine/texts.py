@@ -26,7 +26,7 @@ class Texts:
     storage: Storage
     analyzer: Analyzer  # for BM25
     chunking: Chunking | None
-    n_parts: int = 1  # the number of parts in which the documents are indexed, see haybale.engine.parts
+    n_segments: int = 1  # in which the documents are indexed: haybale.engine.indexing_segments
     mark: bytes | None = None  # the manifest of the collection in the folder, which tells segments apart
 
     def __post_init__(self) -> None:

@@ -1,14 +1,14 @@
 """Update an engine that was built from a folder of files: only new, changed and deleted files are read again.
 
 ``files.json`` in the engine's folder has the size, the time and the SHA-256 of each file, the values of
-``metadata.csv``, and the files that could not be read. It is written after the engine has changed: after an
+``metadata.csv``; ``skipped.csv`` what could not be read. They are written after the engine has changed: after an
 interruption the engine is the old or the new one, and the next update repeats what is not recorded.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,12 +16,11 @@ from haybale.collections import Collection
 from haybale.collections.folder_listing import Listing, list_files
 from haybale.collections.readers.files import (
     METADATA,
-    Skipped,
     read_metadata,
     read_some_files,
-    refuse_skipped,
     unknown_paths,
 )
+from haybale.collections.unread import refuse_unread, write_unread
 from haybale.engine.engine import Engine
 from haybale.engine.indexed_source import about_source, check_source, recorded_columns
 from haybale.engine.reattaching import Unattached
@@ -36,7 +35,7 @@ Signature = list[Any]  # size, time in nanoseconds, SHA-256; of metadata.csv, it
 
 
 class Update(NamedTuple):
-    """What an update did: the numbers of documents, the files that cannot be read, and the engine's own judgements.
+    """What an update did: the numbers of documents, and the engine's own judgements.
 
     Attributes
     ----------
@@ -44,7 +43,6 @@ class Update(NamedTuple):
         Documents with new ids, with ids that the engine had, and with ids that it no longer has.
     n_described : int
         Documents that stay, with values of ``metadata.csv`` that changed.
-    skipped : list of Skipped
     n_moved : int
         Judgements in the engine that followed their text to another id.
     unattached : Unattached
@@ -55,7 +53,6 @@ class Update(NamedTuple):
     n_replaced: int
     n_removed: int
     n_described: int
-    skipped: list[Skipped]
     n_moved: int
     unattached: Unattached
 
@@ -63,7 +60,6 @@ class Update(NamedTuple):
 def record_files(
     engine: Engine,
     files: Mapping[str, Signature],
-    skipped: Iterable[Skipped],
     source: Path,
     columns: Mapping[str, str] | None = None,
 ) -> None:
@@ -72,8 +68,7 @@ def record_files(
     ``source`` and ``columns`` are those of :func:`update`.
     """
     assert engine.folder is not None
-    record = {"ids": IDS, "files": files, "skipped": [*skipped]}
-    replace_json(engine.folder / FILES, record | about_source(source, columns or {}))
+    replace_json(engine.folder / FILES, {"ids": IDS, "files": files} | about_source(source, columns or {}))
 
 
 def update(
@@ -124,15 +119,15 @@ def update(
         changed |= {_path_of(file, names) for file in lost}
         rows = {file: row for file, row in rows.items() if row != old_rows[0].get(file)}
     files = _files(engine.whole) if changed else {}
-    skipped = [Skipped(*fields) for fields in record["skipped"] if _path_of(fields[0], names) in names - changed]
-    skipped += (skipped_file for skipped_file in listing.skipped if skipped_file.file != METADATA)
+    unread = [part for part in engine.unread if _path_of(part.file, names) in names - changed]
+    unread += (part for part in listing.unread if part.file != METADATA)
     old = {doc_id for doc_id, file in files.items() if file is not None and _path_of(file, before.keys()) in changed}
     read, failed = read_some_files(source, columns, changed & now.keys() - {METADATA}, files.keys() - old)
     new_files = {} if read is None else _files(read)
     stays = {doc_id: file for doc_id, file in files.items() if doc_id not in old}
-    skipped += failed + problems + unknown_paths(rows, {*stays.values(), *new_files.values()})
+    unread += failed + problems + unknown_paths(rows, {*stays.values(), *new_files.values()})
     if strict:
-        refuse_skipped(source, skipped)
+        refuse_unread(source, unread)
     gone = sorted(old - new_files.keys())
     values = {doc_id: rows[file] for doc_id, file in stays.items() if file in rows}
     judged_before = _judged(engine)
@@ -140,9 +135,10 @@ def update(
         engine.replace(read, remove=gone, metadata=values)
     moved = [document for _, _, document in _judged(engine) - judged_before]
     n_moved = int((engine.whole.find_documents(moved) >= 0).sum())
-    record_files(engine, now, skipped, source, columns)
+    write_unread(engine.folder, unread)
+    record_files(engine, now, source, columns)
     counts = len(new_files.keys() - old), len(new_files.keys() & old), len(gone), len(values)
-    return Update(*counts, skipped, n_moved, engine.unattached_judgements())
+    return Update(*counts, n_moved, engine.unattached_judgements())
 
 
 def signatures(source: Path) -> dict[str, Signature]:

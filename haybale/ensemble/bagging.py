@@ -51,7 +51,7 @@ def solve_bags(
         ``memory_budget``.
     memory_budget : float, optional
         Bytes for all bags solved at the same time; on a cluster, for each task. Default: half of the memory, or for
-        bags that are solved together, four fifths of the free memory of the device.
+        bags that are solved together, nine tenths of the free memory of the device.
     """
     if not problem.device.is_cpu:
         free_cached()  # memory of the stages before

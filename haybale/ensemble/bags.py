@@ -79,8 +79,9 @@ def make_bags(
         else:
             members = []
             for part in np.array_split(rng.permutation(n), n_bags):
-                other_units = np.setdiff1d(np.arange(n), part)
-                extra = rng.choice(other_units, size=max(0, min(n, size) - len(part)), replace=False)
+                is_other = np.ones(n, dtype=bool)
+                is_other[part] = False
+                extra = rng.choice(np.flatnonzero(is_other), size=max(0, min(n, size) - len(part)), replace=False)
                 members.append(np.flatnonzero(np.isin(group, np.concatenate((part, extra)))))
         ends = np.append(starts[1:], len(rows))
         bags = [np.concatenate([np.arange(starts[q], ends[q]) for q in chosen]) for chosen in members]

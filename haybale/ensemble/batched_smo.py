@@ -1,20 +1,26 @@
-"""Sequential minimal optimisation (SMO) of many bags at once on a CUDA device: one thread block solves one bag.
+"""Sequential minimal optimisation (SMO) of many bags at once on a CUDA device, each by a thread block or by a cluster.
 
 SMO is sequential within a bag, and a step takes less time than starting a kernel. A block therefore takes all the steps
-of its bag in one launch, and the device solves as many bags at once as it has multiprocessors. The rules of a step are
-those of :mod:`haybale.ensemble.smo`, over all rows of the bag: the kernel of a row is gathered from the two Gram
-matrices, Kq[q_i, q(·)] · Kp[p_i, p(·)]. Rows are sorted by passage, so that the gather reads the row of Kp nearly in
-order. The rows i and j of Kq, the residuals (float32) and the states of the coefficients are in shared memory if they
-fit, 8 bytes a query and 5 bytes a row, otherwise in the memory of the device. Coefficients are float64.
+of its bag in one launch, and the device solves as many bags at once as it has multiprocessors. If there are fewer bags,
+a cluster of two to eight blocks solves a bag (compute capability 9.0): each block has a part of the rows, and the
+blocks write to each other's shared memory.
+
+The rules of a step are those of :mod:`haybale.ensemble.smo`, over all rows of the bag: the kernel of a row is gathered
+from the two Gram matrices, Kq[q_i, q(·)] · Kp[p_i, p(·)]. Rows are sorted by passage, so that the gather reads the row
+of Kp nearly in order. A row of Kq, and of each row of the bag the residual and the kernel with row i (float32), the
+state of its coefficient and the numbers of its query and passage are in shared memory as far as they fit, otherwise in
+the memory of the device: 4 bytes a query and 13 bytes a row. Coefficients are float64.
 
 A launch takes a limited number of steps, because display drivers end kernels that run for seconds, and so that the work
 can be stopped. Coefficients and residuals stay on the device between launches. The solution of a bag is the same bit
-for bit for any number of threads, of bags of a launch, and of steps of a launch. The kernels are in ``batched_smo.cu``.
+for bit for any number of threads, of blocks, of bags of a launch, and of steps of a launch. The kernels are in
+``batched_smo.cu``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,19 +36,33 @@ from haybale.ensemble.working_set import CHECKED, REFRESHES
 from haybale.errors import InputError
 from haybale.stopping_work import check_wanted
 
-KERNELS = KernelFile(Path(__file__).with_name("batched_smo.cu"))
-SHARED_HEADER = 1024  # bytes of the struct Shared, at the begin of the shared memory of a block
+CU_FILE = Path(__file__).with_name("batched_smo.cu")
+PAIRS = {16: "unsigned int", 32: "unsigned long long"}  # by the bits of the number of a query or passage
+SHARED_HEADER = 144  # bytes of the struct Shared, at the begin of the shared memory of a block
+SHARED_CANDIDATES = (
+    1536  # bytes of the candidates of a block's warps, in the shared memory of each block of its cluster
+)
 MAX_THREADS = 1024  # threads of a block
-ROWS_PER_THREAD = 8  # a block has as many warps as it needs for this number of rows per thread, up to MAX_THREADS
+ROWS_PER_THREAD = 8  # a block has as many warps as it needs for these rows of a thread, or half of them in a cluster
+# Numbers of blocks that solve one bag together, and the share of the multiprocessors that such clusters use: the others
+# may be in groups that are too small for a cluster.
+CLUSTERS = {8: 0.9, 4: 0.9, 3: 0.94, 2: 1.0}
+ROWS_PER_BLOCK = 1024  # minimum of rows of each block of a cluster
 ROW_STEPS = 3e8  # maximum of rows · steps of a launch, such as 10,000 steps of 30,000 rows
 NARROW = 2**16  # number of queries and of passages up to which the two numbers of a row are stored in 32 bits
 _RECOMPUTE_THREADS = 256
 _MAX_RECOMPUTE_BLOCKS = 4096  # blocks that recompute the residuals of one bag
 
 
+@cache
+def kernels(bits: int, n_blocks: int = 1) -> KernelFile:
+    """Return the kernels for numbers of some bits, and for a number of blocks that solve a bag."""
+    return KernelFile(CU_FILE, BLOCKS=n_blocks, PAIR=PAIRS[bits])
+
+
 def bytes_of_rows(n_rows: int, n_features: int) -> float:
     """Return the bytes of the arrays of a bag on the device, without its Gram matrices."""
-    row = 8 + 8 + 8 + 8 + 4 + 1  # bound, coefficient, label, numbers of query and passage; residual; state
+    row = 8 + 8 + 8 + 8 + 4 + 4 + 1  # bound, coefficient, label, numbers of query and passage; residual; kernel; state
     return float(n_rows * (row + (4 + 4 * n_features if n_features else 0)))  # diagonal of the kernel, and features
 
 
@@ -153,27 +173,52 @@ class _Batch:
             self._features, self._diagonal = self._put(features, np.float32), self._put(diagonals, np.float32)
             self.label = self._put([solution.label for solution in solutions], np.float64)
             self.bound = self._put([solution.bound for solution in solutions], np.float64)
-            self.error = self.label.astype(np.float32)
+            self.error, self._kernel = self.label.astype(np.float32), xp.empty(n_rows, dtype=np.float32)
             self._tol, self._limit = self._put([self.tol], np.float32), self._put([self.limit], np.int64)
-            properties = xp.cuda.runtime.getDeviceProperties(self.device.number)
-        n_queries = np.array([len(matrix) for matrix in self.grams[::2]])
-        shared = SHARED_HEADER + 8 * self.n_features + 8 * n_queries + 5 * self.lengths  # 5: a residual and a state
-        self._shared = np.minimum(shared, int(properties["sharedMemPerBlockOptin"]))
+            self._properties = xp.cuda.runtime.getDeviceProperties(self.device.number)
+        self._n_queries = np.array([len(matrix) for matrix in self.grams[::2]])
 
     def _put(self, parts: Sequence[Any], dtype: Any) -> Any:
         return to_device(np.concatenate([np.asarray(part, dtype=dtype) for part in parts]), self.device)
 
     def take_steps(self, bags: Ints) -> None:
         """Take steps of some bags, until they are solved or the launch has taken its maximum number of steps."""
-        longest, shared = int(self.lengths[bags].max()), int(self._shared[bags].max())
-        warps = -(-longest // (32 * ROWS_PER_THREAD))
+        longest, n_blocks = int(self.lengths[bags].max()), self._blocks_per_bag(bags)
+        rows = -(-longest // n_blocks)
+        warps = -(-rows // (32 * (ROWS_PER_THREAD if n_blocks == 1 else -(-ROWS_PER_THREAD // 2))))
+        shared = self._shared_bytes(bags, n_blocks)
         most, numbers = max(1, int(ROW_STEPS / longest)), self._put([bags], np.int32)
-        KERNELS.launch(
-            self.device, f"take_steps_{self.bits}", len(bags), min(32 * warps, MAX_THREADS), numbers,
-            self._addresses, self._sizes, self._firsts, self._lengths, self._pairs, self._diagonal, self._features,
-            np.int32(self.n_features), self.bound, self.beta, self.error, self.state, self.epsilon, self._tol,
-            self._limit, np.int32(most), np.int32(shared), self.steps, self.violation, shared_bytes=shared,
+        kernels(self.bits, n_blocks).launch(
+            self.device, "take_steps", n_blocks * len(bags), min(32 * warps, MAX_THREADS),
+            numbers, self._addresses, self._sizes, self._firsts, self._lengths, self._pairs, self._diagonal,
+            self._features, np.int32(self.n_features), self.bound, self.beta, self.error, self._kernel, self.state,
+            self.epsilon, self._tol, self._limit, np.int32(most), np.int32(shared), self.steps, self.violation,
+            shared_bytes=shared,
         )  # fmt: skip
+
+    def _blocks_per_bag(self, bags: Ints) -> int:
+        """Return how many blocks solve each of some bags: as many as run at the same time, and as have enough rows."""
+        if self._properties["major"] < 9:
+            return 1
+        n_multiprocessors, rows = self._properties["multiProcessorCount"], int(self.lengths[bags].min())
+        for n_blocks, share in CLUSTERS.items():
+            if n_blocks * len(bags) <= share * n_multiprocessors and n_blocks * ROWS_PER_BLOCK <= rows:
+                return n_blocks
+        return 1
+
+    def _shared_bytes(self, bags: Ints, n_blocks: int) -> int:
+        """Return the bytes of shared memory that hold all arrays of a block, up to what it may have."""
+        rows = -(-self.lengths[bags] // n_blocks)
+        arrays: list[Any] = [
+            4 * self.n_features,
+            4 * self._n_queries[bags],
+            4 * rows,
+            rows,
+            4 * rows,
+            self.bits // 4 * rows,
+        ]
+        needed: Ints = SHARED_HEADER + SHARED_CANDIDATES * n_blocks + sum(-(-size // 8) * 8 for size in arrays)
+        return min(int(needed.max()), int(self._properties["sharedMemPerBlockOptin"]))
 
     def recompute(self, bags: Ints, sample: int | None = None) -> NDArray[np.float64]:
         """Return (n_bags,) the largest error of about ``sample`` residuals of some bags, and 0 for other bags.
@@ -186,8 +231,8 @@ class _Batch:
             drift = self.device.xp.zeros(len(self.solutions), dtype=np.int32)
         n_rows = int(self.lengths[bags].max()) if sample is None else 2 * sample
         blocks = min(_MAX_RECOMPUTE_BLOCKS, -(-n_rows * 32 // _RECOMPUTE_THREADS))
-        KERNELS.launch(
-            self.device, f"recompute_{self.bits}", blocks * len(bags), _RECOMPUTE_THREADS, self._put([bags], np.int32),
+        kernels(self.bits).launch(
+            self.device, "recompute", blocks * len(bags), _RECOMPUTE_THREADS, self._put([bags], np.int32),
             np.int32(blocks), self._addresses, self._sizes, self._firsts, self._lengths, self._pairs, self._features,
             np.int32(self.n_features), self.beta, self.label, np.int32(sample or np.iinfo(np.int32).max),
             np.bool_(sample is None), self.error, drift,

@@ -8,6 +8,7 @@ whatever bags are solved with it, and therefore for any budget and after an inte
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -25,7 +26,7 @@ from haybale.errors import DeviceError, InputError
 from haybale.parallel import in_threads
 
 _LOGGER = logging.getLogger("haybale")
-_SHARE_OF_FREE_MEMORY = 0.8  # for the arrays of a round and for computing them
+_SHARE_OF_FREE_MEMORY = 0.9  # for the arrays of a round and for computing them
 _COPIES_OF_VECTORS = 4  # and of a tile of a Gram matrix, while the matrix of a bag is computed
 
 
@@ -51,7 +52,7 @@ def solve_in_rounds(
     solver : Solver
         The solver ``"auto"`` or ``"smo"``.
     memory_budget : float, optional
-        Bytes for the Gram matrices and rows of a round. Default, and maximum: four fifths of the free memory of the
+        Bytes for the Gram matrices and rows of a round. Default, and maximum: nine tenths of the free memory of the
         device, less what computing the matrices takes.
     """
     if not bags:
@@ -66,7 +67,9 @@ def solve_in_rounds(
         raise InputError(_not_taken(problem, too_large, len(bags), most))
     n_at_once, budget = _count_multiprocessors(problem.device), most
     while waiting:
-        total = np.cumsum([bag.needed for bag in waiting[:n_at_once]])
+        # Rounds of similar numbers of bags, each of which more blocks can solve than in rounds as large as possible.
+        n_rounds = max(-(-len(waiting) // n_at_once), math.ceil(sum(bag.needed for bag in waiting) / budget))
+        total = np.cumsum([bag.needed for bag in waiting[: -(-len(waiting) // n_rounds)]])
         part = waiting[: max(1, int(np.searchsorted(total, budget, side="right")))]
         try:
             solved = solve_together(_prepared(problem, part))
@@ -133,12 +136,7 @@ def _measured(problem: Problem, bags: Mapping[int, Ints]) -> list[_Bag]:
 
 def _workspace(points: Points, n: int) -> float:
     """Return the bytes that computing the Gram matrix of n of the points takes, without the matrix."""
-    vectors = 0.0
-    if points.dense is not None:
-        vectors += float(points.dense.nbytes)
-    if points.sparse is not None:
-        vectors += 8.0 * float(points.sparse.nnz)
-    return _COPIES_OF_VECTORS * (vectors * n / len(points) + 4.0 * min(n, DEVICE_TILE) ** 2)
+    return _COPIES_OF_VECTORS * (points.nbytes * n / len(points) + 4.0 * min(n, DEVICE_TILE) ** 2)
 
 
 def _prepared(problem: Problem, bags: list[_Bag]) -> list[Solution]:

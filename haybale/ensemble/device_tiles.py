@@ -11,13 +11,15 @@ from typing import Any
 import numpy as np
 
 from haybale.device import Device, device_of, to_device
-from haybale.device_kernels import KernelFile, blocks_per_row
+from haybale.device_kernels import KernelFile, blocks_per_row, count_blocks
 
 _KERNELS = KernelFile(Path(__file__).with_name("kernel_tiles.cu"))
 _THREADS_PER_BLOCK = 256
 _TRANSPOSED_SIDE = 32  # rows and columns that a block of ``write_gram`` transposes
 _SHARED_BYTES = 4 * _TRANSPOSED_SIDE * (_TRANSPOSED_SIDE + 1)
 _THREADS_PER_PAIR = 128  # a block sums the products of one pair
+_ROWS_PER_WARP = 4  # of the first matrix, whose differences from a row of the second a warp sums
+_MAX_BLOCKS = 4096
 
 
 def exp_tile(tile: Any, norms_a: Any, norms_b: Any) -> None:
@@ -27,6 +29,23 @@ def exp_tile(tile: Any, norms_a: Any, norms_b: Any) -> None:
         parts = blocks_per_row(n, m, _THREADS_PER_BLOCK)
         arrays = tile, norms_a, norms_b, np.int64(m), np.int32(parts)
         _KERNELS.launch(device_of(tile), "exp_tile", n * parts, _THREADS_PER_BLOCK, *arrays)
+
+
+def add_squared_differences(a: Any, b: Any, out: Any) -> None:
+    """Add ‖a_i - b_j‖² of dense float64 rows to ``out`` (n, m), from differences: 0 for equal rows."""
+    (n, m), warps = out.shape, _THREADS_PER_BLOCK // 32
+    if n and m:
+        blocks = -(-n // _ROWS_PER_WARP) * -(-m // warps)
+        sizes = np.int32(n), np.int64(m), np.int32(a.shape[1])
+        _KERNELS.launch(device_of(out), "add_squared_differences", blocks, _THREADS_PER_BLOCK, a, b, *sizes, out)
+
+
+def exp_of_negative(values: Any) -> Any:
+    """Replace values (n, m) by exp(-value), in place, and return them."""
+    if values.size:
+        blocks = count_blocks(values.size, _THREADS_PER_BLOCK, most=_MAX_BLOCKS)
+        _KERNELS.launch(device_of(values), "exp_of_negative", blocks, _THREADS_PER_BLOCK, values, np.int64(values.size))
+    return values
 
 
 def write_gram(tile: Any, norms_a: Any, norms_b: Any, first_row: int, first_column: int, out: Any) -> None:

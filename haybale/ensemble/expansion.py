@@ -32,7 +32,7 @@ from haybale.cached import cached_property
 from haybale.device import to_device, to_numpy
 from haybale.ensemble.device_tiles import add_pair_sums, sum_weights
 from haybale.ensemble.kernel import Pairs, Points, kernel_tile
-from haybale.ensemble.rows import Ints
+from haybale.ensemble.rows import Ints, distinct_numbers
 from haybale.parallel import batch_size_for_memory, cpus, in_threads, iter_chunks
 from haybale.progress import track
 from haybale.retrieval.hits import NO_PASSAGE, select
@@ -50,7 +50,7 @@ BagWeights = NDArray[np.float64]  # (n_queries, n_bags): factors of the coeffici
 
 
 @dataclass(frozen=True)
-class Terms:
+class KernelTerms:
     """The terms of a sum: support rows (n_rows,) of one bag or of all bags, sorted by passage."""
 
     query: Ints
@@ -58,11 +58,11 @@ class Terms:
     coef: NDArray[np.float64]
     bag: Ints | None = None  # None if the bags are already summed
 
-    def in_order(self) -> Terms:
+    def in_order(self) -> KernelTerms:
         """Return the rows sorted by passage."""
         order = np.argsort(self.passage, kind="stable")
         bag = None if self.bag is None else self.bag[order]
-        return Terms(self.query[order], self.passage[order], self.coef[order], bag)
+        return KernelTerms(self.query[order], self.passage[order], self.coef[order], bag)
 
     @cached_property
     def tiles(self) -> list[_Tile]:
@@ -114,7 +114,7 @@ class Expansion:
         return [range(start, end) for start, end in pairwise(edges)]
 
     def sums(
-        self, pairs: Pairs, terms: list[Terms], bag_weights: BagWeights | None = None, group: int | None = None
+        self, pairs: Pairs, terms: list[KernelTerms], bag_weights: BagWeights | None = None, group: int | None = None
     ) -> Any:
         """Return (n_pairs, n_terms) float64 Σ coef · K over the rows of each of the ``terms``.
 
@@ -144,15 +144,17 @@ class Expansion:
         pairs: Pairs,
         rows: Ints,
         queries: Ints,
-        terms: list[Terms],
+        terms: list[KernelTerms],
         bag_weights: BagWeights | None,
         groups: Sequence[range],
     ) -> NDArray[np.float64]:
         """Return the sums (n_terms, n_rows) of the pairs ``rows``, sorted by passage; ``queries`` are their queries."""
         where = self.queries.device
         query = np.searchsorted(queries, pairs.query[rows])
-        distinct, passage = np.unique(pairs.passage[rows], return_inverse=True)
+        distinct, passage = distinct_numbers(pairs.passage[rows], len(pairs.passages))
         candidates = pairs.passages if len(distinct) == len(pairs.passages) else pairs.passages.take(distinct, None)
+        if not where.is_cpu and not candidates.is_precise:
+            _ = candidates.norms  # once, and not for each tile
         weights = None if bag_weights is None else bag_weights[queries]
         weigh = _Weights(pairs.queries.take(queries), self.queries, weights, self.is_small)
         # The candidates are cut into tiles of equal size. The number of tiles is a multiple of the number of cores.
@@ -188,7 +190,7 @@ class Expansion:
         n: int,
         passages: Callable[[slice], Points],
         k: int,
-        terms: Terms,
+        terms: KernelTerms,
         shift: Floats,
         bag_weights: BagWeights | None = None,
     ) -> Any:
@@ -204,7 +206,7 @@ class Expansion:
         passages : callable
             Returns the passages of a slice of numbers.
         k : int
-        terms : Terms
+        terms : KernelTerms
         shift : (m,) float32
             Added to all sums of a query. Sums that differ by less than its rounding become ties.
         bag_weights : (m, n_bags), optional
@@ -251,7 +253,7 @@ class _Weights:
         self._kq: Any = None  # Kq, if it is a single chunk
 
     def __call__(
-        self, terms: Terms, tiles: Sequence[int], widths: Sequence[int] | None = None
+        self, terms: KernelTerms, tiles: Sequence[int], widths: Sequence[int] | None = None
     ) -> list[tuple[Any, Any]]:
         """Return, for each tile, the columns of its support passages that occur in the terms, and W of them.
 

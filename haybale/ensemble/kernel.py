@@ -32,7 +32,13 @@ from haybale.cached import cached_property
 from haybale.device import Device, device_of, is_sparse, to_device
 from haybale.device_products import float32_product
 from haybale.ensemble import device_sparse
-from haybale.ensemble.device_tiles import exp_tile, gather_products, write_gram
+from haybale.ensemble.device_tiles import (
+    add_squared_differences,
+    exp_of_negative,
+    exp_tile,
+    gather_products,
+    write_gram,
+)
 from haybale.ensemble.rows import Ints
 from haybale.ensemble.sparse_products import TermColumns, add_products
 from haybale.errors import DeviceError
@@ -81,6 +87,12 @@ class Points:
     def dtype(self) -> np.dtype[Any]:
         """The type of the vectors and of their kernel, float32 or float64."""
         return np.dtype(str(self._any.dtype))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the vectors; of sparse ones, those of values and columns."""
+        dense = 0 if self.dense is None else int(self.dense.nbytes)
+        return dense if self.sparse is None else dense + 2 * int(self.sparse.data.nbytes)
 
     @property
     def is_precise(self) -> bool:
@@ -242,12 +254,15 @@ def _squared_distances(a: Points, b: Points) -> Any:
     """Return the squared distances (n, m) of float64 points, exactly 0 for equal points.
 
     Distances are computed from products, whose error is about 2^-53 of the squared lengths. Where this error would
-    matter, they are computed from differences.
+    matter, and of dense points on a device, they are computed from differences.
     """
     xp = a.xp
     total = xp.zeros((len(a), len(b)))
     for x, y in ((a.dense, b.dense), (a.sparse, b.sparse)):
         if x is None or y is None or not x.shape[1]:
+            continue
+        if not (is_sparse(x) or a.device.is_cpu):
+            add_squared_differences(x, y, total)
             continue
         by_kernel = is_sparse(x) and not a.device.is_cpu
         if by_kernel:
@@ -292,7 +307,8 @@ def kernel_tile(a: Points, b: Points, exact: bool = False) -> Any:
     """
     if a.is_precise:
         with a.device.current():
-            return a.xp.exp(-_squared_distances(a, b))
+            distances = _squared_distances(a, b)
+            return np.exp(-distances) if a.device.is_cpu else exp_of_negative(distances)
     tile = a.products(b, exact)
     (_exp_tile if a.device.is_cpu else exp_tile)(tile, a.norms, b.norms)
     return tile

@@ -17,6 +17,42 @@ extern "C" __global__ void exp_tile(float* tile, const float* __restrict__ norms
         tile[row * m + column] = kernel_value(tile[row * m + column], norms_a[row], norms_b[column]);
 }
 
+// Adds the squared distances of rows a (n, width) and b (m, width) to out (n, m): a warp for one row of b and up to
+// ROWS_PER_WARP rows of a.
+constexpr int ROWS_PER_WARP = 4;
+extern "C" __global__ void add_squared_differences(const double* __restrict__ a, const double* __restrict__ b, int n,
+                                                   long long m, int width, double* out) {
+    int lanes = lanes_of_warp(), lane = threadIdx.x % lanes, warps = blockDim.x / lanes;
+    long long across = (m + warps - 1) / warps, step = gridDim.x, tiles = (n + ROWS_PER_WARP - 1) / ROWS_PER_WARP;
+    for (long long tile = blockIdx.x; tile < tiles * across; tile += step) {
+        long long column = tile % across * warps + threadIdx.x / lanes;
+        int top = int(tile / across) * ROWS_PER_WARP;
+        if (column >= m) // of the whole warp
+            continue;
+        double sums[ROWS_PER_WARP] = {};
+        for (int c = lane; c < width; c += lanes) {
+            double other = b[column * width + c];
+#pragma unroll
+            for (int r = 0; r < ROWS_PER_WARP; r++) {
+                double difference = a[min(top + r, n - 1) * (long long)width + c] - other;
+                sums[r] += difference * difference;
+            }
+        }
+#pragma unroll
+        for (int r = 0; r < ROWS_PER_WARP; r++) {
+            double sum = sum_of_warp(sums[r]);
+            if (!lane && top + r < n)
+                out[(top + r) * m + column] += sum;
+        }
+    }
+}
+
+// Replaces values by exp(-value).
+extern "C" __global__ void exp_of_negative(double* values, long long n) {
+    for (long long k = blockIdx.x * (long long)blockDim.x + threadIdx.x; k < n; k += gridDim.x * (long long)blockDim.x)
+        values[k] = exp(-values[k]);
+}
+
 // Writes a tile (n, m) of products as kernel values to the symmetric matrix out (size, size), whose first row and first
 // column are given, and mirrors it. A block for 32 × 32 values, which it transposes in shared memory. A tile on the
 // diagonal is written from its lower half, with 1 on the diagonal.

@@ -18,7 +18,7 @@ from haybale.ensemble.spaces import Scaling, Spaces, take_rows
 from haybale.ensemble.support import Support
 from haybale.errors import InputError
 from haybale.parallel import batch_size_for_memory, iter_chunks
-from haybale.retrieval import PassageIndex
+from haybale.retrieval import AnyPassageIndex
 from haybale.vectors import Floats, Matrix
 
 Predict = Callable[[Pairs, BagWeights | None], Any]
@@ -31,7 +31,7 @@ class PairScores:
     support: Support
     spaces: Spaces
     scaling: Scaling | None  # of the pair features, None if the ensemble was trained without features
-    index: PassageIndex
+    index: AnyPassageIndex
 
     def predicted(
         self,
@@ -60,6 +60,38 @@ class PairScores:
             size = batch_size_for_memory(where.half_of_memory() / 4, bytes_of_pair)
         with where.current():
             return np.concatenate([np.zeros(0), *iter_chunks(len(query), size, predict_tile, what="pairs")])
+
+    @property
+    def n_groups(self) -> int:
+        """Number of groups of support rows whose sums :meth:`memory` returns, at least one."""
+        return max(1, len(self.support.expansion.groups))
+
+    def memory(
+        self, vectors: Matrix, query: Ints, passage: Ints, group: int, bag_weights: BagWeights | None
+    ) -> NDArray[np.float64]:
+        """Return the share (n,) of one group of support rows in the mean predictions of pairs.
+
+        The shares of all groups, added in order, are :meth:`Support.memory`, to the bit. The pairs are those of
+        :meth:`predicted`.
+        """
+
+        def predict(pairs: Pairs, weights: BagWeights | None) -> Any:
+            return self.support.memory(pairs, weights, group)
+
+        return self.predicted(vectors, query, passage, None, predict, bag_weights)
+
+    def with_memory(
+        self, memory: NDArray[np.float64], passages: Ints, features: Floats | None, bag_weights: BagWeights | None
+    ) -> Floats:
+        """Return the mean predictions (m, k) without the intercept of candidates whose :meth:`memory` is summed.
+
+        ``memory`` (n,) belongs to the candidates (m, k) that are not -1, row by row. The others score -inf.
+        """
+        is_candidate, values = passages >= 0, self.scaled(self.checked_features(features, passages))
+        scores = np.full(passages.shape, -np.inf, dtype=np.float32)
+        rest = self.support.without_memory(np.nonzero(is_candidate)[0], values, bag_weights, intercept=False)
+        scores[is_candidate] = memory + rest
+        return scores
 
     def pairs(self, vectors: Matrix, query: Ints, passage: Ints, features: Floats | None) -> Pairs:
         """Return scaled pairs of rows of ``vectors`` and numbers of passages, on the device of the support."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,13 +15,26 @@ from numpy.typing import NDArray
 from haybale.device import is_sparse, to_numpy
 from haybale.errors import InputError
 from haybale.parameters import check_parameters, one_of
-from haybale.retrieval import Hits, PassageIndex
+from haybale.retrieval import AnyPassageIndex, Hits
 from haybale.retrieval.hits import NO_PASSAGE
 from haybale.retrieval.passages import Exclude
 from haybale.vectors import Matrix
 
 Ints = NDArray[np.int64]
 PROTOCOLS = ("end-to-end", "injected")
+
+
+def distinct_numbers(numbers: NDArray[Any], n: int) -> tuple[NDArray[Any], Ints]:
+    """Return the distinct numbers, ascending, and the position of each number among them; they are in 0..n - 1.
+
+    For many numbers, this takes a tenth of the time of ``np.unique``, which sorts them.
+
+    >>> distinct_numbers(np.array([7, 2, 7]), n=9)
+    (array([2, 7]), array([1, 0, 1]))
+    """
+    occurs = np.zeros(n, dtype=bool)
+    occurs[numbers] = True
+    return np.flatnonzero(occurs).astype(numbers.dtype), (np.cumsum(occurs) - 1)[numbers]
 
 
 @dataclass(frozen=True)
@@ -68,7 +82,7 @@ def candidate_rows(
     protocol: str,
     hits: Hits,
     relevant: Sequence[Sequence[str]],
-    index: PassageIndex,
+    index: AnyPassageIndex,
     queries: Matrix,
     exclude: Exclude | None = None,
 ) -> CandidateRows:
@@ -126,7 +140,7 @@ def candidate_rows(
     return CandidateRows(columns[0], columns[1], label[order], columns[2])
 
 
-def _nearest(index: PassageIndex, queries: Matrix, rows: Ints, documents: Ints) -> Ints:
+def _nearest(index: AnyPassageIndex, queries: Matrix, rows: Ints, documents: Ints) -> Ints:
     """Return (n,) the document's passage nearest to the query, for each pair (query row, document)."""
     queries, nearest = to_numpy(queries), np.zeros(len(rows), dtype=np.int64)
     for pair, (row, document) in enumerate(zip(rows.tolist(), documents.tolist(), strict=True)):

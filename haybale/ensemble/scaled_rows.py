@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from haybale.device import Device
 from haybale.ensemble.kernel import Pairs
 from haybale.ensemble.problem import Problem
-from haybale.ensemble.rows import CandidateRows
+from haybale.ensemble.rows import CandidateRows, distinct_numbers
 from haybale.ensemble.spaces import GammaOfSpace, Scaling, Spaces, fit_features, fit_spaces, take_rows
 from haybale.errors import InputError
 from haybale.vectors import Floats, Matrix
@@ -61,8 +61,8 @@ def scale_rows(
     :class:`InputError` if ``eta`` needs them and there are none.
     """
     # Only vectors of candidate rows are scaled, because the collection may be far larger.
-    used_q, query = np.unique(rows.query, return_inverse=True)
-    used_p, passage = np.unique(rows.passage, return_inverse=True)
+    used_q, query = distinct_numbers(rows.query, int(query_vectors.shape[0]))
+    used_p, passage = distinct_numbers(rows.passage, int(passage_vectors.shape[0]))
     queries, passages = [take_rows(query_vectors, used_q, where)], [take_rows(passage_vectors, used_p, where)]
     spaces = fit_spaces(query, passage, queries, passages, gamma, standardize)
     scaling, values = _scaled_features(rows, features, eta) if eta else (None, None)

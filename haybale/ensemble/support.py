@@ -23,10 +23,10 @@ from scipy import sparse
 
 from haybale.cached import cached_property
 from haybale.device import CPU, Device, to_numpy
-from haybale.ensemble.expansion import BagWeights, Expansion, Terms
+from haybale.ensemble.expansion import BagWeights, Expansion, KernelTerms
 from haybale.ensemble.kernel import Pairs, Points, kernel_tile
 from haybale.ensemble.problem import Dual, PrecisionWarning, Problem, rounding
-from haybale.ensemble.rows import Ints
+from haybale.ensemble.rows import Ints, distinct_numbers
 from haybale.errors import InputError
 from haybale.vectors import Floats
 
@@ -59,8 +59,8 @@ class Support:
         """
         chosen = [bag[dual.coef != 0] for bag, dual in zip(bags, duals, strict=True)]
         rows = np.concatenate(chosen)
-        used_q, query = np.unique(problem.query[rows], return_inverse=True)
-        used_p, passage = np.unique(problem.passage[rows], return_inverse=True)
+        used_q, query = distinct_numbers(problem.query[rows], len(problem.queries))
+        used_p, passage = distinct_numbers(problem.passage[rows], len(problem.passages))
         weights = None
         if problem.features is not None:  # their kernel is linear, so the weighted sum of the rows is sufficient
             weights = np.stack([dual.coef @ problem.features[bag] for bag, dual in zip(bags, duals, strict=True)])
@@ -123,23 +123,23 @@ class Support:
     # terms of the sums -----------------------------------------------------------------------------------------
 
     @cached_property
-    def _all_rows(self) -> Terms:
+    def _all_rows(self) -> KernelTerms:
         """The rows of all bags."""
-        return Terms(self.query, self.passage, self.coef, self.bag).in_order()
+        return KernelTerms(self.query, self.passage, self.coef, self.bag).in_order()
 
     @cached_property
-    def _by_bag(self) -> list[Terms]:
+    def _by_bag(self) -> list[KernelTerms]:
         """The rows of each bag."""
         bags = [slice(a, b) for a, b in pairwise(self.offsets)]
-        return [Terms(self.query[bag], self.passage[bag], self.coef[bag]).in_order() for bag in bags]
+        return [KernelTerms(self.query[bag], self.passage[bag], self.coef[bag]).in_order() for bag in bags]
 
     @cached_property
-    def _mean_rows(self) -> Terms:
+    def _mean_rows(self) -> KernelTerms:
         """The mean of all bags as one sum: coef / n_bags, added over the bags that share a row."""
         entries = (self.coef / self.n_bags, (self.passage, self.query))
         summed = sparse.coo_matrix(entries, shape=(len(self.passages), len(self.queries))).tocsr()
         passage = np.repeat(np.arange(len(self.passages)), np.diff(summed.indptr))
-        return Terms(summed.indices.astype(np.int64), passage, summed.data)
+        return KernelTerms(summed.indices.astype(np.int64), passage, summed.data)
 
     # predictions ----------------------------------------------------------------------------------------------
 
@@ -246,10 +246,12 @@ class Support:
         """Return the largest difference of mean predictions, without features, from those in float64.
 
         ``exact`` and ``exact_pairs`` are the support and the pairs in float64; by default, they are converted on the
-        CPU.
+        device, or on the CPU if half of the device's free memory does not hold the support in float64.
         """
         if exact is None or exact_pairs is None:
-            halves = [(of.queries.to(CPU).precise(), of.passages.to(CPU).precise()) for of in (self, pairs)]
+            needed = 2 * (self.queries.nbytes + self.passages.nbytes)
+            where = self.device if self.device.is_cpu or needed <= self.device.half_of_memory() else CPU
+            halves = [(of.queries.to(where).precise(), of.passages.to(where).precise()) for of in (self, pairs)]
             exact = replace(self, queries=halves[0][0], passages=halves[0][1])
             exact_pairs = replace(pairs, queries=halves[1][0], passages=halves[1][1])
         return float(np.nan_to_num(abs(self.mean(pairs) - exact.mean(exact_pairs)), nan=np.inf).max())

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from haybale.device import device_of, find_device, to_device, to_numpy
 from haybale.ensemble.bagging import solve_bags
@@ -47,7 +46,7 @@ from haybale.parameters import (
     check_parameters,
     one_of,
 )
-from haybale.retrieval import Hits, PassageIndex, Run, rank_documents
+from haybale.retrieval import AnyPassageIndex, Hits, Run, rank_documents
 from haybale.retrieval.exact import SLACK
 from haybale.retrieval.hits import select
 from haybale.retrieval.passages import Exclude
@@ -116,7 +115,7 @@ class SVREnsemble:
         Bytes of kernel values held during training; on a Dask cluster, bytes per task. On the CPU, kernel rows that do
         not fit are computed again when they are needed. On a CUDA device, it limits the number of bags that are trained
         at once; with ``solver="auto"``, the working-set solver trains bags that do not fit alone, and the log says so.
-        Default: half of the memory, or on a CUDA device four fifths of its free memory.
+        Default: half of the memory, or on a CUDA device nine tenths of its free memory.
     device : str, optional
         Device of vectors and kernels: ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"auto"``. Default: the device of the
         index's vectors.
@@ -137,6 +136,7 @@ class SVREnsemble:
 
     Examples
     --------
+    >>> from haybale import PassageIndex
     >>> rng = np.random.default_rng(0)
     >>> index = PassageIndex(rng.normal(size=(40, 4)))
     >>> queries = index.vectors[:20] + 0.1
@@ -213,7 +213,7 @@ class SVREnsemble:
 
     def fit(
         self,
-        index: PassageIndex,
+        index: AnyPassageIndex,
         query_vectors: Matrix,
         relevant: Sequence[Sequence[str]],
         *,
@@ -271,7 +271,7 @@ class SVREnsemble:
 
     def fit_rows(
         self,
-        index: PassageIndex,
+        index: AnyPassageIndex,
         query_vectors: Matrix,
         rows: CandidateRows,
         *,
@@ -335,7 +335,6 @@ class SVREnsemble:
         features: Any | None = None,
         *,
         intercept: bool = True,
-        memory: NDArray[np.float64] | None = None,
     ) -> Any:
         """Return the mean prediction of the bags for any passages, (m, k) float32.
 
@@ -352,8 +351,6 @@ class SVREnsemble:
         intercept : bool, default True
             Whether to add the intercept, which is the same for all passages of a query. Without it, float32 keeps the
             order of very small sums, which are common with a large γ.
-        memory : (n,) float64, optional
-            The sum of :meth:`memory` over all groups, for the passages that are not -1, row by row, if it is known.
 
         Raises
         ------
@@ -363,7 +360,8 @@ class SVREnsemble:
             The arrays do not fit together.
         """
         self._check_fitted()
-        return self._mean(query_vectors, passages, features, None, intercept, memory)
+        mean = partial(self.support_.mean, intercept=intercept)
+        return self._scored(query_vectors, passages, features, mean)
 
     def out_of_bag_scores(
         self,
@@ -373,7 +371,6 @@ class SVREnsemble:
         features: Any | None = None,
         *,
         intercept: bool = True,
-        memory: NDArray[np.float64] | None = None,
     ) -> Any:
         """Return the mean prediction of the bags that were not trained on the query, (m, k) float32.
 
@@ -383,40 +380,19 @@ class SVREnsemble:
         ----------
         query_numbers : (m,) int
             The position of each query in the queries of :meth:`fit`; -1 for a new query, scored by all bags.
-        query_vectors, passages, features, intercept, memory
+        query_vectors, passages, features, intercept
             As in :meth:`score_candidates`.
         """
-        weights = self._bag_weights(query_numbers, len(passages))
-        return self._mean(query_vectors, passages, features, weights, intercept, memory)
+        weights = self.bag_weights(query_numbers, len(passages))
+        mean = partial(self.support_.mean, intercept=intercept)
+        return self._scored(query_vectors, passages, features, mean, weights)
 
-    @property
-    def n_groups(self) -> int:
-        """Number of groups of support rows whose sums :meth:`memory` computes, at least one."""
-        return max(1, len(self.support_.expansion.groups))
-
-    def memory(
-        self, query_vectors: Matrix, query: Ints, passage: Ints, group: int, query_numbers: Ints | None = None
-    ) -> NDArray[np.float64]:
-        """Return the share (n,) of one of :attr:`n_groups` groups of support rows in the scores of pairs.
-
-        The shares of all groups, added in order, are the scores without pair features and intercept, to the bit.
-
-        Parameters
-        ----------
-        query_vectors, group : (m, d), int
-        query, passage : (n,) int
-            Rows of ``query_vectors``, and numbers of passages in the index.
-        query_numbers : (m,) int, optional
-            For the shares in :meth:`out_of_bag_scores`.
-        """
+    def bag_weights(self, query_numbers: Any, m: int) -> BagWeights:
+        """Return the weight (m, n_bags) of each bag in the :meth:`out_of_bag_scores` of ``m`` queries."""
         self._check_fitted()
-        vectors = _checked(query_vectors, self.index_)
-        weights = None if query_numbers is None else self._bag_weights(query_numbers, int(vectors.shape[0]))
-
-        def predict(pairs: Pairs, bag_weights: BagWeights | None) -> Any:
-            return self.support_.memory(pairs, bag_weights, group)
-
-        return self._model.predicted(vectors, query, passage, None, predict, weights)
+        if not hasattr(self, "seen_"):
+            raise InputError("out-of-bag scores need 'seen_', which is not saved with a model; fit the model again")
+        return out_of_bag_weights(self.seen_, np.asarray(to_numpy(query_numbers)), m)
 
     def votes(self, query_vectors: Matrix, passages: Any, features: Any | None = None) -> Any:
         """Return the number of bags that predict more than ``threshold``, (m, k) int."""
@@ -447,35 +423,10 @@ class SVREnsemble:
             raise InputError(f"explain needs one query vector, found {vectors.shape[0]}")
         passage = self.index_.numbers([passage_id])
         batch = None if features is None else to_numpy(features)[None, None]
-        values = self._model.checked_features(batch, passage[None])
-        pair = self._model.pairs(vectors, np.zeros(1, dtype=np.int64), passage, values)
+        values = self.pair_scores.checked_features(batch, passage[None])
+        pair = self.pair_scores.pairs(vectors, np.zeros(1, dtype=np.int64), passage, values)
         ids = self.support_query_ids_, self.support_passage_ids_
         return explain_pair(self.support_, pair, *ids, self.threshold, top)
-
-    def _bag_weights(self, query_numbers: Any, m: int) -> BagWeights:
-        self._check_fitted()
-        if not hasattr(self, "seen_"):
-            raise InputError("out-of-bag scores need 'seen_', which is not saved with a model; fit the model again")
-        return out_of_bag_weights(self.seen_, np.asarray(to_numpy(query_numbers)), m)
-
-    def _mean(
-        self,
-        query_vectors: Any,
-        passages: Any,
-        features: Any,
-        weights: BagWeights | None,
-        intercept: bool,
-        memory: NDArray[np.float64] | None,
-    ) -> Any:
-        """Return the mean predictions (m, k) of the bags; ``memory`` (n,) has the sums over support rows, if known."""
-        if memory is None:
-            mean = partial(self.support_.mean, intercept=intercept)
-            return self._scored(query_vectors, passages, features, mean, weights)
-        model, real = self._model, (passages := to_numpy(passages)) >= 0
-        values = model.scaled(model.checked_features(features, passages))
-        scores = np.full(passages.shape, _NO_SCORE)
-        scores[real] = memory + self.support_.without_memory(np.nonzero(real)[0], values, weights, intercept=intercept)
-        return to_device(scores, device_of(query_vectors))
 
     def _scored(
         self,
@@ -490,14 +441,15 @@ class SVREnsemble:
         self._check_fitted()
         vectors, passages = _checked(query_vectors, self.index_), to_numpy(passages)
         _check_length("passages", passages, vectors.shape[0])
-        model, real = self._model, passages >= 0
+        model, real = self.pair_scores, passages >= 0
         values = model.checked_features(features, passages)
         scores = np.full(passages.shape, padding)
         scores[real] = model.predicted(vectors, np.nonzero(real)[0], passages[real], values, predict, bag_weights)
         return to_device(scores, device_of(query_vectors))
 
     @property
-    def _model(self) -> PairScores:
+    def pair_scores(self) -> PairScores:
+        """What scores pairs: the support, the scalings and the index."""
         return PairScores(self.support_, self.spaces_, self.features_, self.index_)
 
     # searching and ranking ------------------------------------------------------------------------------------
@@ -530,7 +482,7 @@ class SVREnsemble:
         index, where = self.index_, self.support_.device
         vectors = _checked(query_vectors, index)
         m, n = int(vectors.shape[0]), len(index)
-        weights = None if query_numbers is None else self._bag_weights(query_numbers, m)
+        weights = None if query_numbers is None else self.bag_weights(query_numbers, m)
         excluded = index.excluded(exclude, m)
         sizes = np.append(np.diff(index.doc_offsets), 0)  # the last size is for -1, no document
         n_excluded = int(sizes[excluded].max(initial=0))
@@ -544,7 +496,7 @@ class SVREnsemble:
         scores = np.full(near.shape, _NO_SCORE)
         pairs = np.nonzero(left)[0], near[left]
         mean = partial(self.support_.mean, intercept=intercept)
-        scores[left] = self._model.predicted(vectors, *pairs, None, mean, weights)
+        scores[left] = self.pair_scores.predicted(vectors, *pairs, None, mean, weights)
         best = select(scores, min(k, n), near, index.columns.order)
         return Hits(*(to_device(column, device_of(query_vectors)) for column in best))
 
@@ -576,7 +528,7 @@ class SVREnsemble:
         save_model(Path(folder), "SVREnsemble", self.get_params(), self.support_, self.spaces_, **saved)
 
     @classmethod
-    def load(cls, folder: Path | str, index: PassageIndex, *, device: str | None = None) -> Self:
+    def load(cls, folder: Path | str, index: AnyPassageIndex, *, device: str | None = None) -> Self:
         """Load a saved model for an index whose vectors have the same width as in training.
 
         ``device`` is by default the device of the index. Raises :class:`FileFormatError` for missing or
@@ -591,7 +543,7 @@ class SVREnsemble:
         model.__dict__.update({name: saved.report.get(name) for name in _REPORTED_ATTRIBUTES})
         return model
 
-    def on(self, index: PassageIndex) -> Self:
+    def on(self, index: AnyPassageIndex) -> Self:
         """Return the model with another index of the same space, such as an index with added documents."""
         self.spaces_.check_passages(index.vectors)
         other = copy.copy(self)
@@ -603,7 +555,7 @@ class SVREnsemble:
             raise NotFittedError("SVREnsemble is not fitted: call fit(index, query_vectors, relevant) first")
 
 
-def _checked(query_vectors: Any, index: PassageIndex) -> Matrix:
+def _checked(query_vectors: Any, index: AnyPassageIndex) -> Matrix:
     """Return query vectors on the CPU; raise unless they have the width of the passages and are sparse like them."""
     checked: Matrix = to_numpy(check_like(query_vectors, "query_vectors", index.vectors))
     return checked

@@ -2,7 +2,7 @@
 
 from haybale.evaluation.comparison import Outcome, compare, default_rankers
 from haybale.evaluation.measures import MEASURES, averages, evaluate
-from haybale.evaluation.passages import evaluate_passages, rank_passages, section_qrels
+from haybale.evaluation.passage_evaluation import evaluate_passages, rank_passages, section_qrels
 from haybale.evaluation.recall_curves import recall_curves
 from haybale.evaluation.significance import Comparison, Results, paired_tests, results
 from haybale.evaluation.table import markdown, print_table

@@ -23,8 +23,8 @@ from haybale.evaluation.table import markdown
 from haybale.folders import whole_folder, write_json
 from haybale.parameters import COUNT_OR_NONE, SEQUENCE, TEXT_OR_NONE, Constraints, check_parameters
 from haybale.rankers import BM25, KNN, PARM, SVR, Learned, QueryBatch, Ranker, Training, from_spec, parse_all
-from haybale.rankers.empty_rankings import warn_of_empty
-from haybale.rankers.query_blocks import rank_in_blocks
+from haybale.ranking.empty_rankings import warn_of_empty
+from haybale.ranking.runs import runs_of
 from haybale.retrieval import Run
 from haybale.retrieval.run import DEPTH
 from haybale.timing import record_timings, timed
@@ -154,7 +154,7 @@ def compare(
     check_parameters("compare", locals(), _RANGES)
     named = _named(default_rankers() if rankers is None else rankers)
     first = str(baseline)
-    if isinstance(baseline, Ranker) and first in named and named[first].key() != baseline.key():
+    if isinstance(baseline, Ranker) and first in named and named[first]._cache_key() != baseline._cache_key():
         raise InputError(
             f"expected one ranker called {first!r}, found another as the baseline; give a mapping that names them"
         )
@@ -175,10 +175,10 @@ def compare(
         evaluate(Run.joined([]), qrels, measures)  # raises for unusable judgements before any work
         batch = QueryBatch(ranked, ranked.collection.queries.take(collection.split(split).queries))
         fitted = {
-            name: ranker if _is_fitted_on(ranker, engine) else ranker.fitted(training) for name, ranker in named.items()
+            name: ranker if _is_fitted_on(ranker, engine) else ranker._fitted_copy(training)
+            for name, ranker in named.items()
         }
-        rank_in_blocks(list(fitted.values()), batch, DEPTH)
-        runs = {name: ranker.run(batch, DEPTH) for name, ranker in fitted.items()}
+        runs = dict(zip(fitted, runs_of(list(fitted.values()), batch, DEPTH), strict=True))
         for name, run in runs.items():
             warn_of_empty(run, name)
         with timed("evaluate"):
@@ -198,7 +198,7 @@ def _named(rankers: Rankers) -> dict[str, Ranker]:
     for listed in parse_all(rankers) if isinstance(rankers, str) else rankers:
         ranker = from_spec(listed)
         name = listed if isinstance(listed, str) else str(ranker)
-        if named.setdefault(name, ranker).key() != ranker.key():
+        if named.setdefault(name, ranker)._cache_key() != ranker._cache_key():
             raise InputError(
                 f"expected one ranker called {name!r}, found two that were fitted apart; name them in a mapping"
             )
@@ -212,7 +212,7 @@ def _is_fitted_on(ranker: Ranker, engine: Engine) -> bool:
 def _check_training(engine: Engine, rankers: Mapping[str, Ranker], split: str, train: str) -> None:
     evaluated = set(take_strings(engine.collection.queries.ids, engine.collection.split(split).queries))
     for name, ranker in rankers.items():
-        ranker.check_params()
+        ranker._check_params()
         if _is_fitted_on(ranker, engine):
             seen = evaluated & ranker.learned_from()
             if seen:
@@ -268,7 +268,7 @@ def _all_of(rankers: Mapping[str, Ranker]) -> dict[str, Ranker]:
     for parent, ranker in rankers.items():
         for name, inner in _all_of({str(inner): inner for inner in ranker.rankers_}).items():
             taken = named.setdefault(name, inner)
-            if taken is not inner and taken.key() != inner.key():
+            if taken is not inner and taken._cache_key() != inner._cache_key():
                 named[f"{name} in {parent}"] = inner
     return {name: named[name] for name in [*(name for name in named if name not in rankers), *rankers]}
 

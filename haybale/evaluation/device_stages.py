@@ -38,7 +38,7 @@ class _SkippedStage(Exception):
     """A stage that cannot run on this machine, although all packages that it needs are installed."""
 
 
-class Work(NamedTuple):
+class StageRun(NamedTuple):
     """A stage that is ready to run on one device, which has its data."""
 
     run: Callable[[], Any]  # returns NumPy arrays
@@ -49,7 +49,7 @@ class Stage(NamedTuple):
     """A stage of haybale, how its data are placed on a device, and how far apart two of its results may be."""
 
     name: str
-    prepare: Callable[[Device, float], Work]  # the second argument scales the sizes
+    prepare: Callable[[Device, float], StageRun]  # the second argument scales the sizes
     difference: Callable[[Any, Any], float]
     tolerance: float
 
@@ -106,7 +106,7 @@ def _checked(stage: Stage, device: Device, scale: float) -> Checked:
     return Checked(stage.name, verdict, where, first, again, cpu, difference, remark)
 
 
-def _fastest(work: Work) -> float:
+def _fastest(work: StageRun) -> float:
     seconds = []
     for _ in range(ROUNDS):
         start = time.perf_counter()
@@ -132,20 +132,20 @@ def _offsets(n: int) -> Any:
     return np.append(np.arange(0, n, PER_DOCUMENT), n)
 
 
-def _searched(index: PassageIndex, queries: Any, k: int) -> Work:
+def _searched(index: PassageIndex, queries: Any, k: int) -> StageRun:
     def run() -> Hits:
         return index.search(queries, k).to_numpy()
 
-    return Work(run, lambda: str(device_of(index.vectors)))
+    return StageRun(run, lambda: str(device_of(index.vectors)))
 
 
-def _dense_search(device: Device, scale: float) -> Work:
+def _dense_search(device: Device, scale: float) -> StageRun:
     n = _count(40_000, scale, 200)
     index = PassageIndex(_unit_rows(0, n, 384), _offsets(n), device=device)
     return _searched(index, _unit_rows(1, _count(256, scale, 4), 384), 50)
 
 
-def _sparse_search(device: Device, scale: float) -> Work:
+def _sparse_search(device: Device, scale: float) -> StageRun:
     n, rng = _count(20_000, scale, 200), np.random.default_rng(2)
     how: dict[str, Any] = {"density": 0.01, "format": "csr", "dtype": np.float32, "random_state": rng}
     index = PassageIndex(sparse.random(n, 4_000, **how), _offsets(n), device=device)
@@ -191,7 +191,7 @@ def _pairs(scale: float) -> tuple[Any, Any, Any, Any, Any]:
     return queries, passages, np.repeat(np.arange(n), candidates), near.ravel(), label
 
 
-def _bag(device: Device, scale: float) -> Work:
+def _bag(device: Device, scale: float) -> StageRun:
     queries, passages, query, passage, label = _pairs(scale)
     queries, passages = to_device(queries, device), to_device(passages, device)
     model = ProductKernelSVR(gamma=(1.0, 1.0), tol=TOL, device=str(device))
@@ -200,10 +200,10 @@ def _bag(device: Device, scale: float) -> Work:
         model.fit_pairs(queries, passages, query, passage, label)
         return to_numpy(model.predict_pairs(queries, passages, query, passage))
 
-    return Work(run, lambda: str(model.expansion_.passages.device))
+    return StageRun(run, lambda: str(model.expansion_.passages.device))
 
 
-def _scoring(device: Device, scale: float) -> Work:
+def _scoring(device: Device, scale: float) -> StageRun:
     """Score by an ensemble that was trained on the CPU."""
     queries, passages, _, passage, _ = _pairs(scale)
     relevant = [[str(document)] for document in passage.reshape(len(queries), -1)[:, 0] // PER_DOCUMENT]
@@ -217,10 +217,12 @@ def _scoring(device: Device, scale: float) -> Work:
         model = SVREnsemble.load(Path(folder) / "model", index)
     candidates = np.random.default_rng(5).integers(len(passages), size=(_count(512, scale, 4), 50))
     new = _unit_rows(6, len(candidates), 64)
-    return Work(lambda: to_numpy(model.score_candidates(new, candidates)), lambda: str(model.support_.passages.device))
+    return StageRun(
+        lambda: to_numpy(model.score_candidates(new, candidates)), lambda: str(model.support_.passages.device)
+    )
 
 
-def _aggregation(device: Device, scale: float) -> Work:
+def _aggregation(device: Device, scale: float) -> StageRun:
     """Aggregate the hits of 32 query documents of 20 paragraphs by PARM's vector sums with reciprocal ranks."""
     n, m, per_query = _count(20_000, scale, 200), _count(32, scale, 2), 20
     rng, doc_of = np.random.default_rng(7), np.arange(n) // PER_DOCUMENT
@@ -238,10 +240,10 @@ def _aggregation(device: Device, scale: float) -> Work:
         table[to_numpy(queries), to_numpy(documents)] = to_numpy(values)
         return np.nan_to_num(table, neginf=0.0)
 
-    return Work(run, lambda: where[0])
+    return StageRun(run, lambda: where[0])
 
 
-def _encoder(device: Device, scale: float) -> Work:
+def _encoder(device: Device, scale: float) -> StageRun:
     """Encode texts of random words by a Longformer of two layers with random weights."""
     torch = import_optional("torch", "neural")
     if not device.is_cpu and not torch.cuda.is_available():
@@ -253,7 +255,7 @@ def _encoder(device: Device, scale: float) -> Work:
         model = LongformerEncoder(folder, device=str(device))
     rng = np.random.default_rng(10)
     texts = [" ".join(rng.choice(list(_TEST_WORDS), size=200)) for _ in range(_count(32, scale, 2))]
-    return Work(lambda: model.encode(texts), lambda: str(device))
+    return StageRun(lambda: model.encode(texts), lambda: str(device))
 
 
 _TEST_WORDS = "abcdefghijklmnopqrstuvwxyz"

@@ -37,7 +37,7 @@ from haybale.parameters import (
 )
 from haybale.progress import track
 from haybale.rankers import BM25
-from haybale.rankers.value_texts import shown
+from haybale.ranking.value_texts import shown
 from haybale.retrieval import BM25Index, Run
 from haybale.retrieval.hits import Ints
 from haybale.retrieval.run import DEPTH as RUN_DEPTH

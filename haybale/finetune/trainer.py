@@ -26,7 +26,7 @@ from haybale.finetune.checkpoints import check_run
 from haybale.finetune.recipe import Recipe, recipe_of
 from haybale.finetune.selection import Selection
 from haybale.finetune.trainee import Trainee
-from haybale.finetune.training_pairs import Judged, training_pairs
+from haybale.finetune.training_pairs import JudgedQueries, training_pairs
 from haybale.folders import check_output, whole_folder, write_json
 from haybale.frames import Frame
 from haybale.parameters import COUNT_OR_NONE, RANDOM_STATE, Interval, check_parameters
@@ -153,7 +153,7 @@ def train_encoder(
 
     check_output(out)
     engine = engine.snapshot()
-    training = Judged.of(engine, queries, qrels).training
+    training = JudgedQueries.of(engine, queries, qrels).training
     train_rows, held_out_rows = _split_queries(training, held_out, fold, random_state)
     trainee = Trainee(encoder, chosen, device, random_state)
     if pairs is None:

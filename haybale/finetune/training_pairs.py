@@ -110,7 +110,7 @@ def training_pairs(
     parameters = {name: value for name, value in locals().items() if name in _CONSTRAINTS}
     check_parameters("training_pairs", parameters, _CONSTRAINTS)
     engine = engine.snapshot()
-    judged = Judged.of(engine, queries, qrels)
+    judged = JudgedQueries.of(engine, queries, qrels)
     rng = np.random.default_rng(random_state)
     with timed("match paragraphs"):
         pairs = _matched(engine, judged, per_paragraph, per_document, match, marker)
@@ -153,7 +153,7 @@ Pairs = np.ndarray[Any, np.dtype[np.void]]  # structured arrays of _PAIR; querie
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedQueries:
     """Judged queries, with documents and passages as numbers."""
 
     training: Training
@@ -163,7 +163,7 @@ class Judged:
     forbidden: list[set[int]]  # the documents that must not provide negatives for each query
 
     @classmethod
-    def of(cls, engine: Engine, queries: QueriesLike | None, qrels: Frame | None) -> Judged:
+    def of(cls, engine: Engine, queries: QueriesLike | None, qrels: Frame | None) -> JudgedQueries:
         """Read judged queries; raise :class:`InputError` if there is nothing to train on."""
         collection, passages = engine.collection, None
         if qrels is not None and "passage_id" in column_names(qrels):
@@ -199,7 +199,12 @@ class Judged:
 
 
 def _matched(
-    engine: Engine, judged: Judged, per_paragraph: int | None, per_document: int | None, match: str, marker: str | None
+    engine: Engine,
+    judged: JudgedQueries,
+    per_paragraph: int | None,
+    per_document: int | None,
+    match: str,
+    marker: str | None,
 ) -> Pairs:
     """Return the pairs of paragraphs and passages, for each relevant document in descending order of the match."""
     batch, offsets = judged.training.batch, engine.collection.passages.doc_offsets
@@ -244,7 +249,7 @@ def _evenly(groups: Ints, n: int, rng: np.random.Generator) -> Ints:
 
 def _negatives(
     engine: Engine,
-    judged: Judged,
+    judged: JudgedQueries,
     pairs: Pairs,
     n: int,
     kind: str,
@@ -292,7 +297,7 @@ def _negatives(
 
 
 def _hard_negatives(
-    engine: Engine, judged: Judged, pairs: Pairs, kind: str, skip: int, same: SameTexts
+    engine: Engine, judged: JudgedQueries, pairs: Pairs, kind: str, skip: int, same: SameTexts
 ) -> dict[int, Ints]:
     """Return the first hits of each paragraph, without texts that stand in forbidden documents."""
     passages, batch = engine.collection.passages, judged.training.batch

@@ -15,12 +15,12 @@ from haybale.engine import Engine
 from haybale.errors import FileFormatError
 from haybale.pairs.pair_encoders import PAIR_RANGES, CrossPairs, TokenPairs
 from haybale.parameters import COUNT, Constraints, one_of
-from haybale.rankers.explanation import Explanation, Share
-from haybale.rankers.query_batch import QueryBatch
-from haybale.rankers.ranker import Ranker
-from haybale.rankers.training import Training
+from haybale.ranking.ranker import Ranker
+from haybale.ranking.training import Training
 from haybale.retrieval import Run
 from haybale.retrieval.hits import Ints
+from haybale.search.explanation import Explanation, Share
+from haybale.search.query_batch import QueryBatch
 
 _PAIRS_AT_ONCE = 4096  # pairs that are encoded at once, about
 
@@ -68,7 +68,7 @@ class BestPairs:
         self._loaded = dict[str, Loaded]()
         self._saved_digests = dict[str, dict[str, str]]()
         self._encoder(self.model)  # raises for a missing model before the ranker within is fitted
-        self.rankers_: Sequence[Ranker] = [self.ranker.fitted(training)]
+        self.rankers_: Sequence[Ranker] = [self.ranker._fitted_copy(training)]
 
     def _encoder(self, model: str) -> Loaded:
         loaded: dict[str, Loaded] = self.__dict__.setdefault("_loaded", {})
@@ -85,11 +85,13 @@ class BestPairs:
             loaded[model] = encoder
         return loaded[model]
 
+    @property
     def outside_state(self: Any) -> dict[str, Any]:
-        """Return the digests of the models that are loaded, and what nested rankers read."""
+        """The digests of the models that are loaded, and what nested rankers read."""
         loaded = self.__dict__.get("_loaded", {})
         digests = {name: getattr(encoder, "digests", encoder.describe)() for name, encoder in loaded.items()}
-        return Ranker.outside_state(self) | digests
+        state: dict[str, Any] = super().outside_state  # type: ignore[misc]  # of the re-ranker that this is mixed into
+        return state | digests
 
     def save_state(self, folder: Path) -> dict[str, Any]:
         """Return the SHA-256 of each model's weights and of its tokenizer, which are not saved themselves."""

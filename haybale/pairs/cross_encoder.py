@@ -9,13 +9,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from haybale.embeddings.lineage import first_unseen, queries_of_model
-from haybale.engine import Engine
 from haybale.pairs.best_pairs import BestPairs, Scores
 from haybale.pairs.pair_encoders import PAIR_RANGES, CrossPairs
 from haybale.parameters import SEQUENCE
-from haybale.rankers.query_batch import QueryBatch
 from haybale.rankers.reranker import Reranker
 from haybale.retrieval.hits import Ints
+from haybale.search.query_batch import QueryBatch
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -67,14 +66,6 @@ class CrossEncoder(BestPairs, Reranker):
     def models(self) -> tuple[str, ...]:
         """The hub ids or folders of all models: the one that ranks, then those of the folds."""
         return (self.model, *self.folds)
-
-    def own_encoder_queries(self, engine: Engine) -> frozenset[str]:
-        """Return the ids of the queries that the engine's encoder, or all models, were trained on."""
-        return super().own_encoder_queries(engine) | frozenset.intersection(*map(queries_of_model, self.models))
-
-    def learned_from(self) -> set[str]:
-        """Return the ids of queries that any model, or a ranker within, was trained on."""
-        return super().learned_from().union(*map(queries_of_model, self.models))
 
     def load_encoder(self, model: str) -> CrossPairs:
         how: dict[str, Any] = {"max_length": self.max_length, "precision": self.precision, "device": self.device}

@@ -5,23 +5,29 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from haybale.cluster import own_threads, shares_memory
+from haybale.engine import Engine
+from haybale.engine.workers import Workers
 from haybale.errors import InputError
-from haybale.kept_results import Arrays, spread_resumably, task_key
+from haybale.kept_results import Arrays
 from haybale.pairs.bert_pli import BERTPLI
 from haybale.pairs.interactions import Interactions
-from haybale.parallel import at_most_threads
-from haybale.rankers.out_of_fold import learning
+from haybale.ranking.out_of_fold import learning
 from haybale.retrieval.hits import Ints
 
 Relevant = Mapping[str, Collection[str]]
 
 
 def train_folds(
-    network: BERTPLI, interactions: Interactions, relevant: Relevant, query_ids: Sequence[str], fold_of: Ints
+    network: BERTPLI,
+    engine: Engine,
+    interactions: Interactions,
+    relevant: Relevant,
+    query_ids: Sequence[str],
+    fold_of: Ints,
 ) -> list[BERTPLI | None]:
     """Return a network like ``network`` for each fold; None where the other folds cannot train one.
 
@@ -32,21 +38,20 @@ def train_folds(
         inside = set(np.array(query_ids)[fold_of == fold])
         outside.append({query: sorted(documents) for query, documents in relevant.items() if query not in inside})
 
-    def keys() -> Iterator[str]:
+    def keys() -> Iterator[tuple[Any, ...]]:
         blocks = {name: column.tolist() for name, column in interactions.blocks.items()}
         arrays = interactions.values, interactions.paragraphs, interactions.padding
         for judged in outside:
-            yield task_key("BERT-PLI network", network.get_params(), interactions.settings, blocks, *arrays, judged)
+            yield network.get_params(), interactions.settings, blocks, *arrays, judged
 
-    tasks = [(network, interactions, judged) for judged in outside]
-    # One after the other in this process, since torch has one random generator for all of its threads.
-    results = spread_resumably(_train, tasks, keys, "training without folds", n_jobs=1 if shares_memory() else None)
+    tasks = [(judged,) for judged in outside]
+    results = Workers(engine).run(_train, (network, interactions), tasks, keys, "training without folds")
     return [_loaded(files) if files else None for files in results]
 
 
 def _train(network: BERTPLI, interactions: Interactions, relevant: Relevant) -> Arrays:
     """Train a network; return the bytes of each file of its saved form, or no file if it cannot be trained."""
-    with learning, at_most_threads(own_threads()), tempfile.TemporaryDirectory() as folder:
+    with learning, tempfile.TemporaryDirectory() as folder:
         try:
             trained = BERTPLI(**network.get_params()).fit(interactions, relevant)
         except InputError:

@@ -24,8 +24,8 @@ from haybale.engine import Engine
 from haybale.errors import InputError
 from haybale.pairs.pair_encoders import PairEncoder
 from haybale.parameters import COUNT, COUNT_OR_NONE, Constraints, check_parameters, one_of
-from haybale.rankers.query_batch import QueryBatch
 from haybale.retrieval import Run
+from haybale.search.query_batch import QueryBatch
 from haybale.vectors import Floats, Matrix
 
 SELECTIONS = {"first": (54, 40), "best": (16, 2)}  # default n and m

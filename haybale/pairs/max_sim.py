@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from haybale.embeddings.lineage import queries_of_model
-from haybale.engine import Engine
 from haybale.pairs.best_pairs import BestPairs
 from haybale.pairs.pair_encoders import TokenPairs
 from haybale.rankers.reranker import Reranker
@@ -39,10 +37,6 @@ class MaxSim(BestPairs, Reranker):
     _parameter_constraints: ClassVar = BestPairs.ranges
 
     device: str | None = None
-
-    def own_encoder_queries(self, engine: Engine) -> frozenset[str]:
-        """Return the ids of the queries that the engine's encoder or the model was trained on."""
-        return super().own_encoder_queries(engine) | queries_of_model(self.model)
 
     def load_encoder(self, model: str) -> TokenPairs:
         return TokenPairs(model, max_length=self.max_length, device=self.device)

@@ -12,9 +12,8 @@ import numpy as np
 
 from haybale.embeddings import LSAEncoder
 from haybale.embeddings.encoder import load_fitted
-from haybale.embeddings.lineage import queries_of_model
 from haybale.engine import Engine
-from haybale.engine.opened import task_address
+from haybale.engine.workers import Workers
 from haybale.errors import InputError
 from haybale.pairs.bert_pli import BERTPLI, PAPER
 from haybale.pairs.best_pairs import paragraph_share
@@ -23,14 +22,14 @@ from haybale.pairs.interaction_store import InteractionStore
 from haybale.pairs.interactions import READING, Interactions, Reading, settings_of
 from haybale.pairs.pair_encoders import PAIR_RANGES, CrossPairs, PairEncoder, VectorPairs
 from haybale.parameters import SEQUENCE, TEXT_OR_NONE, Interval
-from haybale.rankers.explanation import Explanation, Share, by_size
-from haybale.rankers.out_of_fold import OutOfFold, learned_once
-from haybale.rankers.query_batch import QueryBatch
-from haybale.rankers.ranker import Ranker
 from haybale.rankers.reranker import Reranker
-from haybale.rankers.training import Training
+from haybale.ranking.out_of_fold import OutOfFold, learned_once
+from haybale.ranking.ranker import Ranker
+from haybale.ranking.training import Training
 from haybale.retrieval import Run
 from haybale.retrieval.hits import Ints
+from haybale.search.explanation import Explanation, Share, by_size
+from haybale.search.query_batch import QueryBatch
 
 _LSA_COMPONENTS, _MAX_FIT_TEXTS = 128, 250_000  # of the LSA encoder that replaces a sparse encoder
 _NETWORK_PARAMETERS = tuple(name for name in BERTPLI._parameter_constraints if name != "device")
@@ -104,10 +103,10 @@ class PLI(OutOfFold, Reranker):
     store: str | Sequence[str] | None = None
     random_state: int | None = 0
 
-    def own_encoder_queries(self, engine: Engine) -> frozenset[str]:
-        """Return the ids of the queries that the engine's encoder or the model was trained on."""
-        model = frozenset[str]() if self.model is None else queries_of_model(self.model)
-        return super().own_encoder_queries(engine) | model
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The model that reads pairs of paragraphs, if one is given."""
+        return () if self.model is None else (self.model,)
 
     def pairs(self, engine: Engine) -> PairEncoder:
         """Return the pair encoder, which is loaded or fitted once."""
@@ -141,11 +140,11 @@ class PLI(OutOfFold, Reranker):
             raise InputError(f"{self} needs training queries of at least 2 documents, found {folds}")
         pairs = self.pairs(batch.engine)  # raises for a missing model before the ranker within is fitted
         stored = self._stored(settings_of(batch.engine, pairs, self.n, self.m, self.select))
-        self.rankers_ = [self.ranker.fitted(training.for_nested())]
+        self.rankers_ = [self.ranker._fitted_copy(training.for_nested())]
         rows = self.learnable_rows(training)
         relevant = {batch.ids[row]: training.relevant[row] for row in rows if training.relevant[row]}
         batch = batch.take(rows) if len(rows) < len(batch) else batch
-        first = self.rankers_[0].run_out_of_fold(batch, self.n_documents)
+        first = self.rankers_[0].run(batch, self.n_documents, out_of_fold=True)
         self._interaction_sources = stored
         with batch.timed(f"read pairs ({self.name})"):
             interactions = self._interactions(self.reading(batch, first, pairs))
@@ -153,8 +152,8 @@ class PLI(OutOfFold, Reranker):
             self.network_ = self._network().fit(interactions, relevant)
         self.query_ids_, self.fold_of_ = batch.ids, batch.folds(folds, self.random_state)
         self._interaction_sources = [_IndexedInteractions(interactions), *stored]
-        self._training_data = interactions, relevant
-        if task_address(batch.engine)[0]:
+        self._training_data = batch.engine, interactions, relevant
+        if Workers(batch.engine).divide:
             _ = self.fold_networks_
 
     def _network(self) -> BERTPLI:

@@ -8,11 +8,11 @@ from typing import ClassVar
 import numpy as np
 
 from haybale.parameters import BM25_RANGES, COUNT, one_of
-from haybale.rankers.explanation import Explanation, Share, by_size, passage_note
-from haybale.rankers.passage_sum import check_top, summed
-from haybale.rankers.query_batch import QueryBatch
-from haybale.rankers.ranker import Ranker
+from haybale.ranking.ranker import Ranker
+from haybale.ranking.summed_passages import check_top, summed
 from haybale.retrieval import Hits, Run
+from haybale.search.explanation import Explanation, Share, by_size, passage_note
+from haybale.search.query_batch import QueryBatch
 
 
 @dataclass(eq=False, repr=False)
@@ -48,8 +48,8 @@ class BM25(Ranker):
     k3: float | None = None
     top: int = 1
 
-    def check_params(self) -> None:
-        super().check_params()
+    def _check_params(self) -> None:
+        super()._check_params()
         check_top(self.unit, self.top)
 
     @property

@@ -17,12 +17,12 @@ from haybale.embeddings.lineage import first_unseen, trained_queries
 from haybale.engine import Engine
 from haybale.errors import InputError, StoreError
 from haybale.parameters import SEQUENCE
-from haybale.rankers.explanation import Explanation, Share
-from haybale.rankers.loading import load
-from haybale.rankers.query_batch import QueryBatch
-from haybale.rankers.ranker import Ranker
-from haybale.rankers.training import Training
+from haybale.ranking.loading import load
+from haybale.ranking.ranker import Ranker
+from haybale.ranking.training import Training
 from haybale.retrieval import Run
+from haybale.search.explanation import Explanation, Share
+from haybale.search.query_batch import QueryBatch
 
 _engines: WeakValueDictionary[Path, Engine] = WeakValueDictionary()  # the open engines by folder
 _COMPARED_DOCUMENTS = 200  # documents whose texts are compared between two engines, at most
@@ -85,9 +85,9 @@ class InSpace(Ranker):
             relevant = [[doc_id for doc_id in ids if doc_id in external_ids] for ids in training.relevant]
             external = Training(batch, relevant, twins=training.twins)
             external.out_of_fold = training.out_of_fold
-            self.external_rankers_.append(self.ranker.fitted(external))
+            self.external_rankers_.append(self.ranker._fitted_copy(external))
 
-    def own_encoder_queries(self, engine: Engine) -> frozenset[str]:
+    def _own_encoder_queries(self, engine: Engine) -> frozenset[str]:
         """Return the ids of the queries that the encoders of all other engines were trained on."""
         return frozenset.intersection(*(ranker.encoder_queries for ranker in self.external_rankers_))
 
@@ -106,7 +106,7 @@ class InSpace(Ranker):
         parts = []
         for number in np.unique(first).tolist():
             ranker, part = self.external_rankers_[number], batch.part(np.flatnonzero(first == number))
-            run = ranker.run_out_of_fold(self._external(part, ranker), depth)
+            run = ranker.run(self._external(part, ranker), depth, out_of_fold=True)
             parts.append(_renumbered(part, run, depth))
         return Run.joined(parts).take(batch.ids)
 
@@ -116,15 +116,16 @@ class InSpace(Ranker):
         inner = ranker.explained(external, int(external.engine.collection.document_numbers([base.doc_id])[0]))
         return replace(base, shares=[Share(f"{ranker} in {self.engine}", base.score or 0.0, of=inner)])
 
-    def key(self) -> tuple[Any, ...]:
+    def _cache_key(self) -> tuple[Any, ...]:
         """Return the cache key, which also tells the open engines and their rankers apart."""
         external = getattr(self, "external_rankers_", ())
-        return *super().key(), tuple((ranker.engine_, ranker.key()) for ranker in external)
+        return *super()._cache_key(), tuple((ranker.engine_, ranker._cache_key()) for ranker in external)
 
+    @property
     def outside_state(self) -> dict[str, Any]:
-        """Return the digests of the documents of the other engines, and what their rankers read."""
+        """The digests of the documents of the other engines, and what their rankers read."""
         return {
-            str(number): [ranker.engine_.id, ranker.engine_.documents_digest, ranker.outside_state()]
+            str(number): [ranker.engine_.id, ranker.engine_.documents_digest, ranker.outside_state]
             for number, ranker in enumerate(self.external_rankers_)
         }
 

@@ -11,11 +11,11 @@ from haybale.device import to_numpy
 from haybale.embeddings import TfidfEncoder
 from haybale.engine import Engine
 from haybale.parameters import COUNT, one_of
-from haybale.rankers.explanation import Explanation, Share, by_size, device_notes, passage_note
-from haybale.rankers.passage_sum import check_top, summed
-from haybale.rankers.query_batch import QueryBatch
-from haybale.rankers.ranker import Ranker
-from haybale.retrieval import Hits, PassageIndex, Run
+from haybale.ranking.ranker import Ranker
+from haybale.ranking.summed_passages import check_top, summed
+from haybale.retrieval import AnyPassageIndex, Hits, Run
+from haybale.search.explanation import Explanation, Share, by_size, device_notes, passage_note
+from haybale.search.query_batch import QueryBatch
 
 _PARM_HITS = 1000  # PARM's default n_hits
 _PASSAGES_PER_DOCUMENT = 3  # hits that are expected to suffice for each document
@@ -44,11 +44,11 @@ class KNN(Ranker):
     _: KW_ONLY
     top: int = 1
 
-    def check_params(self) -> None:
-        super().check_params()
+    def _check_params(self) -> None:
+        super()._check_params()
         check_top(self.unit, self.top)
 
-    def _index(self, engine: Engine) -> PassageIndex:
+    def _index(self, engine: Engine) -> AnyPassageIndex:
         if self.unit == "document":
             return engine.documents
         return engine.passages if self.unit == "passage" else engine.first_passages

@@ -16,23 +16,24 @@ from haybale.engine import Engine
 from haybale.errors import InputError
 from haybale.parameters import COUNT, RANDOM_STATE, SEQUENCE, SHARE, one_of
 from haybale.rankers.bm25 import BM25
-from haybale.rankers.explanation import Explanation, Share, by_size
-from haybale.rankers.fusion import Fusion, in_blocks
+from haybale.rankers.fusion_ranker import Fusion, in_blocks
 from haybale.rankers.in_space import InSpace
-from haybale.rankers.judged_pools import JudgedPools, ndcg, pool_run
 from haybale.rankers.knn import KNN
-from haybale.rankers.learned_fusion import LearnedFusion
-from haybale.rankers.new_queries import NewQueries, unseen_queries
-from haybale.rankers.out_of_fold import OutOfFold, learned_once
+from haybale.rankers.models.judged_pools import JudgedPools, ndcg, pool_run
+from haybale.rankers.models.learned_fusion import LearnedFusion
+from haybale.rankers.models.new_queries import NewQueries, unseen_queries
 from haybale.rankers.parm import PARM
-from haybale.rankers.query_batch import QueryBatch
-from haybale.rankers.ranker import Ranker
 from haybale.rankers.similar_queries import SimilarQueries
 from haybale.rankers.svr import SVR
-from haybale.rankers.training import Training
 from haybale.rankers.weighted_bm25 import WeightedBM25
+from haybale.ranking.contract import RankerContract
+from haybale.ranking.out_of_fold import OutOfFold, learned_once
+from haybale.ranking.ranker import Ranker, batches_of, ranks_and_scores
+from haybale.ranking.training import Training
 from haybale.retrieval import Run
 from haybale.retrieval.fusion import completed
+from haybale.search.explanation import Explanation, Share, by_size
+from haybale.search.query_batch import QueryBatch
 from haybale.timing import timed
 
 if TYPE_CHECKING:
@@ -120,9 +121,9 @@ class Learned(OutOfFold, Fusion):
         self.max_iter = max_iter
         self.random_state = random_state
 
-    def check_params(self) -> None:
+    def _check_params(self) -> None:
         """Check parameters as every fusion does; spaces go with the default rankers."""
-        super().check_params()
+        super()._check_params()
         if self.rankers and len(self.spaces):
             raise InputError(
                 f"spaces={list(self.spaces)} needs the default rankers, found {', '.join(map(str, self.rankers))}; "
@@ -131,15 +132,15 @@ class Learned(OutOfFold, Fusion):
 
     def nested(self) -> list[Ranker]:
         """Return the rankers that are fused."""
-        return list(self.rankers or default_rankers(self.spaces))
+        return list(self.rankers or rankers_to_fuse(self.spaces))
 
-    def implied(self) -> dict[str, tuple[Ranker, ...]]:
+    def _implied(self) -> dict[str, tuple[Ranker, ...]]:
         """Return the default rankers if none are given."""
-        return {} if self.rankers else {"rankers": default_rankers(self.spaces)}
+        return {} if self.rankers else {"rankers": rankers_to_fuse(self.spaces)}
 
-    def make_explicit(self, name: str, rankers: tuple[Ranker, ...]) -> None:
+    def _make_explicit(self, name: str, rankers: tuple[RankerContract, ...]) -> None:
         """Set the rankers, which include those in the spaces."""
-        super().make_explicit(name, rankers)
+        super()._make_explicit(name, rankers)
         self.spaces = ()
 
     def fit_batch(self, training: Training) -> None:
@@ -250,7 +251,7 @@ class Learned(OutOfFold, Fusion):
             learns documents or without one that does not, with fewer than 10 unseen training queries, or with only
             unseen ones.
         """
-        return self.adapted_to(list(self.batches(queries, within=within, where=where)), self.depth)
+        return self.adapted_to(list(batches_of(self, queries, within=within, where=where)), self.depth)
 
     def adapted_to(self, batches: Sequence[QueryBatch], depth: int) -> Learned:
         """Return a copy with weights adapted to the queries of batches, as :meth:`adapted` does.
@@ -269,7 +270,7 @@ class Learned(OutOfFold, Fusion):
         InputError
             As :meth:`adapted`, before anything is ranked.
         """
-        self.check_fitted()
+        self._check_fitted()
         if self.new_queries_ is None:
             raise InputError(
                 f"{self} cannot be adapted; fit it with unseen_share='auto', rankers that learn documents, others that "
@@ -287,7 +288,7 @@ class Learned(OutOfFold, Fusion):
         ranker.fusion_, ranker.fold_fusions_ = chosen.fusion, chosen.folds
         ranker.unseen_share = chosen.share
         ranker.selection_report_ = {_EXPECTED_SHARE: share, "expected nDCG@10": chosen.expected(share)}
-        ranker.fitted_key = ranker.key()
+        ranker._fitted_key = ranker._cache_key()
         return ranker
 
     @learned_once
@@ -330,7 +331,7 @@ class Learned(OutOfFold, Fusion):
             return completed(Run.joined(parts).take(batch.ids), list(runs.values()), depth)
 
     def explain_document(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:
-        if not any(base.doc_id in ranker.places(batch, self.depth) for ranker in self._named.values()):
+        if not any(base.doc_id in ranks_and_scores(ranker, batch, self.depth) for ranker in self._named.values()):
             return self._explain_below(batch, document, base)
         contributions = self.fusion_.contributions(self._runs(batch), batch.ids[0], base.doc_id)
         by_name = {name: (rank, share) for name, rank, _, share in contributions}
@@ -409,11 +410,11 @@ def _fusions(plain: list[dict[str, Any] | None]) -> list[LearnedFusion | None]:
     return [None if fusion is None else LearnedFusion.from_dict(fusion) for fusion in plain]
 
 
-def default_rankers(spaces: Sequence[str] = ()) -> tuple[Ranker, ...]:
+def rankers_to_fuse(spaces: Sequence[str] = ()) -> tuple[Ranker, ...]:
     """Return the rankers that ``Learned(spaces=spaces)`` fuses."""
     searches = (BM25("passage"), BM25("document"), KNN("passage"), KNN("document"), PARM("rrf"), PARM("vrrf"))
     in_spaces = [
         InSpace(search, folder) for folder in spaces for search in (KNN("passage"), KNN("document"), PARM("vrrf"))
     ]
-    svr = SVR([*SVR().implied()["evidence"], *in_spaces]) if in_spaces else SVR()
+    svr = SVR([*SVR()._implied()["evidence"], *in_spaces]) if in_spaces else SVR()
     return (*searches, WeightedBM25(), SimilarQueries(), svr, *in_spaces)

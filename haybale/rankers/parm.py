@@ -11,10 +11,10 @@ from haybale.device import device_of
 from haybale.engine import Engine
 from haybale.errors import InputError
 from haybale.parameters import BM25_RANGES, COUNT, NOT_NEGATIVE, one_of
-from haybale.rankers.explanation import Explanation, Share, by_size, device_notes
-from haybale.rankers.query_batch import QueryBatch
-from haybale.rankers.ranker import Ranker
-from haybale.retrieval import AGGREGATIONS, BM25Index, ParagraphHits, ParagraphSearch, PassageIndex, Run
+from haybale.ranking.ranker import Ranker
+from haybale.retrieval import AGGREGATIONS, AnyBM25, AnyPassageIndex, ParagraphHits, ParagraphSearch, Run
+from haybale.search.explanation import Explanation, Share, by_size, device_notes
+from haybale.search.query_batch import QueryBatch
 
 # The pairs of a paragraph and a passage that an explanation lists; with more, it lists one sum for each passage.
 MAX_PAIRS = 10_000
@@ -71,14 +71,14 @@ class PARM(Ranker):
     b: float = 0.75
     k3: float | None = None
 
-    def check_params(self) -> None:
+    def _check_params(self) -> None:
         """Check parameters as every ranker does, and refuse aggregations of vectors over BM25."""
-        super().check_params()
+        super()._check_params()
         if self.over == "bm25" and AGGREGATIONS[self.aggregation].vectors is not None:
             without = ", ".join(name for name, aggregation in AGGREGATIONS.items() if aggregation.vectors is None)
             raise InputError(f"{self.aggregation!r} needs vectors, which BM25 lacks; choose one of {without}")
 
-    def answers_to(self, name: str, parameter: str) -> bool:
+    def _answers_to(self, name: str, parameter: str) -> bool:
         """Return whether ``--set name.parameter`` means this ranker: ``bm25.k1`` does if it searches BM25."""
         return name == "bm25" and self.over == "bm25" and parameter in BM25_RANGES
 
@@ -87,7 +87,7 @@ class PARM(Ranker):
         """Whether the paragraphs search vectors."""
         return self.over == "vectors"
 
-    def _index(self, engine: Engine) -> PassageIndex | BM25Index:
+    def _index(self, engine: Engine) -> AnyPassageIndex | AnyBM25:
         return engine.passages if self.over == "vectors" else engine.bm25("passage", self.k1, self.b, self.k3)
 
     def _search(self, engine: Engine, depth: int) -> ParagraphSearch:
@@ -104,7 +104,7 @@ class PARM(Ranker):
 
     def explain_document(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:
         search, paragraph_hits = self._search(batch.engine, 1), self._hits(batch)
-        scored = batch.once(("scored", self.key()), lambda: search.score(paragraph_hits))
+        scored = batch.once(("scored", self._cache_key()), lambda: search.score(paragraph_hits))
         settings: dict[str, Any] = {"passage_texts": batch.engine.collection.passages.texts, "scored": scored}
         detail = search.explain(batch.paragraphs[0], base.doc_id, found=paragraph_hits, **settings)
         texts, notes = detail.passage_texts or [], base.notes
@@ -125,5 +125,5 @@ class PARM(Ranker):
             ]
             notes = [*notes, f"{len(rows):,} pairs of paragraphs and passages, added up for each passage"]
         index, notes = search.index, [*notes, *device_notes(device_of(paragraph_hits.hits.passages))]
-        matcher = index.analyzer if isinstance(index, BM25Index) else base.matcher
+        matcher = index.analyzer if isinstance(index, AnyBM25) else base.matcher
         return replace(base, shares=by_size(shares), detail=detail, matcher=matcher, notes=notes)

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haybale.rankers.explanation import Explanation, Share
-from haybale.rankers.query_batch import QueryBatch
-from haybale.rankers.ranker import Ranker
+from haybale.ranking.ranker import Ranker
 from haybale.retrieval import Run
 from haybale.retrieval.hits import Ints
+from haybale.search.explanation import Explanation, Share
+from haybale.search.query_batch import QueryBatch
 
 
 class Reranker(Ranker):
@@ -43,7 +43,7 @@ class Reranker(Ranker):
 
     def out_of_fold_batch(self, batch: QueryBatch, depth: int) -> Run:
         return self._reordered(
-            batch, self.rankers_[0].run_out_of_fold(batch, max(depth, self.n_documents)), depth, True
+            batch, self.rankers_[0].run(batch, max(depth, self.n_documents), out_of_fold=True), depth, True
         )
 
     def _reordered(self, batch: QueryBatch, first: Run, depth: int, out_of_fold: bool) -> Run:

@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import ClassVar
 
 from haybale.parameters import COUNT, NOT_NEGATIVE
-from haybale.rankers.explanation import Explanation, Share, by_size
-from haybale.rankers.fusion import Fusion, in_blocks
-from haybale.rankers.query_batch import QueryBatch
-from haybale.rankers.ranker import Ranker
+from haybale.rankers.fusion_ranker import Fusion, in_blocks
+from haybale.ranking.ranker import Ranker, ranks_and_scores
 from haybale.retrieval import Run, reciprocal_rank_fusion
+from haybale.search.explanation import Explanation, Share, by_size
+from haybale.search.query_batch import QueryBatch
 
 
 class RRF(Fusion):
@@ -50,7 +50,7 @@ class RRF(Fusion):
     def explain_document(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:
         shares = []
         for ranker in self.rankers_:
-            rank, _ = ranker.places(batch, self.depth).get(base.doc_id, (None, None))
+            rank, _ = ranks_and_scores(ranker, batch, self.depth).get(base.doc_id, (None, None))
             if rank is not None:
                 inner = ranker.explained(batch, document)
                 shares.append(Share(f"{inner.ranker}, rank {rank:,}", 1 / (self.k + rank), of=inner))

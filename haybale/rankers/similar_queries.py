@@ -21,13 +21,13 @@ from haybale.engine.reattaching import find_renamed
 from haybale.errors import FileFormatError
 from haybale.manifest import mapped_tensors, read_table, write_table, write_tensors
 from haybale.parameters import COUNT, NOT_NEGATIVE
-from haybale.rankers.explanation import Explanation, Share, by_size
-from haybale.rankers.out_of_fold import OutOfFold
-from haybale.rankers.query_batch import QueryBatch
-from haybale.rankers.ranker import Ranker
-from haybale.rankers.training import Training
+from haybale.ranking.out_of_fold import OutOfFold
+from haybale.ranking.ranker import Ranker
+from haybale.ranking.training import Training
 from haybale.retrieval import PassageIndex, Run
 from haybale.retrieval.hits import Ints
+from haybale.search.explanation import Explanation, Share, by_size
+from haybale.search.query_batch import QueryBatch
 from haybale.vectors import Matrix, normalized, normalized_sparse
 
 # The names of the saved folders and files.
@@ -44,7 +44,7 @@ class SimilarQueries(OutOfFold, Ranker):
 
     The ranker does not use document texts. It finds documents that text searches miss, but only those that were
     relevant to a training query. The search is exact. A training query with a cosine of 0 or less is no neighbour; of
-    equal cosines, the query with the smaller id comes first. Twins are one neighbour (:mod:`~haybale.rankers.twins`).
+    equal cosines, the query with the smaller id comes first. Twins are one neighbour (:mod:`~haybale.ranking.twins`).
     Out of fold, neither a training query itself is a neighbour, nor are queries that were taken from the same document
     or are nearly the same.
 
@@ -122,11 +122,11 @@ class SimilarQueries(OutOfFold, Ranker):
 
         numbers, offsets = self.relevant_, self.offsets_
         if collection.doc_ids is not self.doc_ids_:  # the engine's documents have changed or are limited
-            numbers, offsets = engine.cached(("similar queries", self.state_key), renumbered)
+            numbers, offsets = engine.cached(("similar queries", self._state_key), renumbered)
         return sparse.csr_matrix((np.ones(len(numbers)), numbers, offsets), shape=shape)
 
     def explain_document(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:
-        neighbours, cosines, relevance = batch.once(("neighbours", self.key()), lambda: self._near(batch))
+        neighbours, cosines, relevance = batch.once(("neighbours", self._cache_key()), lambda: self._near(batch))
         is_relevant = relevance[:, [document]].toarray()[:, 0] > 0
         shares = [
             Share(

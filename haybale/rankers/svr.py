@@ -21,20 +21,20 @@ from haybale.errors import InputError
 from haybale.manifest import write_tensors
 from haybale.parameters import COUNT, NOT_NEGATIVE, one_of
 from haybale.rankers.bm25 import BM25
-from haybale.rankers.explanation import Explanation, Share, by_size, device_notes
 from haybale.rankers.knn import KNN
-from haybale.rankers.memory_tasks import memory_by_tasks
-from haybale.rankers.out_of_fold import OutOfFold
+from haybale.rankers.memory_tasks import candidate_scores
 from haybale.rankers.parm import PARM
-from haybale.rankers.query_batch import QueryBatch
-from haybale.rankers.query_blocks import rank_in_blocks
-from haybale.rankers.ranker import Ranker
 from haybale.rankers.similar_queries import SimilarQueries
-from haybale.rankers.training import Training
 from haybale.rankers.weighted_bm25 import WeightedBM25
-from haybale.retrieval import Hits, PassageIndex, Run, pool, rank_documents
+from haybale.ranking.out_of_fold import OutOfFold
+from haybale.ranking.ranker import Ranker
+from haybale.ranking.runs import runs_of
+from haybale.ranking.training import Training
+from haybale.retrieval import AnyPassageIndex, Hits, Run, pool, rank_documents
 from haybale.retrieval.hits import Ints, from_flat
 from haybale.retrieval.run import DEPTH
+from haybale.search.explanation import Explanation, Share, by_size, device_notes
+from haybale.search.query_batch import QueryBatch
 from haybale.vectors import Floats
 
 # The parameters that are passed on to the ensemble.
@@ -142,9 +142,9 @@ class SVR(OutOfFold, Ranker):
     # The evidence of a saved ranker, if the default has changed since.
     _saved_evidence: Sequence[Ranker] | None = field(default=None, init=False)
 
-    def check_params(self) -> None:
+    def _check_params(self) -> None:
         """Check parameters as every ranker does; passages must come from rankers that retrieve passages."""
-        super().check_params()
+        super()._check_params()
         for name, rankers in (("evidence", self.evidence), ("candidates", self.candidates)):
             default = rankers is None or (name == "candidates" and isinstance(rankers, str) and rankers == "evidence")
             if not default and not (
@@ -160,7 +160,7 @@ class SVR(OutOfFold, Ranker):
         if others:
             raise InputError(f"unit='passage' needs BM25 or KNN over passages, found {others[0]}")
 
-    def implied(self) -> dict[str, tuple[Ranker, ...]]:
+    def _implied(self) -> dict[str, tuple[Ranker, ...]]:
         """Return the default evidence if none is given."""
         return {"evidence": default_evidence(self.unit)} if self.evidence is None else {}
 
@@ -176,7 +176,7 @@ class SVR(OutOfFold, Ranker):
         return self._evidence() if isinstance(self.candidates, str) else self.candidates
 
     @property
-    def ranks_whole_batches(self) -> bool:
+    def _ranks_whole_batches(self) -> bool:
         """True for candidates that are documents: the ensemble scores those of all queries together, by tasks."""
         return self.unit == "document" and self.candidates is not None
 
@@ -194,7 +194,7 @@ class SVR(OutOfFold, Ranker):
             )
             warnings.warn(message, stacklevel=2)
         nested = training.for_nested()
-        self.rankers_ = [ranker.fitted(nested) for ranker in (*self._evidence(), *self._sources())]
+        self.rankers_ = [ranker._fitted_copy(nested) for ranker in (*self._evidence(), *self._sources())]
         rows, relevant = self.learnable_rows(training), training.relevant
         if len(rows) < len(training):
             batch, relevant = batch.take(rows), [relevant[row] for row in rows]
@@ -205,7 +205,7 @@ class SVR(OutOfFold, Ranker):
         self.feature_range_: Floats | None = None
         if self.candidates is None:  # share the ensemble with an equal ranker that has candidates
             equal = self.clone().set_params(candidates="evidence" if self._evidence() else self._sources())
-            fitted = equal.fitted(training)
+            fitted = equal._fitted_copy(training)
             self.ensemble_: SVREnsemble = fitted.ensemble_
             self.feature_range_ = fitted.feature_range_
             return
@@ -232,29 +232,26 @@ class SVR(OutOfFold, Ranker):
             ensemble = SVREnsemble(**settings)
             self.ensemble_ = ensemble.fit(index, vectors, relevant, candidates=candidates, **columns)
 
-    def _index(self, engine: Engine) -> PassageIndex:
+    def _index(self, engine: Engine) -> AnyPassageIndex:
         return engine.documents if self.unit == "document" else engine.passages
 
     def _hits(self, batch: QueryBatch, *, out_of_fold: bool) -> tuple[list[Hits], list[Hits]]:
         """Return the first ``n_candidates`` hits of each ranker of the evidence, and of each one of the candidates."""
         index = self._index(batch.engine)
-        hits_of: dict[Ranker, Hits] = {}
-        if self.unit == "document":
-            rank_in_blocks(self.rankers_, batch, self.n_candidates, out_of_fold=out_of_fold)
-        for ranker in dict.fromkeys(self.rankers_):
-            if self.unit == "passage":
-                with batch.timed("search candidates", index.search_device):
-                    hits_of[ranker] = ranker.passage_hits(batch, self.n_candidates)  # type: ignore[attr-defined]
-                continue
-            run = (
-                ranker.run_out_of_fold(batch, self.n_candidates)
-                if out_of_fold
-                else ranker.run(batch, self.n_candidates)
-            )
+        rankers = list(dict.fromkeys(self.rankers_))
+
+        def hits_in(run: Run) -> Hits:
             rows, _, documents = run.numbers_in(batch.engine.collection)
             has_vector = np.diff(index.doc_offsets)[documents] > 0
             rows, documents, scores = rows[has_vector], documents[has_vector], run.coded()[-1][has_vector]
-            hits_of[ranker] = from_flat(len(batch), rows, index.doc_offsets[documents], scores.astype(np.float32))
+            return from_flat(len(batch), rows, index.doc_offsets[documents], scores.astype(np.float32))
+
+        if self.unit == "passage":
+            with batch.timed("search candidates", index.search_device):
+                hits_of = {ranker: ranker.passage_hits(batch, self.n_candidates) for ranker in rankers}  # type: ignore[attr-defined]
+        else:
+            runs = runs_of(rankers, batch, self.n_candidates, out_of_fold=out_of_fold)
+            hits_of = dict(zip(rankers, map(hits_in, runs), strict=True))
         hits, n = [hits_of[ranker] for ranker in self.rankers_], len(self._evidence())
         return hits[:n], hits[n:]
 
@@ -288,13 +285,9 @@ class SVR(OutOfFold, Ranker):
         training_rows = np.full(len(batch), -1) if numbers is None else numbers
         with batch.timed(f"score {self}", ensemble.support_.device):
             for rows in filter(len, (np.flatnonzero(training_rows < 0), np.flatnonzero(training_rows >= 0))):
-                pairs, is_new = (vectors[rows], candidates.passages[rows]), training_rows[rows[0]] < 0
-                memory = memory_by_tasks(self, batch, *pairs, None if is_new else training_rows[rows])
-                columns: Any = {"features": None if features is None else features[rows], "memory": memory}
-                if is_new:
-                    scores[rows] = ensemble.score_candidates(*pairs, **columns, intercept=False)
-                else:
-                    scores[rows] = ensemble.out_of_bag_scores(training_rows[rows], *pairs, **columns, intercept=False)
+                columns = vectors[rows], candidates.passages[rows], None if features is None else features[rows]
+                query_numbers = None if training_rows[rows[0]] < 0 else training_rows[rows]
+                scores[rows] = candidate_scores(self, ensemble, batch, *columns, query_numbers)
         return Hits(candidates.passages, scores), features
 
     def _scored_once(self, batch: QueryBatch, depth: int) -> tuple[Hits, Floats | None]:
@@ -302,7 +295,7 @@ class SVR(OutOfFold, Ranker):
         if len(batch) > 1:
             return self._scored(batch, depth)
         searched_depth = depth if self.candidates is None else None  # other candidates do not depend on the depth
-        return batch.once(("scored", self.key(), searched_depth), lambda: self._scored(batch, depth))
+        return batch.once(("scored", self._cache_key(), searched_depth), lambda: self._scored(batch, depth))
 
     def rank_batch(self, batch: QueryBatch, depth: int) -> Run:
         return rank_documents(self._index(batch.engine), self._scored_once(batch, depth)[0], batch.ids, k=depth)
@@ -328,7 +321,7 @@ class SVR(OutOfFold, Ranker):
         shares = []
         evidence: dict[str, float] = {}
         if values is not None:
-            names = batch.once(("feature names", self.key()), self._feature_names)
+            names = batch.once(("feature names", self._cache_key()), self._feature_names)
             for (name, _), share in zip(names, detail.features.tolist(), strict=True):
                 evidence[name] = evidence.get(name, 0.0) + share
         for ranker in self.rankers_[: len(evidence)]:
@@ -353,9 +346,10 @@ class SVR(OutOfFold, Ranker):
         write_tensors(folder / "seen.safetensors", {"seen": np.packbits(self.ensemble_.seen_, axis=1)})
         return {} if self.feature_range_ is None else {"feature_range": self.feature_range_.tolist()}
 
-    def key(self) -> tuple[Any, ...]:
+    def _cache_key(self) -> tuple[Any, ...]:
         """Return the cache key, with the saved evidence if the default evidence has changed since."""
-        return super().key() if self._saved_evidence is None else (*super().key(), *map(str, self._saved_evidence))
+        key = super()._cache_key()
+        return key if self._saved_evidence is None else (*key, *map(str, self._saved_evidence))
 
     def load_state(self, folder: Path, state: dict[str, Any], engine: Engine) -> None:
         if self.evidence is None:

@@ -16,15 +16,15 @@ from haybale.errors import FileFormatError
 from haybale.manifest import read_table, read_tensors, write_table, write_tensors
 from haybale.parameters import BM25_RANGES, COUNT, NOT_NEGATIVE, RANDOM_STATE
 from haybale.progress import track
-from haybale.rankers.explanation import Explanation, Share, by_size
-from haybale.rankers.out_of_fold import OutOfFold
-from haybale.rankers.query_batch import QueryBatch
-from haybale.rankers.ranker import Ranker
-from haybale.rankers.term_features import KINDS, QueryTerms, TermFeatures
-from haybale.rankers.term_weights import TermPools, term_weights
-from haybale.rankers.training import Training
-from haybale.retrieval import BM25Index, Run
+from haybale.rankers.models.term_features import KINDS, QueryTerms, TermFeatures
+from haybale.rankers.models.term_weights import TermPools, term_weights
+from haybale.ranking.out_of_fold import OutOfFold
+from haybale.ranking.ranker import Ranker
+from haybale.ranking.training import Training
+from haybale.retrieval import AnyBM25, Run
 from haybale.retrieval.hits import NO_PASSAGE, Ints
+from haybale.search.explanation import Explanation, Share, by_size
+from haybale.search.query_batch import QueryBatch
 from haybale.vectors import Floats
 
 if TYPE_CHECKING:
@@ -45,10 +45,10 @@ class WeightedBM25(OutOfFold, Ranker):
     score(d) = Σ over distinct terms t of the query of n(t) · exp(x(t) · θ) · s(t, d), where s(t, d) is the share of one
     occurrence of t in BM25's score, n(t) is how often t counts by k3, and x(t) are features of the term in this query:
     the term itself, the two words before and after it, its distance from the most frequent words of the queries, its
-    place, and how rare it is (:class:`~haybale.rankers.term_features.TermFeatures`). θ makes the relevant documents of
-    training queries likely among the first candidates of BM25, with a penalty on its square
-    (:mod:`~haybale.rankers.term_weights`). A document that is relevant to n training queries counts 1/√n in each, so
-    that the weights are not those of a few documents. With θ = 0, this is :class:`~haybale.BM25`.
+    place, and how rare it is (:class:`~haybale.rankers.models.term_features.TermFeatures`). θ makes the relevant
+    documents of training queries likely among the first candidates of BM25, with a penalty on its square
+    (:mod:`~haybale.rankers.models.term_weights`). A document that is relevant to n training queries counts 1/√n in
+    each, so that the weights are not those of a few documents. With θ = 0, this is :class:`~haybale.BM25`.
 
     Weights belong to features of terms, not to documents. So documents without judgements gain as others do, and unseen
     queries gain, too. Long queries gain most. Out of fold, a training query is ranked with weights learned on other
@@ -96,7 +96,7 @@ class WeightedBM25(OutOfFold, Ranker):
         """False: BM25 counts terms."""
         return False
 
-    def answers_to(self, name: str, parameter: str) -> bool:
+    def _answers_to(self, name: str, parameter: str) -> bool:
         """Return whether the parameter is one that BM25 over documents has, too."""
         return name == "bm25-doc" and parameter in BM25_RANGES
 
@@ -146,7 +146,7 @@ class WeightedBM25(OutOfFold, Ranker):
             documents.append(numbers[has_text])
         return TermPools.of(terms.features, counts, terms.offsets, tables, columns, documents)
 
-    def _index(self, engine: Engine) -> BM25Index:
+    def _index(self, engine: Engine) -> AnyBM25:
         return engine.bm25("document", self.k1, self.b, self.k3)
 
     def _weighted(self, batch: QueryBatch, folds: Ints) -> tuple[list[list[str]], list[Floats]]:
@@ -183,7 +183,7 @@ class WeightedBM25(OutOfFold, Ranker):
             occurs = index.text_frequencies(terms) > 0
             return {term: weight for term, weight, is_used in zip(terms, weights, occurs, strict=True) if is_used}
 
-        weights = batch.once(("weighted terms", self.key()), weighted)
+        weights = batch.once(("weighted terms", self._cache_key()), weighted)
         term_shares = index.shares_of_terms(list(weights.items()), int(index.doc_offsets[document])).items()
         shares = [Share(f"term {term} (weight {weights[term]:.2f})", share, term=term) for term, share in term_shares]
         return replace(base, shares=by_size(shares), matcher=index.analyzer)

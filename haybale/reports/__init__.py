@@ -1,8 +1,7 @@
-"""Reports about runs and simulated reviews: self-contained HTML pages with measures, curves, texts and pictures."""
+"""Reports about runs: self-contained HTML pages with measures, curves, texts and pictures."""
 
-from haybale.reports.simulated import write_simulation
 from haybale.reports.sources import Source, load
 from haybale.reports.study import Study
 from haybale.reports.write import write_report
 
-__all__ = ["Source", "Study", "load", "write_report", "write_simulation"]
+__all__ = ["Source", "Study", "load", "write_report"]

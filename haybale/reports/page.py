@@ -10,6 +10,7 @@ import base64
 import hashlib
 from collections.abc import Mapping
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,15 @@ from haybale.extras import import_optional
 from haybale.folders import whole_file, write_or_rescue
 
 
-def write_page(out: Path, template: str, content: Mapping[str, Any]) -> None:
+def write_page(out: Path, template: Traversable, content: Mapping[str, Any]) -> None:
     """Write a page.
 
     Parameters
     ----------
     out : Path
         The HTML file; an existing one is replaced.
-    template : str
-        The name of a file of this package that extends ``frame.html``.
+    template : Traversable
+        The file of the template, which extends ``frame.html``.
     content : mapping of str to object
         The variables of the template; texts are escaped.
     """
@@ -42,7 +43,7 @@ def write_page(out: Path, template: str, content: Mapping[str, Any]) -> None:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    page = environment.get_template(template).render(
+    page = environment.from_string(template.read_text("utf-8")).render(
         **content,
         style=markup(style),
         script=markup(script),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from importlib.resources import files
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -117,7 +118,8 @@ def write_report(
             explained = plane = {"absent": "Left out. Use --picture tsne."}
         vectors = describe_vectors(engine) if engine else ""
         sections = {"explained": explained, "plane": plane, "vectors": vectors}
-        write_page(out, "report.html", {"title": title} | sections | _content(about, queries))
+        template = files("haybale.reports") / "report.html"
+        write_page(out, template, {"title": title} | sections | _content(about, queries))
     return about
 
 

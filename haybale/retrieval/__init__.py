@@ -1,19 +1,23 @@
 """Search passages by vectors or by BM25, and rank documents by the hits: aggregation, fusion, and runs."""
 
 from haybale.retrieval.backends import BACKENDS
-from haybale.retrieval.bm25 import BM25Index
+from haybale.retrieval.bm25_index import BM25Index
 from haybale.retrieval.fusion import reciprocal_rank_fusion
-from haybale.retrieval.hits import Hits, pool
-from haybale.retrieval.index import PassageIndex
+from haybale.retrieval.hits import Hits
+from haybale.retrieval.merging import pool
 from haybale.retrieval.parm.aggregate import aggregate, rank_documents
-from haybale.retrieval.parm.explanation import ParagraphExplanation
 from haybale.retrieval.parm.formulas import AGGREGATIONS, Vectors
-from haybale.retrieval.parm.search import ParagraphHits, ParagraphSearch
+from haybale.retrieval.parm.paragraph_explanation import ParagraphExplanation
+from haybale.retrieval.parm.paragraph_search import ParagraphHits, ParagraphSearch
+from haybale.retrieval.passage_index import PassageIndex
 from haybale.retrieval.run import Run
+from haybale.retrieval.segmented_indexes import AnyBM25, AnyPassageIndex
 
 __all__ = [
     "AGGREGATIONS",
     "BACKENDS",
+    "AnyBM25",
+    "AnyPassageIndex",
     "BM25Index",
     "Hits",
     "ParagraphExplanation",

@@ -44,7 +44,7 @@ _MAX_KEYS_IN_SHARED_MEMORY = 4096
 _LARGEST_TF32_SCORE = 2.0**126  # queries whose scores may exceed it are left to another search
 
 
-class State(IntFlag):
+class SearchStatus(IntFlag):
     """Bits of the state of a query that the kernels in ``device_search.cu`` set."""
 
     TIED = 1
@@ -58,7 +58,7 @@ class DeviceHits:
     """The hits of a block of queries, on the device, and the state of each query.
 
     ``passages`` (m, k) int64 and ``scores`` (m, k) float32 are padded with -1 and -inf. ``states`` (m,) int32, a NumPy
-    array, holds bits of :class:`State`; the hits of a query that is CROWDED or TOO_LARGE are missing.
+    array, holds bits of :class:`SearchStatus`; the hits of a query that is CROWDED or TOO_LARGE are missing.
     """
 
     passages: Any
@@ -117,7 +117,7 @@ def nearest(
     survivors = queries, vectors, np.int32(width), *of_buffer, *state_of_queries, keys
     _KERNELS.launch(device, "rank_exactly", m, _THREADS_OF_SORTS, *survivors, *hits, shared_bytes=shared_bytes)
     host_states = states.get()
-    by_id = order.on(device) if (host_states & State.TIED).any() else None
+    by_id = order.on(device) if (host_states & SearchStatus.TIED).any() else None
     if by_id is not None:
         ties = *of_buffer, counts, states, *by_id, keys, hits[0]
         _KERNELS.launch(device, "order_ties", m, _THREADS_OF_SORTS, *ties, shared_bytes=shared_bytes)

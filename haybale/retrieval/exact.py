@@ -16,7 +16,7 @@ import numpy as np
 
 from haybale.cached import cached_property
 from haybale.device import Device, to_device
-from haybale.retrieval.backends import Backend, Search, SearchResult, tiles_on
+from haybale.retrieval.backends import Backend, BackendSearch, SearchResult, tiles_on
 from haybale.retrieval.device_search import exact_scores, length_of_longest
 from haybale.retrieval.hits import NO_PASSAGE, Ints, select
 from haybale.retrieval.id_order import IdOrder
@@ -76,7 +76,7 @@ class ExactSearch:
         if self.device.is_cpu:
             return None
         ranges = np.stack([self._first_passages[excluded], self._first_passages[excluded] + self._sizes[excluded]], 1)
-        result = self.backend.search(Search(queries, self.vectors, k, ranges, self._max_length, self.order))
+        result = self.backend.search(BackendSearch(queries, self.vectors, k, ranges, self._max_length, self.order))
         if result is None or result.is_within_bound:
             return result
         self._replace_backend()

@@ -20,7 +20,7 @@ from haybale.retrieval.run import DEPTH, Run, Scores
 
 
 @dataclass(frozen=True)
-class Listing:
+class PooledRun:
     """The documents of one run in a pool, sorted by query and rank; each array is (k,)."""
 
     place: Ints  # positions in the pool
@@ -37,7 +37,7 @@ class Pool:
     doc_ids: Strings  # table of document ids
     query: Ints  # (n,) query rows, rising
     document: Ints  # (n,) positions in ``doc_ids``
-    listings: list[Listing]  # one for each run
+    listings: list[PooledRun]  # one for each run
 
     def __len__(self) -> int:
         """Return the number of (query, document) pairs."""
@@ -61,7 +61,7 @@ def pooled(runs: Sequence[Run], query_ids: Sequence[str], k: int | None = None) 
     union, positions = np.unique(keys, return_inverse=True)
     ends = np.cumsum([len(codes) for codes in documents])
     listings = [
-        Listing(positions_of_run, rows, ranks, scores)
+        PooledRun(positions_of_run, rows, ranks, scores)
         for positions_of_run, (rows, ranks, _, _, scores) in zip(np.split(positions, ends[:-1]), parts, strict=True)
     ]
     return Pool(query_ids, doc_ids, *np.divmod(union, max(1, len(doc_ids))), listings)

@@ -21,7 +21,6 @@ from haybale.vectors import Floats
 
 if TYPE_CHECKING:
     from haybale.retrieval.id_order import IdOrder
-    from haybale.retrieval.passages import PassageTable
 
 Ints = NDArray[np.int64]
 NO_PASSAGE = -1
@@ -145,44 +144,6 @@ def _select(scores: Any, k: int, numbers: Any) -> tuple[Any, Any]:
     rising = ~(keys >> 32).astype(np.int32)
     best = (rising ^ ((rising >> 31) & 0x7FFFFFFF)).view(np.float32)
     return np.where(np.isneginf(best), NO_PASSAGE, keys & 0xFFFFFFFF), best
-
-
-def pool(*parts: Hits, index: PassageTable | None = None) -> Hits:
-    """Merge the hits of several searches for the same queries.
-
-    A passage scores by its best reciprocal rank in any of the searches. The result holds NumPy arrays.
-
-    Parameters
-    ----------
-    *parts : Hits
-        The hits of each search.
-    index : PassageTable, optional
-        The index that was searched, or another one of the same passages. Passages of equal ranks are in the order of
-        its ids; by default, in the order of their numbers.
-
-    Raises
-    ------
-    InputError
-        The searches have different numbers of queries.
-
-    Examples
-    --------
-    >>> a = Hits(np.array([[4, 2]]), np.array([[9.0, 8.0]], dtype=np.float32))
-    >>> b = Hits(np.array([[2, 7]]), np.array([[0.3, 0.2]], dtype=np.float32))
-    >>> pool(a, b).passages
-    array([[2, 4, 7]])
-    """
-    if len({len(part) for part in parts}) != 1:
-        raise InputError(f"pool: hits must have the same number of queries, found {[len(part) for part in parts]}")
-    flats = [part.to_numpy().flat() for part in parts]
-    rows, ranks, passages = (np.concatenate([flat[column] for flat in flats]) for column in range(3))
-    positions = None if index is None else index.columns.order.places
-    order = np.lexsort((passages if positions is None else positions[passages], ranks, rows))
-    rows, ranks, passages = rows[order], ranks[order], passages[order]
-    # After sorting, a pair of row and passage occurs first with its best rank.
-    _, first = np.unique(rows * (passages.max(initial=0) + 1) + passages, return_index=True)
-    first.sort()
-    return from_flat(len(parts[0]), rows[first], passages[first], (1 / ranks[first]).astype(np.float32))
 
 
 def from_flat(m: int, rows: NDArray[Any], passages: NDArray[Any], scores: Floats) -> Hits:

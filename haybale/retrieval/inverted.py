@@ -24,7 +24,7 @@ from haybale.retrieval.score_values import Values, decoded, encoded
 from haybale.vectors import Floats
 
 if TYPE_CHECKING:
-    from haybale.retrieval.range_search import Workspace
+    from haybale.retrieval.range_search import SearchBuffers
 
 T = TypeVar("T")
 Query = tuple[Ints, Floats]  # terms, in the order in which they are added, and their float32 factors
@@ -53,7 +53,7 @@ class TermLists:
     sums: type[np.float32] | type[np.float64]  # in which products are added
     least: np.uint32  # the lowest value of a hit
     # Free workspaces: for passages, documents, and documents by several passages.
-    _spaces: tuple[list[Workspace], ...] = field(default_factory=lambda: ([], [], []))
+    _spaces: tuple[list[SearchBuffers], ...] = field(default_factory=lambda: ([], [], []))
 
     @cached_property
     def by_document(self) -> bool:
@@ -108,7 +108,7 @@ class TermLists:
     @contextmanager
     def _compiled_searcher(self, doc_of: Ints, top: int, k: int) -> Iterator[Callable[..., tuple[Values, Values]]]:
         """Yield a search by compiled loops for the terms and factors of a query and its hidden passages."""
-        from haybale.retrieval.range_search import Workspace, range_edges, search_ranges
+        from haybale.retrieval.range_search import SearchBuffers, range_edges, search_ranges
 
         offsets = read_only(self.doc_offsets)
         spaces = self._spaces[min(top, 2)]
@@ -116,7 +116,7 @@ class TermLists:
             space = spaces.pop()
         except IndexError:
             edges = range_edges(len(self), self.doc_offsets if top > 1 else None)
-            space = Workspace(edges, len(offsets) - 1 if top == 1 else 0, self.sums)
+            space = SearchBuffers(edges, len(offsets) - 1 if top == 1 else 0, self.sums)
         unsigned = self.passages.view(f"u{self.passages.itemsize}")
         index = read_only(self.offsets), read_only(unsigned), read_only(self.weights), space.edges
         documents = read_only(doc_of.view(np.uint64)), offsets

@@ -1,4 +1,4 @@
-"""Merge the results of searches over different passages; the total order makes them equal to those of one search."""
+"""Merge the results of several searches, over different passages or for the same queries, in the total order."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from haybale.retrieval.hits import NO_PASSAGE, Ints, select
+from haybale.errors import InputError
+from haybale.retrieval.hits import NO_PASSAGE, Hits, Ints, from_flat, select
 from haybale.retrieval.id_order import IdOrder
+from haybale.retrieval.passages import PassageTable
 from haybale.vectors import Floats
 
 Found = tuple[Ints, Floats]  # (m, k) passage numbers and scores, best first
@@ -60,3 +62,41 @@ def merge_documents(parts: Sequence[FoundDocuments], k: int) -> FoundDocuments:
 def local_numbers(documents: Ints, first: int, n: int) -> Ints:
     """Renumber the documents ``first:first + n`` from 0; return -1 for all others."""
     return np.where((documents >= first) & (documents < first + n), documents - first, -1)
+
+
+def pool(*parts: Hits, index: PassageTable | None = None) -> Hits:
+    """Merge the hits of several searches for the same queries.
+
+    A passage scores by its best reciprocal rank in any of the searches. The result holds NumPy arrays.
+
+    Parameters
+    ----------
+    *parts : Hits
+        The hits of each search.
+    index : PassageTable, optional
+        The index that was searched, or another one of the same passages. Passages of equal ranks are in the order of
+        its ids; by default, in the order of their numbers.
+
+    Raises
+    ------
+    InputError
+        The searches have different numbers of queries.
+
+    Examples
+    --------
+    >>> a = Hits(np.array([[4, 2]]), np.array([[9.0, 8.0]], dtype=np.float32))
+    >>> b = Hits(np.array([[2, 7]]), np.array([[0.3, 0.2]], dtype=np.float32))
+    >>> pool(a, b).passages
+    array([[2, 4, 7]])
+    """
+    if len({len(part) for part in parts}) != 1:
+        raise InputError(f"pool: hits must have the same number of queries, found {[len(part) for part in parts]}")
+    flats = [part.to_numpy().flat() for part in parts]
+    rows, ranks, passages = (np.concatenate([flat[column] for flat in flats]) for column in range(3))
+    positions = None if index is None else index.columns.order.places
+    order = np.lexsort((passages if positions is None else positions[passages], ranks, rows))
+    rows, ranks, passages = rows[order], ranks[order], passages[order]
+    # After sorting, a pair of row and passage occurs first with its best rank.
+    _, first = np.unique(rows * (passages.max(initial=0) + 1) + passages, return_index=True)
+    first.sort()
+    return from_flat(len(parts[0]), rows[first], passages[first], (1 / ranks[first]).astype(np.float32))

@@ -176,10 +176,10 @@ def _missing(names: Sequence[str], manifest: bytes) -> str | None:
         folders.append(
             f"{number}/collection" for number in (range(segments) if isinstance(segments, int) else segments)
         )
-        n_parts = engine["settings"].get("segments")
-        if n_parts is not None:
+        n_segments = engine["settings"].get("segments")
+        if n_segments is not None:
             folders.append(["0/statistics"])
-            folders.append(f"0/parts/{number}/{kind}" for number in range(n_parts) for kind in _INDEX_FOLDERS)
+            folders.append(f"0/parts/{number}/{kind}" for number in range(n_segments) for kind in _INDEX_FOLDERS)
     except (ValueError, LookupError, TypeError, AttributeError):  # opening the engine says what is wrong with it
         return None
     needed = (f"{folder}/{MANIFEST}" for folder in chain(*folders))

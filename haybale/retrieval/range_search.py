@@ -25,7 +25,7 @@ _MIN_SURPLUS = 64  # the best are selected when there are more than k + max(k //
 _DIGITS = ((21, 11), (10, 11), (0, 10))  # (shift, bits) of the digits of a value, from the highest
 
 
-class Workspace:
+class SearchBuffers:
     """The arrays that searches use again and again, for one thread.
 
     Parameters
@@ -92,7 +92,7 @@ def search_ranges(
     The postings of term t are ``offsets[t]:offsets[t + 1]`` of ``passages`` and ``weights``. Passages ``hidden:shown``
     are not found. Values below ``least`` are no hits. Passages are found if ``top`` is 0; documents by their best
     passage if it is 1, with ``doc_of``; documents by the sum of their ``top`` best passages if it is more, with
-    ``doc_offsets``, where no document lies in two ranges. The other arrays are those of :class:`Workspace`:
+    ``doc_offsets``, where no document lies in two ranges. The other arrays are those of :class:`SearchBuffers`:
     its ``found`` and ``found_values`` are ``hit_numbers`` and ``hit_values``.
     """
     cursors, ends = np.empty(len(terms), dtype=np.uint64), np.empty(len(terms), dtype=np.uint64)

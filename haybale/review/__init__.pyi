@@ -20,12 +20,13 @@ from .records import LabelledRecords as LabelledRecords
 from .records import read_records as read_records
 from .restoring import Restored as Restored
 from .restoring import restore as restore
-from .results import Progress as Progress
-from .results import ReviewDocument as ReviewDocument
 from .review import Review as Review
+from .review_results import Progress as Progress
+from .review_results import ReviewDocument as ReviewDocument
 from .screening import Screening as Screening
 from .simulation import LabelledTopic as LabelledTopic
 from .simulation import simulate as simulate
+from .simulation_page import write_simulation as write_simulation
 from .simulation_results import SimulatedRun as SimulatedRun
 from .simulation_results import Simulation as Simulation
 from .simulation_results import Stop as Stop

@@ -26,7 +26,7 @@ from haybale.review.known_judgements import grades_of, old_judgements
 from haybale.review.marked_terms import marked_terms
 from haybale.review.proposals import MakesLearner, topic_learner
 from haybale.review.reattachment import ensure_attached, known_by_new_ids
-from haybale.review.results import Progress, ReviewDocument
+from haybale.review.review_results import Progress, ReviewDocument
 from haybale.review.topic_ranking import Proposal, TopicRanking, with_digest
 from haybale.review.topic_state import SAMPLE_OF, TopicState
 from haybale.search.searching import metadata_of, title_of

@@ -19,11 +19,11 @@ import numpy as np
 from haybale.analysis import Analyzer
 from haybale.collections.collection import Ints, ragged_take, take_strings
 from haybale.engine import Engine
-from haybale.rankers.explanation import Explanation
-from haybale.rankers.query_batch import QueryBatch
 from haybale.search.evidence import Evidence, evidence_of
+from haybale.search.explanation import Explanation
 from haybale.search.highlights import nearest_sentences, term_highlights
 from haybale.search.phrases import Phrases
+from haybale.search.query_batch import QueryBatch
 from haybale.search.snippets import Snippet, snippet_of
 from haybale.vectors import Floats
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from haybale.analysis import Analyzer
 from haybale.embeddings import TfidfEncoder
-from haybale.rankers.explanation import Explanation
-from haybale.rankers.query_batch import QueryBatch
+from haybale.search.explanation import Explanation
+from haybale.search.query_batch import QueryBatch
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ import numpy as np
 from haybale.collections import Collection
 from haybale.collections.queries import queries_from
 from haybale.parameters import COUNT, FROM_0, check_parameters
-from haybale.rankers.explanation import Explanation
-from haybale.rankers.query_batch import QueryBatch
 from haybale.retrieval.run import DEPTH
 from haybale.search.best_passages import best_snippets
+from haybale.search.explanation import Explanation
 from haybale.search.phrases import Phrases, find_phrases, parse_phrases
+from haybale.search.query_batch import QueryBatch
 from haybale.search.results import SearchHit, SearchResults, SourceShare
 from haybale.search.snippets import Snippet
 from haybale.stopping_work import check_wanted
@@ -30,7 +30,7 @@ class Searchable(Protocol):
 
     engine_: Engine
 
-    def check_fitted(self) -> None:
+    def _check_fitted(self) -> None:
         """Raise an error if it is not fitted."""
 
     def run(self, batch: QueryBatch, depth: int) -> Run:
@@ -95,7 +95,7 @@ def _batch_and_phrases(
     ranker: Searchable, text: str | Sequence[str], where: str | None
 ) -> tuple[QueryBatch, Phrases | None] | None:
     """Return a text as a batch of one query on the documents to search, and its phrases; None without documents."""
-    ranker.check_fitted()
+    ranker._check_fitted()
     parsed = [parse_phrases(part) for part in ([text] if isinstance(text, str) else text)]
     quoted = [phrase for _, part_phrases in parsed for phrase in part_phrases]
     engine, phrases = ranker.engine_.snapshot(), None

@@ -1,9 +1,9 @@
 """Names of the package and where they are defined. __init__.py imports each when it is first used."""
 
-from .application import create_app as create_app
 from .facets import Facet as Facet
 from .facets import condition as condition
 from .opened_document import OpenedDocument as OpenedDocument
 from .topic_summary import TopicSummary as TopicSummary
 from .trainings import ModelTraining as ModelTraining
+from .web_application import create_app as create_app
 from .workspace import Workspace as Workspace

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -20,8 +21,8 @@ from haybale.service.workspace import MAX_RESULTS, Workspace
 if TYPE_CHECKING:
     import pandas as pd
 
-    from haybale.rankers.explanation import Explanation
     from haybale.search import SearchResults, Snippet
+    from haybale.search.explanation import Explanation
 
 MAX_NAME = 500  # characters of names and ids
 _EXPORT_MEDIA_TYPES = {"csv": "text/csv", "beir": "text/tab-separated-values"}
@@ -145,6 +146,15 @@ def api(workspace: Workspace) -> APIRouter:
     def facets() -> dict[str, Any]:
         """Return the columns of the metadata with their values and counts, or their ranges."""
         return {"facets": [facet.to_dict() for facet in workspace.facets()]}
+
+    @router.get("/unread")
+    @needs(JUDGE)
+    def unread(
+        offset: Annotated[int, Query(ge=0)] = 0, limit: Annotated[int, Query(ge=1, le=10_000)] = 1000
+    ) -> dict[str, Any]:
+        """Return the files, and parts of files, that could not be read, with the reasons; ``part`` may be empty."""
+        parts = workspace.engine.unread
+        return {"parts": [asdict(part) for part in parts[offset : offset + limit]], "n_parts": len(parts)}
 
     @router.get("/rankers")
     @needs(JUDGE)

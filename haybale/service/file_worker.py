@@ -37,12 +37,12 @@ def text_of(name: str, data: bytes) -> dict[str, Any]:
     if problem is not None:
         return {"problem": problem}
     try:
-        documents, problem = read_documents(reader, data, {})
+        documents, unread = read_documents(reader, data, {})
     except MemoryError:
         return {"problem": f"it takes more than {MAX_MEMORY // 2**20:,} MiB of memory"}
     if not documents:
-        return {"problem": problem}
-    paragraphs = [part.text for document in documents for part in document.parts]
+        return {"problem": "; ".join(part.reason for part in unread)}
+    paragraphs = [part.text or part.heading or "" for document in documents for part in document.parts]
     if len(paragraphs) > MAX_PARAGRAPHS:
         return {"problem": _TOO_MANY_PARAGRAPHS.format(len(paragraphs))}
     n_characters = sum(map(len, paragraphs)) + 2 * (len(paragraphs) - 1)

@@ -44,9 +44,8 @@ def answer(request: Request, status: int, detail: str, **more: Any) -> Response:
     """Return a problem; for a browser that asks for a page, as a page."""
     if request.scope["path"].startswith("/api") or "text/html" not in request.headers.get("accept", ""):
         return problem(status, detail, **more)
-    from haybale.service.pages import error_page
-
-    return error_page(request, request.app.state.workspace, status, detail)
+    page: Response = request.app.state.error_page(request, status, detail)
+    return page
 
 
 def add_handlers(application: FastAPI) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from haybale.errors import HaybaleError
 from haybale.manifest import digest
-from haybale.rankers.ranker import MANIFEST
+from haybale.ranking.saved_rankers import MANIFEST
 from haybale.search import SearchResults
 from haybale.stopping_work import check_wanted, current_work
 

@@ -22,7 +22,7 @@ from haybale.errors import HaybaleError, StoppedError
 from haybale.manifest import digest
 from haybale.parallel import limit_threads
 from haybale.rankers import Ranker, load
-from haybale.rankers.ranker import MANIFEST
+from haybale.ranking.saved_rankers import MANIFEST
 from haybale.search import SearchResults
 from haybale.search.searching import search
 from haybale.service.search_processes import STOP_SIGNAL, RefreshTask, SearchSetup, SearchTask

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from haybale.collections import Collection
 from haybale.rankers import Explanation, QueryBatch, Ranker, Share
+from haybale.ranking.ranker import ranks_and_scores
 from haybale.retrieval import Run
 from haybale.retrieval.fusion import reciprocal_rank_fusion
 from haybale.retrieval.run import DEPTH
@@ -45,9 +46,9 @@ class TopicSearch:
     def __str__(self) -> str:
         return f"{self.ranker} and {_REVIEW_LABEL}"
 
-    def check_fitted(self) -> None:
+    def _check_fitted(self) -> None:
         """Raise :class:`~haybale.NotFittedError` if the ranker has not been fitted."""
-        self.ranker.check_fitted()
+        self.ranker._check_fitted()
 
     def run(self, batch: QueryBatch, depth: int) -> Run:
         """Return the first ``depth`` documents of the only query of a batch."""
@@ -70,7 +71,7 @@ class TopicSearch:
         """Explain the score of a document: what the search adds, and what the judgements of the topic add."""
         query, doc_id = batch.ids[0], str(batch.engine.collection.doc_ids[document].as_py())
         shares = []
-        rank, _ = self.ranker.places(batch, DEPTH).get(doc_id, (None, None))
+        rank, _ = ranks_and_scores(self.ranker, batch, DEPTH).get(doc_id, (None, None))
         if rank is not None:
             inner = self.ranker.explained(batch, document)
             shares.append(Share(f"{inner.ranker}, rank {rank:,}", 1 / (_RRF_K + rank), of=inner))

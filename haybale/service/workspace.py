@@ -14,13 +14,13 @@ from haybale.engine import Engine
 from haybale.engine.reattaching import TextDigests
 from haybale.errors import HaybaleError, InputError, UnknownNameError
 from haybale.parameters import COUNT, FROM_0, check_parameters
-from haybale.rankers.explanation import Explanation
 from haybale.review import JudgementStore, Progress, Review, ReviewDocument, Topic
 from haybale.review.engine_of_judgements import bind
 from haybale.review.exports import query_id as exported_id
 from haybale.review.judgement_store import Judgement, check_grade
 from haybale.review.topic_ranking import text_digest
 from haybale.search import SearchResults, Snippet
+from haybale.search.explanation import Explanation
 from haybale.search.searching import explain_hit, search, title_of
 from haybale.service.facets import Facet, condition, facets_of
 from haybale.service.long_queries import LongQueries
@@ -95,7 +95,7 @@ class Workspace:
         if not rankers:
             raise InputError("a workspace needs a ranker, found none; give rankers={'bm25': parse('bm25').fit(engine)}")
         for ranker in rankers.values():
-            ranker.check_fitted()
+            ranker._check_fitted()
         bind(judgements, engine)
         self.engine, self.store = engine, judgements
         self._rankers, self._default = dict(rankers), next(iter(rankers))

@@ -19,7 +19,8 @@ import pytest
 from haybale import Engine, InputError, open_collection
 from haybale.collections import load_collection, save_collection
 from haybale.collections.files.file_reader import FILE_READERS
-from haybale.collections.readers.files import Skipped, read_files
+from haybale.collections.readers.files import read_files
+from haybale.collections.unread import UnreadPart
 
 for package in ("docx", "odf", "openpyxl", "pypdf", "reportlab", "rispy", "striprtf", "trafilatura"):
     pytest.importorskip(package)
@@ -177,8 +178,8 @@ def test_every_format_is_made_and_read(folder: Path) -> None:
 
 
 def test_a_folder_of_all_formats(folder: Path) -> None:
-    collection, skipped = read_files(folder)
-    assert [each.file for each in skipped] == ["eml/lease.eml:broken.pdf"]
+    collection = read_files(folder)
+    assert [part.location for part in collection.unread] == ["eml/lease.eml, attachment broken.pdf"]
     for name in ("lease", "windows", "wide", "marked"):
         assert texts_of(collection, f"txt/{name}.txt") == [TEXT, MORE]
     for doc_id in ("md/lease.md", "docx/lease.docx", "odt/lease.odt"):
@@ -209,8 +210,8 @@ def test_a_folder_of_all_formats(folder: Path) -> None:
 @pytest.mark.parametrize("name", ["lease.csv", "lease.xlsx", "lease.jsonl", "lease.parquet"])
 def test_rows_of_tables_are_documents_with_typed_metadata(name: str, tmp_path: Path) -> None:
     MAKE[name](tmp_path / name)
-    collection, skipped = read_files(tmp_path / name)
-    assert not skipped
+    collection = read_files(tmp_path / name)
+    assert not collection.unread
     assert collection.doc_ids.to_pylist() == ["r1", "r2"]
     assert collection.doc_titles.to_pylist() == ["Lease of 2015", "Tax"]
     assert texts_of(collection, "r1") == [f"Lease of 2015\n{TEXT}"]
@@ -223,7 +224,7 @@ def test_columns_can_be_named(tmp_path: Path) -> None:
     path.write_text("nr,facts,holding\n7,Some facts.,The holding.\n", encoding="utf-8")
     with pytest.raises(InputError, match="--text"):
         read_files(path)
-    collection, _ = read_files(path, {"text": "holding", "id": "nr"})
+    collection = read_files(path, {"text": "holding", "id": "nr"})
     assert texts_of(collection, "7") == ["The holding."]
     assert row_of(collection, "7")["facts"] == "Some facts."
     with pytest.raises(InputError, match=r"'ruling'.*nr, facts, holding"):
@@ -234,17 +235,19 @@ def test_metadata_beside_the_documents(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(TEXT)
     (tmp_path / "b.txt").write_text(MORE, encoding="utf-8")
     (tmp_path / "metadata.csv").write_text("path,court,decided\na.txt,BGH,2015-03-01\nmissing.txt,OLG,2016-01-01\n")
-    collection, skipped = read_files(tmp_path)
+    collection = read_files(tmp_path)
     assert row_of(collection, "a.txt") == {"file": "a.txt", "court": "BGH", "decided": DAY}
     assert row_of(collection, "b.txt") == {"file": "b.txt"}
-    assert skipped == [Skipped("metadata.csv", "1 paths of no document, such as 'missing.txt'")]
+    assert collection.unread == (
+        UnreadPart(file="metadata.csv", reason="1 paths of no document, such as 'missing.txt'"),
+    )
 
 
 def test_a_document_that_cannot_be_kept_does_not_shift_the_metadata_of_others(tmp_path: Path) -> None:
     rows = [{"id": "a", "text": "One.", "year": 1}, {"id": "b", "text": "\ud800", "year": 2}, {"id": "c", "text": "3."}]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    collection, skipped = read_files(tmp_path)
-    assert [each.file for each in skipped] == ["rows.jsonl:2"]
+    collection = read_files(tmp_path)
+    assert [(part.file, part.part) for part in collection.unread] == [("rows.jsonl", "row 2")]
     assert collection.doc_ids.to_pylist() == ["a", "c"]
     assert [row["year"] for row in collection.metadata.to_pylist()] == [1, None]
 
@@ -252,8 +255,8 @@ def test_a_document_that_cannot_be_kept_does_not_shift_the_metadata_of_others(tm
 def test_metadata_may_have_other_delimiters_and_lines_in_cells(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(TEXT)
     (tmp_path / "metadata.csv").write_text('path;note;court\na.txt;"two\nlines";BGH\n')
-    collection, skipped = read_files(tmp_path)
-    assert not skipped
+    collection = read_files(tmp_path)
+    assert not collection.unread
     assert row_of(collection, "a.txt") == {"file": "a.txt", "note": "two\nlines", "court": "BGH"}
 
 
@@ -264,9 +267,9 @@ def test_any_error_of_a_library_is_the_reason_of_its_file_alone(
     (tmp_path / "good.txt").write_text(TEXT)
     docx = pytest.importorskip("docx.document")
     monkeypatch.setattr(docx.Document, "iter_inner_content", lambda self: {}["no such part"])
-    collection, skipped = read_files(tmp_path)
+    collection = read_files(tmp_path)
     assert collection.doc_ids.to_pylist() == ["good.txt"]
-    assert [(each.file, "KeyError" in each.reason) for each in skipped] == [("bad.docx", True)]
+    assert [(part.file, "KeyError" in part.reason) for part in collection.unread] == [("bad.docx", True)]
 
 
 def damaged(folder: Path) -> dict[str, Callable[[], object]]:
@@ -293,11 +296,11 @@ def test_what_cannot_be_read_is_listed_and_does_not_stop_the_rest(folder: Path, 
     for name, write in cases.items():
         write(tmp_path / name)
     (tmp_path / "good.txt").write_text(TEXT)
-    collection, skipped = read_files(tmp_path)
+    collection = read_files(tmp_path)
     assert collection.doc_ids.to_pylist() == ["good.txt"]
-    assert {each.file for each in skipped} == set(cases)
-    assert all(each.reason and "\n" not in each.reason for each in skipped)
-    reasons = dict(skipped)
+    assert {part.location for part in collection.unread} == set(cases)
+    assert all(each.reason and "\n" not in each.reason for each in collection.unread)
+    reasons = {part.file: part.reason for part in collection.unread}
     assert "password" in reasons["encrypted.pdf"]
     assert "OCR" in reasons["scan.pdf"]
     assert ".png" in reasons["photo.png"]
@@ -317,7 +320,7 @@ def test_nothing_readable_is_an_error(tmp_path: Path) -> None:
 
 
 def test_metadata_is_saved_taken_and_extended(folder: Path, tmp_path: Path) -> None:
-    collection, _ = read_files(folder)
+    collection = read_files(folder)
     save_collection(collection, tmp_path / "saved")
     loaded = load_collection(tmp_path / "saved")
     assert loaded.metadata.to_pylist() == collection.metadata.to_pylist()
@@ -342,9 +345,9 @@ def test_an_engine_of_a_folder(folder: Path, tmp_path: Path) -> None:
 def test_many_files_are_read_by_several_processes_in_order(tmp_path: Path) -> None:
     for number in range(40):
         (tmp_path / f"{number:02}.txt").write_text(f"{TEXT} {number}")
-    collection, skipped = read_files(tmp_path)
+    collection = read_files(tmp_path)
     assert collection.doc_ids.to_pylist() == [f"{number:02}.txt" for number in range(40)]
-    assert not skipped
+    assert not collection.unread
 
 
 def test_the_command_lists_what_it_skipped(
@@ -357,7 +360,15 @@ def test_the_command_lists_what_it_skipped(
     assert not out.exists()
     status, _, said = here("index", str(folder), "--out", str(out), "--language", "english")
     assert status == 0
-    assert "eml/lease.eml:broken.pdf" in said
+    assert "eml/lease.eml, attachment broken.pdf: " in said
     with (out / "skipped.csv").open(newline="") as file:
-        assert [row["file"] for row in csv.DictReader(file)] == ["eml/lease.eml:broken.pdf"]
-    assert Engine.open(out).collection.n_documents > 20
+        assert [(row["file"], row["part"]) for row in csv.DictReader(file)] == [
+            ("eml/lease.eml", "attachment broken.pdf")
+        ]
+    engine = Engine.open(out)
+    assert engine.collection.n_documents > 20
+    assert [part.location for part in engine.unread] == ["eml/lease.eml, attachment broken.pdf"]
+    (folder / "eml" / "lease.eml").write_bytes(b"Subject: Lease\n\nNothing is attached.\n")
+    assert here("index", str(folder), "--out", str(out))[0] == 0
+    assert engine.unread == []
+    assert not (out / "skipped.csv").exists()

@@ -17,7 +17,7 @@ import pytest
 
 from haybale import Engine, InputError
 from haybale.collections.folder_listing import list_files
-from haybale.collections.readers.files import Skipped, read_files, read_single_files, read_some_files
+from haybale.collections.readers.files import read_files, read_single_files, read_some_files
 from haybale.engine.update import record_files, signatures, update
 
 NOBODY = 65534
@@ -57,8 +57,8 @@ def as_nobody(call: Callable[[], Any]) -> Any:
 
 
 def documents(source: Path) -> list[Any]:
-    collection, skipped = read_files(source)
-    return [sorted(collection.doc_ids.to_pylist()), [each.file for each in skipped]]
+    collection = read_files(source)
+    return [sorted(collection.doc_ids.to_pylist()), [part.file for part in collection.unread]]
 
 
 def own(folder: Path) -> None:
@@ -91,17 +91,17 @@ def test_an_update_without_permission(docs: Path) -> None:
 
     def indexed() -> Any:
         before = signatures(docs)
-        collection, skipped = read_files(docs)
+        collection = read_files(docs)
         engine = Engine.build(collection, out, language="english", encoder="tfidf(min_df=1)")
-        record_files(engine, before, skipped, docs)
+        record_files(engine, before, docs)
         return sorted(engine.whole.doc_ids.to_pylist())
 
     def updated() -> Any:
         engine = Engine.open(out)
         found = update(engine, docs)
-        return [found.n_added, found.n_replaced, found.n_removed, sorted(each.file for each in found.skipped)]
+        return [found.n_added, found.n_replaced, found.n_removed, sorted(part.file for part in engine.unread)]
 
-    Engine(read_files(docs / "a.txt")[0], language="english", encoder="tfidf(min_df=1)")
+    Engine(read_files(docs / "a.txt"), language="english", encoder="tfidf(min_df=1)")
     Engine.build({"a": "some text"}, docs.with_name("other"))
     assert as_nobody(indexed) == ["a.txt", "closed/x.txt", "sub/b.txt"]
     (docs / "closed").chmod(0)
@@ -147,20 +147,21 @@ def test_links(docs: Path) -> None:
 
 
 def test_links_that_appear_before_an_update(docs: Path, tmp_path: Path) -> None:
-    collection, skipped = read_files(docs)
+    collection = read_files(docs)
     engine = Engine.build(collection, tmp_path / "engine", encoder="tfidf(min_df=1)")
-    record_files(engine, signatures(docs), skipped, docs)
+    record_files(engine, signatures(docs), docs)
     (docs.with_name("o.txt")).write_text("outside")
     (docs / "out.txt").symlink_to("../o.txt")
     (docs / "metadata.csv").symlink_to("../o.txt")
     for _ in range(2):
         found = update(engine, docs)
         assert found[:3] == (0, 0, 0)
-        assert sorted(each.file for each in found.skipped) == ["out.txt"]
+        assert [part.file for part in engine.unread] == ["out.txt"]
     with pytest.raises(InputError):
         update(engine, docs, strict=True)
     (docs / "out.txt").unlink()
-    assert update(engine, docs).skipped == []
+    update(engine, docs)
+    assert engine.unread == []
 
 
 @pytest.mark.parametrize("name", ["pipe.txt", "pipe.zip", "socket.txt", "metadata.csv"])
@@ -212,4 +213,3 @@ def test_a_folder_that_cannot_be_listed(docs: Path) -> None:
     shutil.rmtree(docs / "sub")
     (docs / "a.txt").unlink()
     assert read_some_files(docs) == (None, [])
-    assert Skipped("a", "b") == ("a", "b")

@@ -97,8 +97,8 @@ MAKE: dict[str, Any] = {
 def documents(path: Path, data: bytes) -> dict[str, tuple[str, Any]]:
     """Return the text and the year of each document of a file, by id."""
     path.write_bytes(data)
-    collection, skipped = read_files(path)
-    assert not skipped
+    collection = read_files(path)
+    assert not collection.unread
     years = collection.documents_table()["year"].to_pylist()
     return dict(zip(collection.doc_ids.to_pylist(), zip(collection.document_texts(), years, strict=True), strict=True))
 
@@ -168,8 +168,8 @@ def test_attachments_with_one_name_are_all_kept(tmp_path: Path) -> None:
         for text in order:
             message.add_attachment(text.encode(), maintype="text", subtype="plain", filename="note.txt")
         (tmp_path / "m.eml").write_bytes(bytes(message))
-        collection, skipped = read_files(tmp_path / "m.eml")
-        assert not skipped
+        collection = read_files(tmp_path / "m.eml")
+        assert not collection.unread
         return dict(zip(collection.doc_ids.to_pylist(), collection.document_texts(), strict=True))
 
     expected = read(texts)

@@ -48,7 +48,7 @@ def engines(structured: Collection) -> dict[str, Engine]:
 @pytest.fixture(scope="module")
 def fitted(engines: dict[str, Engine]) -> Any:
     training = {name: Training.of(engine) for name, engine in engines.items()}
-    return lambda name, encoder="tfidf": parse(name).fitted(training[encoder])
+    return lambda name, encoder="tfidf": parse(name)._fitted_copy(training[encoder])
 
 
 NEEDS_TORCH = pytest.mark.skipif(find_spec("torch") is None, reason="no torch")

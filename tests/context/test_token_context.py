@@ -95,7 +95,7 @@ def test_queries_that_an_encoder_was_trained_on_are_not_learned_from(
         ranker.out_of_fold(queries_of(structured, trained))
     with pytest.raises(InputError, match=repr(trained[0])):
         MaxSim(BM25(), model, device="cpu").fit(engine).out_of_fold(queries_of(structured, trained))
-    monkeypatch.setattr("haybale.rankers.ranker.trained_queries", lambda encoder: frozenset(trained))
+    monkeypatch.setattr("haybale.ranking.contract.trained_queries", lambda encoder: frozenset(trained))
     for each in (LinearContext(BM25()), SectionPropagation(BM25())):
         with pytest.raises(InputError, match=repr(trained[0])):
             each.fit(engine).out_of_fold(queries_of(structured, trained))

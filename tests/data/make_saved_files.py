@@ -132,9 +132,9 @@ def write_files(folder: Path) -> dict[str, Any]:
     (folder / "files").mkdir()
     for name, text in FILES.items():
         (folder / "files" / name).write_text(text)
-    read, skipped = read_files(folder / "files")
+    read = read_files(folder / "files")
     engine = Engine.build(read, folder / "engine-of-files", language="english", encoder="tfidf(min_df=1)")
-    record_files(engine, signatures(folder / "files"), skipped, folder / "files", {})
+    record_files(engine, signatures(folder / "files"), folder / "files", {})
     engine.write_indexes()
     ids = engine.collection.doc_ids.to_pylist()
     engine.judge(pd.DataFrame({"query_id": "q", "doc_id": ids[:2], "relevance": [1, 0]}), {"q": "dogs and hens"})

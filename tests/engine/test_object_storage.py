@@ -17,9 +17,11 @@ from support.topics import NEW, topic_collection
 
 import haybale
 from haybale import Engine
+from haybale.engine.workers import Workers
 from haybale.errors import FileFormatError, InputError, StoreError
-from haybale.rankers.portable import portable
-from haybale.rankers.query_blocks import rank_block
+from haybale.rankers import QueryBatch
+from haybale.ranking.runs import rank_block
+from haybale.ranking.sendable_rankers import sendable_rankers
 
 ADDRESS = "memory://bucket/engines/one"
 TRAINED = ("svr(n_bags=3)", "learned(bm25-doc,knn)")
@@ -165,10 +167,12 @@ def test_trained_rankers_are_sent_to_workers(tmp_path: Path, cache: Path) -> Non
     trained.save(tmp_path / "model")
     engine = Engine.open(f"file://{tmp_path}/engine")
     assert engine.address is not None
-    with portable([haybale.load(tmp_path / "model", engine)], engine, engine.address) as given:
+    loaded = haybale.load(tmp_path / "model", engine)
+    with joblib.parallel_config(backend="loky", n_jobs=2), sendable_rankers([loaded], Workers(engine)) as (sent, _):
         saved = tree(tmp_path / "model")
         shutil.rmtree(tmp_path / "model")
-    arrays = rank_block(engine.address, given, "", 20, False, queries, None)
+    rankers = sent.make(engine.address, *sent.values())
+    arrays = rank_block(rankers, 20, False, QueryBatch(rankers[0].engine_, queries))
     np.testing.assert_array_equal(arrays["0 scores"], trained.rank(queries).top(20).coded()[-1])
     (received,) = cache.glob("*/ranker.json")
     assert tree(received.parent) == saved

@@ -15,7 +15,7 @@ from support.topics import topic_collection
 
 import haybale
 from haybale import BM25, Engine
-from haybale.engine.opened import opened_engine
+from haybale.engine.workers import opened_engine
 from haybale.errors import FileFormatError, HaybaleError, InputError, StoreError
 
 DOCUMENTS = {"a": "land law", "b": "tax law", "c": "cats and dogs", "d": "a zebra in the zoo"}
@@ -116,7 +116,7 @@ def test_processes_and_saved_rankers(tmp_path: Path) -> None:
     collection = topic_collection()
     Engine.build(collection.take(range(1, collection.n_documents)), folder)
     with pytest.raises(StoreError):
-        opened_engine(*address)
+        opened_engine(address)
     with pytest.raises(InputError):
         haybale.load(tmp_path / "model", Engine.open(folder))
 

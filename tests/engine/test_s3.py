@@ -21,7 +21,7 @@ from support.topics import topic_collection
 import haybale
 from haybale import Engine
 from haybale.errors import FileFormatError, StoreError
-from haybale.rankers import query_batch
+from haybale.search import query_batch
 
 moto = pytest.importorskip("moto.server")
 s3fs = pytest.importorskip("s3fs")

@@ -20,11 +20,11 @@ from support.topics import NEW, topic_collection
 
 import haybale
 from haybale import Chunking, Engine, TfidfEncoder
-from haybale.engine import parts
-from haybale.engine.parts import range_edges
+from haybale.engine import indexing_segments
+from haybale.engine.indexing_segments import range_edges
 from haybale.errors import InputError, StoreError
-from haybale.retrieval import parts as parts_of_indexes
-from haybale.retrieval.indexes_in_parts import BM25InParts, PassagesInParts
+from haybale.retrieval import index_segments
+from haybale.retrieval.segmented_indexes import SegmentedBM25, SegmentedPassages
 
 RANKERS = (
     *UNTRAINED,
@@ -53,8 +53,8 @@ def test_rankings_are_those_of_one_segment(how: str, tmp_path: Path) -> None:
     one, many = (Engine.build(topics, tmp_path / str(n), segments=n, **given) for n in (1, 4))
     assert many.id == one.id
     assert many.analyzer == one.analyzer
-    assert isinstance(many.bm25(), BM25InParts)
-    assert isinstance(many.documents, PassagesInParts)
+    assert isinstance(many.bm25(), SegmentedBM25)
+    assert isinstance(many.documents, SegmentedPassages)
     assert_same_runs(many, one, (*RANKERS, *(TRAINED if how == "tfidf" else ())))
     query = topics.queries.texts([0])[0]
     for name in RANKERS[:-1]:
@@ -80,8 +80,8 @@ def test_searches_are_those_of_one_segment(
     exclude = rng.integers(-1, topics.n_documents, 5)
     vectors = one.encoder.encode(texts)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parts_of_indexes, "half_of_memory", lambda: bytes)
-        patch.setattr(parts_of_indexes, "_QUERIES_PER_PART_SEARCH", int(rng.integers(1, 6)))
+        patch.setattr(index_segments, "half_of_memory", lambda: bytes)
+        patch.setattr(index_segments, "_QUERIES_PER_SEGMENT_SEARCH", int(rng.integers(1, 6)))
         pairs: list[tuple[Any, Any, Any]] = [
             (one.bm25(unit, 0.9, 0.4), many.bm25(unit, 0.9, 0.4), texts) for unit in ("passage", "document")
         ]
@@ -130,25 +130,29 @@ def test_changes_and_filters(before: bool, tmp_path: Path) -> None:
     assert_same_runs(reopened.within(few), engines[0].within(few))
 
 
-@pytest.mark.parametrize("failing", ["count_part", "index_part"])
+@pytest.mark.parametrize("failing", ["count_segment", "index_segment"])
 def test_a_full_disk_is_named_and_finished_segments_are_kept(
     failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topics, folder, original, done = topic_collection(), tmp_path / "engine", getattr(parts, failing), []
+    topics, folder, done = topic_collection(), tmp_path / "engine", []
+    original = getattr(indexing_segments, failing)
 
-    def write(part: Any, *more: Any) -> None:
-        if part.number == 2:
-            raise OSError(errno.ENOSPC, "No space left on device", str(part.folder / "x"))
-        done.append(part.number)
-        original(part, *more)
+    def write(segment: Any, *more: Any) -> None:
+        done.append(segment.number)
+        original(segment, *more)
 
-    monkeypatch.setattr(parts, failing, write)
+    def write_some(segment: Any, *more: Any) -> None:
+        if segment.number == 2:
+            raise OSError(errno.ENOSPC, "No space left on device", str(segment.folder / "x"))
+        write(segment, *more)
+
+    monkeypatch.setattr(indexing_segments, failing, write_some)
     with pytest.raises(StoreError, match=r"No space left on device.*free space"):
         Engine.build(topics, folder, segments=4)
     with pytest.raises(StoreError, match="not finished"):
         Engine.open(folder)
     assert done == [0, 1]
-    monkeypatch.setattr(parts, failing, lambda part, *more: done.append(part.number) or original(part, *more))
+    monkeypatch.setattr(indexing_segments, failing, write)
     Engine.build(topics, folder, segments=4)
     assert done == [0, 1, 2, 3]
     monkeypatch.undo()

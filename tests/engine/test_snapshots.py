@@ -123,12 +123,12 @@ def test_a_batch_and_a_fit_keep_the_documents_of_their_beginning(topics: Collect
     engine.replace({"d01": NEW["n1"]})
     engine.add(NEW)
     for name in names:
-        ranker = parse(name).fitted(training)
+        ranker = parse(name)._fitted_copy(training)
         assert_same(ranker.run(batch, 50), parse(name).fit(unchanged).rank("dev", depth=50))
         assert ranker.engine_ is engine
         again = ranker.rank("dev", depth=50)  # by what was learned, on the present documents
         assert {"d05", "d07"}.isdisjoint(again.flat()[2].to_pylist())
-    assert_same(parse("bm25").fitted(training).rank("dev"), parse("bm25").fit(engine).rank("dev"))
+    assert_same(parse("bm25")._fitted_copy(training).rank("dev"), parse("bm25").fit(engine).rank("dev"))
 
 
 def test_fitted_rankers_rank_a_replaced_document_by_its_id(topics: Collection) -> None:

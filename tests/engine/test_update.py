@@ -14,13 +14,14 @@ import pytest
 
 from haybale import BM25, Engine, InputError
 from haybale.collections.readers.files import read_files
+from haybale.collections.unread import sorted_parts
 from haybale.engine.update import FILES, record_files, signatures, update
 
 
 def built(source: Path, folder: Path) -> Engine:
-    collection, skipped = read_files(source)
+    collection = read_files(source)
     engine = Engine.build(collection, folder, language="english", encoder="tfidf(min_df=1)")
-    record_files(engine, signatures(source), skipped, source)
+    record_files(engine, signatures(source), source)
     return engine
 
 
@@ -52,8 +53,8 @@ def test_new_changed_and_deleted_files(source: Path, tmp_path: Path) -> None:
         archive.writestr("ponies.txt", "Ponies are small horses.")
     found = update(engine, source)
     assert found[:3] == (3, 1, 2)
-    assert [each.file for each in found.skipped] == ["empty.txt"]
-    whole, _ = read_files(source)
+    assert [part.file for part in engine.unread] == ["empty.txt"]
+    whole = read_files(source)
     texts = dict(zip(engine.collection.doc_ids.to_pylist(), engine.collection.document_texts(), strict=True))
     assert sorted(texts.values()) == sorted(whole.document_texts())
     assert texts["dogs.txt"] == "Dogs may run in the park."
@@ -118,8 +119,8 @@ def test_a_changed_metadata_file_reads_only_files_that_lost_a_value(
             has_text = has_text or "soon" in text
         found = update(engine, source)
         assert (sorted(read), found[:3]) == (again, (0, len(again) + ("sub/tax.csv" in again), 0))
-        fresh, skipped = read_files(source)
-        assert found.skipped == skipped
+        fresh = read_files(source)
+        assert engine.unread == sorted_parts(fresh.unread)
         for each in (engine, Engine.open(tmp_path / "engine")):
             ours, theirs = each.documents_table(), fresh.documents_table()
             columns = [name for name in ours.column_names if name in theirs.column_names]
@@ -175,7 +176,7 @@ def test_a_killed_update_leaves_the_old_or_the_new_engine(delay: float, source: 
     (source / "cats.txt").unlink()
     for number in range(200):
         (source / f"{number}.txt").write_text(f"A note with number {number}.")
-    new = sorted(read_files(source)[0].document_texts())
+    new = sorted(read_files(source).document_texts())
     before = (out / FILES).stat().st_mtime_ns
     process = subprocess.Popen(
         [sys.executable, "-m", "haybale", "index", str(source), "--out", str(out)], stderr=subprocess.DEVNULL

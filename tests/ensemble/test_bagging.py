@@ -163,7 +163,7 @@ def test_bags_are_trained_in_rounds_that_fit(cupy: Any, rounds: list[int], monke
     whole = solve_bags(problem, TOGETHER, AUTO, 1)
     assert rounds == [4]
     check_bags(whole, expected, on_cpu)
-    for budget, sizes in ((sum(needed[:2]), [2, 2]), (max(needed), [1, 1, 2]), (sum(needed[:3]), [3, 1])):
+    for budget, sizes in ((sum(needed[:2]), [2, 2]), (max(needed), [1, 1, 2]), (sum(needed[:3]), [2, 2])):
         rounds.clear()
         found = solve_bags(problem, TOGETHER, AUTO, 1, budget)
         assert rounds == sizes
@@ -174,7 +174,7 @@ def test_bags_are_trained_in_rounds_that_fit(cupy: Any, rounds: list[int], monke
     with monkeypatch.context() as patch:
         patch.setattr(device_bags, "_count_multiprocessors", lambda device: 3)
         solve_bags(problem, TOGETHER, SMO, None)
-    assert rounds == [3, 1]
+    assert rounds == [2, 2]
     workspace = max(bag.workspace for bag in device_bags._measured(problem, dict(enumerate(TOGETHER))))
     half = (workspace + sum(needed[:2])) / device_bags._SHARE_OF_FREE_MEMORY / 2 + 1
     monkeypatch.setattr(Device, "half_of_memory", lambda self: half)

@@ -21,7 +21,7 @@ from support.problems import CUDA, check_same, moved, points, random_problem, re
 from haybale.device import to_device, to_numpy
 from haybale.ensemble import SOLVERS
 from haybale.ensemble import batched_smo as module
-from haybale.ensemble.batched_smo import SHARED_HEADER, solve_smo, solve_together
+from haybale.ensemble.batched_smo import SHARED_CANDIDATES, SHARED_HEADER, solve_smo, solve_together
 from haybale.ensemble.problem import Dual, Problem, Solution
 from haybale.ensemble.smo import State, optimise
 
@@ -35,9 +35,10 @@ def device(
     row_steps: float = 3e8,
     narrow: int = 2**16,
     rows_per_thread: int = 1,
+    blocks: int = 1,
 ) -> Iterator[Any]:
-    """Run kernels by blocks of up to ``threads`` threads, with ``room`` bytes for rows of Kq and for residuals."""
-    size = SHARED_HEADER + 8 * 3 + room  # three pair features, or none
+    """Run kernels by ``blocks`` blocks of up to ``threads`` threads, with ``room`` bytes for the arrays of a block."""
+    size = SHARED_HEADER + SHARED_CANDIDATES * blocks + 8 * 2 + room  # three pair features, or none
     with installed() as cupy, pytest.MonkeyPatch.context() as patch:
         patch.setattr(cupy_kernels, "MOST_THREADS", threads)
         patch.setattr(cupy_kernels, "ORDER", order)
@@ -45,6 +46,8 @@ def device(
         patch.setattr(module, "ROW_STEPS", row_steps)
         patch.setattr(module, "NARROW", narrow)
         patch.setattr(module, "ROWS_PER_THREAD", rows_per_thread)
+        patch.setattr(module, "CLUSTERS", {blocks: 1.0})
+        patch.setattr(module, "ROWS_PER_BLOCK", 1)
         yield cupy
 
 
@@ -75,9 +78,10 @@ def solved(problems: list[Problem]) -> list[Dual]:
     one_label=st.booleans(),
     C=st.sampled_from([1e-3, 0.1, 1.0, 10.0]),
     epsilon=st.sampled_from([0.0, 0.1]),
-    room=st.sampled_from([0, 40, 190, 200_000]),
+    room=st.sampled_from([0, 40, 190, 1000, 200_000]),
     row_steps=st.sampled_from([0.0, 5e3, 3e8]),
     narrow=st.sampled_from([0, 2**16]),
+    blocks=st.sampled_from([1, 2, 4, 8]),
 )
 def test_the_solution_equals_that_of_scikit_learn(
     seed: int,
@@ -89,10 +93,11 @@ def test_the_solution_equals_that_of_scikit_learn(
     room: int,
     row_steps: float,
     narrow: int,
+    blocks: int,
 ) -> None:
-    """Bags of different sizes, launches of one step, residuals in both memories, and numbers of both widths."""
+    """Bags of different sizes, launches of one step, arrays in both memories, numbers of both widths, and clusters."""
     problems = bags_of(seed, sizes, features, one_label, C=C, epsilon=epsilon)
-    with device(room=room, row_steps=row_steps, narrow=narrow):
+    with device(room=room, row_steps=row_steps, narrow=narrow, blocks=blocks):
         duals = solved(problems)
     for problem, dual in zip(problems, duals, strict=True):
         assert dual.converged
@@ -108,10 +113,11 @@ def test_the_solution_equals_that_of_scikit_learn(
     features=st.booleans(),
     threads=st.sampled_from([32, 256, 1024]),
     order=st.integers(0, 4),
-    room=st.sampled_from([0, 40, 190, 200_000]),
+    room=st.sampled_from([0, 40, 190, 1000, 200_000]),
     row_steps=st.sampled_from([0.0, 1e3, 3e8]),
     narrow=st.sampled_from([0, 2**16]),
     rows_per_thread=st.sampled_from([1, 3, 8]),
+    blocks=st.sampled_from([1, 2, 4, 8]),
 )
 def test_threads_and_launches_do_not_change_a_bit(
     seed: int,
@@ -123,6 +129,7 @@ def test_threads_and_launches_do_not_change_a_bit(
     row_steps: float,
     narrow: int,
     rows_per_thread: int,
+    blocks: int,
 ) -> None:
     problems = bags_of(seed, sizes, features, n_passages=40, max_iter=12)
     with warnings.catch_warnings():
@@ -136,6 +143,7 @@ def test_threads_and_launches_do_not_change_a_bit(
             row_steps=row_steps,
             narrow=narrow,
             rows_per_thread=rows_per_thread,
+            blocks=blocks,
         ):
             found = solved(problems)
     for one, other in zip(expected, found, strict=True):
@@ -144,8 +152,14 @@ def test_threads_and_launches_do_not_change_a_bit(
 
 
 @settings(max_examples=60, deadline=None)
-@given(seed=st.integers(0, 9999), n=st.integers(2, 60), threads=st.sampled_from([1, 32]), order=st.integers(0, 3))
-def test_the_steps_are_those_of_smo(seed: int, n: int, threads: int, order: int) -> None:
+@given(
+    seed=st.integers(0, 9999),
+    n=st.integers(2, 60),
+    threads=st.sampled_from([1, 32]),
+    order=st.integers(0, 3),
+    blocks=st.sampled_from([1, 2]),
+)
+def test_the_steps_are_those_of_smo(seed: int, n: int, threads: int, order: int, blocks: int) -> None:
     """Kernels of 0, 1/2 and 1 have many ties, and no step of the first ones is rounded."""
     rng = np.random.default_rng(seed)
     sizes = 6, 25
@@ -165,7 +179,7 @@ def test_the_steps_are_those_of_smo(seed: int, n: int, threads: int, order: int)
         solution = Solution(on_cpu, by_passage=True)
         state = State.of(solution)
         taken, violation = optimise(solution.problem.gram(), state, 0.125, solution.tol, steps)
-        with device(threads, order), warnings.catch_warnings():
+        with device(threads, order, blocks=blocks), warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             there = tuple(to_device(gram, CUDA) for gram in grams)
             found = solve_smo(replace(moved(on_cpu), grams=there))

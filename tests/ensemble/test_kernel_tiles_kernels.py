@@ -113,3 +113,24 @@ def test_weights_and_sums_of_pairs(
     arrays = [kp, np.int64(width + 1), columns, np.int32(width), w, passage, of_query, out]
     kernels.launch(f"add_pair_sums_{kp.dtype}", [n_pairs], [threads], arrays, 8 * threads, order)
     np.testing.assert_allclose(out, expected_sums, rtol=1e-12, atol=1e-12)
+
+
+@settings(max_examples=30)
+@given(
+    SIZES, st.integers(1, 40), st.integers(1, 40), SEEDS, st.sampled_from([1e-3, 1.0, 1e3]), st.integers(1, 3), LAUNCHES
+)
+def test_squared_distances_in_double_precision(
+    n: int, m: int, width: int, seed: int, scale: float, blocks: int, launch: tuple[int, int]
+) -> None:
+    """Distances are added to what is there, and those of equal rows are exactly 0."""
+    rng, (threads, order) = np.random.default_rng(seed), launch
+    a, b = (rng.normal(size=(size, width)) * scale for size in (n, m))
+    b[0] = a[0]
+    out = np.full((n, m), 0.5)
+    sizes = np.int32(n), np.int64(m), np.int32(width)
+    kernels_of(SOURCE).launch("add_squared_differences", [blocks], [threads], [a, b, *sizes, out], order=order)
+    np.testing.assert_allclose(out, 0.5 + np.square(a[:, None] - b[None]).sum(axis=2), rtol=1e-13)
+    assert out[0, 0] == 0.5
+    expected = np.exp(-out)
+    kernels_of(SOURCE).launch("exp_of_negative", [blocks], [threads], [out, np.int64(out.size)], order=order)
+    np.testing.assert_allclose(out, expected, rtol=1e-15)

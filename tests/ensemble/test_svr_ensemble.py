@@ -289,7 +289,7 @@ def test_out_of_bag_scores_exclude_bags_with_a_query_of_the_same_group(strategy:
 def by_bag(ensemble: SVREnsemble, queries: np.ndarray, passages: np.ndarray, features: np.ndarray) -> np.ndarray:
     """Return the predictions (m, k, n_bags) of every bag."""
     query, values = np.arange(len(queries)).repeat(passages.shape[1]), features.reshape(-1, features.shape[2])
-    pairs = ensemble._model.pairs(queries, query, passages.ravel(), values)
+    pairs = ensemble.pair_scores.pairs(queries, query, passages.ravel(), values)
     return ensemble.support_.bags(pairs).reshape(*passages.shape, -1)
 
 

@@ -18,7 +18,7 @@ import haybale
 from haybale import Engine
 from haybale.collections import Collection
 from haybale.rankers import Training
-from haybale.rankers.twins import ContradictoryTwinsWarning
+from haybale.ranking.twins import ContradictoryTwinsWarning
 
 RANKERS = ("knn-queries(k=7)", "bm25-weighted(min_count=2)", "rrf(bm25,knn-queries)", "learned(bm25,knn-queries)")
 N_TRAIN = 20

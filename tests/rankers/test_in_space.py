@@ -54,7 +54,7 @@ def others(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def trained(others: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> dict[str, frozenset[str]]:
     """Return the queries that the encoder of each width counts as trained on, for tests to set."""
     seen = {4: frozenset[str](), 6: frozenset[str](), 9: frozenset[str]()}
-    monkeypatch.setattr("haybale.rankers.ranker.trained_queries", lambda encoder: seen.get(encoder.dim, frozenset()))
+    monkeypatch.setattr("haybale.ranking.contract.trained_queries", lambda encoder: seen.get(encoder.dim, frozenset()))
     monkeypatch.setattr("haybale.rankers.in_space.trained_queries", lambda encoder: seen.get(encoder.dim, frozenset()))
     return seen  # type: ignore[return-value]
 

@@ -14,8 +14,8 @@ from support.topics import EVIDENCE, LEARNED
 from haybale import Engine
 from haybale.collections import Collection
 from haybale.rankers import BM25, Learned, QueryBatch, SimilarQueries
-from haybale.rankers.learned_fusion import LearnedFusion
-from haybale.rankers.new_queries import unseen_queries
+from haybale.rankers.models.learned_fusion import LearnedFusion
+from haybale.rankers.models.new_queries import unseen_queries
 from haybale.retrieval import Run
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* bags have no relevant row")
@@ -64,7 +64,7 @@ def test_learned_is_the_fusion_of_runs_out_of_fold(fitted: Fitted, topics: Colle
         "unseen": [query for query, new in zip(batch.ids, unseen, strict=True) if new],
     }
     assert settings["trained"] == ["knn-queries", f"svr({EVIDENCE})"]
-    runs = {str(inner): inner.run_out_of_fold(batch, 30) for inner in learned.rankers_}
+    runs = {str(inner): inner.run(batch, 30, out_of_fold=True) for inner in learned.rankers_}
     judged = pd.DataFrame({"query_id": batch.ids, "doc_id": relevant, "relevance": 1}).explode("doc_id").dropna()
     share = learned.fusion_.unseen_share
     fusion = LearnedFusion(depth=30, unseen_share=share).fit(runs, judged, **settings)
@@ -75,7 +75,7 @@ def test_learned_is_the_fusion_of_runs_out_of_fold(fitted: Fitted, topics: Colle
     for query, group in zip(batch.ids, groups.tolist(), strict=True):
         members.setdefault(group, []).append(query)
     by_id = sorted(members.values(), key=min)
-    deep = {str(inner): inner.run_out_of_fold(batch, 1000) for inner in learned.rankers_}
+    deep = {str(inner): inner.run(batch, 1000, out_of_fold=True) for inner in learned.rankers_}
     found, places = learned.out_of_fold("train"), np.random.RandomState(0).permutation(len(by_id))
     for number in range(5):  # groups of queries are in one fold; each fold is ranked with weights of the others
         fold = [query for place in places[number::5] for query in by_id[place]]
@@ -108,5 +108,5 @@ def test_learned_on_a_sample(topics: Collection, engines: dict[str, Engine]) -> 
     assert learned.learned_from() == {f"train{i}" for i in range(60)}
     others = [query for query in (f"train{i}" for i in range(60)) if query not in learned.query_ids_]
     batch = QueryBatch(engines["tfidf"], topics.queries.take(topics.query_numbers(others)), "train")
-    runs = {str(inner): inner.run_out_of_fold(batch, 1000) for inner in learned.rankers_}
+    runs = {str(inner): inner.run(batch, 1000, out_of_fold=True) for inner in learned.rankers_}
     assert_same(learned.out_of_fold(batch.queries), complete(learned.fusion_.fuse(runs), runs))

@@ -48,7 +48,7 @@ def test_training_queries_of_one_paragraph_are_searched_once(
     search = PassageIndex.search
     monkeypatch.setattr(PassageIndex, "search", lambda *a, **how: (searched.append(a[0]), search(*a, **how))[1])
     monkeypatch.setattr("haybale.rankers.knn._PARM_HITS", 40)
-    monkeypatch.setattr("haybale.rankers.query_batch._MIN_TRAINING_DEPTH", 5)
+    monkeypatch.setattr("haybale.search.query_batch._MIN_TRAINING_DEPTH", 5)
     knn, parm = KNN().fit(engine), parse("parm-rrf(n_hits=40)").fit(engine)
     queries = engine.collection.queries
     ids, texts = queries.ids.to_pylist(), queries.texts(range(len(queries)))

@@ -45,7 +45,7 @@ def test_scores_are_the_oracles(fitted: Fitted, topics: Collection, encoder: str
     engine, relevant = ranker.engine_, topics.relevant_ids("train")
     for split in ("dev", "train"):
         batch = QueryBatch(engine, topics.queries.take(topics.split(split).queries))
-        run = (ranker.run_out_of_fold if split == "train" else ranker.run)(batch, 1000)
+        run = ranker.run(batch, 1000, out_of_fold=split == "train")
         expected = oracle(ranker, batch, relevant, split == "train")
         for query in run.query_ids:
             assert dict(run[query]) == pytest.approx(expected[query], rel=1e-5, abs=1e-6)

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.* bags have no relevant row")
 
 
 def tops(ranker: Ranker, batch: QueryBatch, depth: int) -> list[set[str]]:
-    run = ranker.run_out_of_fold(batch, depth)
+    run = ranker.run(batch, depth, out_of_fold=True)
     return [{doc for doc, _ in run[query]} for query in batch.ids]
 
 
@@ -41,7 +41,7 @@ def oracle_hits(ranker: Any, name: Ranker, batch: QueryBatch) -> list[dict[int, 
             for row in zip(hits.passages, hits.scores, strict=True)
         ]
     ids, offsets = engine.collection.doc_ids.to_pylist(), engine.documents.doc_offsets
-    run = fitted.run_out_of_fold(batch, n)
+    run = fitted.run(batch, n, out_of_fold=True)
     return [{int(offsets[ids.index(doc)]): score for doc, score in run[q] if doc != "blank"} for q in batch.ids]
 
 
@@ -62,7 +62,7 @@ def test_the_ensemble_scores_its_candidates(fitted: Fitted, topics: Collection, 
     engine, ensemble = ranker.engine_, ranker.ensemble_
     index = engine.documents if ranker.unit == "document" else engine.passages
     ids = topics.doc_ids.to_pylist()
-    evidence = list(ranker.implied().get("evidence", ranker.evidence))
+    evidence = list(ranker._implied().get("evidence", ranker.evidence))
     for split in ("dev", "train"):
         run, batch = ranker.out_of_fold(split), batch_of(engine, split)
         batch.label = "train"
@@ -80,7 +80,9 @@ def test_the_ensemble_scores_its_candidates(fitted: Fitted, topics: Collection, 
                 hits = [Hits(np.array([[p for p, _ in each]]), np.float32([[v for _, v in each]])) for each in found]
                 candidates = Hits(numbers, np.zeros(numbers.shape, dtype=np.float32))
                 features = pair_features(candidates, hits, [each.learns_documents for each in evidence])[0]
-            pairs = ensemble._model.pairs(batch.vectors[[row]], np.zeros(len(pool), dtype=int), numbers[0], features)
+            pairs = ensemble.pair_scores.pairs(
+                batch.vectors[[row]], np.zeros(len(pool), dtype=int), numbers[0], features
+            )
             by_bag = ensemble.support_.bags(pairs) - ensemble.support_.intercept
             trusted = np.ones(ensemble.n_bags, dtype=bool) if split == "dev" else ~ensemble.seen_[row]
             assert trusted.any()

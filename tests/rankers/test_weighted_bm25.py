@@ -24,8 +24,8 @@ from haybale.errors import FileFormatError
 from haybale.manifest import read_tensors, write_tensors
 from haybale.rankers import WeightedBM25
 from haybale.rankers import svr as svr_module
-from haybale.rankers.term_features import KINDS, TermFeatures
-from haybale.rankers.term_weights import TermPools, term_weights
+from haybale.rankers.models.term_features import KINDS, TermFeatures
+from haybale.rankers.models.term_weights import TermPools, term_weights
 
 STEPS = (1, 2, 3, 5, 8, 13, 21, 40)
 GERMAN = Analyzer("german", compounds=Compounds.learn("german", ["miete", "vertrag", "mietevertrag"] * 5))
@@ -122,7 +122,7 @@ def pools_of(seed: int) -> TermPools:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_loss_is_that_of_the_formula(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("haybale.rankers.term_weights._TERMS_PER_BLOCK", 4)
+    monkeypatch.setattr("haybale.rankers.models.term_weights._TERMS_PER_BLOCK", 4)
     pools, rng = pools_of(seed), np.random.default_rng(seed)
     theta, chosen = rng.normal(size=7), rng.random(7) < 0.7
     weights = term_weights(pools.features, pools.counts, theta)
@@ -246,4 +246,6 @@ def test_saved_rankers_keep_the_default_evidence_of_their_time(
         assert loaded.rank("dev") == run
         new = parse(names[number]).fit(engine)
         assert new.rank("dev") != run
-    assert haybale.load(tmp_path / "0", engine).key() != parse(names[0]).fit(engine).key(), "they share no cached run"
+    assert haybale.load(tmp_path / "0", engine)._cache_key() != parse(names[0]).fit(engine)._cache_key(), (
+        "they share no cached run"
+    )

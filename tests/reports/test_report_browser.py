@@ -11,8 +11,8 @@ from support.learners import CountingLearner
 from support.pages import hostile, small
 
 from haybale.evaluation import compare
-from haybale.reports import write_report, write_simulation
-from haybale.review import LabelledTopic, simulate
+from haybale.reports import write_report
+from haybale.review import LabelledTopic, simulate, write_simulation
 
 pytestmark = needs_browser
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.cuda_on_cpu import KernelsOnCPU, kernels_of
 
 from haybale.retrieval import device_search
-from haybale.retrieval.device_search import State
+from haybale.retrieval.device_search import SearchStatus
 
 THREADS_AND_ORDERS = [(1, 0), (32, 1), (96, 7)]
 SEEDS = st.integers(0, 2**32 - 1)
@@ -110,7 +110,7 @@ def test_running_threshold(kernels: KernelsOnCPU, threads: int, order: int, data
             assert (floors[row], counts[row], states[row]) == (np.inf, 0, 0)
             continue
         assert floors[row] == buffer.floor
-        assert states[row] == (State.CROWDED if buffer.is_crowded else 0)
+        assert states[row] == (SearchStatus.CROWDED if buffer.is_crowded else 0)
         assert sorted(keys[row, : counts[row]]) == sorted(buffer.keys)
         if not buffer.is_crowded:
             check_that_nothing_is_lost(scores[row], excluded[row], buffer)
@@ -170,18 +170,18 @@ def test_survivors_are_ranked_exactly(
     kernels.launch("rank_exactly", [m], [threads], arguments, shared, order)
     for row in range(m):
         if is_wrong and row == 1:
-            assert states[row] & State.OUT_OF_BOUND
+            assert states[row] & SearchStatus.OUT_OF_BOUND
             continue
         ranked = np.lexsort((candidates[row], -exact[row]))
         best, padding = ranked[:k], max(0, k - count)
         np.testing.assert_array_equal(passages[row], [*candidates[row, best], *[-1] * padding])
         np.testing.assert_array_equal(scores[row], [*exact[row, best], *[-np.inf] * padding])
         is_tied = bool((np.diff(exact[row, ranked[: k + 1]]) == 0).any())
-        assert states[row] == (State.TIED if is_tied else 0)
+        assert states[row] == (SearchStatus.TIED if is_tied else 0)
     of_order = [counts, states, places, np.argsort(places).astype(np.uint32), keys, passages]
     kernels.launch("order_ties", [m], [threads], [*sizes, *of_order], shared, order)
     for row in range(m):
-        if states[row] == State.TIED:
+        if states[row] == SearchStatus.TIED:
             ranked = np.lexsort((places[candidates[row]], -exact[row]))
             np.testing.assert_array_equal(passages[row, :count], candidates[row, ranked[:k]])
 
@@ -227,5 +227,5 @@ def test_beginning_of_a_search(kernels: KernelsOnCPU, threads: int, order: int) 
     lengths = np.linalg.norm(queries.astype(np.float64), axis=1)
     np.testing.assert_allclose(bounds, 0.01 * lengths * 3 + 0.5 + 0.25 * lengths)
     assert floors.tolist() == [-np.inf, np.inf, -np.inf, np.inf, -np.inf]
-    assert states.tolist() == [0, 0, 0, State.TOO_LARGE, 0]
+    assert states.tolist() == [0, 0, 0, SearchStatus.TOO_LARGE, 0]
     assert not counts.any()

@@ -66,7 +66,7 @@ def test_documents_from_known_hits(data: st.DataObject, seed: int, monkeypatch: 
     passages, queries, offsets, own, k = case(data, seed, 90)
     index = PassageIndex(passages, offsets)
     hits = index.search(queries, data.draw(st.integers(1, len(passages))), exclude=own)
-    monkeypatch.setattr("haybale.retrieval.index._QUERIES_PER_BATCH", 2)
+    monkeypatch.setattr("haybale.retrieval.passage_index._QUERIES_PER_BATCH", 2)
     found = [index.documents(queries, k, exclude=own, hits=each) for each in (None, hits)]
     assert sorted(zip(*found[0], strict=True)) == sorted(zip(*found[1], strict=True))
     assert (np.diff(found[1][0]) >= 0).all()

@@ -123,7 +123,7 @@ def test_opening_maps_vectors_without_checking_them_again(
     index = PassageIndex(sparse.identity(50, format="csr") if kind == "sparse" else np.eye(50))
     index.save(tmp_path / "i")
     for name in ("check_matrix", "Columns.validated"):
-        monkeypatch.setattr(f"haybale.retrieval.index.{name}", None)
+        monkeypatch.setattr(f"haybale.retrieval.passage_index.{name}", None)
     monkeypatch.setattr(sparse.csr_matrix, "tocsc", None)
     opened = PassageIndex.open(tmp_path / "i")
     monkeypatch.undo()
@@ -138,7 +138,7 @@ def test_opening_maps_vectors_without_checking_them_again(
         while isinstance(array.base, np.ndarray):
             array = array.base
         assert isinstance(array, np.memmap)
-    monkeypatch.setattr("haybale.retrieval.index.InvertedIndex", None)  # the saved inverted index is used
+    monkeypatch.setattr("haybale.retrieval.passage_index.InvertedIndex", None)  # the saved inverted index is used
     queries = sparse.identity(50, format="csr") if kind == "sparse" else np.eye(50)
     assert opened.search(queries, 1).passages.ravel().tolist() == list(range(50))
 

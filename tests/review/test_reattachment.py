@@ -221,9 +221,9 @@ def test_a_record_on_top_moves_no_judgement(tmp_path: Path) -> None:
     (source := tmp_path / "files").mkdir()
     rows = [f"Title {n},The text of record {n}.\n" for n in range(60)]
     (source / "r.csv").write_text("".join(["title,abstract\n", *rows]))
-    read, skipped = read_files(source)
+    read = read_files(source)
     engine = Engine.build(read, tmp_path / "engine", **HOW)
-    record_files(engine, signatures(source), skipped, source)
+    record_files(engine, signatures(source), source)
     before = texts_of(engine)
     with Review(engine, "records", judgements=tmp_path / "j.sqlite") as review:
         for number, doc_id in enumerate(before):

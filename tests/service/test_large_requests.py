@@ -152,7 +152,7 @@ def test_explanations_of_many_pairs_add_up_the_pairs_of_each_passage(monkeypatch
 
 
 def test_equal_texts_are_encoded_once():
-    from haybale.rankers.encoded_queries import BLOCK, encoded_queries
+    from haybale.search.encoded_queries import BLOCK, encoded_queries
 
     engine = Engine(decisions(12), language="english", encoder="lsa(4)")
     texts = ["a dog", "a tax", "a lease"] * BLOCK

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 
 from haybale import Engine, parse
-from haybale.collections import CollectionBuilder
+from haybale.collections import CollectionBuilder, UnreadPart
 from haybale.review import JudgementStore
 from haybale.service import Workspace, create_app
 from haybale.service.pages.rendering import document_address
@@ -63,7 +64,8 @@ def hostile_engine() -> Engine:
         values = {"court": f"{BAD}'\"", 'a"b<i>': ["<i>x</i>", "y"], "year": 2000 + number % 2, "flag": number < 3}
         builder.add_document(f"{BAD}/../{number}'\"&", texts, title=f"</title>{BAD}{number}", metadata=values)
     builder.add_document("..", ["dogs outside"], title="")
-    return Engine(builder.build(), encoder="tfidf(min_df=1)").prepare()
+    unread = tuple(UnreadPart(file=f"{BAD}.pdf", part=f"page {n}</i>", reason=f"no text {BAD}") for n in range(1, 300))
+    return Engine(replace(builder.build(), unread=unread), encoder="tfidf(min_df=1)").prepare()
 
 
 @pytest.fixture
@@ -100,6 +102,7 @@ def test_what_users_write_is_escaped(hostile) -> None:
         (f"/topics/{topic}/cards", {}),
         ("/train", {}),
         ("/help", {}),
+        ("/unread", {}),
     ):
         asked(hostile, path, **params)
     for path, params, status in (
@@ -241,3 +244,19 @@ def test_judges_see_no_buttons_that_they_may_not_press(workspace) -> None:
             assert name in page.text
             assert "You judge as" not in asked(client, f"/topics/{topic}/review").text
             assert ("Admins train" in asked(client, "/train").text) != is_admin
+
+
+def test_what_was_not_read_is_counted_and_listed(hostile, client) -> None:
+    page = asked(hostile, "/")
+    assert "299 parts of 1 file" in page.text
+    assert "/unread" in page.links
+    first, second = asked(hostile, "/unread"), asked(hostile, "/unread", offset="200")
+    assert f"{BAD}.pdf" in first.text
+    assert len(re.findall(r"page \d+</i>", first.text + second.text)) == 299
+    parts = hostile.get("/api/unread", params={"offset": 298}).json()
+    assert parts == {
+        "parts": [{"file": f"{BAD}.pdf", "part": "page 299</i>", "reason": f"no text {BAD}"}], "n_parts": 299,
+    }  # fmt: skip
+    assert "/unread" not in asked(client, "/").links
+    assert client.get("/api/unread").json() == {"parts": [], "n_parts": 0}
+    asked(client, "/unread")

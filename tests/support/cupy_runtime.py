@@ -27,6 +27,8 @@ class Device(metaclass=_Kind):
 
     properties: ClassVar[dict[str, Any]] = {  # of an H100, with less memory
         "name": b"Double",
+        "major": 9,
+        "minor": 0,
         "multiProcessorCount": 132,
         "sharedMemPerBlock": 48 * 1024,
         "sharedMemPerBlockOptin": 227 * 1024,

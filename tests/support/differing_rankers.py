@@ -195,8 +195,8 @@ def check_apart(world: World, pair: Pair, rng: random.Random, compared: bool = T
         runs = {number: ranked(pair[number], batch) for number in order}
         assert [runs[0], runs[1]] == alone, "another run in one batch"
         batch = QueryBatch(engine, train, "train")
-        found = {number: pair[number].run_out_of_fold(batch, DEPTH) for number in order}
-        expected = [each.run_out_of_fold(QueryBatch(engine, train, "train"), DEPTH) for each in pair]
+        found = {number: pair[number].run(batch, DEPTH, out_of_fold=True) for number in order}
+        expected = [each.run(QueryBatch(engine, train, "train"), DEPTH, out_of_fold=True) for each in pair]
         assert [found[0], found[1]] == expected, "another run out of fold"
     row = rng.randrange(len(queries))
     batch = QueryBatch(engine, queries.take(np.array([row])))

@@ -74,9 +74,9 @@ class RecordWorld:
             f"{name}.{suffix}": [self.record() for _ in range(rng.randint(2, 6))] for name in "ab"[: rng.randint(1, 2)]
         }
         self.write()
-        read, skipped = read_files(self.source)
+        read = read_files(self.source)
         self.engine = Engine.build(read, folder / "engine", language="english", encoder="tfidf(min_df=1)")
-        record_files(self.engine, signatures(self.source), skipped, self.source)
+        record_files(self.engine, signatures(self.source), self.source)
         self.review: Review | None = None
 
     def record(self) -> Record:

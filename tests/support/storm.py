@@ -31,6 +31,7 @@ from haybale import Engine, Ranker, load
 from haybale.collections import Collection
 from haybale.errors import StoreError
 from haybale.rankers import Training, parse
+from haybale.ranking.ranker import batches_of
 from support.structured import structured_collection
 from support.topics import EVIDENCE, LEARNED, RANKERS, word
 
@@ -97,7 +98,7 @@ def ask(ranker: Ranker, query: str, how: int) -> list[tuple[str, float]]:
     text = {query: queries.paragraphs_of(0)}
     if how == 2:
         return ranker.out_of_fold(text, depth=DEPTH)[query]
-    (batch,) = ranker.batches(text)
+    (batch,) = batches_of(ranker, text)
     found = ranker.run(batch, DEPTH)[query]
     if how == 1 and found:
         why = ranker.explained(batch.take([0]), int(batch.engine.collection.document_numbers([found[0][0]])[0]))
@@ -189,7 +190,7 @@ def prepared(
     settings: dict[str, Any] = {"encoder": ENCODERS[encoder]}
     engine = Engine.build(collection, folder / "engine", **settings) if in_folder else Engine(collection, **settings)
     training = Training.of(engine)
-    rankers = {name: parse(name).fitted(training) for name in names}
+    rankers = {name: parse(name)._fitted_copy(training) for name in names}
     for number, ranker in enumerate(rankers.values()):
         ranker.save(folder / "models" / str(number))
     return engine, rankers, [f"dev{number}" for number in range(QUERIES)]

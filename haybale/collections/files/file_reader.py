@@ -10,9 +10,11 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import Any, ClassVar
 
 from haybale.collections.files.record_keys import with_record_keys
+from haybale.collections.unread import UnreadPart
 from haybale.errors import MissingExtraError
 from haybale.extras import import_optional
 from haybale.registry import Registry, undefined_methods
@@ -22,12 +24,16 @@ EXTRA = "documents"  # the extra that installs the packages of file readers
 
 
 class Unreadable(Exception):
-    """A file that cannot be read; the message is the reason, which is listed, and other files are read."""
+    """A file that cannot be read, or not to its end; the message is the reason, which is listed."""
 
 
 @dataclass
 class Part:
-    """A paragraph with the page, counted from 1, or the heading that it stands under."""
+    """A paragraph with the page, counted from 1, or the heading that it stands under.
+
+    A part without a text is the heading itself: readers yield one for each heading, so that headings are searched, also
+    those that another heading or nothing follows.
+    """
 
     text: str
     page: int | None = None
@@ -42,9 +48,8 @@ class FileDocument:
     ``record_keys`` are the keys by which a record of a table can be recognised in other versions of its file, the best
     first (:func:`~haybale.collections.files.record_keys.keys_of_row`); None if it is no record. :func:`read_documents`
     makes the ``key`` of a record from them. ``table`` is the sheet of a record, if its file has several.
-    ``own_id`` is the id that a record has itself, in place of the file's path and the key. ``place`` says in messages
-    where it stands in the file. ``problem`` says why this document of the file could not be read; it is listed and left
-    out.
+    ``own_id`` is the id that a record has itself, in place of the file's path and the key. ``location`` names the part
+    of the file that it is, such as ``"row 7"``, for the list of what was not read.
     """
 
     parts: list[Part]
@@ -52,10 +57,9 @@ class FileDocument:
     metadata: dict[str, Any] = field(default_factory=dict)
     key: str | None = None
     own_id: str | None = None
-    problem: str | None = None
     record_keys: tuple[str, ...] | None = None
     table: str = ""
-    place: str | None = None
+    location: str = ""
 
 
 class FileReader(ABC):
@@ -89,8 +93,11 @@ class FileReader(ABC):
             import_optional(package, EXTRA)
 
     @abstractmethod
-    def read(self, data: bytes, columns: Mapping[str, str]) -> Iterator[FileDocument]:
-        """Yield the documents of a file.
+    def read(self, data: bytes, columns: Mapping[str, str]) -> Iterator[FileDocument | UnreadPart]:
+        """Yield the documents of a file, and the parts that were not read.
+
+        All text that a person sees in the final view of the file is in the documents, once; what is not is yielded as
+        an :class:`~haybale.collections.unread.UnreadPart`.
 
         Parameters
         ----------
@@ -102,34 +109,45 @@ class FileReader(ABC):
         Raises
         ------
         Unreadable
-            If the file is encrypted or has no text, or is not what was expected. Errors of other types, such as those
-            of the libraries for damaged files, need not be caught: :func:`read_documents` does.
+            If the file is encrypted, or is not what was expected: the rest of it is listed as not read. Errors of other
+            types, such as those of the libraries for damaged files, need not be caught: :func:`read_documents` does.
         """
 
 
 def read_documents(
     reader: FileReader, data: bytes, columns: Mapping[str, str]
-) -> tuple[list[FileDocument], str | None]:
-    """Return the documents of a file that could be read, and why the others, or all of them, could not be read.
+) -> tuple[list[FileDocument], list[UnreadPart]]:
+    """Return the documents of a file that could be read, and the parts that could not be read, or the whole file.
 
     Libraries raise errors of many types for damaged files, so any error is the reason for this file alone.
     """
     documents: list[FileDocument] = []
     if not data.strip(b"\x00\t\n\r "):
-        return documents, "empty"
-    problem = _read_into(documents, reader, data, columns)
+        return documents, [UnreadPart(reason="empty")]
+    unread: list[UnreadPart] = []
+    problem = _read_into(documents, unread, reader, data, columns)
+    if problem is not None:
+        unread.append(UnreadPart(reason=problem))
     with_record_keys(documents)
-    return documents, problem
+    return documents, unread
 
 
 def _read_into(
-    documents: list[FileDocument], reader: FileReader, data: bytes, columns: Mapping[str, str]
+    documents: list[FileDocument],
+    unread: list[UnreadPart],
+    reader: FileReader,
+    data: bytes,
+    columns: Mapping[str, str],
 ) -> str | None:
-    """Append the documents of a file that can be read, and return why the others, or all of them, cannot be read."""
+    """Append the documents of a file and the parts that were not read; return why reading ended before its end."""
     try:
-        for document in reader.read(data, columns):
-            if document.parts or document.problem:
-                documents.append(document)
+        for item in reader.read(data, columns):
+            if isinstance(item, UnreadPart):
+                unread.append(item)
+            elif any(part.text or part.heading for part in item.parts):
+                documents.append(item)
+            else:
+                unread.append(UnreadPart(part=item.location, reason="no text"))
     except Unreadable as error:
         return str(error)
     except MissingExtraError as error:  # raised for a page in a mail: only the packages of the mail reader were checked
@@ -137,7 +155,7 @@ def _read_into(
     except Exception as error:
         about = " ".join(str(error).split())
         return f"damaged, or not a file of the format {reader.name} ({type(error).__name__}: {about:.200})"
-    return None if documents else "no text"
+    return None if documents or unread else "no text"
 
 
 def reader_of(name: str) -> FileReader | None:
@@ -145,6 +163,16 @@ def reader_of(name: str) -> FileReader | None:
     lowered = name.lower()
     readers = [reader for _, reader in FILE_READERS.items()]
     return next((reader for reader in readers if lowered.endswith(reader.suffixes)), None)
+
+
+def no_reader(name: str) -> str:
+    """Return the reason for a file that no reader reads.
+
+    >>> no_reader("photo.heic"), no_reader("README")
+    ("no reader for files that end in '.heic'", 'no reader for files without an ending')
+    """
+    suffix = PurePosixPath(name).suffix
+    return f"no reader for files that end in {suffix!r}" if suffix else "no reader for files without an ending"
 
 
 def decoded(data: bytes) -> str:

@@ -15,11 +15,13 @@ from haybale.collections.files.file_reader import (
     FileReader,
     Part,
     Unreadable,
+    no_reader,
     paragraphs_of,
     read_documents,
     reader_of,
 )
 from haybale.collections.files.html import html_document
+from haybale.collections.unread import UnreadPart
 
 
 class Mail(FileReader):
@@ -28,7 +30,7 @@ class Mail(FileReader):
     name = "eml"
     suffixes = (".eml",)
 
-    def read(self, data: bytes, columns: Mapping[str, str]) -> Iterator[FileDocument]:
+    def read(self, data: bytes, columns: Mapping[str, str]) -> Iterator[FileDocument | UnreadPart]:
         message = email.message_from_bytes(data, policy=email.policy.default)
         if not message.keys():
             raise Unreadable("expected a mail message, found no header")
@@ -49,21 +51,23 @@ class Mail(FileReader):
                 payloads[name].append(payload)
         for name, contents in payloads.items():
             reader = reader_of(name)
-            for payload in contents if reader is not None else ():
+            for payload in contents:
                 key = name if len(contents) == 1 else f"{name}~{hashlib.sha256(payload).hexdigest()[:8]}"
-                yield from _attached(reader, name, key, payload, columns)
+                if reader is None:
+                    yield UnreadPart(part=f"attachment {key}", reason=no_reader(name))
+                else:
+                    yield from _attached(reader, name, key, payload, columns)
 
 
 def _attached(
-    reader: FileReader | None, name: str, key: str, payload: bytes, columns: Mapping[str, str]
-) -> Iterator[FileDocument]:
-    """Yield the documents of an attachment, whose keys begin with the attachment's key."""
-    assert reader is not None
-    documents, problem = read_documents(reader, payload, columns)
+    reader: FileReader, name: str, key: str, payload: bytes, columns: Mapping[str, str]
+) -> Iterator[FileDocument | UnreadPart]:
+    """Yield what is in an attachment: documents, whose keys begin with the attachment's key, and unread parts."""
+    location = f"attachment {key}"
+    documents, unread = read_documents(reader, payload, columns)
     for document in documents:
         document.key = "/".join(filter(None, [key, document.key]))
-        document.place = "/".join(filter(None, [key, document.place]))
+        document.location = ", ".join(filter(None, [location, document.location]))
         document.title = document.title or name
         yield document
-    if problem is not None:
-        yield FileDocument([], key=key, problem=problem)
+    yield from (part.within(location) for part in unread)

@@ -30,7 +30,7 @@ class Spreadsheet(FileReader):
             named = ({name: value for name, value in zip(names, row, strict=False) if name} for row in rows)
             for document in documents_of_rows(named, columns):
                 if len(sheets) > 1:
-                    document.table, document.place = title, f"{title}/{document.place}"
+                    document.table, document.location = title, f"sheet {title}, {document.location}"
                 yield document
         if empty:
             raise Unreadable("expected a sheet with a header, found none")

@@ -58,7 +58,7 @@ def documents_of_rows(rows: Iterable[Row], columns: Mapping[str, str]) -> Iterat
         parts = [Part(paragraph) for paragraph in paragraphs_of(text or title)]
         if parts:
             keys = keys_of_row(row)
-            yield FileDocument(parts, title, metadata, own_id=own_id, record_keys=keys, place=str(number))
+            yield FileDocument(parts, title, metadata, own_id=own_id, record_keys=keys, location=f"row {number}")
     if not chosen:
         raise Unreadable("expected a header and at least one row, found none")
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import re
 import stat
 import warnings
 import zipfile
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Container, Iterable, Iterator, Mapping, Set
+from dataclasses import replace
 from functools import lru_cache
 from io import BytesIO
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -16,11 +18,18 @@ from typing import NamedTuple
 from haybale.collections.builder import CollectionBuilder
 from haybale.collections.collection import Collection
 from haybale.collections.files.delimited import rows_of
-from haybale.collections.files.file_reader import FileDocument, FileReader, Unreadable, read_documents, reader_of
-from haybale.collections.folder_listing import Skipped as Skipped
+from haybale.collections.files.file_reader import (
+    FileDocument,
+    FileReader,
+    Unreadable,
+    no_reader,
+    read_documents,
+    reader_of,
+)
 from haybale.collections.folder_listing import link_that_leaves, list_files, refuse_special_file
 from haybale.collections.ids import check_characters
 from haybale.collections.reader import Reader
+from haybale.collections.unread import UnreadPart, counted
 from haybale.errors import InputError, MissingExtraError
 from haybale.manifest import MANIFEST
 from haybale.parallel import cpus
@@ -66,25 +75,15 @@ class Files(Reader):
     def read(
         self, source: str, *, queries: bool = True, missing_judgements: str = "refuse", warn: bool = True
     ) -> Collection:
-        collection, skipped = read_files(Path(source))
-        if skipped and warn:
-            first, n = skipped[0], len(skipped)
+        collection = read_files(Path(source))
+        if collection.unread and warn:
+            first, counts = collection.unread[0], counted(collection.unread)
             warnings.warn(
-                f"{source}: {n:,} files could not be read, such as {first.file!r} ({first.reason}); "
+                f"{source}: {counts} could not be read, such as {first.location!r} ({first.reason}); "
                 "correct or remove them",
                 stacklevel=3,
             )
         return collection
-
-
-def refuse_skipped(source: Path, skipped: Sequence[Skipped]) -> None:
-    """Raise :class:`InputError` if files could not be read."""
-    if skipped:
-        first, n = skipped[0], len(skipped)
-        raise InputError(
-            f"{source}: {n:,} files could not be read, such as {first.file!r} ({first.reason}), "
-            "but strict needs all; correct or remove them"
-        )
 
 
 def paths_of(source: Path) -> dict[str, Path]:
@@ -92,20 +91,14 @@ def paths_of(source: Path) -> dict[str, Path]:
     return list_files(source).paths
 
 
-def read_files(source: Path, columns: Mapping[str, str] | None = None) -> tuple[Collection, list[Skipped]]:
-    """Read a folder, a zip file or a single file.
+def read_files(source: Path, columns: Mapping[str, str] | None = None) -> Collection:
+    """Read a folder, a zip file or a single file; what could not be read is in ``unread`` of the collection.
 
     Parameters
     ----------
     source : Path
     columns : mapping, optional
         The names of the columns ``text``, ``id`` and ``title`` of tables. By default they are recognised.
-
-    Returns
-    -------
-    collection : Collection
-    skipped : list of Skipped
-        The files that could not be read, each with the reason.
 
     Raises
     ------
@@ -116,11 +109,11 @@ def read_files(source: Path, columns: Mapping[str, str] | None = None) -> tuple[
     """
     if not source.exists():
         raise InputError(f"{source}: no such file or folder; give a folder with documents")
-    collection, skipped = read_some_files(source, columns)
+    collection, unread = read_some_files(source, columns)
     if collection is None:
-        reasons = f"; {skipped[0].file}: {skipped[0].reason}" if skipped else ""
+        reasons = f"; {unread[0]}" if unread else ""
         raise InputError(f"{source}: found no document that can be read{reasons}; add files with text")
-    return collection, skipped
+    return collection
 
 
 def read_some_files(
@@ -128,8 +121,10 @@ def read_some_files(
     columns: Mapping[str, str] | None = None,
     only: Set[str] | None = None,
     taken: Set[str] = frozenset(),
-) -> tuple[Collection | None, list[Skipped]]:
+) -> tuple[Collection | None, list[UnreadPart]]:
     """Read some files of a folder, as :func:`read_files` does; the collection is None if no document could be read.
+
+    What could not be read is returned beside the collection, too, since there may be none.
 
     Parameters
     ----------
@@ -140,32 +135,37 @@ def read_some_files(
     taken : set of str, optional
         Ids that records cannot have, because other documents have them.
     """
-    skipped: list[Skipped] = []
+    unread: list[UnreadPart] = []
     builder = CollectionBuilder(source.stem if source.is_file() else source.resolve().name)
-    files = _read_items(builder, _items(source, skipped, only), skipped, columns, taken)
-    if not files:
-        return None, skipped
-    if source.is_dir():
+    files = _read_items(builder, _items(source, unread, only), unread, columns, taken)
+    if files and source.is_dir():
         problems = _add_columns(builder, source / METADATA, files)
-        skipped += problems if only is None else []  # metadata.csv names the files that are not read, too
-    return builder.build(warn=False), skipped
+        unread += problems if only is None else []  # metadata.csv names the files that are not read, too
+    return _built(builder, files, unread)
 
 
 def read_single_files(
     paths: Iterable[Path], columns: Mapping[str, str] | None = None
-) -> tuple[Collection | None, list[Skipped]]:
+) -> tuple[Collection | None, list[UnreadPart]]:
     """Read single files of any folders, as :func:`read_some_files` does; the ids are their names without folders."""
-    skipped: list[Skipped] = []
+    unread: list[UnreadPart] = []
     builder = CollectionBuilder("added documents")
-    items = (item for path in paths for item in _expanded(_Item(path, (), path.name), skipped))
-    files = _read_items(builder, items, skipped, columns)
-    return builder.build(warn=False) if files else None, skipped
+    items = (item for path in paths for item in _expanded(_Item(path, (), path.name), unread))
+    files = _read_items(builder, items, unread, columns)
+    return _built(builder, files, unread)
+
+
+def _built(
+    builder: CollectionBuilder, files: Mapping[str, list[int]], unread: list[UnreadPart]
+) -> tuple[Collection | None, list[UnreadPart]]:
+    """Return the collection with what could not be read; None in its place if no document was read."""
+    return replace(builder.build(warn=False), unread=tuple(unread)) if files else None, unread
 
 
 def _read_items(
     builder: CollectionBuilder,
     items: Iterable[_Item],
-    skipped: list[Skipped],
+    unread: list[UnreadPart],
     columns: Mapping[str, str] | None,
     taken: Set[str] = frozenset(),
 ) -> dict[str, list[int]]:
@@ -174,41 +174,37 @@ def _read_items(
     for item in items:
         reader = reader_of(item.id)
         if reader is None:
-            skipped.append(Skipped(item.id, f"no reader for files that end in {PurePosixPath(item.id).suffix!r}"))
+            unread.append(UnreadPart(file=item.id, reason=no_reader(item.id)))
         else:
             readable.append((item, reader))
     _check_packages(readable)
     files: dict[str, list[int]] = {}  # the documents of each file
-    for (item, _), (documents, problem) in zip(readable, _read_all(readable, dict(columns or {})), strict=True):
+    for (item, _), (documents, parts) in zip(readable, _read_all(readable, dict(columns or {})), strict=True):
         for document in documents:
             name = item.id if document.key is None else f"{item.id}:{document.key}"
             try:
-                if document.problem is not None:
-                    raise Unreadable(document.problem)
                 number = _add(builder, name, item.id, document, taken)
             except (Unreadable, InputError) as error:
-                at = name if document.place is None else f"{item.id}:{document.place}"
-                skipped.append(Skipped(at, str(error)))
+                unread.append(UnreadPart(file=item.id, part=document.location, reason=str(error)))
             else:
                 files.setdefault(item.id, []).append(number)
-        if problem is not None:
-            skipped.append(Skipped(item.id, problem))
+        unread += (part.of_file(item.id) for part in parts)
     return files
 
 
-def _items(source: Path, skipped: list[Skipped], only: Set[str] | None = None) -> Iterator[_Item]:
+def _items(source: Path, unread: list[UnreadPart], only: Set[str] | None = None) -> Iterator[_Item]:
     """Yield the files of a folder and of the zip files in it, sorted by name; hidden files are left out."""
     listing = list_files(source)
     if only is None:
-        skipped += (skipped_file for skipped_file in listing.skipped if skipped_file.file != METADATA)
+        unread += (part for part in listing.unread if part.file != METADATA)
     for name, path in listing.paths.items():
         if name == METADATA or (only is not None and name not in only):
             continue
         whole = path == source and not name  # a zip file in place of a folder
-        yield from _expanded(_Item(path, (), name or path.name), skipped, "" if whole else None)
+        yield from _expanded(_Item(path, (), name or path.name), unread, "" if whole else None)
 
 
-def _expanded(item: _Item, skipped: list[Skipped], prefix: str | None = None) -> Iterator[_Item]:
+def _expanded(item: _Item, unread: list[UnreadPart], prefix: str | None = None) -> Iterator[_Item]:
     """Yield a file, or the files in a zip file."""
     if not item.id.lower().endswith(".zip"):
         yield item
@@ -220,18 +216,18 @@ def _expanded(item: _Item, skipped: list[Skipped], prefix: str | None = None) ->
         archive = _archive(item.path, item.path.stat().st_mtime_ns, item.inner)
         entries = sorted((info for info in archive.infolist() if not info.is_dir()), key=lambda info: info.filename)
     except (Unreadable, OSError, zipfile.BadZipFile, RuntimeError) as error:
-        skipped.append(Skipped(item.id, f"cannot be unpacked: {error}"))
+        unread.append(UnreadPart(file=item.id, reason=f"cannot be unpacked: {error}"))
         return
     if sum(entry.file_size for entry in entries) > _MAX_ARCHIVE_BYTES:
-        skipped.append(Skipped(item.id, f"unpacks to more than {_MAX_ARCHIVE_BYTES:,} bytes; unpack it"))
+        unread.append(UnreadPart(file=item.id, reason=f"unpacks to more than {_MAX_ARCHIVE_BYTES:,} bytes; unpack it"))
         return
     start = f"{item.id}/" if prefix is None else prefix
     for entry in entries:
         reason = _reason_against(entry)
         if reason is not None:
-            skipped.append(Skipped(start + entry.filename, reason))
+            unread.append(UnreadPart(file=start + entry.filename, reason=reason))
         elif not any(part.startswith((".", "__MACOSX")) for part in PurePosixPath(entry.filename).parts):
-            yield from _expanded(_Item(item.path, (*item.inner, entry.filename), start + entry.filename), skipped)
+            yield from _expanded(_Item(item.path, (*item.inner, entry.filename), start + entry.filename), unread)
 
 
 def _reason_against(entry: zipfile.ZipInfo) -> str | None:
@@ -277,8 +273,8 @@ def _check_packages(readable: Iterable[tuple[_Item, FileReader]]) -> None:
 
 def _read_all(
     readable: list[tuple[_Item, FileReader]], columns: dict[str, str]
-) -> Iterator[tuple[list[FileDocument], str | None]]:
-    """Yield the documents of each file, and why it could not be read, in order; many files in several processes."""
+) -> Iterator[tuple[list[FileDocument], list[UnreadPart]]]:
+    """Yield the documents of each file, and what could not be read, in order; many files in several processes."""
     if len(readable) < _MIN_FILES_FOR_PROCESSES or cpus() == 1:
         yield from (read_file(item, columns) for item, _ in track(readable, "reading files", len(readable)))
         return
@@ -289,14 +285,14 @@ def _read_all(
     yield from track(results, "reading files", len(readable))
 
 
-def read_file(item: _Item, columns: dict[str, str]) -> tuple[list[FileDocument], str | None]:
-    """Return the documents of a file that were read, and why the others, or all, could not be."""
+def read_file(item: _Item, columns: dict[str, str]) -> tuple[list[FileDocument], list[UnreadPart]]:
+    """Return the documents of a file, and the parts that could not be read, or the whole file."""
     reader = reader_of(item.id)
     assert reader is not None
     try:
         data = _content(item)
     except (Unreadable, OSError, zipfile.BadZipFile, RuntimeError, MemoryError) as error:
-        return [], str(error) if isinstance(error, Unreadable) else f"cannot be read: {error}"
+        return [], [UnreadPart(reason=str(error) if isinstance(error, Unreadable) else f"cannot be read: {error}")]
     return read_documents(reader, data, columns)
 
 
@@ -314,20 +310,31 @@ def _add(builder: CollectionBuilder, name: str, file: str, document: FileDocumen
     for text in (title, *(part.heading or "" for part in parts), *(part.text for part in parts)):
         check_characters(text, "the document")  # before any part of the document is added
     number = builder.add_document(doc_id, title=" ".join(title.split()), metadata={"file": file} | document.metadata)
-    sections: dict[str | None, int] = {}
-    before = [] if not parts or document.title in parts[0].text else [document.title]
+    section, section_title, n_sections = -1, None, 0
+    before = [] if not parts or _is_in(document.title, parts[0].text) else [document.title]
     for part in parts:
-        section_title = part.heading if part.page is None else f"page {part.page}"
-        if section_title is not None and section_title not in sections:
-            sections[section_title] = builder.add_section(number, f"{doc_id}#{len(sections)}", section_title, None)
+        part_title = part.heading if part.page is None else f"page {part.page}"
+        if part_title is not None and (part_title != section_title or not part.text):
+            section = builder.add_section(number, f"{doc_id}#{n_sections}", part_title, None)
+            n_sections += 1
             if part.heading and part.heading not in before:
                 before.append(part.heading)
-        builder.add_passage(number, "\n".join([*before, part.text]), section=sections.get(section_title, -1))
-        before = []
+        section = -1 if part_title is None else section
+        section_title = part_title
+        if part.text:
+            builder.add_passage(number, "\n".join([*before, part.text]), section=section)
+            before = []
+    if before:  # headings without text under them
+        builder.add_passage(number, "\n".join(before), section=section)
     return number
 
 
-def _add_columns(builder: CollectionBuilder, path: Path, files: Mapping[str, list[int]]) -> list[Skipped]:
+def _is_in(title: str, text: str) -> bool:
+    """Return whether the words of a title are in a text: not as a part of another word."""
+    return re.search(rf"(?<!\w){re.escape(title)}(?!\w)", text) is not None
+
+
+def _add_columns(builder: CollectionBuilder, path: Path, files: Mapping[str, list[int]]) -> list[UnreadPart]:
     """Add the columns of ``metadata.csv`` to the documents whose file it names."""
     rows, problems = read_metadata(path)
     for name, values in rows.items():
@@ -336,16 +343,16 @@ def _add_columns(builder: CollectionBuilder, path: Path, files: Mapping[str, lis
     return problems + unknown_paths(rows, files)
 
 
-def read_metadata(path: Path) -> tuple[dict[str, dict[str, str]], list[Skipped]]:
+def read_metadata(path: Path) -> tuple[dict[str, dict[str, str]], list[UnreadPart]]:
     """Return the values of ``metadata.csv`` by file and column, and why it cannot be read; no values without a file."""
     values_by_file: dict[str, dict[str, str]] = {}
     reason = link_that_leaves(path)
     if reason is not None:
-        return values_by_file, [Skipped(METADATA, reason)]
+        return values_by_file, [UnreadPart(file=METADATA, reason=reason)]
     try:
         rows = list(rows_of(path.read_bytes())) if path.is_file() else []
     except (Unreadable, csv.Error, OSError) as error:
-        return values_by_file, [Skipped(METADATA, str(error))]
+        return values_by_file, [UnreadPart(file=METADATA, reason=str(error))]
     for row in rows:
         (_, file), *others = row.items()
         name = str(file or "").replace("\\", "/").removeprefix("./")
@@ -353,7 +360,11 @@ def read_metadata(path: Path) -> tuple[dict[str, dict[str, str]], list[Skipped]]
     return values_by_file, []
 
 
-def unknown_paths(rows: Iterable[str], files: Container[str | None]) -> list[Skipped]:
+def unknown_paths(rows: Iterable[str], files: Container[str | None]) -> list[UnreadPart]:
     """Return what is wrong with ``metadata.csv`` if it names files of which no document was read."""
     unknown = [name for name in rows if name not in files]
-    return [Skipped(METADATA, f"{len(unknown):,} paths of no document, such as {unknown[0]!r}")] if unknown else []
+    return (
+        [UnreadPart(file=METADATA, reason=f"{len(unknown):,} paths of no document, such as {unknown[0]!r}")]
+        if unknown
+        else []
+    )

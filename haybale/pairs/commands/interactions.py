@@ -49,13 +49,13 @@ def interactions(
     queries = opened.collection.queries.take(opened.collection.split(split).queries)
     with explain_interrupt(), record_timings(reporter()):
         pairs = chosen.pairs(opened)  # raises for a missing model before the first stage is fitted
-        inner = chosen.ranker.fitted(Training.of(opened))
-        seen = inner.encoder_queries | chosen.own_encoder_queries(opened)  # no ranker learns from these queries
+        inner = chosen.ranker._fitted_copy(Training.of(opened))
+        seen = inner.encoder_queries | chosen._own_encoder_queries(opened)  # no ranker learns from these queries
         rows = [row for row, query in enumerate(queries.ids.to_pylist()) if query not in seen]
         if len(rows) < len(queries):
             note(f"{len(queries) - len(rows):,} queries are left out, because an encoder was trained on them")
             queries = queries.take(rows)
-        run = inner.run_out_of_fold(QueryBatch(opened, queries, split), chosen.n_documents)
+        run = inner.run(QueryBatch(opened, queries, split), chosen.n_documents, out_of_fold=True)
         how: dict[str, Any] = {"k": chosen.n_documents, "n": chosen.n, "m": chosen.m, "select": chosen.select}
         how |= given(dtype=dtype, pairs_per_chunk=pairs_per_chunk)
         done = haybale.interact(opened, queries, run, pairs, out, shard=part, **how)

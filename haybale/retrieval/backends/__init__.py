@@ -28,7 +28,7 @@ BACKENDS: dict[str, Backend] = {}  # sorted by kind of device and priority
 
 
 @dataclass(frozen=True)
-class Search:
+class BackendSearch:
     """What :meth:`Backend.search` searches: the ``k`` nearest ``vectors`` (n, d) of each of the ``queries`` (m, d).
 
     ``excluded`` (m, 2), a NumPy array, has the first passage that each query excludes, and the one after the last.
@@ -83,7 +83,7 @@ class Backend(ABC):
         A score may differ from the inner product by up to ``error(d)`` · |query| · |longest passage|.
         """
 
-    def search(self, search: Search) -> SearchResult | None:
+    def search(self, search: BackendSearch) -> SearchResult | None:
         """Search exactly; return None if the backend only proposes, which is the default."""
         return None
 

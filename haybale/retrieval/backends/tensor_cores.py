@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from haybale.device import Device, device_of
-from haybale.retrieval.backends import Search, SearchResult
+from haybale.retrieval.backends import BackendSearch, SearchResult
 from haybale.retrieval.backends.tiles import CuPyTiles
-from haybale.retrieval.device_search import MAX_K, State, nearest, queries_at_once
+from haybale.retrieval.device_search import MAX_K, SearchStatus, nearest, queries_at_once
 
 _LOGGER = logging.getLogger("haybale")
 _REASONS = {
-    State.CROWDED: "too many passages are as near as the k-th nearest to tell them apart by scores in TF32",
-    State.TOO_LARGE: "inner products may exceed float32",
+    SearchStatus.CROWDED: "too many passages are as near as the k-th nearest to tell them apart by scores in TF32",
+    SearchStatus.TOO_LARGE: "inner products may exceed float32",
 }
 
 
@@ -26,12 +26,12 @@ class TensorCores(CuPyTiles):
     priority = 0
 
     def __init__(self) -> None:
-        self._logged: set[State] = set()
+        self._logged: set[SearchStatus] = set()
 
     def queries_at_once(self, vectors: Any, k: int) -> int:
         return queries_at_once(device_of(vectors), len(vectors), k)
 
-    def search(self, search: Search) -> SearchResult | None:
+    def search(self, search: BackendSearch) -> SearchResult | None:
         if search.k > MAX_K or not len(search.queries):
             return None
         device: Device = device_of(search.vectors)
@@ -44,5 +44,5 @@ class TensorCores(CuPyTiles):
                     "index backend %r: %s of %s queries are searched by %r, because %s",
                     *(self.name, f"{count:,}", f"{len(hits.states):,}", CuPyTiles.name, reason),
                 )
-        unfinished = np.flatnonzero(hits.states & (State.CROWDED | State.TOO_LARGE))
-        return SearchResult(hits.passages, hits.scores, unfinished, not (hits.states & State.OUT_OF_BOUND).any())
+        unfinished = np.flatnonzero(hits.states & (SearchStatus.CROWDED | SearchStatus.TOO_LARGE))
+        return SearchResult(hits.passages, hits.scores, unfinished, not (hits.states & SearchStatus.OUT_OF_BOUND).any())

@@ -85,7 +85,7 @@ def simulate(
     simulation = simulated(source, seeds=seeds, target=target, rules=stop or (), sample=sample, **how)
     if out is not None:  # written before the table is printed, because printing may fail
         if is_page:
-            from haybale.reports import write_simulation
+            from haybale.review import write_simulation
 
             write_simulation(simulation, out)
         else:

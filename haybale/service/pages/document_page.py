@@ -52,6 +52,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
             request,
             "document.html",
             document=document,
+            unread=[part for part in workspace.engine.unread if part.file == document.metadata.get("file")],
             headings=_headings(document.passages),
             anchors=anchors,
             matching={part.passage_id for part in document.passages if any(text in part.text for text in texts)},

@@ -17,6 +17,7 @@ from haybale.service.pages import (
     search_page,
     topic_pages,
     training_page,
+    unread_page,
 )
 from haybale.service.pages.rendering import FOLDER, Renderer
 from haybale.service.roles import OPEN, GuardedRoute, needs
@@ -31,6 +32,7 @@ def pages(workspace: Workspace) -> APIRouter:
     renderer = Renderer(workspace)
     for module in (
         search_page, long_query_page, document_page, topic_pages, review_page, training_page, help_page,
+        unread_page,
     ):  # fmt: skip
         module.add_routes(router, workspace, renderer)
     served = {path.name: path.read_bytes() for path in (FOLDER / "static").iterdir()}
@@ -47,7 +49,7 @@ def pages(workspace: Workspace) -> APIRouter:
     return router
 
 
-def error_page(request: Request, workspace: Workspace, status: int, detail: str) -> Response:
+def error_page(workspace: Workspace, request: Request, status: int, detail: str) -> Response:
     """Return the page that says in words what went wrong."""
     heading = "There is no such page" if status == 404 else HTTPStatus(status).phrase
     return Renderer(workspace).page(request, "error.html", status, heading=heading, detail=detail)

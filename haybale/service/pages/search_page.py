@@ -15,6 +15,7 @@ from markupsafe import Markup
 from starlette.responses import HTMLResponse, Response
 
 from haybale import __version__
+from haybale.collections.unread import counted
 from haybale.errors import InputError
 from haybale.search import SearchResults
 from haybale.service.facets import Facet
@@ -230,6 +231,7 @@ def _values(
         "suffixes": ", ".join(query_suffixes()),
         "n_documents": collection.n_documents,
         "n_passages": collection.n_passages,
+        "unread": counted(unread) if (unread := workspace.engine.unread) else "",
         "topics": sorted(topics, key=lambda summary: summary.last or summary.time, reverse=True)[:5],
         "topic": topic,
         "grades": _grades(workspace, topic.id) if topic and results else {},

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from haybale.rankers.explanation import Explanation, Share
 from haybale.retrieval import ParagraphExplanation
+from haybale.search.explanation import Explanation, Share
 
 _MAX_SHARES = 8  # of one ranker; the others are added up
 

@@ -13,7 +13,7 @@ from scipy import sparse
 from haybale.embeddings import LSAEncoder, TfidfEncoder
 from haybale.errors import InputError
 from haybale.retrieval import AGGREGATIONS, BM25Index, ParagraphSearch, PassageIndex
-from haybale.retrieval.parm import search
+from haybale.retrieval.parm import paragraph_search as search
 
 EXACT = ("combsum", "rrf", "vsum", "vscores", "vranks", "vrrf")
 LEXICAL = [name for name, aggregation in AGGREGATIONS.items() if aggregation.vectors is None]

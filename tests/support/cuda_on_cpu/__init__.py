@@ -21,7 +21,11 @@ from haybale.device_kernels import KernelFile
 HEADER = Path(__file__).with_name("cuda_on_cpu.hpp")
 SANITIZERS = os.environ.get("HAYBALE_KERNEL_SANITIZERS", "")  # such as "address,undefined"
 MOST_SHARED_UNASKED = 48 * 1024  # bytes of shared memory that a kernel has without asking for more
-_KERNEL = re.compile(r'extern\s+"C"\s+__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s+)?(\w+)\s*\(([^)]*)\)')
+# The macro with the number of blocks of a cluster, if a kernel has one; its name; and its parameters.
+_KERNEL = re.compile(
+    r'extern\s+"C"\s+__global__\s+void\s+(?:CLUSTER_OF\((\w+)\)\s+)?(?:__launch_bounds__\([^)]*\)\s+)?'
+    r"(\w+)\s*\(([^)]*)\)"
+)
 _TYPES = {
     "float": np.float32,
     "double": np.float64,
@@ -48,16 +52,19 @@ class KernelsOnCPU:
 
     def __init__(self, source: str) -> None:
         source_without_comments = re.sub(r"//[^\n]*|/\*.*?\*/", "", source, flags=re.DOTALL)
+        kernels = _KERNEL.findall(source_without_comments)
+        macros = dict(reversed(re.findall(r"#define (\w+) (.+)", source_without_comments)))  # the first one counts
         self.parameters = {
-            name: [_parameter(text) for text in columns.split(",") if text.strip()]
-            for name, columns in _KERNEL.findall(source_without_comments)
+            name: [_parameter(text, macros) for text in columns.split(",") if text.strip()]
+            for _, name, columns in kernels
         }
-        self._library = ctypes.CDLL(str(_compiled(source, tuple((n, tuple(p)) for n, p in self.parameters.items()))))
+        clusters = {name: int(macros.get(blocks, 1)) for blocks, name, _ in kernels}
+        self._library = ctypes.CDLL(str(_compiled(source, self.parameters, clusters)))
 
     def launch(
         self, name: str, grid: Dims, block: Dims, arguments: Sequence[Any], shared: int = 0, order: int = 0
     ) -> None:
-        """Run a kernel for each block, one after the other.
+        """Run a kernel for each block or cluster of blocks, one after the other.
 
         ``arguments`` are C-contiguous NumPy arrays and NumPy scalars of exactly the types of the parameters. ``order``
         is the order of the threads between barriers: 0 rising, 1 falling, other numbers random.
@@ -108,18 +115,18 @@ def kernels_of(path: Path) -> KernelsOnCPU:
     return kernels_of_source(KernelFile(path).source)
 
 
-def _parameter(text: str) -> tuple[str, bool]:
+def _parameter(text: str, macros: dict[str, str]) -> tuple[str, bool]:
     """Return the NumPy type of a parameter, and whether it is a pointer."""
     words = re.sub(r"\b(const|__restrict__)\b", " ", text).replace("*", " * ").split()
     kind = " ".join(word for word in words[:-1] if word != "*")
-    return np.dtype(_TYPES[kind]).name, "*" in words
+    return np.dtype(_TYPES[macros.get(kind, kind).strip()]).name, "*" in words
 
 
-def _compiled(source: str, parameters: tuple[tuple[str, tuple[tuple[str, bool], ...]], ...]) -> Path:
+def _compiled(source: str, parameters: dict[str, list[tuple[str, bool]]], clusters: dict[str, int]) -> Path:
     """Return a shared library of the kernels, compiled once for each version of the source."""
     names = {np.dtype(dtype).name: c for c, dtype in _TYPES.items()}
     launchers = []
-    for name, kinds in parameters:
+    for name, kinds in parameters.items():
         casts = [
             f"*({names[dtype]}{'*' if is_pointer else ''}*)arguments[{position}]"
             for position, (dtype, is_pointer) in enumerate(kinds)
@@ -127,7 +134,7 @@ def _compiled(source: str, parameters: tuple[tuple[str, tuple[tuple[str, bool], 
         launchers.append(
             f'extern "C" const char* launch_{name}(unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, '
             f"unsigned bz, size_t shared, unsigned order, void** arguments) {{ return on_cpu::launch({{gx, gy, gz}}, "
-            f"{{bx, by, bz}}, shared, order, [&] {{ {name}({', '.join(casts)}); }}); }}"
+            f"{{bx, by, bz}}, {clusters[name]}, shared, order, [&] {{ {name}({', '.join(casts)}); }}); }}"
         )
     whole = "\n".join([HEADER.read_text(), "#line 1", source, *launchers])
     flags = ["-O1", "-g", f"-fsanitize={SANITIZERS}", "-fno-sanitize-recover=all"] if SANITIZERS else ["-O2"]

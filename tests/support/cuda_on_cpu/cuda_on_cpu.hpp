@@ -3,7 +3,7 @@
 // A block of one thread is a plain call. In a block of several threads, each thread is a fibre with a stack of its own.
 // A fibre runs until it waits at a barrier or a shuffle, and `order` decides which fibre runs next: a kernel that lacks
 // a barrier gives other results in another order. In a random order, some warps also run ahead of others. Blocks run one
-// after the other, from the first or from the last.
+// after the other, from the first or from the last; those of a cluster run together.
 #pragma once
 #define CUDA_ON_CPU
 
@@ -47,11 +47,12 @@ typedef uint3 dim3;
 inline thread_local uint3 threadIdx, blockIdx, blockDim, gridDim;
 constexpr int warpSize = 32;
 constexpr size_t MOST_SHARED = 227 * 1024; // bytes that a block may have on compute capability 9.0
-alignas(128) inline __thread unsigned char dynamic_shared[MOST_SHARED];
+constexpr unsigned MOST_BLOCKS = 8; // of a cluster
+alignas(128) inline __thread unsigned char dynamic_shared[MOST_BLOCKS * MOST_SHARED]; // of each block of a cluster
 
 namespace on_cpu {
 
-enum class Waits { for_nothing, for_block, for_warp };
+enum class Waits { for_nothing, for_cluster, for_block, for_warp };
 
 struct Fibre {
     ucontext_t context;
@@ -61,7 +62,8 @@ struct Fibre {
     uint64_t exchanged = 0;
 };
 
-inline thread_local std::vector<Fibre> fibres;
+inline thread_local std::vector<Fibre> fibres; // of all blocks of a cluster
+inline thread_local unsigned n_blocks = 1, n_threads = 1; // of the cluster, and of each block
 inline thread_local ucontext_t scheduler;
 inline thread_local unsigned current = 0;
 inline thread_local const std::function<void()>* body = nullptr;
@@ -72,52 +74,59 @@ inline void wait(Waits reason) {
     swapcontext(&fibres[current].context, &scheduler);
 }
 
+inline void set_block(unsigned number) {
+    blockIdx = {number % gridDim.x, number / gridDim.x % gridDim.y, number / (gridDim.x * gridDim.y)};
+}
+
 inline void run_fibre() {
     (*body)();
     fibres[current].ended = true;
     swapcontext(&fibres[current].context, &scheduler);
 }
 
-// Let the fibres go on that wait for each other: the whole block, or each warp whose fibres all wait for their warp.
+// Let the fibres first .. end - 1 go on, if all that have not ended wait for a reason; return whether they did.
+inline bool release(size_t first, size_t end, Waits reason) {
+    bool ended = false, any = false;
+    for (size_t i = first; i < end; i++) {
+        if (!fibres[i].ended && fibres[i].waits != reason)
+            return false;
+        (fibres[i].ended ? ended : any) = true;
+    }
+    if (any && ended)
+        failure = "some threads ended while others wait for them";
+    for (size_t i = first; i < end; i++)
+        fibres[i].waits = Waits::for_nothing;
+    return any;
+}
+
+// Let the fibres go on that wait for each other: those of the cluster, of a block, or of a warp. Return whether any are
+// left.
 inline bool release() {
-    bool any = false, all_block = true, ended = false, can_run = false;
+    bool any = false, can_run = false;
     for (const Fibre& fibre : fibres) {
-        ended |= fibre.ended;
-        can_run |= !fibre.ended && fibre.waits == Waits::for_nothing;
-        all_block &= fibre.ended || fibre.waits == Waits::for_block;
         any |= !fibre.ended;
+        can_run |= !fibre.ended && fibre.waits == Waits::for_nothing;
     }
     if (!any)
         return false;
-    if (all_block) {
-        if (ended)
-            failure = "some threads ended while others wait at a barrier";
-        for (Fibre& fibre : fibres)
-            fibre.waits = Waits::for_nothing;
-        return !failure;
-    }
-    bool released = can_run;
-    for (size_t first = 0; first < fibres.size(); first += warpSize) {
-        size_t end = std::min(first + warpSize, fibres.size());
-        bool whole = true;
-        for (size_t lane = first; lane < end; lane++)
-            whole &= !fibres[lane].ended && fibres[lane].waits == Waits::for_warp;
-        for (size_t lane = first; whole && lane < end; lane++)
-            fibres[lane].waits = Waits::for_nothing;
-        released |= whole;
-    }
-    if (!released)
+    bool released = release(0, fibres.size(), Waits::for_cluster);
+    for (size_t first = 0; first < fibres.size(); first += n_threads)
+        released |= release(first, first + n_threads, Waits::for_block);
+    for (size_t first = 0; first < fibres.size() && n_threads > 1; first += warpSize)
+        released |= release(first, std::min(first + warpSize, fibres.size()), Waits::for_warp);
+    if (!released && !can_run)
         failure = "threads wait at different barriers, or not all lanes of a warp take part in an exchange";
-    return released;
+    return !failure;
 }
 
-inline void run_block(unsigned threads, unsigned order) {
+inline void run_blocks(unsigned first_block, unsigned order) {
+    unsigned threads = n_blocks * n_threads;
     fibres.clear();
     fibres.resize(threads);
     std::vector<unsigned> turns(threads);
     for (unsigned i = 0; i < threads; i++)
         turns[i] = i;
-    std::mt19937 random(order + blockIdx.x);
+    std::mt19937 random(order + first_block);
     unsigned late_warps = order > 1 ? random() : 0; // by the number of a warp; they wait for some rounds
     for (unsigned i = 0; i < threads; i++) {
         constexpr size_t size = 64 * 1024;
@@ -136,13 +145,14 @@ inline void run_block(unsigned threads, unsigned order) {
         if (order > 1 && random() % 16 == 0)
             late_warps = random();
         for (unsigned i : turns) {
-            if (late_warps >> i / warpSize & 1)
+            if (late_warps >> i / warpSize % 32 & 1)
                 continue;
             if (fibres[i].ended || fibres[i].waits != Waits::for_nothing)
                 continue;
             current = i;
-            unsigned width = blockDim.x * blockDim.y;
-            threadIdx = {i % blockDim.x, i % width / blockDim.x, i / width};
+            set_block(first_block + i / n_threads);
+            unsigned thread = i % n_threads, width = blockDim.x * blockDim.y;
+            threadIdx = {thread % blockDim.x, thread % width / blockDim.x, thread / width};
             swapcontext(&scheduler, &fibres[i].context);
         }
     } while (release());
@@ -160,28 +170,35 @@ class WithoutSmallNumbers {
 #endif
 };
 
-// Run a kernel; return nullptr, or what went wrong.
-inline const char* launch(dim3 grid, dim3 block, size_t shared, unsigned order, const std::function<void()>& kernel) {
+// Run a kernel by clusters of blocks, mostly of one; return nullptr, or what went wrong.
+inline const char* launch(dim3 grid, dim3 block, unsigned cluster, size_t shared, unsigned order,
+                          const std::function<void()>& kernel) {
     WithoutSmallNumbers mode;
     gridDim = grid, blockDim = block, body = &kernel, failure = nullptr;
-    unsigned threads = block.x * block.y * block.z, blocks = grid.x * grid.y * grid.z;
-    if (shared > MOST_SHARED || !threads || threads > 1024 || !blocks)
+    n_blocks = cluster, n_threads = block.x * block.y * block.z;
+    unsigned blocks = grid.x * grid.y * grid.z;
+    if (shared > MOST_SHARED || !n_threads || n_threads > 1024 || !blocks)
         return "a launch has up to 1024 threads a block, 227 KiB of shared memory, and at least one block";
-    for (unsigned n = 0; n < blocks && !failure; n++) {
-        unsigned number = order % 2 ? blocks - 1 - n : n;
-        blockIdx = {number % grid.x, number / grid.x % grid.y, number / (grid.x * grid.y)};
+    if (cluster > MOST_BLOCKS || grid.x % cluster)
+        return "a cluster has up to 8 blocks, and the number of blocks is a multiple of it";
+    for (unsigned n = 0; n < blocks && !failure; n += cluster) {
+        unsigned first = order % 2 ? blocks - cluster - n : n;
 #if defined(__SANITIZE_ADDRESS__)
-        __asan_unpoison_memory_region(dynamic_shared, MOST_SHARED);
+        __asan_unpoison_memory_region(dynamic_shared, MOST_BLOCKS * MOST_SHARED);
 #endif
-        std::memset(dynamic_shared, 0xFF, MOST_SHARED); // shared memory begins with garbage: NaN as floats
+        std::memset(dynamic_shared, 0xFF, cluster * MOST_SHARED); // shared memory begins with garbage: NaN as floats
 #if defined(__SANITIZE_ADDRESS__)
-        __asan_poison_memory_region(dynamic_shared + (shared + 7) / 8 * 8, MOST_SHARED - (shared + 7) / 8 * 8);
+        size_t used = (shared + 7) / 8 * 8;
+        for (unsigned number = 0; number < cluster; number++)
+            __asan_poison_memory_region(dynamic_shared + number * MOST_SHARED + used, MOST_SHARED - used);
 #endif
-        threadIdx = {0, 0, 0};
-        if (threads == 1)
+        set_block(first);
+        threadIdx = {0, 0, 0}, current = 0;
+        fibres.clear();
+        if (n_threads == 1 && cluster == 1)
             kernel();
         else
-            run_block(threads, order);
+            run_blocks(first, order);
     }
     return failure;
 }
@@ -193,7 +210,7 @@ template <class T, class From> T exchanged(unsigned mask, T value, From from) {
         std::fprintf(stderr, "a shuffle must name all lanes\n"), std::abort();
     if (fibres.empty() || blockDim.x * blockDim.y * blockDim.z == 1)
         return value; // a block of one thread: the other lanes do not exist
-    unsigned lane = current % warpSize, first = current - lane;
+    unsigned lane = current % warpSize, first = current - lane; // blocks of several threads have whole warps
     std::memcpy(&fibres[current].exchanged, &value, sizeof(T));
     wait(Waits::for_warp);
     unsigned source = from(lane);
@@ -205,6 +222,16 @@ template <class T, class From> T exchanged(unsigned mask, T value, From from) {
 }
 
 } // namespace on_cpu
+
+// Clusters, as the files that use them define them for a device.
+inline unsigned blocks_of_cluster() { return on_cpu::n_blocks; }
+inline unsigned block_of_cluster() { return on_cpu::current / on_cpu::n_threads; }
+inline void wait_for_cluster() { on_cpu::wait(on_cpu::Waits::for_cluster); }
+inline unsigned char* shared_of_block(unsigned char* shared) { return shared + block_of_cluster() * MOST_SHARED; }
+inline void store_in_block(unsigned long long* address, unsigned block, unsigned long long value) {
+    long long blocks = (long long)block - block_of_cluster();
+    std::memcpy((unsigned char*)address + blocks * (long long)MOST_SHARED, &value, sizeof(value));
+}
 
 inline void __syncthreads() {
     if (blockDim.x * blockDim.y * blockDim.z > 1)
@@ -264,6 +291,7 @@ inline float float64_to_float32(double value) { // cvt.rn.f32.f64
     unsigned fraction = unsigned(std::nearbyint(std::fabs(value) * 0x1p149));
     return bits_as<float>(fraction | (std::signbit(value) ? 0x80000000u : 0u));
 }
+inline int __ffs(int x) { return __builtin_ffs(x); }
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
 // Its result is 0 for divisors above 2^126, and otherwise has an error of up to 2 units in the last place.
 inline float __fdividef(float a, float b) { return std::fabs(b) > 0x1p126f ? 0.0f : a / b; }

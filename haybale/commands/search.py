@@ -1,0 +1,76 @@
+"""``haybale search``."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Annotated
+
+import haybale
+from haybale.cli import options
+from haybale.cli.application import ENGINES, command
+from haybale.cli.options import DEFAULT_RANKER, RANKING, RESULTS, argument, option
+from haybale.cli.terminal import console_for_tables, show, visible
+from haybale.cli.values import parse_ranker
+from haybale.commands.rank import fitted
+from haybale.errors import InputError, UnknownNameError
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from haybale import SearchHit
+
+FORMATS = ("table", "json", "jsonl")
+_EXCERPT_CHARACTERS = 240  # of a passage in the table
+
+
+@command(ENGINES)
+def search(
+    engine: options.EnginePlace,
+    text: Annotated[str, argument('The query. A phrase in "double quotes" must occur in each document.')],
+    model: options.Model = None,
+    ranker: options.Ranker = None,
+    where: options.Where = None,
+    set_values: options.SetValues = None,
+    k: Annotated[int, option("The number of documents. Default: 10.", RANKING, "--k", "-k", min=1)] = 10,
+    format: Annotated[
+        str,
+        option("table for people; json, one value; jsonl, one document in each line. Default: table.", RESULTS),
+    ] = "table",
+    device: options.Device = None,
+) -> None:
+    """Search an engine for a text, and show the best passage of each document with its terms marked."""
+    if format not in FORMATS:
+        raise UnknownNameError("format", format, FORMATS)
+    if model is not None and (ranker is not None or set_values):
+        raise InputError("--ranker and --set cannot change a trained ranker; omit them or --model")
+    untrained = None if model is not None else parse_ranker(ranker or DEFAULT_RANKER, set_values)
+    opened = haybale.Engine.open(engine, device=device)
+    chosen = haybale.load(str(model), opened) if untrained is None else fitted(untrained, opened)
+    results = chosen.search(text, k, where)
+    if format == "json":
+        print(results.to_json(indent=1))
+    elif format == "jsonl":
+        for hit in results:
+            print(json.dumps({"query": results.query} | hit.to_dict(), ensure_ascii=False, allow_nan=False))
+    elif not results:
+        show("no document was found")
+    else:
+        console = console_for_tables()
+        for hit in results:
+            console.print(_lines(hit), soft_wrap=True)
+
+
+def _lines(hit: SearchHit) -> Text:
+    """Return the lines of a document: rank, title, place, id and score; and the best passage, its highlights bold."""
+    from rich.text import Text
+
+    best = hit.snippets[0] if hit.snippets else None
+    passage_place = f", {best.place}" if best is not None and best.place else ""
+    name = "" if hit.title == hit.doc_id else f"  {hit.doc_id}"
+    lines = Text(f"{hit.rank:>3}  {visible(f'{hit.title}{passage_place}{name}')}  {hit.score:.4f}")
+    if best is not None:
+        lines.append("\n     ")
+        for piece, highlighted in best.excerpt(_EXCERPT_CHARACTERS):
+            lines.append(visible(re.sub(r"\s+", " ", piece)), style="bold" if highlighted else None)
+    return lines

@@ -1,0 +1,97 @@
+"""The web application of a workspace: pages, REST interface, and the middleware before both."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, TextIO
+
+from haybale.extras import import_optional
+from haybale.service.workspace import Workspace
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from haybale.service.security import Access
+
+
+def create_app(workspace: Workspace, access: Access | None = None, log: TextIO | None = None) -> FastAPI:
+    """Return the web application of a workspace, which any ASGI server runs.
+
+    Parameters
+    ----------
+    workspace : Workspace
+    access : haybale.service.security.Access, optional
+        Who may use it, and under which names. Default: anybody on this machine, as ``localhost`` or ``127.0.0.1``.
+    log : text stream, optional
+        Gets a line of JSON for each request. Default: no log.
+
+    Raises
+    ------
+    MissingExtraError
+        Without the extra ``serve``.
+
+    Examples
+    --------
+    >>> from haybale import Engine, parse
+    >>> from haybale.review import JudgementStore
+    >>> engine = Engine({"a": "Dogs bark."}, language="english", encoder="tfidf(min_df=1)")
+    >>> create_app(Workspace(engine, {"bm25": parse("bm25").fit(engine)}, JudgementStore())).title
+    'haybale'
+    """
+    fastapi = import_optional("fastapi", "serve")
+    from fastapi import APIRouter
+
+    from haybale import __version__
+    from haybale.service.access_log import AccessLog
+    from haybale.service.api import api
+    from haybale.service.health import health_routes
+    from haybale.service.login import login_routes
+    from haybale.service.metrics import Metrics
+    from haybale.service.pages import error_page, pages
+    from haybale.service.problems import add_handlers
+    from haybale.service.refreshing import Refreshing
+    from haybale.service.roles import JUDGE, GuardedRoute, needs, not_matched
+    from haybale.service.security import Access, Guard
+
+    @asynccontextmanager
+    async def refreshing(_: FastAPI) -> AsyncIterator[None]:
+        thread = Refreshing(workspace)
+        thread.start()
+        workspace.start_processes()
+        try:
+            yield
+        finally:
+            workspace.stop_processes()
+            thread.stop()
+
+    # FastAPI's pages of documentation load scripts from elsewhere, so there are none.
+    application: FastAPI = fastapi.FastAPI(
+        title="haybale",
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+        lifespan=refreshing,
+    )
+    application.state.workspace = workspace
+    application.state.error_page = partial(error_page, workspace)
+    metrics = Metrics(workspace)
+    application.add_middleware(Guard, access=access or Access())
+    application.add_middleware(AccessLog, metrics=metrics, out=log)
+    add_handlers(application)
+
+    description = APIRouter(include_in_schema=False, route_class=GuardedRoute)
+
+    @description.get("/openapi.json")
+    @needs(JUDGE)
+    def described() -> dict[str, Any]:
+        return application.openapi()
+
+    application.router.route_class = GuardedRoute
+    application.router.default = not_matched(application.router)
+    routers = health_routes(workspace, metrics), login_routes(workspace), api(workspace), pages(workspace), description
+    application.router.routes.extend(route for router in routers for route in router.routes)
+    return application
