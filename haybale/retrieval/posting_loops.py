@@ -1,4 +1,4 @@
-"""Find the pairs of a text and a term in postings by compiled binary searches; :class:`.Postings` calls them."""
+"""Compiled loops over postings and hits, for :class:`.Postings` and :class:`.PassageIndex`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 from numba import njit
+
+from haybale.retrieval.hits import Ints
 
 
 @njit(nogil=True, cache=True)
@@ -32,3 +34,13 @@ def fill(
             pair = first + np.searchsorted(texts[first:last], wanted[column])
             if pair < last and texts[pair] == wanted[column]:
                 out[row, column] = values[pair]
+
+
+@njit(nogil=True, cache=True)
+def first_hits(row: Ints, document: Ints, n_documents: int) -> Any:  # pragma: no cover - compiled
+    """Return (n_hits,) whether a hit is the first of its document in its row; rows rise."""
+    last_row, is_first = np.full(n_documents, -1), np.empty(len(row), dtype=np.bool_)
+    for hit in range(len(row)):
+        is_first[hit] = last_row[document[hit]] != row[hit]
+        last_row[document[hit]] = row[hit]
+    return is_first
