@@ -36,6 +36,19 @@ def fill(
                 out[row, column] = values[pair]
 
 
+@njit(nogil=True, cache=True, error_model="numpy")
+def weigh(
+    first: int, end: int, offsets: Any, texts: Any, counts: Any, idf: Any, norm: Any, out: Any
+) -> None:  # pragma: no cover - compiled
+    """Compute the weights of pairs ``first`` to ``end`` in float64, and round them."""
+    term = np.searchsorted(offsets, first, side="right") - 1
+    for pair in range(first, end):
+        while offsets[term + 1] <= pair:
+            term += 1
+        count = float(counts[pair])
+        out[pair] = np.float32(float(idf[term]) * (count / (norm[texts[pair]] + count)))
+
+
 @njit(nogil=True, cache=True)
 def first_hits(row: Ints, document: Ints, n_documents: int) -> Any:  # pragma: no cover - compiled
     """Return (n_hits,) whether a hit is the first of its document in its row; rows rise."""

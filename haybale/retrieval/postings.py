@@ -18,7 +18,7 @@ from haybale.retrieval.hits import Ints
 from haybale.retrieval.inverted import read_only
 from haybale.vectors import Floats
 
-_PAIRS_PER_TASK = 2**15  # pairs whose weights a task computes
+_PAIRS_PER_TASK = 2**18  # pairs whose weights a task computes
 _VALUES_PER_SEARCH = 256  # a binary search takes as long as NumPy takes for so many values
 
 
@@ -61,18 +61,21 @@ class Postings:
         norm = k1 * ((1 - b) + b * self.lengths / (self.n_terms / self.n_texts))
         out = np.empty(len(self.texts), dtype=np.float32)
 
-        def weigh(start: int) -> None:
-            pairs = slice(start, min(start + _PAIRS_PER_TASK, len(out)))
-            term = int(np.searchsorted(self.offsets, start, side="right")) - 1
-            edges = self.offsets[term : np.searchsorted(self.offsets, pairs.stop) + 1]
-            counts = self.counts[pairs].astype(np.float64)
-            weights = norm[self.texts[pairs]]
-            weights += counts
-            np.divide(counts, weights, out=weights)
-            weights *= np.repeat(idf[term : term + len(edges) - 1], np.diff(edges.clip(start, pairs.stop)))
-            out[pairs] = weights
+        if numpy_is_faster(len(out)):
+            counts = self.counts.astype(np.float64)
+            with np.errstate(invalid="ignore"):  # as compiled loops do
+                out[:] = np.repeat(idf, np.diff(self.offsets)).astype(np.float64) * (
+                    counts / (norm[self.texts] + counts)
+                )
+            return out
+        from haybale.retrieval.posting_loops import weigh
 
-        in_threads(weigh, range(0, len(out), _PAIRS_PER_TASK))
+        index = read_only(self.offsets), read_only(self.texts), read_only(self.counts)
+
+        def weigh_pairs(start: int) -> None:
+            weigh(start, min(start + _PAIRS_PER_TASK, len(out)), *index, idf, norm, out)
+
+        in_threads(weigh_pairs, range(0, len(out), _PAIRS_PER_TASK))
         return out
 
     def pairs(self, terms: Sequence[int] | Ints, start: int, end: int) -> list[tuple[int, int]]:

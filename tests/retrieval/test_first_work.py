@@ -37,6 +37,18 @@ def test_pairs_of_terms_in_a_range_of_texts(n_terms: int, monkeypatch: pytest.Mo
         assert [list(range(*pairs)) for pairs in results[0]] == expected
 
 
+@pytest.mark.parametrize(("k1", "b"), [(1.2, 0.75), (0.0, 0.0), (7.0, 1.0)])
+def test_weights_of_terms(k1: float, b: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(2)
+    texts = [" ".join(f"w{word}" for word in rng.geometric(0.1, size)) for size in rng.integers(0, 30, 50)]
+    postings = BM25Index(texts, analyzer=str.split)._postings
+    weights = []
+    for by_numpy in (True, False):
+        monkeypatch.setattr("haybale.retrieval.postings.numpy_is_faster", lambda _, by_numpy=by_numpy: by_numpy)
+        weights.append(postings.weights(k1, b))
+    assert np.array_equal(*weights)
+
+
 @pytest.mark.parametrize("density", [0.0, 0.3])
 def test_products_of_sparse_vectors(density: float, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(1)
