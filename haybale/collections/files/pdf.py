@@ -34,7 +34,7 @@ class PDF(FileReader):
     suffixes = (".pdf",)
     packages = ("pypdfium2",)
 
-    def read(self, data: bytes, columns: Mapping[str, str]) -> Iterator[FileDocument | UnreadPart]:
+    def read(self, data: bytes, options: Mapping[str, str]) -> Iterator[FileDocument | UnreadPart]:
         with opened_pdf(data) as pdf:
             pages = [read_page(pdf, index) for index in range(len(pdf))]
             title, metadata = metadata_of(pdf)
@@ -59,7 +59,7 @@ class PDF(FileReader):
             raise Unreadable(f"no text on {len(pages)} pages, probably a scan; {_OCR}")
         else:
             yield from unread
-        yield from read_attachments(files, columns, "embedded file")
+        yield from read_attachments(files, options, "embedded file")
 
 
 def _reason(page: PDFPage) -> str:
