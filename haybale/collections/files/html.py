@@ -21,7 +21,7 @@ class HTML(FileReader):
     suffixes = (".html", ".htm", ".xhtml", ".mht", ".mhtml", ".webarchive")
     packages = ("trafilatura",)
 
-    def read(self, data: bytes, columns: Mapping[str, str]) -> Iterator[FileDocument]:
+    def read(self, data: bytes, options: Mapping[str, str]) -> Iterator[FileDocument]:
         yield html_document(_page_of(data))
 
 

@@ -30,7 +30,7 @@ class Mail(FileReader):
     name = "eml"
     suffixes = (".eml",)
 
-    def read(self, data: bytes, columns: Mapping[str, str]) -> Iterator[FileDocument | UnreadPart]:
+    def read(self, data: bytes, options: Mapping[str, str]) -> Iterator[FileDocument | UnreadPart]:
         message = email.message_from_bytes(data, policy=email.policy.default)
         if not message.keys():
             raise Unreadable("expected a mail message, found no header")
@@ -56,15 +56,15 @@ class Mail(FileReader):
                 if reader is None:
                     yield UnreadPart(part=f"attachment {key}", reason=no_reader(name))
                 else:
-                    yield from _attached(reader, name, key, payload, columns)
+                    yield from _attached(reader, name, key, payload, options)
 
 
 def _attached(
-    reader: FileReader, name: str, key: str, payload: bytes, columns: Mapping[str, str]
+    reader: FileReader, name: str, key: str, payload: bytes, options: Mapping[str, str]
 ) -> Iterator[FileDocument | UnreadPart]:
     """Yield what is in an attachment: documents, whose keys begin with the attachment's key, and unread parts."""
     location = f"attachment {key}"
-    documents, unread = read_documents(reader, payload, columns)
+    documents, unread = read_documents(reader, payload, options)
     for document in documents:
         document.key = "/".join(filter(None, [key, document.key]))
         document.location = ", ".join(filter(None, [location, document.location]))
