@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 import stat
 import warnings
@@ -27,6 +26,7 @@ from haybale.collections.files.file_reader import (
     read_documents,
     reader_of,
 )
+from haybale.collections.files.table_rows import Row
 from haybale.collections.folder_listing import link_that_leaves, list_files, refuse_special_file
 from haybale.collections.ids import check_characters
 from haybale.collections.reader import Reader
@@ -354,13 +354,14 @@ def read_metadata(path: Path) -> tuple[dict[str, dict[str, str]], list[UnreadPar
         return values_by_file, [UnreadPart(file=METADATA, reason=reason)]
     try:
         rows = list(rows_of(path.read_bytes())) if path.is_file() else []
-    except (Unreadable, csv.Error, OSError) as error:
+    except (Unreadable, OSError) as error:
         return values_by_file, [UnreadPart(file=METADATA, reason=str(error))]
     for row in rows:
-        (_, file), *others = row.items()
-        name = str(file or "").replace("\\", "/").removeprefix("./")
-        values_by_file.setdefault(name, {}).update({column: value for column, value in others if column and value})
-    return values_by_file, []
+        if isinstance(row, Row):
+            (_, file), *others = row.values.items()
+            name = str(file or "").replace("\\", "/").removeprefix("./")
+            values_by_file.setdefault(name, {}).update({column: value for column, value in others if value})
+    return values_by_file, [row.of_file(METADATA) for row in rows if isinstance(row, UnreadPart)]
 
 
 def unknown_paths(rows: Iterable[str], files: Container[str | None]) -> list[UnreadPart]:
