@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from haybale.engine import Engine
-from haybale.ranking.saved_rankers import read_ranker_manifest, restored
 from haybale.ranking.ranker import Ranker
 from haybale.ranking.ranker_texts import from_spec
+from haybale.ranking.saved_rankers import read_ranker_manifest, restored
 
 
 def load(folder: str | Path, engine: Engine) -> Ranker:

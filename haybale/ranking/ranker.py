@@ -17,8 +17,8 @@ from haybale.frames import Frame
 from haybale.parameters import COUNT, check_parameters
 from haybale.ranking.contract import RankerContract
 from haybale.ranking.empty_rankings import warn_of_empty
-from haybale.ranking.saved_rankers import save
 from haybale.ranking.runs import runs_of
+from haybale.ranking.saved_rankers import save
 from haybale.ranking.training import Training
 from haybale.registry import Registry, undefined_methods
 from haybale.retrieval import Run

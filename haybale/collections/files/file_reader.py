@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any, ClassVar
 
+from haybale.collections.files.file_document import FileDocument as FileDocument
+from haybale.collections.files.file_document import Part as Part
 from haybale.collections.files.record_keys import with_record_keys
 from haybale.collections.unread import UnreadPart
 from haybale.errors import MissingExtraError, UnknownNameError
@@ -32,41 +33,6 @@ OPTIONS: dict[str, tuple[str, ...] | None] = {
 
 class Unreadable(Exception):
     """A file that cannot be read, or not to its end; the message is the reason, which is listed."""
-
-
-@dataclass
-class Part:
-    """A paragraph with the page, counted from 1, or the heading that it stands under.
-
-    A part without a text is the heading itself: readers yield one for each heading, so that headings are searched, also
-    those that another heading or nothing follows.
-    """
-
-    text: str
-    page: int | None = None
-    heading: str | None = None
-
-
-@dataclass
-class FileDocument:
-    """A document that was read from a file.
-
-    ``key`` distinguishes several documents of one file, such as attachments; None if the file is one document.
-    ``record_keys`` are the keys by which a record of a table can be recognised in other versions of its file, the best
-    first (:func:`~haybale.collections.files.record_keys.keys_of_row`); None if it is no record. :func:`read_documents`
-    makes the ``key`` of a record from them. ``table`` is the sheet of a record, if its file has several.
-    ``own_id`` is the id that a record has itself, in place of the file's path and the key. ``location`` names the part
-    of the file that it is, such as ``"row 7"``, for the list of what was not read.
-    """
-
-    parts: list[Part]
-    title: str = ""
-    metadata: dict[str, Any] = field(default_factory=dict)
-    key: str | None = None
-    own_id: str | None = None
-    record_keys: tuple[str, ...] | None = None
-    table: str = ""
-    location: str = ""
 
 
 def check_options(options: Mapping[str, str]) -> None:

@@ -20,7 +20,7 @@ from haybale.collections.files.file_reader import (
     read_documents,
     reader_of,
 )
-from haybale.collections.files.html import html_document
+from haybale.collections.files.html import read_page
 from haybale.collections.unread import UnreadPart
 
 
@@ -37,7 +37,12 @@ class Mail(FileReader):
         body = message.get_body(("plain", "html"))
         content = "" if body is None else str(body.get_content())
         plain = body is None or body.get_content_type() == "text/plain"
-        parts = [Part(text) for text in paragraphs_of(content)] if plain else html_document(content).parts
+        parts = [Part(text) for text in paragraphs_of(content)] if plain else []
+        for item in () if plain else read_page(content):
+            if isinstance(item, UnreadPart):
+                yield item
+            else:
+                parts += item.parts
         metadata = {name: str(message[name]) for name in ("from", "to", "cc") if message[name]}
         date = getattr(message["date"], "datetime", None)
         title = str(message["subject"] or "")

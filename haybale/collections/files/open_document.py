@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Literal
 
-from haybale.collections.files.blocks import Block, parts_of, row_of
+from haybale.collections.files.blocks import TextBlock, BlockStyle, OpenParagraph, parts_of, row_of
 from haybale.collections.files.file_reader import FileDocument, FileReader, Part, Unreadable
 from haybale.collections.files.packed_xml import Element, PackedXML, child_of, elements, name_of, parsed, value_of
 from haybale.collections.unread import UnreadPart
@@ -36,7 +34,7 @@ class OpenDocument(FileReader):
     packages = ("lxml",)
 
     def read(self, data: bytes, options: Mapping[str, str]) -> Iterator[FileDocument | UnreadPart]:
-        document = _Document(data)
+        document = _OpenDocumentText(data)
         parts, title = parts_of(document.blocks())
         parts += [Part(text) for text in document.page_texts()]
         metadata = document.metadata()
@@ -44,18 +42,7 @@ class OpenDocument(FileReader):
         yield from document.unread()
 
 
-@dataclass
-class _Line:
-    """The text of a paragraph, and the blocks that follow it: boxes that are anchored in it, and its notes."""
-
-    pieces: list[str] = field(default_factory=list)
-    following: list[Block] = field(default_factory=list)
-
-    def blocks(self, style: Literal["body", "heading", "title"] = "body") -> list[Block]:
-        return [Block("".join(self.pieces), style), *(block.as_aside() for block in self.following)]
-
-
-class _Document:
+class _OpenDocumentText:
     """A document: its text with the notes in it, page headers and footers, and what was left out."""
 
     def __init__(self, data: bytes) -> None:
@@ -79,7 +66,7 @@ class _Document:
         self._n_comments = self._n_hidden_characters = 0
         self._left_out: list[UnreadPart] = []
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[TextBlock]:
         """Yield the text, with its notes, in reading order."""
         return self._blocks(elements(child_of(self._content, "body")))
 
@@ -112,12 +99,12 @@ class _Document:
         if n := self._n_hidden_characters:
             yield UnreadPart(part="hidden text", reason=f"{n:,} characters, which are no part of the final view")
 
-    def _blocks(self, siblings: Iterable[Element]) -> Iterator[Block]:
+    def _blocks(self, siblings: Iterable[Element]) -> Iterator[TextBlock]:
         """Yield the blocks in elements outside of paragraphs, whose own characters are white space."""
         for element in siblings:
             name = name_of(element)
             if name in ("p", "h"):
-                line = _Line()
+                line = OpenParagraph()
                 self._walk(element, line)
                 yield from line.blocks(self._style_of(element))
             elif name == "table":
@@ -129,18 +116,18 @@ class _Document:
                 yield from self._object(element)
             elif name == "math":
                 tokens = (token.text or "" for token in element.iter("{*}mi", "{*}mn", "{*}mo", "{*}mtext"))
-                yield Block(" ".join(filter(None, tokens)))
+                yield TextBlock(" ".join(filter(None, tokens)))
             elif self._is_hidden(element):
                 self._hide(self._shown_blocks(element))
             else:
                 yield from self._shown_blocks(element)
 
-    def _shown_blocks(self, element: Element) -> Iterator[Block]:
+    def _shown_blocks(self, element: Element) -> Iterator[TextBlock]:
         name = name_of(element)
         self._n_comments += name == "annotation"
         return iter(()) if _is_unseen(element) else self._blocks(elements(element))
 
-    def _walk(self, element: Element, line: _Line) -> None:
+    def _walk(self, element: Element, line: OpenParagraph) -> None:
         """Add the text of an element in a paragraph."""
         line.pieces.append(_collapsed(element.text))
         for child in element:
@@ -148,7 +135,7 @@ class _Document:
                 self._walk_child(child, name_of(child), line)
             line.pieces.append(_collapsed(child.tail))
 
-    def _walk_child(self, child: Element, name: str, line: _Line) -> None:
+    def _walk_child(self, child: Element, name: str, line: OpenParagraph) -> None:
         if name == "s":
             count = value_of(child, "c") or "1"
             line.pieces.append(" " * min(int(count) if count.isdecimal() else 1, 100))
@@ -161,20 +148,20 @@ class _Document:
         elif _is_unseen(child):
             self._n_comments += name == "annotation"
         elif self._is_hidden(child):
-            hidden = _Line()
+            hidden = OpenParagraph()
             self._walk(child, hidden)
             self._hide(hidden.blocks())
         else:
             self._walk(child, line)
 
-    def _note(self, element: Element, name: str) -> Iterable[Block]:
+    def _note(self, element: Element, name: str) -> Iterable[TextBlock]:
         if name == "note-body":
             return self._blocks(elements(element))
-        reading = _Line()
+        reading = OpenParagraph()
         self._walk(element, reading)
         return reading.blocks()
 
-    def _object(self, element: Element) -> Iterator[Block]:
+    def _object(self, element: Element) -> Iterator[TextBlock]:
         """Yield the text of an embedded document, such as a formula or a chart."""
         target = (value_of(element, "href") or "").removeprefix("./").rstrip("/")
         root = None if self._package is None or not target else self._package.root(f"{target}/content.xml")
@@ -186,7 +173,7 @@ class _Document:
             reason = "it belongs to another program; save it as a file of its own"
             self._left_out.append(UnreadPart(part=f"embedded object {target}".strip(), reason=reason))
 
-    def _hide(self, blocks: Iterable[Block]) -> None:
+    def _hide(self, blocks: Iterable[TextBlock]) -> None:
         self._n_hidden_characters += sum(len(block.text.strip()) for block in blocks)
 
     def _is_hidden(self, element: Element) -> bool:
@@ -203,7 +190,7 @@ class _Document:
                 return display == "none"
         return False
 
-    def _style_of(self, element: Element) -> Literal["body", "heading", "title"]:
+    def _style_of(self, element: Element) -> BlockStyle:
         names = (value_of(style, "name") or "" for style in self._chain(element))
         if any(name.casefold() == "title" for name in names):
             return "title"
@@ -236,11 +223,11 @@ def _within(parent: Element, name: str) -> Iterator[Element]:
             yield from _within(element, name)
 
 
-def _form_texts(forms: Element) -> Iterator[Block]:
+def _form_texts(forms: Element) -> Iterator[TextBlock]:
     """Yield the labels and values of the controls of a form."""
     for control in elements(forms):
         value = (
             value_of(control, "current-value") or value_of(control, "value") if name_of(control) != "property" else ""
         )
-        yield Block(" ".join(filter(None, (value_of(control, "label"), value))))
+        yield TextBlock(" ".join(filter(None, (value_of(control, "label"), value))))
         yield from _form_texts(control)

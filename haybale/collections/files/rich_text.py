@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from haybale.collections.files.blocks import Block, parts_of, row_of
+from haybale.collections.files.blocks import TextBlock, BlockStyle, OpenParagraph, parts_of, row_of
 from haybale.collections.files.file_reader import FileDocument, FileReader, Part, Unreadable
 from haybale.collections.files.rtf_tokens import Token, tokens_of
 from haybale.collections.files.symbol_font import seen_symbols, symbols_of
@@ -52,7 +52,7 @@ class RichText(FileReader):
     def read(self, data: bytes, options: Mapping[str, str]) -> Iterator[FileDocument | UnreadPart]:
         if not data.lstrip().startswith(b"{\\rtf"):
             raise Unreadable("expected Rich Text Format, found other data")
-        document = _Document()
+        document = _RichTextDocument()
         document.read(tokens_of(data.lstrip()))
         parts, title = parts_of(document.story.blocks)
         parts += [Part(text) for text in document.page_texts]
@@ -62,20 +62,20 @@ class RichText(FileReader):
 
 
 @dataclass
-class _Font:
+class _RichTextFont:
     name: str = ""
     charset: int | None = None
     code_page: int | None = None
 
 
 @dataclass
-class _Style:
+class _RichTextStyle:
     name: str = ""
     level: int | None = None  # of an outline
 
 
 @dataclass
-class _Story:
+class _RichTextStory:
     """A continuous text, such as the main one, a note or a page header: what is finished of it, and its last line.
 
     ``cells`` has the finished cells of the rows that are open, and ``cell`` the paragraphs of the cells that are open,
@@ -83,18 +83,17 @@ class _Story:
     """
 
     kind: Literal["text", "note", "page"] = "text"
-    blocks: list[Block] = field(default_factory=list)
-    pieces: list[str] = field(default_factory=list)
-    following: list[Block] = field(default_factory=list)
-    cells: dict[int, list[list[Block]]] = field(default_factory=dict)
-    cell: dict[int, list[Block]] = field(default_factory=dict)
+    blocks: list[TextBlock] = field(default_factory=list)
+    line: OpenParagraph = field(default_factory=OpenParagraph)
+    cells: dict[int, list[list[TextBlock]]] = field(default_factory=dict)
+    cell: dict[int, list[TextBlock]] = field(default_factory=dict)
 
-    def end_paragraph(self, style: Literal["body", "heading", "title"], level: int) -> None:
+    def end_paragraph(self, style: BlockStyle, level: int) -> None:
         """End the last line as a paragraph, in a cell if the level of its table is not 0."""
         # A character beyond U+FFFF was written as two.
-        text = "".join(self.pieces).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        blocks = [Block(text, style), *(block.as_aside() for block in self.following)]
-        self.pieces, self.following = [], []
+        text = "".join(self.line.pieces).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        blocks = OpenParagraph([text], self.line.following).blocks(style)
+        self.line = OpenParagraph()
         if level:
             self.cell.setdefault(level, []).extend(blocks)
         elif any(block.text.strip() for block in blocks):
@@ -120,10 +119,10 @@ class _Story:
 
 
 @dataclass
-class _State:
+class _GroupState:
     """What holds until the end of a group."""
 
-    story: _Story
+    story: _RichTextStory
     group: str = ""  # the group that decides what is done with texts: "" for visible ones
     font: int | None = None
     charset: int | None = None  # instead of the font's
@@ -137,18 +136,18 @@ class _State:
     value: dict[str, str] = field(default_factory=dict)  # the name and the value of one of its properties
 
 
-class _Document:
+class _RichTextDocument:
     """A document that is being read: its stories, and its tables of fonts and styles."""
 
     def __init__(self) -> None:
-        self.story = _Story()
+        self.story = _RichTextStory()
         self.page_texts: dict[str, None] = {}
         self.info: dict[str, str] = {}
-        self._fonts: dict[int, _Font] = {}
-        self._styles: dict[int, _Style] = {}
+        self._fonts: dict[int, _RichTextFont] = {}
+        self._styles: dict[int, _RichTextStyle] = {}
         self._code_page, self._default_font = "cp1252", 0
-        self._state = _State(self.story)
-        self._outer: list[_State] = []
+        self._state = _GroupState(self.story)
+        self._outer: list[_GroupState] = []
         self._bytes = bytearray()  # of a text that is not decoded yet
         self._n_ignored = 0  # substitutes that are to come
         self._begins_group = self._has_star = self._is_cut_off = False
@@ -215,9 +214,9 @@ class _Document:
         self._take(text)
 
     @property
-    def _font(self) -> _Font:
+    def _font(self) -> _RichTextFont:
         number = self._default_font if self._state.font is None else self._state.font
-        return self._fonts.get(number, _Font())
+        return self._fonts.get(number, _RichTextFont())
 
     def _encoding(self) -> tuple[int | None, str]:
         """Return the character set and the code page of the present font."""
@@ -232,9 +231,9 @@ class _Document:
         """Add a text where its group belongs."""
         state = self._state
         if state.group == "fonttbl":
-            self._fonts.setdefault(state.font or 0, _Font()).name += text.rstrip(";")
+            self._fonts.setdefault(state.font or 0, _RichTextFont()).name += text.rstrip(";")
         elif state.group == "stylesheet":
-            self._styles.setdefault(state.style, _Style()).name += text.rstrip(";")
+            self._styles.setdefault(state.style, _RichTextStyle()).name += text.rstrip(";")
         elif state.group in _INFO:
             self.info[state.group] = self.info.get(state.group, "") + text
         elif state.group in ("sn", "sv"):
@@ -245,7 +244,7 @@ class _Document:
             self._n_hidden_characters += len(text.strip())
         else:
             is_symbols = self._encoding()[0] == _SYMBOL_CHARSET
-            state.story.pieces.append(seen_symbols(text, self._font.name) if is_symbols else text)
+            state.story.line.pieces.append(seen_symbols(text, self._font.name) if is_symbols else text)
 
     # groups -----------------------------------------------------------------------------------------------------
 
@@ -261,7 +260,7 @@ class _Document:
                 return False
             state.group = "unseen"
         elif word in _NOTES or word in _PAGE_TEXTS:
-            state.story = _Story("note" if word in _NOTES else "page")
+            state.story = _RichTextStory("note" if word in _NOTES else "page")
             state.table_level, state.style, state.level, state.is_deleted = 0, 0, None, False
         elif word in ("fonttbl", "stylesheet", "info", "upr", "sn", "sv"):
             state.group = word
@@ -284,11 +283,11 @@ class _Document:
             self._end_paragraph()
             ended.story.end_tables()
         if ended.group == "sv" != outer.group and ended.value.get("sn") == "gtextUNICODE":
-            outer.story.following.append(Block(ended.value.get("sv", "")))
+            outer.story.line.following.append(TextBlock(ended.value.get("sv", "")))
         elif ended.story is not outer.story and ended.story.kind == "page":
             self.page_texts.update(dict.fromkeys(text for block in ended.story.blocks if (text := block.text.strip())))
         elif ended.story is not outer.story:
-            outer.story.following += ended.story.blocks
+            outer.story.line.following += ended.story.blocks
             ended.shape["has_text"] = bool(ended.story.blocks)
         self._state = outer
 
@@ -316,7 +315,7 @@ class _Document:
         elif word == "s":
             state.style = number or 0
         elif word == "outlinelevel" and state.group == "stylesheet":
-            self._styles.setdefault(state.style, _Style()).level = number or 0
+            self._styles.setdefault(state.style, _RichTextStyle()).level = number or 0
         elif not state.group:
             self._follow_paragraph(word, number)
 
@@ -325,9 +324,9 @@ class _Document:
         if word == "f":
             state.font, state.charset = number, None
             if state.group == "fonttbl":
-                self._fonts[number] = _Font()
+                self._fonts[number] = _RichTextFont()
         elif word in ("fcharset", "cpg"):
-            font = self._fonts.setdefault(state.font or 0, _Font())
+            font = self._fonts.setdefault(state.font or 0, _RichTextFont())
             setattr(font, "charset" if word == "fcharset" else "code_page", number)
         elif word == "cchs":
             state.charset = number
@@ -356,16 +355,16 @@ class _Document:
             state.story.end_cell(level)
         elif word in ("row", "nestrow"):
             level = 1 if word == "row" else max(state.table_level, 2)
-            if state.story.pieces or state.story.following:
+            if state.story.line != OpenParagraph():
                 self._end_paragraph(level)
             state.story.end_row(level)
 
     def _end_paragraph(self, table_level: int | None = None) -> None:
         state = self._state
-        style = self._styles.get(state.style, _Style())
+        style = self._styles.get(state.style, _RichTextStyle())
         name, level = style.name.strip().casefold(), style.level if state.level is None else state.level
         is_heading = name.startswith("heading ") if level is None else 0 <= level <= 8
-        block_style: Literal["body", "heading", "title"] = "heading" if is_heading else "body"
+        block_style: BlockStyle = "heading" if is_heading else "body"
         state.story.end_paragraph(
             "title" if name == "title" else block_style, state.table_level if table_level is None else table_level
         )

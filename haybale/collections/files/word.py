@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Any, Literal
 
-from haybale.collections.files.blocks import Block, parts_of, row_of
+from haybale.collections.files.blocks import TextBlock, BlockStyle, OpenParagraph, parts_of, row_of
 from haybale.collections.files.file_reader import (
     FileDocument,
     FileReader,
@@ -52,7 +51,7 @@ class Word(FileReader):
     packages = ("lxml",)
 
     def read(self, data: bytes, options: Mapping[str, str]) -> Iterator[FileDocument | UnreadPart]:
-        document = _Document(PackedXML(data))
+        document = _WordDocument(PackedXML(data))
         parts, title = parts_of(document.blocks())
         parts += [Part(text) for text in document.page_texts()]
         metadata = document.metadata()
@@ -60,7 +59,7 @@ class Word(FileReader):
         yield from document.unread()
 
 
-class _Document:
+class _WordDocument:
     """A document: its main text with the notes in it, page headers and footers, and what was left out."""
 
     def __init__(self, package: PackedXML) -> None:
@@ -71,9 +70,9 @@ class _Document:
         if main is None or root is None:
             raise Unreadable("expected a Word document, found none in the file")
         self._root, self._links = root, package.relations(main)
-        self.styles = _Styles(self._root_of("styles"))
+        self.styles = _WordStyles(self._root_of("styles"))
         self.notes = {
-            (kind, value_of(note, "id")): _Story(self, note, package.relations(link.target))
+            (kind, value_of(note, "id")): _WordStory(self, note, package.relations(link.target))
             for kind in ("footnote", "endnote")
             for link in self._links.values()
             if link.kind == f"{kind}s" and (notes := package.root(link.target)) is not None
@@ -86,9 +85,9 @@ class _Document:
         """Return the root of the first file that the main one refers to for something."""
         return next((self.package.root(link.target) for link in self._links.values() if link.kind == kind), None)
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[TextBlock]:
         """Yield the main text, with its notes, in reading order."""
-        return _Story(self, self._root, self._links).blocks()
+        return _WordStory(self, self._root, self._links).blocks()
 
     def page_texts(self) -> list[str]:
         """Return the paragraphs of the headers and footers of pages, each once."""
@@ -98,7 +97,7 @@ class _Document:
             self._links[id].target for ref in references if (id := value_of(ref, "id")) in self._links
         ):
             root = self.package.root(target)
-            blocks = () if root is None else _Story(self, root, self.package.relations(target)).blocks()
+            blocks = () if root is None else _WordStory(self, root, self.package.relations(target)).blocks()
             texts.update(dict.fromkeys(text for block in blocks if (text := block.text.strip())))
         return list(texts)
 
@@ -125,42 +124,27 @@ class _Document:
             yield UnreadPart(part="hidden text", reason=f"{n:,} characters, which are no part of the final view")
 
 
-@dataclass
-class _Line:
-    """The text of a paragraph, and the blocks that follow it: boxes that are anchored in it, and its notes."""
-
-    pieces: list[str] = field(default_factory=list)
-    following: list[Block] = field(default_factory=list)
-
-    @property
-    def text(self) -> str:
-        return "".join(self.pieces)
-
-    def blocks(self, style: Literal["body", "heading", "title"] = "body") -> list[Block]:
-        return [Block(self.text, style), *(block.as_aside() for block in self.following)]
-
-
-class _Story:
+class _WordStory:
     """A continuous text, such as the main one, a note or a page header, and the references of its file."""
 
-    def __init__(self, document: _Document, root: Element, links: Mapping[str, Relation]) -> None:
+    def __init__(self, document: _WordDocument, root: Element, links: Mapping[str, Relation]) -> None:
         self._document, self._root, self._links = document, root, links
         self._fields: list[Literal["code", "result"]] = []  # the fields that are open here
         self._follows_fields = _has_closed_fields(root)
         self._style: str | None = None  # of the paragraph that is walked
         self._was_read = False
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[TextBlock]:
         """Yield the blocks in reading order."""
         return self._blocks(elements(self._root))
 
-    def blocks_once(self) -> Iterator[Block]:
+    def blocks_once(self) -> Iterator[TextBlock]:
         """Yield the blocks at the first call only."""
         was_read, self._was_read = self._was_read, True
         return iter(()) if was_read else self.blocks()
 
-    def _blocks(self, siblings: Iterable[Element]) -> Iterator[Block]:
-        line = _Line()  # a paragraph whose mark was deleted is continued by the next one
+    def _blocks(self, siblings: Iterable[Element]) -> Iterator[TextBlock]:
+        line = OpenParagraph()  # a paragraph whose mark was deleted is continued by the next one
         for element in siblings:
             name = name_of(element)
             if name in _OF_PARAGRAPHS:
@@ -168,7 +152,7 @@ class _Story:
                 mark = child_of(element, "pPr", "rPr")
                 if child_of(mark, "del") is None and child_of(mark, "moveFrom") is None:
                     yield from line.blocks(style)
-                    line = _Line()
+                    line = OpenParagraph()
             elif name == "tbl":
                 for row in _within(element, "tr"):
                     if child_of(row, "trPr", "del") is None:
@@ -185,7 +169,7 @@ class _Story:
                 yield from self._blocks(elements(element))
         yield from line.blocks()
 
-    def _walk_paragraph(self, element: Element, line: _Line) -> Literal["body", "heading", "title"]:
+    def _walk_paragraph(self, element: Element, line: OpenParagraph) -> BlockStyle:
         """Add the text of a paragraph, and return its style."""
         outer = self._style
         properties = child_of(element, "pPr")
@@ -195,7 +179,7 @@ class _Story:
         self._style = outer
         return style
 
-    def _walk(self, siblings: Iterable[Element], line: _Line) -> None:
+    def _walk(self, siblings: Iterable[Element], line: OpenParagraph) -> None:
         """Add the text of elements in a paragraph."""
         for element in siblings:
             name = name_of(element)
@@ -216,30 +200,30 @@ class _Story:
             elif name in ("rt", "chart", "relIds", "textpath", "OLEObject"):
                 self._walk_beside(element, name, line)
             elif name == "r" and self._document.styles.is_hidden(element, self._style):
-                hidden = _Line()
+                hidden = OpenParagraph()
                 self._walk(elements(element), hidden)
                 self._document.n_hidden_characters += sum(len(block.text.strip()) for block in hidden.blocks())
             else:
                 self._walk(elements(element), line)
 
-    def _walk_first_branch(self, alternatives: Element, line: _Line) -> None:
+    def _walk_first_branch(self, alternatives: Element, line: OpenParagraph) -> None:
         """Add the first of several ways to write the same that has text."""
         for branch in elements(alternatives):
-            written = _Line()
+            written = OpenParagraph()
             self._walk(elements(branch), written)
             if written.pieces or written.following:
                 line.pieces += written.pieces
                 line.following += written.following
                 return
 
-    def _walk_beside(self, element: Element, name: str, line: _Line) -> None:
+    def _walk_beside(self, element: Element, name: str, line: OpenParagraph) -> None:
         """Add what is beside the text of a paragraph: readings of characters, charts, diagrams, drawn words."""
         if name == "rt":
-            reading = _Line()
+            reading = OpenParagraph()
             self._walk(elements(element), reading)
             line.following += reading.blocks()
         elif name == "textpath":
-            line.following.append(Block(element.get("string", "")))
+            line.following.append(TextBlock(element.get("string", "")))
         elif name == "OLEObject":
             program = element.get("ProgID", "another program")
             self._leave_out(element, "embedded object", f"it belongs to {program}; save it as a file of its own")
@@ -247,11 +231,11 @@ class _Story:
             link = self._links.get(value_of(element, "dm" if name == "relIds" else "id") or "")
             root = None if link is None else self._document.package.root(link.target)
             if root is not None:
-                texts = [block.text.strip() for block in _Story(self._document, root, {}).blocks()]
+                texts = [block.text.strip() for block in _WordStory(self._document, root, {}).blocks()]
                 texts += _names_in_chart(root)
-                line.following.append(Block(" | ".join(filter(None, texts))))
+                line.following.append(TextBlock(" | ".join(filter(None, texts))))
 
-    def _follow_field(self, element: Element, line: _Line) -> None:
+    def _follow_field(self, element: Element, line: OpenParagraph) -> None:
         """Follow a field, whose code is not seen: it has a code, a result, and an end."""
         kind = value_of(element, "fldCharType")
         if not self._follows_fields:
@@ -266,7 +250,7 @@ class _Story:
         else:
             self._fields.pop()
 
-    def _chunk(self, element: Element) -> Iterator[Block]:
+    def _chunk(self, element: Element) -> Iterator[TextBlock]:
         """Yield the text of a document of another format that is part of this one."""
         link = self._links.get(value_of(element, "id") or "")
         reader = None if link is None or link.is_external else reader_of(link.target)
@@ -275,7 +259,7 @@ class _Story:
             return
         documents, unread = read_documents(reader, self._document.package.read(link.target), {})
         for part in (part for document in documents for part in document.parts):
-            yield Block(part.text) if part.text else Block(part.heading or "", "heading")
+            yield TextBlock(part.text) if part.text else TextBlock(part.heading or "", "heading")
         location = f"inserted document {PurePosixPath(link.target).name}"
         self._document.left_out += (part.within(location) for part in unread)
 
@@ -285,7 +269,7 @@ class _Story:
         self._document.left_out.append(UnreadPart(part=what + name, reason=reason))
 
 
-class _Styles:
+class _WordStyles:
     """The styles of a document: which of them are headings, and which hide their text."""
 
     def __init__(self, root: Element | None) -> None:
@@ -300,7 +284,7 @@ class _Styles:
             yield self._styles[style]
             style = _value(child_of(self._styles[style], "basedOn"))
 
-    def block_style(self, style: str | None, level: Element | None) -> Literal["body", "heading", "title"]:
+    def block_style(self, style: str | None, level: Element | None) -> BlockStyle:
         """Return what a paragraph is by its style and its own outline level: levels 0 to 8 are headings."""
         for element in self._chain(style):
             name = (_value(child_of(element, "name")) or "").casefold()
