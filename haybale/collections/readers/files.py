@@ -59,7 +59,8 @@ class Files(Reader):
     ``pubmed.ris:10.1000/xyz``: its DOI, PubMed id, accession number or another key that no other record of the file
     has, or else a digest of its title and text (:mod:`haybale.collections.files.record_keys`). These ids do not depend
     on the order of the records. A document has its own title, or its first heading, or the name of its file. Headings
-    and pages become sections. ``metadata.csv``, whose first column is the path of a file, adds metadata.
+    and pages become sections. A document that is attached to another one has the id of that in its metadata, as
+    ``parent``. ``metadata.csv``, whose first column is the path of a file, adds metadata.
     """
 
     name = "files"
@@ -184,7 +185,9 @@ def _read_items(
     files: dict[str, list[int]] = {}  # the documents of each file
     for (item, _), (documents, parts) in zip(readable, _read_all(readable, dict(options or {})), strict=True):
         for document in documents:
-            name = item.id if document.key is None else f"{item.id}:{document.key}"
+            name = _id_of(item, document.key)
+            if document.attached_to is not None:
+                document.metadata.setdefault("parent", _id_of(item, document.attached_to))
             try:
                 number = _add(builder, name, item.id, document, taken)
             except (Unreadable, InputError) as error:
@@ -193,6 +196,10 @@ def _read_items(
                 files.setdefault(item.id, []).append(number)
         unread += (part.of_file(item.id) for part in parts)
     return files
+
+
+def _id_of(item: _Item, key: str | None) -> str:
+    return f"{item.id}:{key}" if key else item.id
 
 
 def _items(source: Path, unread: list[UnreadPart], only: Set[str] | None = None) -> Iterator[_Item]:
