@@ -6,10 +6,8 @@ one JSON value, must fit into memory; larger ones are refused while they are rea
 
 from __future__ import annotations
 
-import csv
 import errno
 import gzip
-import io
 import json
 import sys
 import zlib
@@ -19,6 +17,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from haybale.delimited_table import read_delimited
 from haybale.errors import FileFormatError, HaybaleError, InputError, StoreError
 
 STDIN = Path("-")
@@ -165,30 +164,30 @@ def read_csv(
     """Yield ``(line number, values)`` of each row of a CSV file with a header; the keys are those of the arguments.
 
     ``needed`` and ``optional`` map each key to the names that its column may have. The delimiter is a comma, a
-    semicolon or a tab: the one that the header has most. A missing column, or a row that does not have as many columns
-    as the header, is an error.
+    semicolon or a tab: the one that the header has most. A missing or doubled column, or a row that does not have as
+    many cells as the header, is an error.
     """
-    text = read_text(path)
-    header, _, _ = text.partition("\n")
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=header.count), strict=True)
-    try:
-        names = [name.strip().lower() for name in next(reader, [])]
-        columns = {}
-        for key, accepted in {**needed, **optional}.items():
-            matching_columns = [names.index(name) for name in accepted if name in names]
-            if not matching_columns and key in needed:
-                wanted = ", ".join(f"{first} (or {', '.join(others)})" for first, *others in needed.values())
-                extra = f" and, optionally, {', '.join(first for first, *_ in optional.values())}"
-                message = f"expected a header with {wanted}{extra}; found {', '.join(names) or 'nothing'}"
-                raise FileFormatError(path, 1, message)
-            if matching_columns:
-                columns[key] = matching_columns[0]
-        for cells in filter(None, reader):
-            if len(cells) != len(names):
-                raise FileFormatError(path, reader.line_num, f"expected {len(names)} columns, found {len(cells)}")
-            yield reader.line_num, {key: cells[column] for key, column in columns.items()}
-    except csv.Error as error:
-        raise FileFormatError(path, reader.line_num, f"expected CSV, found an error: {error}") from None
+    table = read_delimited(read_text(path), ",;\t")
+    names = [name.lower() for name in table.columns]
+    columns = {}
+    for key, accepted in {**needed, **optional}.items():
+        matching_names = [name for name in accepted if name in names]
+        if not matching_names and key in needed:
+            wanted = ", ".join(f"{first} (or {', '.join(others)})" for first, *others in needed.values())
+            extra = f" and, optionally, {', '.join(first for first, *_ in optional.values())}"
+            message = f"expected a header with {wanted}{extra}; found {', '.join(names) or 'nothing'}"
+            raise FileFormatError(path, table.header_line, message)
+        if matching_names:
+            columns[key] = names.index(matching_names[0])
+            if names.count(matching_names[0]) > 1:
+                message = (
+                    f"expected one column {matching_names[0]}, found {names.count(matching_names[0])}; rename some"
+                )
+                raise FileFormatError(path, table.header_line, message)
+    if table.problems:
+        raise FileFormatError(path, *table.problems[0])
+    for line, cells in table.rows:
+        yield line, {key: cells[column] for key, column in columns.items()}
 
 
 def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:

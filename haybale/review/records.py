@@ -5,16 +5,18 @@ from __future__ import annotations
 import gzip
 import io
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from haybale.collections import Collection, CollectionBuilder
-from haybale.collections.files.delimited import rows_of
-from haybale.collections.files.file_reader import EXTRA, decoded
+from haybale.collections.files.encodings import decode_text
+from haybale.collections.files.ris import records_of
+from haybale.collections.files.spreadsheet import sheets_of
+from haybale.collections.files.table_rows import Row, columns_of, is_empty, paragraphs_of_value
+from haybale.collections.unread import UnreadPart, counted
+from haybale.delimited_table import named_cells, read_delimited
 from haybale.errors import FileFormatError, HaybaleError, InputError
-from haybale.extras import import_optional
 from haybale.text_files import MAX_TEXT, read_bytes
 
 SUFFIXES = (".csv", ".tsv", ".tab", ".xlsx", ".ris", ".txt")
@@ -78,28 +80,26 @@ def read_records(path: str | Path) -> LabelledRecords:
             data = gzip.GzipFile(fileobj=io.BytesIO(data)).read(MAX_TEXT + 1)
             if len(data) > MAX_TEXT:
                 raise FileFormatError(path, None, f"expected at most {MAX_TEXT:,} bytes, found more; split the file")
-        rows = list(_rows(name, data))
+        rows = _rows(path, name, data)
     except HaybaleError:
         raise
     except Exception as error:  # the libraries raise errors of many types for damaged files
         raise FileFormatError(path, None, f"expected a table of records, found an error: {error}") from error
-    if not rows:
-        raise FileFormatError(path, None, "expected a header with label_included and records, found none")
-    columns = _columns(path, rows[0])
+    columns = _columns(path, rows)
     builder, relevant, left_out = CollectionBuilder(path.name.split(".")[0]), [], 0
     for number, row in enumerate(rows):
-        label = _label(path, number, row, columns["label"])
-        parts = [_text(row.get(columns[part] or "")) for part in ("title", "abstract")]
+        label = _label(path, row, columns["label"][0])
+        parts = [_text(row, columns[part]) for part in ("title", "abstract")]
         text = "\n".join(filter(None, parts))
         if label is None or not text:
             left_out += 1
             continue
-        doc_id = _text(row.get(columns["id"] or "")) or str(number)
+        doc_id = _text(row, columns["id"]) or str(number)
         try:
             builder.add_document(doc_id, text, parts[0])
         except InputError as error:
             raise FileFormatError(
-                path, None, f"record {number + 1}: expected a record with an id of its own: {error}"
+                path, None, f"{row.location}: expected a record with an id of its own: {error}"
             ) from None
         if label:
             relevant.append(doc_id)
@@ -114,44 +114,75 @@ def read_records(path: str | Path) -> LabelledRecords:
     return LabelledRecords(builder.build(), relevant)
 
 
-def _rows(name: str, data: bytes) -> Iterator[Mapping[str, Any]]:
+def _rows(path: Path, name: str, data: bytes) -> list[Row]:
+    """Return the records of a file; warn of what was not read, and refuse rows whose labels may be in other columns."""
     if name.endswith(".xlsx"):
-        book = import_optional("openpyxl", EXTRA).load_workbook(io.BytesIO(data), read_only=True, data_only=True)
-        table = book.worksheets[0].iter_rows(values_only=True)
-        header = [str(cell) if cell is not None else "" for cell in next(table, ())]
-        yield from (dict(zip(header, row, strict=False)) for row in table if any(cell is not None for cell in row))
+        sheets, unread = sheets_of(data)
+        labelled_sheets = [sheet for sheet in sheets if _columns_of_role("label", columns_of(sheet.rows))]
+        rows = [row for sheet in labelled_sheets or sheets[:1] for row in sheet.rows]
+        unread += [part.within(f"sheet {sheet.title}") for sheet in labelled_sheets for part in sheet.unread]
+        if labelled_sheets:
+            others = [sheet for sheet in sheets if sheet not in labelled_sheets]
+            unread += [UnreadPart(part=f"sheet {sheet.title}", reason="no column of labels") for sheet in others]
     elif name.endswith((".ris", ".txt")):
-        for record in import_optional("rispy", EXTRA).loads(decoded(data)):
-            notes = " ".join(map(str, record.get("notes", [])))
-            label = "1" if "ASReview_relevant" in notes else "0" if "ASReview_irrelevant" in notes else ""
-            yield {"title": "", "abstract": ""} | record | {"included": label}
+        items = list(records_of(data))
+        unread = [item for item in items if isinstance(item, UnreadPart)]
+        rows = [_with_label(item) for item in items if isinstance(item, Row)]
     else:
-        yield from rows_of(data)
+        decoded = decode_text(data)
+        table, unread = read_delimited(decoded.text), decoded.unread
+        if table.problems:
+            raise FileFormatError(path, *table.problems[0])
+        rows = [Row(f"line {line}", named_cells(table.columns, cells)) for line, cells in table.rows]
+    rows = [row for row in rows if not all(map(is_empty, row.values.values()))]
+    if unread:
+        first = unread[0]
+        parts = f"{counted(unread)} could not be read with certainty, such as {first.part} ({first.reason})"
+        warnings.warn(f"{path}: {parts}; correct them to use them", stacklevel=3)
+    return rows
 
 
-def _columns(path: Path, row: Mapping[str, Any]) -> dict[str, str | None]:
-    lowered = {str(name).lower().strip(): name for name in reversed(list(row))}
-    columns = {role: next((lowered[name] for name in names if name in lowered), None) for role, names in _NAMES.items()}
-    names = ", ".join(map(str, row)) or "none"
-    if columns["label"] is None:
-        raise FileFormatError(path, None, f"expected a column label_included with 1 or 0, found {names}; add one")
-    if columns["title"] is None and columns["abstract"] is None:
-        raise FileFormatError(path, None, f"expected a column title or abstract, found {names}; add one")
-    return columns
+def _with_label(record: Row) -> Row:
+    """Return a RIS record with the label that ASReview writes into its notes as a value."""
+    notes = " ".join(paragraphs_of_value(record.values.get("notes")))
+    label = "1" if "ASReview_relevant" in notes else "0" if "ASReview_irrelevant" in notes else ""
+    return record._replace(values={**record.values, "included": label})
 
 
-def _label(path: Path, number: int, row: Mapping[str, Any], column: str | None) -> bool | None:
+def _columns_of_role(role: str, names: Sequence[str]) -> list[str]:
+    """Return the names of the columns that can have a role, the usual ones first."""
+    lowered = {name.lower().strip(): name for name in reversed(names)}
+    return [lowered[name] for name in _NAMES[role] if name in lowered]
+
+
+def _columns(path: Path, rows: Sequence[Row]) -> dict[str, list[str]]:
+    """Return the columns of title and abstract, which may be different ones in each record, and those of id and label.
+
+    Of the columns that can be the id or the label, the first is taken.
+    """
+    names = columns_of(rows)
+    columns = {role: _columns_of_role(role, names) for role in _NAMES}
+    about = ", ".join(names) or "none"
+    if not rows:
+        raise FileFormatError(path, None, f"expected a header with label_included and records, found {about}")
+    if not columns["label"]:
+        raise FileFormatError(path, None, f"expected a column label_included with 1 or 0, found {about}; add one")
+    if not columns["title"] and not columns["abstract"]:
+        raise FileFormatError(path, None, f"expected a column title or abstract, found {about}; add one")
+    return columns | {role: columns[role][:1] for role in ("id", "label")}
+
+
+def _label(path: Path, row: Row, column: str) -> bool | None:
     """Return whether a record is relevant; None if it has no label."""
-    value = _text(row.get(column or "")).lower()
+    value = " ".join(paragraphs_of_value(row.values.get(column))).lower()
     if value in _UNLABELLED:
         return None
     if value not in _RELEVANT | _IRRELEVANT:
-        raise FileFormatError(path, None, f"record {number + 1}, column {column}: expected 1 or 0, found {value!r:.40}")
+        raise FileFormatError(path, None, f"{row.location}, column {column}: expected 1 or 0, found {value!r:.40}")
     return value in _RELEVANT
 
 
-def _text(value: Any) -> str:
-    """Return a cell as a text; whole numbers of Excel lose their decimal point."""
-    if value is None or (isinstance(value, float) and value != value):
-        return ""
-    return str(int(value) if isinstance(value, float) and value.is_integer() else value).strip()
+def _text(row: Row, columns: Sequence[str]) -> str:
+    """Return the text in the first of some columns that has one in this record."""
+    texts = ("\n\n".join(paragraphs_of_value(row.values.get(column))) for column in columns)
+    return next(filter(None, texts), "")

@@ -247,7 +247,7 @@ def test_a_document_that_cannot_be_kept_does_not_shift_the_metadata_of_others(tm
     rows = [{"id": "a", "text": "One.", "year": 1}, {"id": "b", "text": "\ud800", "year": 2}, {"id": "c", "text": "3."}]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
     collection = read_files(tmp_path)
-    assert [(part.file, part.part) for part in collection.unread] == [("rows.jsonl", "row 2")]
+    assert [(part.file, part.part) for part in collection.unread] == [("rows.jsonl", "line 2")]
     assert collection.doc_ids.to_pylist() == ["a", "c"]
     assert [row["year"] for row in collection.metadata.to_pylist()] == [1, None]
 
@@ -297,7 +297,7 @@ def test_what_cannot_be_read_is_listed_and_does_not_stop_the_rest(folder: Path, 
     (tmp_path / "good.txt").write_text(TEXT)
     collection = read_files(tmp_path)
     assert collection.doc_ids.to_pylist() == ["good.txt"]
-    assert {part.location for part in collection.unread} == set(cases)
+    assert {part.file for part in collection.unread} == set(cases)
     assert all(each.reason and "\n" not in each.reason for each in collection.unread)
     reasons = {part.file: part.reason for part in collection.unread}
     assert "password" in reasons["encrypted.pdf"]

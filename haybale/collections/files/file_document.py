@@ -28,7 +28,8 @@ class FileDocument:
     first (:func:`~haybale.collections.files.record_keys.keys_of_row`); None if it is no record. The ``key`` of a record
     is made from them when its file has been read. ``table`` is the sheet of a record, if its file has several.
     ``own_id`` is the id that a record has itself, in place of the file's path and the key. ``location`` names the part
-    of the file that it is, such as ``"row 7"``, for the list of what was not read.
+    of the file that it is, such as ``"row 7"``, for the list of what was not read. ``attached_to`` is the key of the
+    document that it was attached to, an empty text for the one without a key, and None if it was not attached.
     """
 
     parts: list[Part]
@@ -39,3 +40,4 @@ class FileDocument:
     record_keys: tuple[str, ...] | None = None
     table: str = ""
     location: str = ""
+    attached_to: str | None = None

@@ -159,30 +159,6 @@ def no_reader(name: str) -> str:
     return f"no reader for files that end in {suffix!r}" if suffix else "no reader for files without an ending"
 
 
-def decoded(data: bytes) -> str:
-    r"""Return the text of a file in UTF-8 or UTF-16, with or without a byte order mark, or in Windows-1252.
-
-    >>> decoded("Gebühr".encode("utf-16")), decoded("Gebühr".encode("cp1252")), decoded(b"\xef\xbb\xbfa\r\nb")
-    ('Gebühr', 'Gebühr', 'a\nb')
-    """
-    marks = {b"\xff\xfe\x00\x00": "utf-32", b"\x00\x00\xfe\xff": "utf-32", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
-    marked = next((name for mark, name in marks.items() if data.startswith(mark)), None)
-    half = len(data) // 2
-    if marked is None and half and data[1::2].count(0) > 0.4 * half:
-        marked = "utf-16-le"
-    elif marked is None and half and data[::2].count(0) > 0.4 * half:
-        marked = "utf-16-be"
-    try:
-        text = data.decode(marked or "utf-8-sig")
-    except UnicodeDecodeError:
-        if marked is not None:
-            raise Unreadable(f"expected text in {marked}, found other bytes") from None
-        text = data.decode("cp1252", errors="replace")
-    if "\x00" in text or text.count("\ufffd") > max(3, len(text) // 100):
-        raise Unreadable("expected text, found binary data")
-    return text.replace("\r\n", "\n").replace("\r", "\n")
-
-
 def paragraphs_of(text: str) -> list[str]:
     """Split a text into paragraphs at blank lines.
 

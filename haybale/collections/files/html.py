@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from haybale.collections.files.blocks import parts_of
-from haybale.collections.files.file_reader import EXTRA, FileDocument, FileReader, Part, Unreadable, decoded
+from haybale.collections.files.encodings import decoded
+from haybale.collections.files.file_reader import EXTRA, FileDocument, FileReader, Part, Unreadable
 from haybale.collections.files.page_text import PageText
 from haybale.collections.unread import UnreadPart
 from haybale.extras import import_optional

@@ -1,78 +1,84 @@
-"""Read mail: the text of a message, its headers as metadata, and its attachments as further documents.
-
-Attachments with one name and different contents have a digest of their content in their keys.
-"""
+"""Read mail: single messages and mailboxes. Attachments, and messages in messages, become documents of their own."""
 
 from __future__ import annotations
 
+import codecs
 import email
-import email.policy
+import email.message
 import hashlib
+import re
 from collections.abc import Iterator, Mapping
 
-from haybale.collections.files.file_reader import (
-    FileDocument,
-    FileReader,
-    Part,
-    Unreadable,
-    no_reader,
-    paragraphs_of,
-    read_documents,
-    reader_of,
-)
-from haybale.collections.files.html import read_page
+from haybale.collections.files.attachments import within
+from haybale.collections.files.file_reader import FileDocument, FileReader, Unreadable
+from haybale.collections.files.mail_content import content_of
 from haybale.collections.unread import UnreadPart
+
+# The line before each message of a mailbox; a line of a message that begins like it has no time and no year.
+_SEPARATOR = re.compile(rb"^From [^\n]*\d:\d\d[^\n]*\d{4}[^\n]*\n(?=[!-9;-~]+:|>?From )", re.M)
+_QUOTED_SEPARATOR = re.compile(rb"^>(>*From )", re.M)
 
 
 class Mail(FileReader):
-    """Reader of ``.eml`` files. An attachment in a known format becomes a document of its own."""
+    """Reader of ``.eml`` files, and of the ``.emlx`` files of Apple Mail.
+
+    The metadata of a message has ``from``, ``to``, ``cc``, ``bcc``, ``date``, ``message_id`` and ``thread``: the id of
+    the first message that it refers to, which all messages of a thread share.
+    """
 
     name = "eml"
-    suffixes = (".eml",)
+    suffixes = (".eml", ".emlx")
 
     def read(self, data: bytes, options: Mapping[str, str]) -> Iterator[FileDocument | UnreadPart]:
-        message = email.message_from_bytes(data, policy=email.policy.default)
+        message = message_of(data)
         if not message.keys():
             raise Unreadable("expected a mail message, found no header")
-        body = message.get_body(("plain", "html"))
-        content = "" if body is None else str(body.get_content())
-        plain = body is None or body.get_content_type() == "text/plain"
-        parts = [Part(text) for text in paragraphs_of(content)] if plain else []
-        for item in () if plain else read_page(content):
-            if isinstance(item, UnreadPart):
-                yield item
-            else:
-                parts += item.parts
-        metadata = {name: str(message[name]) for name in ("from", "to", "cc") if message[name]}
-        date = getattr(message["date"], "datetime", None)
-        title = str(message["subject"] or "")
-        yield FileDocument(parts or [Part(title)], title, metadata | ({"date": date} if date else {}))
-        attachments = [
-            (part.get_filename() or "", part.get_payload(decode=True)) for part in message.iter_attachments()
-        ]
-        payloads: dict[str, list[bytes]] = {}  # by name; the same content twice is one document
-        for name, payload in attachments:
-            if isinstance(payload, bytes) and payload not in payloads.setdefault(name, []):
-                payloads[name].append(payload)
-        for name, contents in payloads.items():
-            reader = reader_of(name)
-            for payload in contents:
-                key = name if len(contents) == 1 else f"{name}~{hashlib.sha256(payload).hexdigest()[:8]}"
-                if reader is None:
-                    yield UnreadPart(part=f"attachment {key}", reason=no_reader(name))
-                else:
-                    yield from _attached(reader, name, key, payload, options)
+        yield from content_of(message, options).documents(options)
 
 
-def _attached(
-    reader: FileReader, name: str, key: str, payload: bytes, options: Mapping[str, str]
-) -> Iterator[FileDocument | UnreadPart]:
-    """Yield what is in an attachment: documents, whose keys begin with the attachment's key, and unread parts."""
-    location = f"attachment {key}"
-    documents, unread = read_documents(reader, payload, options)
-    for document in documents:
-        document.key = "/".join(filter(None, [key, document.key]))
-        document.location = ", ".join(filter(None, [location, document.location]))
-        document.title = document.title or name
-        yield document
-    yield from (part.within(location) for part in unread)
+class Mailbox(FileReader):
+    """Reader of ``.mbox`` files: each message is a document, and its id in the mail is its key."""
+
+    name = "mbox"
+    suffixes = (".mbox", ".mbx")
+
+    def read(self, data: bytes, options: Mapping[str, str]) -> Iterator[FileDocument | UnreadPart]:
+        digests_by_key: dict[str, set[bytes]] = {}  # one message may be in several folders of a mailbox
+        number = 0
+        for number, source in enumerate(messages_of(data), 1):
+            message, digest = message_of(source), hashlib.sha256(source).digest()
+            content = content_of(message, options)
+            key = str(content.metadata.get("message_id") or digest.hex()[:16]).replace("/", " ")
+            digests = digests_by_key.setdefault(key, set())
+            if digest in digests:
+                continue
+            digests.add(digest)
+            key = key if len(digests) == 1 else f"{key}~{digest.hex()[:8]}"
+            for item in content.documents(options):
+                is_message = isinstance(item, FileDocument) and item.key is None
+                attached = within(item, key, f"message {number}")
+                if isinstance(attached, FileDocument) and is_message:
+                    attached.attached_to = None
+                yield attached
+        if not number:
+            raise Unreadable("expected a mailbox of messages, found none")
+
+
+def message_of(data: bytes) -> email.message.Message:
+    """Parse a message, also one in UTF-16, with a byte order mark, or with the length before it as Apple Mail has it."""
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        data = data.decode("utf-16", errors="replace").encode()
+    data = data.removeprefix(codecs.BOM_UTF8).lstrip(b"\r\n")
+    length = re.match(rb"(\d+)[ \t]*\r?\n", data)
+    if length is not None:
+        data = data[length.end() : length.end() + int(length[1])]
+    return email.message_from_bytes(data)
+
+
+def messages_of(mailbox: bytes) -> Iterator[bytes]:
+    """Yield the messages of a mailbox; lines that were quoted because they begin with "From " are as they were."""
+    mailbox = mailbox.replace(b"\r\n", b"\n")
+    starts = [*_SEPARATOR.finditer(mailbox)]
+    ends = [*(start.start() for start in starts[1:]), len(mailbox)]
+    for start, end in zip(starts, ends, strict=True):
+        yield _QUOTED_SEPARATOR.sub(rb"\1", mailbox[start.end() : end])

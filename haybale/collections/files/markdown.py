@@ -6,7 +6,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from haybale.collections.files.file_reader import FileDocument, FileReader, Part, decoded, paragraphs_of
+from haybale.collections.files.encodings import decode_text
+from haybale.collections.files.file_reader import FileDocument, FileReader, Part, paragraphs_of
+from haybale.collections.unread import UnreadPart
 
 _FRONT_MATTER = re.compile(r"\A---\n(.*?)\n(?:---|\.\.\.)\n", re.S)
 _HEADING = re.compile(r"^(?:#{1,6}[ \t]+(?P<marked>.+?)[ \t#]*|(?P<underlined>[^\n]+)\n(?:=+|-{2,})[ \t]*)$", re.M)
@@ -19,8 +21,10 @@ class Markdown(FileReader):
     name = "markdown"
     suffixes = (".md", ".markdown")
 
-    def read(self, data: bytes, options: Mapping[str, str]) -> Iterator[FileDocument]:
-        text = decoded(data)
+    def read(self, data: bytes, options: Mapping[str, str]) -> Iterator[FileDocument | UnreadPart]:
+        decoded = decode_text(data)
+        yield from decoded.unread
+        text = decoded.text
         metadata, start = _front_matter(text)
         body = text[start:]
         code = [match.span() for match in _CODE.finditer(body)]  # a line that begins with # there is no heading

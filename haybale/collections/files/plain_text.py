@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from haybale.collections.files.file_reader import FileDocument, FileReader, Part, decoded, paragraphs_of
+from haybale.collections.files.encodings import decode_text
+from haybale.collections.files.file_reader import FileDocument, FileReader, Part, paragraphs_of
+from haybale.collections.unread import UnreadPart
 
 
 class PlainText(FileReader):
@@ -13,5 +15,7 @@ class PlainText(FileReader):
     name = "text"
     suffixes = (".txt", ".text")
 
-    def read(self, data: bytes, options: Mapping[str, str]) -> Iterator[FileDocument]:
-        yield FileDocument([Part(text) for text in paragraphs_of(decoded(data))])
+    def read(self, data: bytes, options: Mapping[str, str]) -> Iterator[FileDocument | UnreadPart]:
+        decoded = decode_text(data)
+        yield from decoded.unread
+        yield FileDocument([Part(text) for text in paragraphs_of(decoded.text)])

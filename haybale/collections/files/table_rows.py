@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import date, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
+from haybale.collections.files.encodings import decode_text
 from haybale.collections.files.file_reader import FileDocument, Part, Unreadable, paragraphs_of
 from haybale.collections.files.record_keys import keys_of_row
+from haybale.collections.unread import UnreadPart
 
-NAMES = {  # names of columns, in lower case; the first that a table has is taken
+NAMES = {  # names of columns, in lower case; the first that a row has is taken
     "text": (
         "text",
         "body",
@@ -22,56 +23,107 @@ NAMES = {  # names of columns, in lower case; the first that a table has is take
         "description",
     ),
     "id": ("id", "_id", "doc_id", "docid", "document_id", "record_id", "key", "path"),
-    "title": ("title", "primary_title", "titel", "subject", "name", "heading"),
+    "title": ("title", "primary_title", "translated_title", "titel", "subject", "name", "heading"),
 }
-Row = Mapping[str, Any]
 
 
-def chosen_columns(names: Iterable[str], columns: Mapping[str, str]) -> dict[str, str | None]:
-    """Return the names of the columns ``text``, ``id`` and ``title``; those of id and title may be None.
+class Row(NamedTuple):
+    """A row of a table, or a record: where it is, such as ``"line 7"``, and its values by the names of their columns.
 
-    >>> chosen_columns(["Title", "Abstract", "year"], {})
-    {'text': 'Abstract', 'id': None, 'title': 'Title'}
+    Rows of one table may have different columns.
+    """
+
+    location: str
+    values: Mapping[str, Any]
+
+
+def columns_of(rows: Iterable[Row | UnreadPart]) -> list[str]:
+    """Return the names of the columns of all rows, in the order in which they occur."""
+    return list(dict.fromkeys(name for row in rows if isinstance(row, Row) for name in row.values))
+
+
+def columns_by_role(names: Iterable[str], options: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the names of the columns that can be text, id and title, the usual ones first.
+
+    >>> columns_by_role(["Title", "Abstract", "Text", "year"], {})
+    {'text': ['Text', 'Abstract'], 'id': [], 'title': ['Title']}
     """
     names = list(names)
     lowered = {name.lower().strip(): name for name in reversed(names)}
-    column_of_role = {}
-    for role, usual in NAMES.items():
-        wanted = columns.get(role)
+    columns = {}
+    for role, usual_names in NAMES.items():
+        wanted = options.get(role)
         if wanted is not None and wanted not in names:
             raise Unreadable(f"no column {wanted!r}; its columns are {', '.join(names)}")
-        column_of_role[role] = wanted or next((lowered[name] for name in usual if name in lowered), None)
-    if column_of_role["text"] is None:
+        columns[role] = [wanted] if wanted else [lowered[name] for name in usual_names if name in lowered]
+    if not columns["text"]:
         raise Unreadable(f"no column of text among {', '.join(names) or 'none'}; name it with --text")
-    return column_of_role
+    return columns
 
 
-def documents_of_rows(rows: Iterable[Row], columns: Mapping[str, str]) -> Iterator[FileDocument]:
-    """Yield a document for each row that has a text or a title; other columns become its metadata."""
-    chosen: dict[str, str | None] = {}
-    for number, row in enumerate(rows, 1):
-        chosen = chosen or chosen_columns(row, columns)
-        text, title = (_text(row.get(chosen[role] or "")) for role in ("text", "title"))
-        taken = set(chosen.values())
-        metadata = {name: value for name, value in row.items() if name and name not in taken and _is_value(value)}
-        own_id = _text(row.get(chosen["id"] or "")) or None
-        parts = [Part(paragraph) for paragraph in paragraphs_of(text or title)]
-        if parts:
-            keys = keys_of_row(row)
-            yield FileDocument(parts, title, metadata, own_id=own_id, record_keys=keys, location=f"row {number}")
-    if not chosen:
+def documents_of_rows(
+    rows: Iterable[Row | UnreadPart], options: Mapping[str, str]
+) -> Iterator[FileDocument | UnreadPart]:
+    """Yield a document for each row that has a text or a title; other columns become its metadata.
+
+    The text of a row is in the first column of texts that has one in this row. A list in it is paragraphs; of an
+    object, all strings are taken.
+    """
+    rows = list(rows)
+    yield from (row for row in rows if isinstance(row, UnreadPart))
+    names = columns_of(rows)
+    if not names:
         raise Unreadable("expected a header and at least one row, found none")
+    columns = columns_by_role(names, options)
+    for row in rows:
+        if isinstance(row, Row):
+            yield from _documents_of_row(row, columns)
 
 
-def _text(value: Any) -> str:
-    if value is None or (isinstance(value, float) and value != value):
-        return ""
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return str(value).strip()
+def _documents_of_row(row: Row, columns: Mapping[str, list[str]]) -> Iterator[FileDocument | UnreadPart]:
+    """Yield the document of a row, or why it has none; nothing if the row is empty."""
+    values = {name: value for name, value in row.values.items() if not is_empty(value)}
+    try:
+        texts = {name: paragraphs_of_value(values[name]) for name in columns["text"] if name in values}
+        text_column = next((name for name, paragraphs in texts.items() if paragraphs), None)
+        title_column, id_column = (
+            next((name for name in columns[role] if row.values.get(name) is not None), "") for role in ("title", "id")
+        )
+        title = " ".join(paragraphs_of_value(values.get(title_column)))
+        own_id = " ".join(paragraphs_of_value(values.get(id_column))) or None
+    except Unreadable as error:
+        yield UnreadPart(part=row.location, reason=str(error))
+        return
+    parts = [Part(paragraph) for paragraph in (texts[text_column] if text_column else paragraphs_of(title))]
+    if parts:
+        taken = {text_column, title_column, id_column}
+        metadata = {name: value for name, value in values.items() if name not in taken}
+        keys = keys_of_row(row.values)
+        yield FileDocument(parts, title, metadata, own_id=own_id, record_keys=keys, location=row.location)
+    elif values:
+        yield UnreadPart(part=row.location, reason=f"neither a text nor a title, only {', '.join(values)[:200]}")
 
 
-def _is_value(value: Any) -> bool:
-    if isinstance(value, list):
-        return bool(value) and all(isinstance(member, str) for member in value)
-    return isinstance(value, str | bool | int | float | date | datetime) and value != "" and value == value
+def is_empty(value: Any) -> bool:
+    """Return whether a cell has no value: None, NaN, an empty text, list or object."""
+    return value is None or (isinstance(value, float) and value != value) or value in ("", b"", [], {}, ())
+
+
+def paragraphs_of_value(value: Any) -> list[str]:
+    """Return the paragraphs in a value: a text, a number, a list of these, or the strings of an object.
+
+    >>> paragraphs_of_value(["One.", {"p": "Two.", "n": 7}, None]), paragraphs_of_value(2015.0)
+    (['One.', 'Two.'], ['2015'])
+    """
+    if is_empty(value):
+        return []
+    if isinstance(value, str):
+        return paragraphs_of(value)
+    if isinstance(value, bytes):
+        return paragraphs_of(decode_text(value).text)
+    if isinstance(value, Mapping):
+        members = [member for member in value.values() if isinstance(member, str | bytes | list | tuple | Mapping)]
+        return [paragraph for member in members for paragraph in paragraphs_of_value(member)]
+    if isinstance(value, list | tuple):
+        return [paragraph for member in value for paragraph in paragraphs_of_value(member)]
+    return [str(int(value) if isinstance(value, float) and value.is_integer() else value)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 import stat
 import warnings
@@ -27,6 +26,7 @@ from haybale.collections.files.file_reader import (
     read_documents,
     reader_of,
 )
+from haybale.collections.files.table_rows import Row
 from haybale.collections.folder_listing import link_that_leaves, list_files, refuse_special_file
 from haybale.collections.ids import check_characters
 from haybale.collections.reader import Reader
@@ -59,7 +59,8 @@ class Files(Reader):
     ``pubmed.ris:10.1000/xyz``: its DOI, PubMed id, accession number or another key that no other record of the file
     has, or else a digest of its title and text (:mod:`haybale.collections.files.record_keys`). These ids do not depend
     on the order of the records. A document has its own title, or its first heading, or the name of its file. Headings
-    and pages become sections. ``metadata.csv``, whose first column is the path of a file, adds metadata.
+    and pages become sections. A document that is attached to another one has the id of that in its metadata, as
+    ``parent``. ``metadata.csv``, whose first column is the path of a file, adds metadata.
     """
 
     name = "files"
@@ -184,7 +185,9 @@ def _read_items(
     files: dict[str, list[int]] = {}  # the documents of each file
     for (item, _), (documents, parts) in zip(readable, _read_all(readable, dict(options or {})), strict=True):
         for document in documents:
-            name = item.id if document.key is None else f"{item.id}:{document.key}"
+            name = _id_of(item, document.key)
+            if document.attached_to is not None:
+                document.metadata.setdefault("parent", _id_of(item, document.attached_to))
             try:
                 number = _add(builder, name, item.id, document, taken)
             except (Unreadable, InputError) as error:
@@ -193,6 +196,10 @@ def _read_items(
                 files.setdefault(item.id, []).append(number)
         unread += (part.of_file(item.id) for part in parts)
     return files
+
+
+def _id_of(item: _Item, key: str | None) -> str:
+    return f"{item.id}:{key}" if key else item.id
 
 
 def _items(source: Path, unread: list[UnreadPart], only: Set[str] | None = None) -> Iterator[_Item]:
@@ -354,13 +361,14 @@ def read_metadata(path: Path) -> tuple[dict[str, dict[str, str]], list[UnreadPar
         return values_by_file, [UnreadPart(file=METADATA, reason=reason)]
     try:
         rows = list(rows_of(path.read_bytes())) if path.is_file() else []
-    except (Unreadable, csv.Error, OSError) as error:
+    except (Unreadable, OSError) as error:
         return values_by_file, [UnreadPart(file=METADATA, reason=str(error))]
     for row in rows:
-        (_, file), *others = row.items()
-        name = str(file or "").replace("\\", "/").removeprefix("./")
-        values_by_file.setdefault(name, {}).update({column: value for column, value in others if column and value})
-    return values_by_file, []
+        if isinstance(row, Row):
+            (_, file), *others = row.values.items()
+            name = str(file or "").replace("\\", "/").removeprefix("./")
+            values_by_file.setdefault(name, {}).update({column: value for column, value in others if value})
+    return values_by_file, [row.of_file(METADATA) for row in rows if isinstance(row, UnreadPart)]
 
 
 def unknown_paths(rows: Iterable[str], files: Container[str | None]) -> list[UnreadPart]:
