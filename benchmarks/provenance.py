@@ -108,6 +108,7 @@ MEASURES = {
         "review/topic_features.py",
     ),
     "bench_passage_sums.py": ("retrieval", "rankers/bm25.py", "rankers/knn.py"),
+    "bench_readers.py": ("collections/files",),
     "bench_rerank.py": ("pairs",),
     "bench_scaling.py": ("retrieval", "ensemble", "embeddings"),
     "bench_search.py": ("retrieval/backends", "retrieval/passages.py", "vectors.py"),

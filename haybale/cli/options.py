@@ -99,6 +99,18 @@ HtmlText = Annotated[
         "Which text of web pages is read: all-text, or main-text without menus. Default: all-text.", TEXTS, "--html"
     ),
 ]
+Ocr = Annotated[
+    str | None,
+    option(
+        "Which pages and pictures are read by OCR: never, missing (those without a text), or all. Default: never.",
+        TEXTS,
+        "--ocr",
+    ),
+]
+OcrLanguages = Annotated[
+    str | None,
+    option("Languages of OCR, such as deu+eng. Default: --language, or all that are installed.", TEXTS),
+]
 Paragraphs = Annotated[
     str | None,
     option("Split texts again: lines, blank-lines, numbered, sentences, headings or sections. Default: no.", TEXTS),

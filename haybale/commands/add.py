@@ -34,6 +34,8 @@ def add(
     id: options.IdColumn = None,
     title: options.TitleColumn = None,
     html: options.HtmlText = None,
+    ocr: options.Ocr = None,
+    ocr_languages: options.OcrLanguages = None,
     strict: Annotated[
         bool, option("Add nothing if a file cannot be read. Default: skip such files.", TEXTS, "--strict")
     ] = False,
@@ -46,6 +48,7 @@ def add(
     added; with --replace, all such documents are replaced at once, and records that a file no longer has are removed. A
     process that has the engine open sees the change when it calls Engine.refresh() or opens the engine again.
     """
+    from haybale.collections.files.ocr import RECOGNISED, keeping_pages, with_languages
     from haybale.collections.unread import refuse_unread
     from haybale.engine.update import FILES, earlier_records
     from haybale.timing import record_timings
@@ -53,7 +56,9 @@ def add(
     start = time.perf_counter()
     with record_timings(reporter()):
         grown = haybale.Engine.open(engine)
-        added = _read_documents(files, given(text=text, id=id, title=title, html=html), (engine / FILES).exists())
+        reading = given(text=text, id=id, title=title, html=html, ocr=ocr, ocr_languages=ocr_languages)
+        with keeping_pages(engine / RECOGNISED):
+            added = _read_documents(files, with_languages(reading, grown.language), (engine / FILES).exists())
         if strict:
             refuse_unread(engine, added.unread)
         note_unread(added.unread)
@@ -83,7 +88,9 @@ def _read_documents(paths: Sequence[Path], reading: Mapping[str, str], of_files:
             raise InputError(f"{path}: no such file or folder; check the path")
         if path.is_dir() and not isinstance(find_reader(path), Files):
             for option in reading:
-                raise InputError(f"--{option} needs files, but {path} is a collection of another layout; omit it")
+                raise InputError(
+                    f"--{option.replace('_', '-')} needs files, but {path} is a collection of another layout; omit it"
+                )
             parts.append(haybale.open_collection(path))
         elif path.is_dir():
             parts.append(read_files(path, reading))

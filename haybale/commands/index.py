@@ -25,7 +25,7 @@ _MAX_IDS_SHOWN = 10  # ids of documents whose text is no longer the judged one
 # What each option means for a folder of files whose engine exists: "applied" to this update, or "compared" with what
 # the engine was built with; other values are refused. "refused": it is for other collections.
 FOR_AN_EXISTING_ENGINE = {
-    **dict.fromkeys(("collection", "out", "layout", "strict", "dask", "device"), "applied"),
+    **dict.fromkeys(("collection", "out", "layout", "strict", "dask", "device", "ocr", "ocr_languages"), "applied"),
     **dict.fromkeys(("encoder", "store", "language", "compounds", "paragraphs", "pieces", "stride"), "compared"),
     **dict.fromkeys(("text", "id", "title", "html", "segments"), "compared"),
     "missing_judgements": "refused",
@@ -49,6 +49,8 @@ def index(
     id: options.IdColumn = None,
     title: options.TitleColumn = None,
     html: options.HtmlText = None,
+    ocr: options.Ocr = None,
+    ocr_languages: options.OcrLanguages = None,
     strict: Annotated[
         bool, option("Refuse a folder with files, or parts of files, that cannot be read. Default: skip them.", TEXTS)
     ] = False,
@@ -66,14 +68,17 @@ def index(
     """Build an engine: a folder with a collection, its encoder and its indexes, for train, rank and compare.
 
     The collection may be any folder of files: texts, Markdown, PDF, Word, OpenDocument, RTF, HTML, mail, CSV, Excel,
-    JSON Lines, Parquet, RIS and zip files. What cannot be read, files and parts of files, is listed with the reasons,
-    also in skipped.csv in the engine's folder. After an interruption, the same command continues the work. If files
-    were added, changed or deleted, the same command updates the engine: only these files are read. Judgements stay at
-    the texts that were judged: they follow a text to its new id, and those whose text is gone are counted.
+    JSON Lines, Parquet, RIS, pictures and zip files. What cannot be read, files and parts of files, is listed with the
+    reasons, also in skipped.csv in the engine's folder. With --ocr, pages without a text and pictures are recognised
+    by the program Tesseract. After an interruption, the same command continues the work: recognised pages are kept in
+    the engine's folder. If files were added, changed or deleted, the same command updates the engine: only these files
+    are read. Judgements stay at the texts that were judged: they follow a text to its new id, and those whose text is
+    gone are counted.
 
     With --segments, the indexes need not fit into the memory of one machine, and --dask indexes the segments on the
     workers of a cluster. Rankings are the same. Workers must reach the engine's folder by the same path.
     """
+    from haybale.collections.files.ocr import RECOGNISED, keeping_pages, with_languages
     from haybale.collections.open import find_reader
     from haybale.collections.readers.files import Files, read_files
     from haybale.collections.unread import UNREAD_FILE, counted, refuse_unread
@@ -94,10 +99,11 @@ def index(
     with explain_interrupt(), record_timings(reporter()):
         reader = find_reader(collection, layout)
         of_files, is_new = isinstance(reader, Files), not (out / FILES).exists()
-        reading = given(text=text, id=id, title=title, html=html)
+        reading = given(text=text, id=id, title=title, html=html, ocr=ocr, ocr_languages=ocr_languages)
         for name in () if of_files else (*reading, *(["strict"] if strict else [])):
+            option_name = name.replace("_", "-")
             raise InputError(
-                f"--{name} needs a folder of files, but {collection} has the layout {reader.name}; omit it"
+                f"--{option_name} needs a folder of files, but {collection} has the layout {reader.name}; omit it"
             )
         if of_files and missing_judgements is not None:
             raise InputError(
@@ -107,7 +113,8 @@ def index(
             engine = haybale.Engine.open(out, device=device)
             _check_settings(engine, settings | given(segments=segments))
             with _judgements_of(engine) as stores:
-                with options.on_cluster_of(dask):
+                reading = with_languages(reading, engine.language)
+                with options.on_cluster_of(dask), keeping_pages(out / RECOGNISED):
                     changes = update(engine, Path(collection), reading, strict=strict)
                 counts = f"{changes.n_added:,} documents added, {changes.n_replaced:,} replaced"
                 note(f"{counts}, {changes.n_removed:,} removed")
@@ -119,7 +126,9 @@ def index(
             with timed("read collection"):
                 if of_files:
                     files = signatures(Path(collection))  # before reading: the next update sees what changes meanwhile
-                    read = read_files(Path(collection), reading)
+                    reading = with_languages(reading, language)
+                    with keeping_pages(out / RECOGNISED):
+                        read = read_files(Path(collection), reading)
                     if strict:
                         refuse_unread(Path(collection), read.unread)
                 else:

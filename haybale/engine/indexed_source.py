@@ -11,6 +11,7 @@ from typing import Any
 
 from haybale.errors import InputError
 
+CHANGEABLE_OPTIONS = ("ocr", "ocr_languages")  # options of readers that updates may change
 _MIN_SHARE_OF_FILES = 0.5  # a folder with this share of the recorded files is taken for the recorded folder
 
 
@@ -20,15 +21,16 @@ def about_source(source: Path, options: Mapping[str, str]) -> dict[str, Any]:
 
 
 def recorded_options(folder: Path, record: Mapping[str, Any], requested_options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options that an engine was built with; InputError if others are given."""
+    """Return the options that an engine was built with; InputError if others are given, but for those of OCR."""
     options = record["columns"]
+    ocr = {name: value for name, value in requested_options.items() if name in CHANGEABLE_OPTIONS}
     for name, value in requested_options.items():
-        if options.get(name) != value:
+        if name not in ocr and options.get(name) != value:
             was = repr(options[name]) if name in options else "none"
             raise InputError(
                 f"{folder}: expected the {name} it was built with, {was}, found {value!r}; give a new folder"
             )
-    return dict(options)
+    return options | ocr
 
 
 def check_source(

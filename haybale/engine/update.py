@@ -22,7 +22,7 @@ from haybale.collections.readers.files import (
 )
 from haybale.collections.unread import refuse_unread, write_unread
 from haybale.engine.engine import Engine
-from haybale.engine.indexed_source import about_source, check_source, recorded_options
+from haybale.engine.indexed_source import CHANGEABLE_OPTIONS, about_source, check_source, recorded_options
 from haybale.engine.reattaching import Unattached
 from haybale.errors import InputError
 from haybale.folders import replace_json
@@ -88,7 +88,7 @@ def update(
         The folder of files, the zip file or the single file that it was built from.
     options : mapping, optional
         The options of readers (:func:`~haybale.collections.readers.files.read_files`), as when it was built; by default
-        those.
+        those. Other values of ``ocr`` and ``ocr_languages`` are taken: files that may have other text are read again.
     strict : bool, default False
         Whether to raise :class:`~haybale.InputError`, and to change nothing, if a file cannot be read.
 
@@ -112,6 +112,7 @@ def update(
     check_source(engine.folder, record, source, before, now)
     names = before.keys() | now.keys()
     changed = {name for name in names if _digest(before.get(name)) != _digest(now.get(name))}
+    changed |= _files_of_other_ocr(engine, record["columns"], options, names)
     rows, problems = read_metadata(source / METADATA) if METADATA in changed else ({}, [])
     old_rows = before[METADATA][3:] if METADATA in before else [{}]
     if METADATA in changed:
@@ -140,6 +141,15 @@ def update(
     record_files(engine, now, source, options)
     counts = len(new_files.keys() - old), len(new_files.keys() & old), len(gone), len(values)
     return Update(*counts, n_moved, engine.unattached_judgements())
+
+
+def _files_of_other_ocr(engine: Engine, before: Mapping[str, str], now: Mapping[str, str], names: Set[str]) -> set[str]:
+    """Return the files that are read again because the options of OCR have changed: those that may have other text."""
+    if all(before.get(name) == now.get(name) for name in CHANGEABLE_OPTIONS):
+        return set()
+    if (before.get("ocr", "never"), now.get("ocr")) == ("never", "missing"):
+        return {_path_of(part.file, names) for part in engine.unread} & names - {METADATA}
+    return set(names) - {METADATA}
 
 
 def signatures(source: Path) -> dict[str, Signature]:

@@ -11,7 +11,7 @@ from haybale.collections import Collection
 
 Span = tuple[int, int]
 
-_PAGE_TITLE = re.compile(r"page (\d+)")
+_PAGE_TITLE = re.compile(r"page (\d+)(?:, (.+))?")  # and how the page was read
 _LEAD_DIVISOR = 8  # 1/8 of an excerpt's width is shown before its first highlight
 
 
@@ -29,7 +29,7 @@ class Snippet:
     page : int, optional
         The page, if the file has pages.
     heading : str, optional
-        The heading that the passage stands under.
+        The heading that the passage stands under; of a page, how it was read: ``"read by OCR"``.
     """
 
     passage_id: str
@@ -50,8 +50,9 @@ class Snippet:
 
     @property
     def place(self) -> str:
-        """The page or the heading in words; an empty string if there is neither."""
-        return f"page {self.page}" if self.page is not None else self.heading or ""
+        """The page and the heading in words; an empty string if there is neither."""
+        page = "" if self.page is None else f"page {self.page}"
+        return ", ".join(filter(None, (page, self.heading)))
 
     def excerpt(self, width: int = 300) -> list[tuple[str, bool]]:
         """Return about ``width`` characters in one line, around the most highlights, in pieces; true marks a highlight.
@@ -117,5 +118,5 @@ def snippet_of(collection: Collection, passage: int, highlights: list[Span]) -> 
         str(passages.texts[passage].as_py()),
         highlights,
         None if page is None else int(page[1]),
-        title if title and page is None else None,
+        page[2] if page is not None else title or None,
     )

@@ -11,12 +11,13 @@ class Part:
     """A paragraph with the page, counted from 1, or the heading that it stands under.
 
     A part without a text is the heading itself: readers yield one for each heading, so that headings are searched, also
-    those that another heading or nothing follows.
+    those that another heading or nothing follows. ``by_ocr`` says that its text was recognised in a picture.
     """
 
     text: str
     page: int | None = None
     heading: str | None = None
+    by_ocr: bool = False
 
 
 @dataclass

@@ -28,6 +28,8 @@ OPTIONS: dict[str, tuple[str, ...] | None] = {
     "id": None,
     "title": None,
     "html": ("all-text", "main-text"),
+    "ocr": ("never", "missing", "all"),
+    "ocr_languages": None,
 }
 
 
@@ -88,7 +90,7 @@ class FileReader(ABC):
             The content of the file.
         options : mapping
             What the user has chosen by the names of options: for tables, the columns ``text``, ``id`` and ``title``;
-            for web pages, ``html``. A reader ignores the others.
+            for web pages, ``html``; for scans, ``ocr`` and ``ocr_languages``. A reader ignores the others.
 
         Raises
         ------

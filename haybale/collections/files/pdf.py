@@ -10,11 +10,13 @@ from dataclasses import replace
 from haybale.collections.files.attachments import read_attachments
 from haybale.collections.files.divided_words import DocumentWords, join_divided
 from haybale.collections.files.file_reader import FileDocument, FileReader, Part, Unreadable
+from haybale.collections.files.ocr import ADVICE, page_recogniser
 from haybale.collections.files.pdf_pages import (
     PDFLine,
     PDFPage,
     embedded_files,
     has_xfa_form,
+    lacks_spaces,
     metadata_of,
     opened_pdf,
     read_page,
@@ -24,7 +26,6 @@ from haybale.collections.unread import UnreadPart
 _SHORT_LINE_SHARE = 0.8  # a line below this share of the usual length may end a paragraph
 _FOOTNOTE_SHARE = 0.93  # of the usual height of letters of a page, below which its last lines are footnotes
 _RUNNING_LINES = 2  # lines at the top and at the bottom of a page that may be on all pages
-_OCR = "recognise its text first (OCR)"
 
 
 class PDF(FileReader):
@@ -36,11 +37,13 @@ class PDF(FileReader):
 
     def read(self, data: bytes, options: Mapping[str, str]) -> Iterator[FileDocument | UnreadPart]:
         with opened_pdf(data) as pdf:
-            pages = [read_page(pdf, index) for index in range(len(pdf))]
+            find_spaces = lacks_spaces(pdf)
+            pages = [read_page(pdf, index, find_spaces) for index in range(len(pdf))]
             title, metadata = metadata_of(pdf)
             files = list(embedded_files(pdf))
             xfa = has_xfa_form(pdf)
-        unread = [UnreadPart(part=f"page {n}", reason=_reason(page)) for n, page in enumerate(pages, 1) if page.missing]
+        pages = _recognised(data, pages)
+        unread = [UnreadPart(part=f"page {n}", reason=page.missing) for n, page in enumerate(pages, 1) if page.missing]
         if n_comments := sum(page.n_comments for page in pages):
             unread.append(
                 UnreadPart(part="comments", reason=f"{n_comments:,} comments, which are no part of the pages")
@@ -48,22 +51,30 @@ class PDF(FileReader):
         if xfa:
             unread.append(UnreadPart(part="form", reason="its fields are in XFA; print it to a new PDF file"))
         parts = [
-            Part(paragraph, page=number)
+            Part(paragraph, page=number, by_ocr=pages[number - 1].by_ocr)
             for number, lines in enumerate(joined_pages([page.lines for page in pages]), 1)
             for paragraph in page_paragraphs(lines)
         ]
         if parts:
             yield FileDocument(parts, title, metadata | {"pages": len(pages)})
-            yield from unread
-        elif not files:
-            raise Unreadable(f"no text on {len(pages)} pages, probably a scan; {_OCR}")
-        else:
-            yield from unread
+        elif not files and page_recogniser() is None and all(page.missing != "damaged" for page in pages):
+            raise Unreadable(f"no text on {len(pages)} pages, probably a scan; {ADVICE}")
+        yield from unread
         yield from read_attachments(files, options, "embedded file")
 
 
-def _reason(page: PDFPage) -> str:
-    return page.missing if page.missing == "damaged" else f"{page.missing}; {_OCR}"
+def _recognised(data: bytes, pages: list[PDFPage]) -> list[PDFPage]:
+    """Return the pages with those recognised that OCR reads; without OCR, those that it may read say so."""
+    recogniser = page_recogniser()
+    if recogniser is None:
+        return [replace(p, missing=f"{p.missing}; {ADVICE}") if p.is_readable_by_ocr else p for p in pages]
+    indexes = [i for i, page in enumerate(pages) if recogniser.every_page or page.is_readable_by_ocr]
+    for i, recognised in recogniser.pdf_pages(data, indexes).items():
+        if recognised.lines:
+            pages[i] = replace(pages[i], lines=recognised.lines, missing=recognised.missing, by_ocr=True)
+        elif pages[i].missing:
+            pages[i] = replace(pages[i], missing=f"{pages[i].missing}; {recognised.missing}")
+    return pages
 
 
 def joined_pages(pages: Sequence[Sequence[PDFLine]]) -> list[list[PDFLine]]:

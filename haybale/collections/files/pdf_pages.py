@@ -12,21 +12,31 @@ import re
 import statistics
 import threading
 import warnings
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from haybale.collections.files.file_reader import EXTRA, Unreadable
 from haybale.extras import import_optional
 
 PDFIUM = threading.RLock()
 
+_MAX_PIXELS = 40_000_000  # of the picture of a page
+_DAMAGED = "damaged"
 _LINE_END = re.compile("\r\n|[\r\n\ufffe]")  # PDFium writes U+FFFE for a hyphen at the end of a line, and the line end
 _UNREADABLE_CHARACTER = re.compile("[\x00-\x08\x0e-\x1f\ufffd\ue000-\uf8ff\U000f0000-\U0010ffff]")
 _MAX_UNREADABLE_SHARE = 0.3  # of the characters of a page, that fonts have no letters for
 _MAX_RISE = 0.6  # of the height of letters, between characters of a line
+_SAMPLED_PAGES = (0.25, 0.5, 0.75)  # of a file, by their share of its pages, that are looked at for missing spaces
+_MIN_GAPS = 0.005  # gaps a word, in a file that lacks spaces
+_MIN_GAP = 0.12  # of the height of letters, between words
+_LETTERS = re.compile(r"[^\W_]{3,}")
 _MAX_SLANT = 0.1  # sine of the angle of a line that is not turned
 _GAP = 1.3  # usual distances of lines, above which a paragraph ends
 _FEW_CHARACTERS = 150  # of a page that may be a scan, with a stamp or a number on it
@@ -45,11 +55,20 @@ class PDFLine:
 
 @dataclass(frozen=True)
 class PDFPage:
-    """The lines of a page, what is missing of its text (empty if nothing is), and the number of its comments."""
+    """The lines of a page, what is missing of its text (empty if nothing is), and the number of its comments.
+
+    ``by_ocr`` says that the lines were recognised in a picture of the page.
+    """
 
     lines: list[PDFLine]
     missing: str = ""
     n_comments: int = 0
+    by_ocr: bool = False
+
+    @property
+    def is_readable_by_ocr(self) -> bool:
+        """Whether a picture of the page may show text that was not read."""
+        return self.missing not in ("", _DAMAGED)
 
 
 @contextmanager
@@ -78,13 +97,22 @@ def opened_pdf(data: bytes) -> Iterator[Any]:
             pdf.close()
 
 
-def read_page(pdf: Any, index: int) -> PDFPage:
-    """Return a page with all text that is seen: also what was filled into forms, and annotations."""
+def read_page(pdf: Any, index: int, find_spaces: bool = False) -> PDFPage:
+    """Return a page with all text that is seen: also what was filled into forms, and annotations.
+
+    Parameters
+    ----------
+    pdf : pypdfium2.PdfDocument
+    index : int
+        The number of the page, from 0.
+    find_spaces : bool, default False
+        Whether to look for gaps between letters that PDFium takes for one word: see :func:`lacks_spaces`.
+    """
     pypdfium2 = import_optional("pypdfium2", EXTRA)
     try:
         page = pdf[index]
     except pypdfium2.PdfiumError:
-        return PDFPage([], "damaged")
+        return PDFPage([], _DAMAGED)
     try:
         annotations = [annotation for annotation in _annotations(pdf, page) if not annotation.is_hidden]
         if annotations and pdf.formenv is None:
@@ -95,7 +123,7 @@ def read_page(pdf: Any, index: int) -> PDFPage:
             page.flatten()  # makes what annotations show a part of the page
             page.close()
             page = pdf[index]
-        lines = _lines(page)
+        lines = _lines(page, find_spaces)
         seen = _without_spaces(line.text for line in lines)
         for annotation in annotations:  # whose picture lacks letters
             if annotation.shown and _without_spaces([annotation.shown]) not in seen:
@@ -171,7 +199,43 @@ def _make_form_environment(pdf: Any) -> None:
     pdf.formenv = pypdfium2.PdfFormEnv(handle, config)
 
 
-def _lines(page: Any) -> list[PDFLine]:
+def lacks_spaces(pdf: Any) -> bool:
+    """Return whether PDFium misses spaces of a file, as in some that groff has set: it joins words with gaps in them.
+
+    Some pages are looked at, since that takes longer than reading them.
+    """
+    raw, n_words, n_gaps = import_optional("pypdfium2", EXTRA).raw, 0, 0
+    for index in {round(part * (len(pdf) - 1)) for part in _SAMPLED_PAGES}:
+        with suppress(import_optional("pypdfium2", EXTRA).PdfiumError):
+            page = pdf[index]
+            text_page = page.get_textpage()
+            text = text_page.get_text_range()
+            n_words += len(text.split())
+            n_gaps += len(_gaps(raw, text_page, text))
+            text_page.close()
+            page.close()
+    return n_gaps > _MIN_GAPS * n_words
+
+
+def _gaps(raw: Any, text_page: Any, text: str) -> list[int]:
+    """Return the positions in a text of letters that have a gap before them, though no space."""
+    gaps: list[int] = []
+    if len(text) != text_page.count_chars():  # its positions are not those of the characters
+        return gaps
+    box, box_of = raw.FS_RECTF(), raw.FPDFText_GetLooseCharBox
+    for word in _LETTERS.finditer(text):
+        within, right = list[int](), None
+        for at in range(word.start(), word.end()):
+            box_of(text_page, at, box)
+            if right is not None and box.left - right > _MIN_GAP * (box.top - box.bottom):
+                within.append(at)
+            right = box.right
+        if 2 * len(within) < len(word[0]):  # otherwise the letters are spaced out
+            gaps += within
+    return gaps
+
+
+def _lines(page: Any, find_spaces: bool) -> list[PDFLine]:
     """Return the lines of a page in the order of the file; lines of a divided word end with a hyphen."""
     raw = import_optional("pypdfium2", EXTRA).raw
     text_page = page.get_textpage()
@@ -183,14 +247,24 @@ def _lines(page: Any) -> list[PDFLine]:
         for end in _LINE_END.finditer(f"{text}\n"):
             spans += _spans_of_line(raw, text_page, text, start, end.start(), "-" if end[0] == "\ufffe" else "")
             start = end.end()
-        positions = [(*_position(raw, text_page, start), text[start:end] + hyphen) for start, end, hyphen in spans]
+        gaps = _gaps(raw, text_page, text) if find_spaces else []
+        positions = [
+            (*_position(raw, text_page, start), _spaced(text, start, end, gaps) + hyphen)
+            for start, end, hyphen in spans
+        ]
     finally:
         text_page.close()
     distances = [above[0] - below[0] for above, below in pairwise(positions)]
     usual = [step for step, (_, height, _) in zip(distances, positions, strict=False) if 0 < step < 3 * height]
     least = _GAP * statistics.median_low(usual) if usual else float("inf")
-    gaps = [False, *(distance > least for distance in distances)]
-    return [PDFLine(line.rstrip(), gap, height) for (_, height, line), gap in zip(positions, gaps, strict=False)]
+    after_gap = [False, *(distance > least for distance in distances)]
+    return [PDFLine(line.rstrip(), gap, height) for (_, height, line), gap in zip(positions, after_gap, strict=False)]
+
+
+def _spaced(text: str, start: int, end: int, gaps: list[int]) -> str:
+    """Return a part of a text with spaces at gaps."""
+    cuts = [start, *gaps[bisect_right(gaps, start) : bisect_left(gaps, end)], end]
+    return " ".join(text[a:b] for a, b in pairwise(cuts))
 
 
 def _spans_of_line(
@@ -288,3 +362,17 @@ def has_xfa_form(pdf: Any) -> bool:
     """Return whether the file has a form whose fields are drawn by a program (XFA), not by the pages."""
     raw = import_optional("pypdfium2", EXTRA).raw
     return bool(pdf.get_formtype() == raw.FORMTYPE_XFA_FULL)
+
+
+def picture_of_page(pdf: Any, index: int, dpi: int) -> NDArray[np.uint8]:
+    """Return a page as it is seen, in shades of grey of shape (height, width); of a huge page, a smaller picture."""
+    page = pdf[index]
+    try:
+        width, height = page.get_size()
+        scale = min(dpi / 72, (_MAX_PIXELS / max(1.0, width * height)) ** 0.5)
+        bitmap = page.render(scale=scale, grayscale=True)
+        picture = bitmap.to_numpy().copy()
+        bitmap.close()
+    finally:
+        page.close()
+    return picture.reshape(picture.shape[:2])

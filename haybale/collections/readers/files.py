@@ -6,11 +6,13 @@ import re
 import stat
 import warnings
 import zipfile
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Container, Iterable, Iterator, Mapping, Set
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import lru_cache
 from io import BytesIO
+from itertools import repeat
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import NamedTuple
 
@@ -26,6 +28,7 @@ from haybale.collections.files.file_reader import (
     read_documents,
     reader_of,
 )
+from haybale.collections.files.ocr import ADVICE, PageRecogniser, recognising
 from haybale.collections.files.table_rows import Row
 from haybale.collections.folder_listing import link_that_leaves, list_files, refuse_special_file
 from haybale.collections.ids import check_characters
@@ -37,10 +40,15 @@ from haybale.parallel import cpus
 from haybale.progress import track
 
 METADATA = "metadata.csv"
+BY_OCR = ", read by OCR"  # ends the title of a page whose text was recognised
 _MAX_FILE_BYTES = 2**31  # bytes of a file, and of a file in a zip file
 _MAX_ARCHIVE_BYTES = 2**33  # bytes of all files in a zip file
 _MAX_ZIP_DEPTH = 3  # levels of zip files in zip files
+_MAX_WAITING_FILES = 64  # files whose documents are held until an earlier one is recognised
 _MIN_FILES_FOR_PROCESSES = 32  # fewer files are read in this process alone
+
+
+_Read = tuple[list[FileDocument], list[UnreadPart]]  # the documents of a file, and what could not be read
 
 
 class _Item(NamedTuple):
@@ -101,7 +109,9 @@ def read_files(source: Path, options: Mapping[str, str] | None = None) -> Collec
     source : Path
     options : mapping, optional
         Options of readers: the names of the columns ``text``, ``id`` and ``title`` of tables, which are recognised by
-        default, and for web pages ``html``: ``"all-text"``, which is the default, or ``"main-text"``.
+        default; for web pages ``html``: ``"all-text"``, which is the default, or ``"main-text"``; for scans ``ocr``:
+        ``"never"``, which is the default, ``"missing"`` for pages without a text, or ``"all"``, and ``ocr_languages``:
+        codes of Tesseract such as ``"deu+eng"``, by default all that are installed.
 
     Raises
     ------
@@ -281,18 +291,48 @@ def _check_packages(readable: Iterable[tuple[_Item, FileReader]]) -> None:
             raise MissingExtraError(error.package, error.extra, needed) from error
 
 
-def _read_all(
-    readable: list[tuple[_Item, FileReader]], options: dict[str, str]
-) -> Iterator[tuple[list[FileDocument], list[UnreadPart]]]:
+def _read_all(readable: list[tuple[_Item, FileReader]], options: dict[str, str]) -> Iterator[_Read]:
     """Yield the documents of each file, and what could not be read, in order; many files in several processes."""
-    if len(readable) < _MIN_FILES_FOR_PROCESSES or cpus() == 1:
-        yield from (read_file(item, options) for item, _ in track(readable, "reading files", len(readable)))
+    items = [item for item, _ in readable]
+    with recognising(options) as recogniser:
+        if recogniser is None:
+            yield from track(_read_in_processes(items, options), "reading files", len(items))
+            return
+        # Files with text are read in processes, and then those again that have pages to be recognised, in threads.
+        unrecognised = repeat(None) if recogniser.every_page else _read_in_processes(items, options)
+        results = _recognised(recogniser, items, unrecognised, options)
+        yield from track(results, "reading files", len(items), recogniser.progress)
+
+
+def _read_in_processes(items: list[_Item], options: dict[str, str]) -> Iterator[_Read]:
+    if len(items) < _MIN_FILES_FOR_PROCESSES or cpus() == 1:
+        yield from (read_file(item, options) for item in items)
         return
     import joblib
 
-    jobs = (joblib.delayed(read_file)(item, options) for item, _ in readable)
-    results = joblib.Parallel(n_jobs=cpus(), return_as="generator", batch_size="auto")(jobs)
-    yield from track(results, "reading files", len(readable))
+    jobs = (joblib.delayed(read_file)(item, options) for item in items)
+    yield from joblib.Parallel(n_jobs=cpus(), return_as="generator", batch_size="auto")(jobs)
+
+
+def _recognised(
+    recogniser: PageRecogniser, items: list[_Item], results: Iterable[_Read | None], options: dict[str, str]
+) -> Iterator[_Read]:
+    """Yield what was read of each file; files that lack text, or were not read yet, are read with OCR, in threads."""
+    waiting: deque[Future[_Read]] = deque()
+    with ThreadPoolExecutor(cpus()) as readers:
+        try:
+            for item, result in zip(items, results, strict=False):
+                if result is None or any(part.reason.endswith(ADVICE) for part in result[1]):
+                    waiting.append(readers.submit(recogniser.run, read_file, item, options))
+                else:
+                    waiting.append(finished := Future())
+                    finished.set_result(result)
+                while waiting and (waiting[0].done() or len(waiting) > _MAX_WAITING_FILES):
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            readers.shutdown(wait=False, cancel_futures=True)
 
 
 def read_file(item: _Item, options: dict[str, str]) -> tuple[list[FileDocument], list[UnreadPart]]:
@@ -321,9 +361,9 @@ def _add(builder: CollectionBuilder, name: str, file: str, document: FileDocumen
         check_characters(text, "the document")  # before any part of the document is added
     number = builder.add_document(doc_id, title=" ".join(title.split()), metadata={"file": file} | document.metadata)
     section, section_title, n_sections = -1, None, 0
-    before = [] if not parts or _is_in(document.title, parts[0].text) else [document.title]
+    before = [document.title] if document.title and parts and not _is_in(document.title, parts[0].text) else []
     for part in parts:
-        part_title = part.heading if part.page is None else f"page {part.page}"
+        part_title = part.heading if part.page is None else f"page {part.page}{BY_OCR if part.by_ocr else ''}"
         if part_title is not None and (part_title != section_title or not part.text):
             section = builder.add_section(number, f"{doc_id}#{n_sections}", part_title, None)
             n_sections += 1
