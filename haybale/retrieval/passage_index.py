@@ -33,7 +33,7 @@ from haybale.progress import track
 from haybale.retrieval.backends import find_backend
 from haybale.retrieval.exact import ExactSearch
 from haybale.retrieval.hits import NO_PASSAGE, Hits, Ints
-from haybale.retrieval.passage_sums import first_hits, sums_of_best
+from haybale.retrieval.passage_sums import sums_of_best
 from haybale.retrieval.passages import TABLE_FILES, Columns, Exclude, Ids, PassageTable, document_offsets
 from haybale.retrieval.sparse_search import InvertedIndex
 from haybale.vectors import Floats, Matrix, check_like, check_matrix, moved
@@ -450,6 +450,8 @@ def add_best_documents(
 
     ``rows`` (m,) are the query rows of the hits, and ``ranked`` has arrays of query rows, documents and scores.
     """
+    from haybale.retrieval.posting_loops import first_hits
+
     open_rows = []
     for start in range(0, len(hits), _QUERIES_PER_BATCH):
         batch = slice(start, start + _QUERIES_PER_BATCH)

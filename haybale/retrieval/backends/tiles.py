@@ -11,6 +11,7 @@ from haybale.device import device_of
 from haybale.extras import import_optional
 from haybale.parallel import batch_size_for_memory, iter_blocks
 from haybale.retrieval.backends import Backend, Proposal
+from haybale.retrieval.backends.best_scores import BestScores
 from haybale.vectors import array_namespace
 
 _SCORES_PER_TILE = 2**25  # of the CPU: 128 MiB
@@ -31,6 +32,17 @@ class NumPyTiles(Backend):
         memory = 4 * _SCORES_PER_TILE if device.is_cpu else min(24 * _SCORES_PER_DEVICE_TILE, device.half_of_memory())
         # CuPy implements argpartition by sorting, which needs more memory.
         columns = batch_size_for_memory(memory, (4 if xp is np else 24) * max(1, m))
+
+        if device.is_cpu:
+            if k >= len(passages):
+                return np.broadcast_to(np.arange(len(passages)), (m, len(passages))), queries @ passages.T
+            best_scores = BestScores(m, k)
+            # The scores of a tile are computed by all threads, and then read while they are in a cache.
+            for tile, scores in iter_blocks(
+                len(passages), columns, lambda tile: (tile, queries @ passages[tile].T), what="passages"
+            ):
+                best_scores.add(scores, tile.start)
+            return best_scores.take()
 
         def best_of_tile(tile: slice) -> Proposal:
             scores = queries @ passages[tile].T
