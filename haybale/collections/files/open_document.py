@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from haybale.collections.files.blocks import TextBlock, BlockStyle, OpenParagraph, parts_of, row_of
+from haybale.collections.files.blocks import BlockStyle, OpenParagraph, TextBlock, parts_of, row_of
 from haybale.collections.files.file_reader import FileDocument, FileReader, Part, Unreadable
 from haybale.collections.files.packed_xml import Element, PackedXML, child_of, elements, name_of, parsed, value_of
 from haybale.collections.unread import UnreadPart
@@ -191,8 +191,8 @@ class _OpenDocumentText:
         return False
 
     def _style_of(self, element: Element) -> BlockStyle:
-        names = (value_of(style, "name") or "" for style in self._chain(element))
-        if any(name.casefold() == "title" for name in names):
+        names = [value_of(element, "style-name"), *(value_of(s, "parent-style-name") for s in self._chain(element))]
+        if "Title" in names:
             return "title"
         return "heading" if name_of(element) == "h" else "body"
 

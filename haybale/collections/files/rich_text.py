@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from haybale.collections.files.blocks import TextBlock, BlockStyle, OpenParagraph, parts_of, row_of
+from haybale.collections.files.blocks import BlockStyle, OpenParagraph, TextBlock, parts_of, row_of
 from haybale.collections.files.file_reader import FileDocument, FileReader, Part, Unreadable
 from haybale.collections.files.rtf_tokens import Token, tokens_of
 from haybale.collections.files.symbol_font import seen_symbols, symbols_of
@@ -206,7 +206,7 @@ class _RichTextDocument:
             return
         data, self._bytes = bytes(self._bytes), bytearray()
         charset, code_page = self._encoding()
-        if charset == _SYMBOL_CHARSET:
+        if charset == _SYMBOL_CHARSET and not self._state.group:
             self._take(symbols_of(data))
             return
         text = data.decode(code_page, errors="replace")

@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Any, Literal
 
-from haybale.collections.files.blocks import TextBlock, BlockStyle, OpenParagraph, parts_of, row_of
+from haybale.collections.files.blocks import BlockStyle, OpenParagraph, TextBlock, parts_of, row_of
 from haybale.collections.files.file_reader import (
     FileDocument,
     FileReader,
@@ -313,8 +313,9 @@ def _text_of(element: Element) -> str:
     if name_of(element) == "t":
         return "".join(element.itertext())
     with suppress(ValueError, OverflowError):
-        code = int(value_of(element, "char") or "", 16)
-        return seen_symbols(symbols_of(bytes([code])) if code < 256 else chr(code), value_of(element, "font") or "")
+        code, font = int(value_of(element, "char") or "", 16), value_of(element, "font") or ""
+        in_symbol = code < 256 and font.casefold() == "symbol"
+        return seen_symbols(symbols_of(bytes([code])) if in_symbol else chr(code), font)
     return ""
 
 
