@@ -91,7 +91,7 @@ CODECS = (
     "iso-8859-7",
     "shift_jis",
     "big5",
-    "euc-kr",
+    "cp949",
     "gb2312",
     "tis-620",
 )
