@@ -51,7 +51,9 @@ def test_headings_of_word_by_style_by_a_style_based_on_it_and_by_level() -> None
 def test_notes_and_boxes_follow_their_paragraph_and_page_headers_the_text() -> None:
     note = '<w:r><w:footnoteReference w:id="2"/></w:r>'
     box = f"<w:r><w:pict><w:txbxContent>{paragraph('boxed')}{styled('Head', 'H')}</w:txbxContent></w:pict></w:r>"
-    body = f"<w:p><w:r><w:t>vo</w:t></w:r>{note}{box}<w:r><w:t>id</w:t></w:r></w:p>{paragraph('after')}"
+    body = (
+        f"<w:p><w:r><w:t>vo</w:t></w:r>{note}{box}<w:r><w:t>id</w:t></w:r></w:p><w:p>{note}</w:p>{paragraph('after')}"
+    )
     footnotes = f'<w:footnote w:id="2">{paragraph("See A.")}{paragraph("See B.")}</w:footnote>'
     data = word_file(body, footnotes=footnotes, headers=(paragraph("4 O 1/20"), paragraph("4 O 1/20")))
     assert texts(read(Word(), data)[0]) == ["void", "See A.", "See B.", "boxed", "[Head]", "after", "4 O 1/20"]
