@@ -74,6 +74,41 @@ def test_fields_without_an_end_hide_nothing_and_lists_show_their_choice() -> Non
     assert texts(read(Word(), word_file(f"<w:p>{begin('')}<w:r><w:t>kept</w:t></w:r></w:p>"))[0]) == ["kept"]
 
 
+def test_numbers_of_paragraphs_are_read_as_they_are_seen() -> None:
+    def level(n: int, kind: str, text: str, more: str = "") -> str:
+        return (
+            f'<w:lvl w:ilvl="{n}"><w:start w:val="{3 if n == 0 else 1}"/><w:numFmt w:val="{kind}"/>{more}'
+            f'<w:lvlText w:val="{text}"/></w:lvl>'
+        )
+
+    levels = level(0, "decimal", "§ %1", '<w:pStyle w:val="H"/>') + level(1, "lowerLetter", "(%2)")
+    levels += level(2, "upperRoman", "%1.%2.%3", "<w:isLgl/>") + level(3, "bullet", "\uf0b7")
+    override = '<w:lvlOverride w:ilvl="0"><w:startOverride w:val="9"/></w:lvlOverride>'
+    numbering = (
+        '<n xmlns:w="w"><w:abstractNum w:abstractNumId="7"><w:numStyleLink w:val="L"/></w:abstractNum>'
+        f'<w:abstractNum w:abstractNumId="0"><w:styleLink w:val="L"/>{levels}</w:abstractNum>'
+        '<w:num w:numId="1"><w:abstractNumId w:val="7"/></w:num>'
+        f'<w:num w:numId="2"><w:abstractNumId w:val="0"/>{override}</w:num></n>'
+    )
+
+    def item(text: str, n: int, number: int = 1, mark: str = "") -> str:
+        place = f'<w:numPr><w:ilvl w:val="{n}"/><w:numId w:val="{number}"/></w:numPr>'
+        return paragraph(text, f"<w:pPr>{place}<w:rPr>{mark}</w:rPr></w:pPr>")
+
+    body = item("A", 0) + item("one", 1) + item("two", 1) + item("deep", 2) + item("gone ", 0, mark="<w:del/>")
+    body += item("B", 0) + item("three", 1) + item("dot", 3) + item("none", 0, number=0) + item("C", 0, number=2)
+    data = word_file(body, links={"numbering_1": "numbering.xml"}, more={"word/numbering.xml": numbering})
+    assert texts(read(Word(), data)[0]) == [
+        "§ 3 A", "(a) one", "(b) two", "3.2.1 deep", "gone § 4 B", "(a) three", "dot", "none", "§ 9 C",
+    ]  # fmt: skip
+    styles = '<s xmlns:w="w"><w:style w:styleId="H"><w:name w:val="heading 1"/><w:pPr><w:numPr><w:numId w:val="1"/>'
+    styles += "</w:numPr></w:pPr></w:style></s>"
+    more: dict[str, str | bytes] = {"word/numbering.xml": numbering, "word/own.xml": styles}
+    links = {"numbering_1": "numbering.xml", "styles": "own.xml"}
+    document, _ = read(Word(), word_file(styled("Rent", "H") + styled("Term", "H"), links=links, more=more))
+    assert texts(document) == ["[§ 3 Rent]", "[§ 4 Term]"]
+
+
 def test_symbols_are_the_letters_that_are_seen() -> None:
     sym = '<w:r><w:sym w:font="{}" w:char="{}"/></w:r>'.format
     body = f"<w:p>{sym('Symbol', 'F061')}{sym('Symbol', '62')}{sym('Wingdings', 'F0FE')}{sym('Arial', '00E9')}</w:p>"
@@ -166,6 +201,16 @@ def test_encrypted_documents_are_named(reader: FileReader, data: bytes) -> None:
 def test_other_packed_files_are_listed(reader: FileReader, data: bytes) -> None:
     documents, unread = read_documents(reader, data, {})
     assert (documents, len(unread)) == ([], 1)
+
+
+@pytest.mark.parametrize(("reader", "data"), [
+    (Word(), word_file("<w:p><w:r><w:drawing><x:blip/></w:drawing></w:r></w:p>")),
+    (OpenDocument(), open_document_file("<text:p><draw:frame><draw:image/></draw:frame></text:p>")),
+])  # fmt: skip
+def test_documents_of_pictures_alone_are_listed_as_scans(reader: FileReader, data: bytes) -> None:
+    documents, (part,) = read_documents(reader, data, {})
+    assert not documents
+    assert "OCR" in part.reason
 
 
 def test_entities_are_not_expanded() -> None:
