@@ -34,6 +34,7 @@ from haybale.device import Device, find_device
 from haybale.errors import MissingExtraError
 from haybale.kernel_cache import count_kernels
 
+ROOT = Path(__file__).resolve().parent.parent
 SECONDS = 470.0  # for all parts together
 MARGIN = 10.0  # seconds between the end of a part's limit, when it prints where it is, and its being killed
 SHOWN_LINES = 30  # of what a part that failed printed last
@@ -51,12 +52,12 @@ class Part(NamedTuple):
 
 PARTS = {
     "start": Part("The first search of a new process", gpu_whole.start, 50),
-    "doctor": Part("Each stage beside the CPU, as by haybale doctor", gpu_whole.doctor, 50),
+    "doctor": Part("Each stage beside the CPU, as by haybale doctor", gpu_whole.doctor, 60),
     "knn": Part("Exact search at GerDaLIR's size", gpu_arrays.knn, 75),
     "bags": Part("All bags at once, beside one after the other", gpu_arrays.bags, 75),
     "compare-dense": Part("A comparison on dense vectors", gpu_whole.compare_dense, 90),
     "whole": Part("GerDaLIR's size, from vectors to ranked documents", gpu_arrays.whole, 90),
-    "tests": Part("The device tests", gpu_whole.tests, 130),
+    "tests": Part("The device tests", gpu_whole.tests, 150),
     "bag": Part("One bag", gpu_arrays.bag, 60),
     "scoring": Part("Scoring by 35 bags", gpu_arrays.scoring, 40),
     "parm": Part("PARM's aggregations", gpu_arrays.parm, 50),
@@ -169,7 +170,7 @@ def in_a_process(name: str, a: argparse.Namespace, path: Path, limit: float) -> 
                 os.killpg(running.pid, signal.SIGKILL)
             code = running.wait()
         log.seek(0)
-        printed = log.read().splitlines()
+        printed = log.read().replace(f"{ROOT}/", "").splitlines()  # paths are those in the project
     if code in OUTCOMES:
         return OUTCOMES[code]
     if time.monotonic() - began >= limit:

@@ -26,7 +26,7 @@ from haybale.evaluation.device_stages import check_stages
 from haybale.extras import import_optional
 
 ROOT = Path(__file__).resolve().parent.parent
-DENSE_PASSAGES, DENSE_TRAINING, DENSE_RANKED, DENSE_PER_DOCUMENT = 150_000, 1_000, 1_000, 12
+DENSE_PASSAGES, DENSE_TRAINING, DENSE_RANKED, DENSE_PER_DOCUMENT = 150_000, 1_000, 300, 12
 DEPTH = 10  # documents of a query that are compared
 
 _FIRST_SEARCH = """

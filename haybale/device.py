@@ -14,16 +14,16 @@ search of sparse vectors, BM25         CPU     an inverted index reads only the 
 Gram matrices, solving of bags         device  matrix products, and many bags at once
 scores of an ensemble                  device  products with all support passages
 aggregation of paragraphs (PARM)       device  4 to 9 times as fast as 16 cores for sums of ranks and of vectors, 1.4
-                                               times for element-wise minima
+                                               times for element-wise minima, before their kernels were rewritten
 aggregation with sparse vectors        CPU     sparse vectors are on the CPU
 encoders, neural re-rankers            device  torch; each takes a device of its own
 pair features, fusion, ranking of      CPU     tables of ids and of few numbers
 documents, evaluation
 =====================================  ======  ======================================================================
 
-The figures are of one NVIDIA H200 and the 16 cores beside it, measured at commit 4e0241c; the code of these stages has
-changed since. The log has the device of each stage (:mod:`haybale.timing`), and says once why a stage runs on the CPU
-instead.
+The figures are of one NVIDIA H200 and the 16 cores beside it, measured at commit 4e0241c; ``benchmarks/results/gpu.md``
+has those of later code. The log has the device of each stage (:mod:`haybale.timing`), and says once why a stage runs on
+the CPU instead.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from haybale.embeddings import EmbeddingStore
 from haybale.errors import InputError, VectorError
 from haybale.folders import whole_folder
 from haybale.manifest import Tensors, check_files, mapped_tensors, read_manifest, write_manifest, write_tensors
-from haybale.parallel import iter_chunks
+from haybale.parallel import iter_blocks
 from haybale.parameters import COUNT, check_parameters
 from haybale.progress import track
 from haybale.retrieval.backends import find_backend
@@ -314,7 +314,7 @@ class PassageIndex(PassageTable):
 
             # A batch that runs out of memory is searched again in smaller ones.
             size = _QUERIES_PER_BATCH if self.is_sparse else self._exact_search.queries_at_once(k)
-            done = iter_chunks(m, size, search, what="queries")
+            done = iter_blocks(m, size, search, what="queries")
             for rows, numbers, best in track(done, "searching", -(-m // size)):
                 if len(numbers) == m and not self.is_sparse:  # one batch is not copied
                     passages, scores = numbers, best

@@ -19,7 +19,7 @@ class Markdown(FileReader):
     name = "markdown"
     suffixes = (".md", ".markdown")
 
-    def read(self, data: bytes, columns: Mapping[str, str]) -> Iterator[FileDocument]:
+    def read(self, data: bytes, options: Mapping[str, str]) -> Iterator[FileDocument]:
         text = decoded(data)
         metadata, start = _front_matter(text)
         body = text[start:]
