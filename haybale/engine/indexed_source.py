@@ -22,7 +22,7 @@ def about_source(source: Path, options: Mapping[str, str]) -> dict[str, Any]:
 
 def recorded_options(folder: Path, record: Mapping[str, Any], requested_options: Mapping[str, str]) -> dict[str, str]:
     """Return the options that an engine was built with; InputError if others are given, but for those of OCR."""
-    options = record["columns"]
+    options: dict[str, str] = record["columns"]
     ocr = {name: value for name, value in requested_options.items() if name in CHANGEABLE_OPTIONS}
     for name, value in requested_options.items():
         if name not in ocr and options.get(name) != value:

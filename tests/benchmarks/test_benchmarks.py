@@ -7,6 +7,7 @@ import importlib.util
 import json
 import re
 import runpy
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -105,6 +106,28 @@ def test_small_first_stages(ran: Any, script: Any, words: Path, tmp_path: Path) 
 def test_small_filters(ran: Any) -> None:
     pytest.importorskip("duckdb")
     assert "| `id = 'd777'` | 1 |" in ran("bench_filters", "filters.md", "--documents", "1000", "--rounds", "2")
+
+
+@pytest.mark.skipif(shutil.which("pdftotext") is None, reason="needs pdftotext")
+def test_small_readers(ran: Any, tmp_path: Path) -> None:
+    canvas = pytest.importorskip("reportlab.pdfgen.canvas")
+    pytest.importorskip("pypdfium2")
+    packages = tmp_path / "packages"
+    for name in ("docs", "messages"):
+        (packages / name / "test_email" / "data").mkdir(parents=True)
+        (packages / f"{name}_1.2_all.deb").touch()
+    made = canvas.Canvas(str(packages / "docs" / "lease.pdf"))
+    for line in range(30):
+        made.drawString(72, 800 - 20 * line, f"The tenant of flat {line} shall return it in good order.")
+    made.save()
+    (packages / "docs" / "page.html").write_text("<head><title>x</title></head><nav>menu</nav><p>One two<p>three four")
+    message = "From: a@example.org\nSubject: none\n\nOne two three\n"
+    (packages / "messages" / "test_email" / "data" / "msg_01.txt").write_text(message)
+    names = {"PDF_PACKAGES": ("docs",), "HTML_PACKAGES": ("docs",), "MESSAGES": "messages"}
+    page = ran("bench_readers", "readers.md", str(packages), **names)
+    assert re.search(r"^\| docs \| lease.pdf \| ReportLab.* \| 1 \| 330 \| 1.0000 \| 1.0000 \|", page, re.M)
+    assert re.search(r"^\| HTML pages of docs \| 1 \| 4 \| 1.0000 \|", page, re.M)
+    assert re.search(r"^\| messages of Python's tests \| 1 \| 3 \| 1.0000 \|", page, re.M)
 
 
 def test_small_files(ran: Any, script: Any, tmp_path: Path) -> None:

@@ -173,7 +173,8 @@ def test_every_format_is_made_and_read(folder: Path) -> None:
         f".{path.name}" for path in folder.iterdir() if path.name != "zip"
     }
     assert {reader.name for _, reader in FILE_READERS.items()} == {
-        "csv", "docx", "eml", "html", "jsonl", "markdown", "odt", "parquet", "pdf", "ris", "rtf", "text", "xlsx"
+        "csv", "docx", "eml", "html", "jsonl", "markdown", "odt", "parquet", "pdf", "picture", "ris", "rtf", "text",
+        "xlsx",
     }  # fmt: skip
 
 
@@ -286,7 +287,7 @@ def damaged(folder: Path) -> dict[str, Callable[[], object]]:
     made["scan.pdf"] = lambda p: pdf(p, [[], []])
     made["header.csv"] = lambda p: p.write_text("id,text\n")
     made["list.jsonl"] = lambda p: p.write_text("[1, 2]\n")
-    made["photo.png"] = lambda p: p.write_bytes(picture)
+    made["photo.heic"] = lambda p: p.write_bytes(picture)
     return made
 
 
@@ -302,7 +303,7 @@ def test_what_cannot_be_read_is_listed_and_does_not_stop_the_rest(folder: Path, 
     reasons = {part.file: part.reason for part in collection.unread}
     assert "password" in reasons["encrypted.pdf"]
     assert "OCR" in reasons["scan.pdf"]
-    assert ".png" in reasons["photo.png"]
+    assert ".heic" in reasons["photo.heic"]
     with pytest.warns(UserWarning, match="could not be read"):
         open_collection(tmp_path)
 
@@ -310,11 +311,11 @@ def test_what_cannot_be_read_is_listed_and_does_not_stop_the_rest(folder: Path, 
 def test_nothing_readable_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such"):
         open_collection(tmp_path / "missing")
-    (tmp_path / "photo.png").write_bytes(b"\x89PNG")
+    (tmp_path / "photo.heic").write_bytes(b"\x89PNG")
     with pytest.raises(InputError, match="no document"):
         open_collection(tmp_path)
     (tmp_path / "empty.txt").write_text("")
-    with pytest.raises(InputError, match=r"photo\.png"):
+    with pytest.raises(InputError, match=r"photo\.heic"):
         open_collection(tmp_path)
 
 

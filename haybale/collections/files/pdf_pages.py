@@ -371,7 +371,7 @@ def picture_of_page(pdf: Any, index: int, dpi: int) -> NDArray[np.uint8]:
         width, height = page.get_size()
         scale = min(dpi / 72, (_MAX_PIXELS / max(1.0, width * height)) ** 0.5)
         bitmap = page.render(scale=scale, grayscale=True)
-        picture = bitmap.to_numpy().copy()
+        picture: NDArray[np.uint8] = bitmap.to_numpy().copy()
         bitmap.close()
     finally:
         page.close()

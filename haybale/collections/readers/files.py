@@ -325,8 +325,9 @@ def _recognised(
                 if result is None or any(part.reason.endswith(ADVICE) for part in result[1]):
                     waiting.append(readers.submit(recogniser.run, read_file, item, options))
                 else:
-                    waiting.append(finished := Future())
+                    finished: Future[_Read] = Future()
                     finished.set_result(result)
+                    waiting.append(finished)
                 while waiting and (waiting[0].done() or len(waiting) > _MAX_WAITING_FILES):
                     yield waiting.popleft().result()
             while waiting:

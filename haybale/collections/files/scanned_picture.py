@@ -10,7 +10,7 @@ from haybale.collections.files.pdf import joined_pages, page_paragraphs
 from haybale.collections.unread import UnreadPart
 
 
-class Picture(FileReader):
+class ScannedPicture(FileReader):
     """Reader of pictures. Without OCR they are listed as not read."""
 
     name = "picture"
