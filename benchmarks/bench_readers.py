@@ -117,7 +117,12 @@ def read(name: str, data: bytes) -> str:
     reader = reader_of(name)
     assert reader is not None
     documents, _ = read_documents(reader, data, {})
-    return "\n".join(part.text or part.heading or "" for document in documents for part in document.parts)
+    texts, heading = list[str](), ""
+    for part in (part for document in documents for part in document.parts):
+        texts += [part.heading] if part.heading and part.heading != heading else []
+        texts.append(part.text)
+        heading = part.heading or ""
+    return "\n".join(texts)
 
 
 def shares(reference: Counter[str], ours: Counter[str]) -> tuple[float, float]:
