@@ -86,8 +86,8 @@ def main() -> None:
         f"{len(chosen):,} documents of {collection.name} on {n_pages:,} pages of up to {LINES} lines, rendered at",
         f"{DPI} dpi, blurred, turned by up to {MAX_DEGREES} degrees and noised. Pages that an earlier run had",
         "recognised are kept. Words right are the share of the words of the documents that OCR reads, and precision",
-        "the share of its words that are in them. nDCG@10 is that of BM25 over documents for the dev queries that have a",
-        f"relevant document among them. {a.note}".strip(),
+        "the share of its words that are in them. nDCG@10 is that of BM25 over documents for the dev queries that have",
+        f"a relevant document among them. {a.note}".strip(),
         *table(
             "pages|recognised now|s|s a page|words right|precision|nDCG@10, digital|nDCG@10, OCR|OCR / digital", rows, 0
         ),
