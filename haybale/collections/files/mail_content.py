@@ -83,8 +83,9 @@ def _items(part: Message, options: Mapping[str, str], depth: int) -> Iterator[It
     elif content_type in _MESSAGES:
         yield from _message_items(part, name, options, depth)
     elif content_type == "text/rfc822-headers" and not name:
-        headers = email.message_from_bytes(_payload(part))
-        yield content_of(headers, options, depth + 1).as_attachment("", options)
+        headers = content_of(email.message_from_bytes(_payload(part)), options, depth + 1)
+        headers.add(text_items(_payload(part), "text/plain", _parameter(part, "charset")))
+        yield headers.as_attachment("", options)
     elif kind == "message":
         yield from _report_items(part, content_type, name)
     elif subtype == "encrypted" and kind == "multipart":
@@ -132,7 +133,6 @@ def _report_items(part: Message, content_type: str, name: str) -> Iterator[Item]
     if content_type == "message/external-body":
         access = ", ".join(f"{key} {value}" for key, value in (part.get_params() or [])[1:])
         yield UnreadPart(part=f"attachment {name or content_type}", reason=f"its text is elsewhere ({access}); get it")
-        return
     for block in _members(part) or [part]:
         lines = [f"{key}: {header_text(str(value))}" for key, value in block.raw_items()] if block is not part else []
         yield from (Part(paragraph) for paragraph in paragraphs_of("\n".join(lines)))
