@@ -18,14 +18,16 @@ Tree = dict[str, Any]  # streams are bytes, storages are trees
 class Property(Enum):
     """A property of a message or attachment: its number, or None for what is in storages."""
 
-    SUBJECT, BODY, HTML, RTF, HEADERS, SENT = 0x37, 0x1000, 0x1013, 0x1009, 0x7D, 0x39
+    CLASS, SUBJECT, BODY, HTML, RTF, HEADERS, SENT = 0x1A, 0x37, 0x1000, 0x1013, 0x1009, 0x7D, 0x39
     LONG_NAME, DATA, TYPE, METHOD = 0x3707, 0x3701, 0x370E, 0x3705
     MESSAGE, ATTACHMENTS = "message", "attachments"
 
 
 def outlook_file(message: Mapping[Property, Any], codec: str = "utf-16-le") -> bytes:
     """Return a message as a file; ``codec`` is that of its texts, UTF-16 or a code page such as ``"cp65001"``."""
-    return _compound_file(_storage(message, codec, 32))
+    names = dict.fromkeys(("__substg1.0_00020102", "__substg1.0_00030102", "__substg1.0_00040102"), b"")
+    tree = _storage({Property.CLASS: "IPM.Note"} | dict(message), codec, 32)
+    return _compound_file(tree | {"__nameid_version1.0": names})
 
 
 def _storage(properties: Mapping[Property, Any], codec: str, header: int) -> Tree:
@@ -34,10 +36,13 @@ def _storage(properties: Mapping[Property, Any], codec: str, header: int) -> Tre
     for key, value in properties.items():
         if key is Property.ATTACHMENTS:
             for number, attachment in enumerate(value):
-                tree[f"__attach_version1.0_#{number:08X}"] = _storage(attachment, codec, 8)
+                method = {} if Property.MESSAGE in attachment else {Property.METHOD: 1}
+                tree[f"__attach_version1.0_#{number:08X}"] = _storage(dict(attachment) | method, codec, 8)
         elif key is Property.MESSAGE:
-            tree["__substg1.0_3701000D"] = _storage(value, codec, 24)
+            tree["__substg1.0_3701000D"] = _storage({Property.CLASS: "IPM.Note"} | dict(value), codec, 24)
             fixed += _entry(Property.METHOD.value, 0x03, 5)
+        elif isinstance(value, int):
+            fixed += _entry(key.value, 0x03, value)
         elif isinstance(value, str):
             kind, encoding = (0x1F, codec) if codec == "utf-16-le" else (0x1E, codec.replace("cp65001", "utf-8"))
             tree[f"__substg1.0_{key.value:04X}{kind:04X}"] = value.encode(encoding)

@@ -157,7 +157,7 @@ def _parameter(part: Message, name: str) -> str | None:
         value: Any = part.get_param(name)
     except (TypeError, ValueError):
         return None
-    return value[2] if isinstance(value, tuple) else value
+    return None if value is None else str(value[2] if isinstance(value, tuple) else value)
 
 
 def _payload(part: Message) -> bytes:

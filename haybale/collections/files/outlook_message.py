@@ -147,7 +147,8 @@ def _body(message: _Storage, options: Mapping[str, str]) -> Iterator[Item]:
         reader = reader_of("body.rtf")
         assert reader is not None
         documents, unread = read_documents(reader, unpacked_rtf(packed), options)
-        items = [part for document in documents for part in document.parts] + [part.within("body") for part in unread]
+        items = [part for document in documents for part in document.parts]
+        items += [part.within("body") for part in unread]
     yield from items
 
 
