@@ -1,6 +1,8 @@
-"""Encodings of texts are recognised, or named where they are guessed; no text is read in other letters without a word."""
+"""Encodings of texts are recognised, or named where they are guessed; no text is read in other letters untold."""
 
 from __future__ import annotations
+
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -103,7 +105,5 @@ def test_a_guessed_encoding_is_listed_for_each_format(name: str) -> None:
 @given(st.binary(min_size=1, max_size=100))
 def test_any_bytes_are_decoded_or_refused(data: bytes) -> None:
     for charset in (None, "utf-8", "iso-8859-1", "x-unknown", "utf-7", "base64"):
-        try:
-            decode_declared(data, charset)
-        except Unreadable as error:
-            assert str(error)
+        with suppress(Unreadable):
+            assert decode_declared(data, charset).encoding

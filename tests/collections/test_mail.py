@@ -205,7 +205,7 @@ class Written:
             "report",
             [
                 f"Content-Type: text/plain\n\n{words[0]}".encode(),
-                f"Content-Type: message/delivery-status\n\nReporting-MTA: dns; x\n\nDiagnostic-Code: {words[1]}\n".encode(),
+                f"Content-Type: message/delivery-status\n\nReporting-MTA: x\n\nDiagnostic-Code: {words[1]}\n".encode(),
                 f"Content-Type: text/rfc822-headers\n\nSubject: returned\nX-Note: {words[2]}\n".encode(),
             ],
         )

@@ -190,7 +190,7 @@ def test_records_of_several_programs_are_read_with_their_labels(
     assert sum("without ER" in part.reason for part in unread) == n_unended
     path = tmp_path_factory.mktemp("records") / "a.ris"
     path.write_text(text)
-    with pytest.warns(UserWarning) if n_unended else pytest.MonkeyPatch.context():
+    with pytest.warns(UserWarning, match="ER") if n_unended else pytest.MonkeyPatch.context():
         labelled = read_records(path)
     assert labelled.relevant == [str(number) for number, record in enumerate(records) if record["label"] == "1"]
     assert len(labelled.collection.doc_ids) == len(records)

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Mapping
 from datetime import datetime
 from enum import Enum
+from itertools import pairwise
 from typing import Any
 
 from haybale.collections.files.outlook_message import _RTF_DICTIONARY
@@ -140,7 +141,7 @@ def _add(entries: list[list[Any]], name: str, content: Any) -> int:
     if not is_stream:
         names = sorted(content, key=lambda name: (len(name), name.upper()))
         members = [_add(entries, member, content[member]) for member in names]
-        for member, following in zip(members, members[1:], strict=False):
+        for member, following in pairwise(members):
             entries[member][3] = following  # a tree that is a list
         entries[number][4] = members[0] if members else _FREE
     return number

@@ -43,7 +43,8 @@ class OpenParagraph:
 def parts_of(blocks: Iterable[TextBlock]) -> tuple[list[Part], str]:
     """Return blocks as parts under their headings, and the first title on the page; an empty text without one.
 
-    >>> parts, title = parts_of([TextBlock("Lease", "title"), TextBlock(" "), TextBlock("Rent", "heading"), TextBlock("It is due.")])
+    >>> blocks = [TextBlock("Lease", "title"), TextBlock(" "), TextBlock("Rent", "heading"), TextBlock("It is due.")]
+    >>> parts, title = parts_of(blocks)
     >>> [(part.text, part.heading) for part in parts], title
     ([('', 'Lease'), ('', 'Rent'), ('It is due.', 'Rent')], 'Lease')
     """

@@ -1,4 +1,4 @@
-"""Hold what a file reader reads: documents with their parts."""
+"""What a file reader yields: documents of a file, made of paragraphs."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class FileDocument:
 
     ``key`` distinguishes several documents of one file, such as attachments; None if the file is one document.
     ``record_keys`` are the keys by which a record of a table can be recognised in other versions of its file, the best
-    first (:func:`~haybale.collections.files.record_keys.keys_of_row`); None if it is no record. ``read_documents``
-    gives a record its ``key`` from them. ``table`` is the sheet of a record, if its file has several.
+    first (:func:`~haybale.collections.files.record_keys.keys_of_row`); None if it is no record. The ``key`` of a record
+    is made from them when its file has been read. ``table`` is the sheet of a record, if its file has several.
     ``own_id`` is the id that a record has itself, in place of the file's path and the key. ``location`` names the part
     of the file that it is, such as ``"row 7"``, for the list of what was not read. ``attached_to`` is the key of the
     document that it was attached to, an empty text for the one without a key, and None if it was not attached.

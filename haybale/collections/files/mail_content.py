@@ -229,7 +229,7 @@ def _unflowed(text: str, delete_space: bool) -> str:
     lines: list[str] = []
     goes_on = False
     for line in text.split("\n"):
-        line = line.removeprefix(" ")  # noqa: PLW2901
+        line = line.removeprefix(" ")
         if goes_on:
             lines[-1] = (lines[-1].removesuffix(" ") if delete_space else lines[-1]) + line.lstrip("> ")
         else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from haybale.collections.files.blocks import TextBlock, BlockStyle, OpenParagraph, parts_of, row_of
+from haybale.collections.files.blocks import BlockStyle, OpenParagraph, TextBlock, parts_of, row_of
 from haybale.collections.files.file_reader import FileDocument, FileReader, Part, Unreadable
 from haybale.collections.files.packed_xml import Element, PackedXML, child_of, elements, name_of, parsed, value_of
 from haybale.collections.unread import UnreadPart

@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Any, Literal
 
-from haybale.collections.files.blocks import TextBlock, BlockStyle, OpenParagraph, parts_of, row_of
+from haybale.collections.files.blocks import BlockStyle, OpenParagraph, TextBlock, parts_of, row_of
 from haybale.collections.files.file_reader import (
     FileDocument,
     FileReader,
