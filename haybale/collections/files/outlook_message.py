@@ -37,8 +37,9 @@ _EPOCH = datetime(1601, 1, 1, tzinfo=UTC)
 _MAX_DEPTH = 30  # levels of messages in messages
 _MAX_RTF_BYTES = 2**28
 _RTF_DICTIONARY = (
-    b"{\\rtf1\\ansi\\mac\\deff0\\deftab720{\\fonttbl;}{\\f0\\fnil \\froman \\fswiss \\fmodern \\fscript \\fdecor MS "
-    b"Sans SerifSymbolArialTimes New RomanCourier{\\colortbl\\red0\\green0\\blue0\r\n\\par \\pard\\plain\\f0\\fs20\\b\\i\\u"
+    b"{\\rtf1\\ansi\\mac\\deff0\\deftab720{\\fonttbl;}{\\f0\\fnil \\froman \\fswiss \\fmodern \\fscript "
+    b"\\fdecor MS Sans SerifSymbolArialTimes New RomanCourier{\\colortbl\\red0\\green0\\blue0\r\n"
+    b"\\par \\pard\\plain\\f0\\fs20\\b\\i\\u"
     b"\\tab\\tx"
 )
 
