@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import binascii
 import email.message
 import quopri
 import re
@@ -251,6 +252,27 @@ def test_a_mailbox_has_the_documents_of_its_messages(data: st.DataObject) -> Non
     assert [document.key for document in documents if document.attached_to is None] == [
         f"{number}@x" for number in range(len(messages))
     ]
+
+
+@given(Letters, st.sampled_from(["base64", "quoted-printable"]))
+def test_a_message_in_a_message_may_be_encoded(text: str, encoding: str) -> None:
+    inner = f"Subject: inner\nContent-Type: text/plain; charset=utf-8\n\nRent {text}".encode()
+    data = base64.encodebytes(inner) if encoding == "base64" else quopri.encodestring(inner)
+    head = f"Subject: outer\nContent-Type: message/rfc822\nContent-Transfer-Encoding: {encoding}\n\n".encode()
+    documents, unread = read("a.eml", head + data)
+    assert [document.title for document in documents] == ["outer", "inner"]
+    assert text_of(documents[1]).split() == f"Rent {text}".split()
+    assert not unread
+
+
+@given(st.binary(max_size=200).map(lambda data: b"id,text\n1," + base64.b64encode(data) + b"x"))
+def test_a_file_in_the_text_of_a_message_is_an_attachment(content: bytes) -> None:
+    lines = b"".join(binascii.b2a_uu(content[start : start + 45]) for start in range(0, len(content), 45))
+    text = b"Subject: s\n\nThe rent is due.\n\nbegin 644 fees.csv\n" + lines + b"`\nend\n\nbegin 7 is no file."
+    documents, unread = read("a.eml", text)
+    assert [part.text for part in documents[0].parts] == ["The rent is due.", "begin 7 is no file."]
+    assert text_of(documents[1]) == content.split(b",")[-1].decode()
+    assert not unread
 
 
 def test_a_forwarded_message_has_its_mail_as_parent_and_a_thread_its_first_message(tmp_path: Path) -> None:

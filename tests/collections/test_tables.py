@@ -6,10 +6,14 @@ import csv
 import io
 import json
 from collections import Counter
+from datetime import time
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import openpyxl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +21,7 @@ from hypothesis import strategies as st
 from haybale import FileFormatError
 from haybale.collections import UnreadPart
 from haybale.collections.files.file_reader import FileDocument, read_documents, reader_of
+from haybale.collections.readers.files import read_files
 from haybale.delimited_table import read_delimited
 from haybale.review import read_records
 from haybale.text_files import read_csv
@@ -146,6 +151,21 @@ def strings(value: Any) -> list[str]:
     if isinstance(value, list):
         return [text for member in value for text in strings(member)]
     return [] if value is None else [str(value)]
+
+
+def test_values_of_all_types_of_parquet_are_kept(tmp_path: Path) -> None:
+    columns = {
+        "TEXT": ["one", None], "text": [None, "two"], "time": [time(12, 30)] * 2, "bytes": [b"\xff", b"a"],
+        "sum": [Decimal("1.5")] * 2, "who": [{"name": "Ann"}] * 2,
+    }  # fmt: skip
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    collection = read_files(tmp_path)
+    assert collection.passages.texts.to_pylist() == ["one", "two"]
+    assert collection.metadata is not None
+    rows = [{name: row[name] for name in ("time", "bytes", "sum", "who")} for row in collection.metadata.to_pylist()]
+    about = {"time": "12:30:00", "sum": 1.5, "who": '{"name": "Ann"}'}
+    assert rows == [about | {"bytes": None}, about | {"bytes": "a"}]
+    assert [part.part for part in collection.unread] == ["row 1, column bytes"]
 
 
 # ------------------------------------------------------------------------------------------------------------- RIS

@@ -10,6 +10,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections import Counter
+from contextlib import suppress
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -104,6 +105,10 @@ def decode_text(data: bytes) -> DecodedText:
             return _checked(data.decode(marked), marked)
         except UnicodeDecodeError:
             raise Unreadable(f"expected text in {marked}, found other bytes; save it as UTF-8") from None
+    if b"\x1b$" in data and data.isascii():  # escapes of an encoding of 7 bits
+        for codec in ("iso2022_jp_2", "iso2022_kr"):
+            with suppress(UnicodeDecodeError):
+                return _checked(data.decode(codec), codec)
     try:
         return _checked(data.decode(marked or "utf-8"), marked or "utf-8")
     except UnicodeDecodeError:

@@ -5,6 +5,7 @@ Of alternatives, those are kept whose words no other alternative has: the plain 
 
 from __future__ import annotations
 
+import binascii
 import email.message
 import quopri
 import re
@@ -27,6 +28,7 @@ _MESSAGES = ("message/rfc822", "message/global", "message/news", "message/partia
 _SIGNATURES = ("application/pkcs7-signature", "application/x-pkcs7-signature", "application/pgp-signature")
 _CONTAINERS = ("application/pkcs7-mime", "application/x-pkcs7-mime")
 _ENCRYPTED_BLOCK = re.compile(r"-----BEGIN PGP MESSAGE-----.*?(?:-----END PGP MESSAGE-----|\Z)", re.S)
+_UUENCODED = re.compile(r"^begin [0-7]{3} ([^\n]+)\n((?:[!-`][ -`]*\n)+)[ `]?\n?end[ \t]*$", re.M)
 _WORD = re.compile(r"[぀-ヿ㐀-鿿가-힯]|[^\W぀-ヿ㐀-鿿가-힯]+")  # each sign of languages that write no spaces
 _CALENDAR_TEXTS = ("SUMMARY", "LOCATION", "DESCRIPTION", "COMMENT", "DTSTART", "DTEND")
 Message = email.message.Message
@@ -206,7 +208,24 @@ def text_items(data: bytes, content_type: str, charset: str | None, delete_space
     if _ENCRYPTED_BLOCK.search(text):
         yield UnreadPart(part="body", reason="a block that is encrypted with PGP; decrypt it")
         text = _ENCRYPTED_BLOCK.sub("", text)
+    text, attached = _without_uuencoded(text)
     yield from (Part(paragraph) for paragraph in paragraphs_of(text))
+    yield from attached
+
+
+def _without_uuencoded(text: str) -> tuple[str, list[Attachment]]:
+    """Return a text without the files in it, as old programs attached them, and these files."""
+    files: list[Attachment] = []
+
+    def taken_out(block: re.Match[str]) -> str:
+        try:
+            content = b"".join(map(binascii.a2b_uu, block[2].splitlines()))
+        except ValueError:  # it only looks like a file
+            return block[0]
+        files.append(Attachment(block[1].strip(), content))
+        return ""
+
+    return _UUENCODED.sub(taken_out, text), files
 
 
 def page_items(page: str) -> Iterator[Item]:
