@@ -85,7 +85,7 @@ def test_a_line_in_another_encoding_than_the_rest_is_told(lines: list[str], numb
     assert f"line {number + 1};" in str(decoded.reservation)
 
 
-@pytest.mark.parametrize("name", ["a.txt", "a.md", "a.csv", "a.jsonl", "a.ris"])
+@pytest.mark.parametrize("name", ["a.txt", "a.md", "a.csv", "a.jsonl", "a.ris", "a.html"])
 def test_a_guessed_encoding_is_listed_for_each_format(name: str) -> None:
     text = "Договор аренды заключён сторонами"
     content = {

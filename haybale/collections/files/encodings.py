@@ -115,11 +115,6 @@ def decode_text(data: bytes) -> DecodedText:
         return _mostly_utf8(data) or _windows_1252(data) or _guessed(data)
 
 
-def decoded(data: bytes) -> str:
-    """Return a text of unknown encoding; what is uncertain about it is lost (:func:`decode_text` has it)."""
-    return decode_text(data).text
-
-
 def decode_declared(data: bytes, charset: str | None) -> DecodedText:
     r"""Decode a text by the name of its character set; if the name is unknown or wrong, as :func:`decode_text` does.
 

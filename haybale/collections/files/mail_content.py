@@ -17,7 +17,7 @@ from typing import Any
 from haybale.collections.files.attachments import Attachment, Items, read_attachments
 from haybale.collections.files.encodings import decode_declared
 from haybale.collections.files.file_reader import FileDocument, Part, Unreadable, paragraphs_of, reader_of
-from haybale.collections.files.html import page_of_bytes, read_page
+from haybale.collections.files.html import read_page
 from haybale.collections.files.mail_headers import header_text, headers_of, metadata_of
 from haybale.collections.files.signed_container import signed_content
 from haybale.collections.unread import UnreadPart
@@ -188,7 +188,7 @@ def text_items(data: bytes, content_type: str, charset: str | None, delete_space
     """
     try:
         if content_type == "text/html" and charset is None:
-            yield from page_items(page_of_bytes(data))
+            yield from page_items(data)
             return
         decoded = decode_declared(data, charset)
     except Unreadable as error:
@@ -228,7 +228,7 @@ def _without_uuencoded(text: str) -> tuple[str, list[Attachment]]:
     return _UUENCODED.sub(taken_out, text), files
 
 
-def page_items(page: str) -> Iterator[Item]:
+def page_items(page: bytes | str) -> Iterator[Item]:
     """Yield the paragraphs of a page in a message, and what was not read of it."""
     if not page.strip():
         return
