@@ -126,6 +126,9 @@ def named_cells(columns: Sequence[str], cells: Sequence[Any]) -> dict[str, Any]:
     >>> named_cells(["id", "text", "text", ""], ["1", "one", "two", "three"])
     {'id': '1', 'text': ['one', 'two'], 'column 4': 'three'}
     """
+    names = set(columns)
+    if len(names) == len(columns) and "" not in names:
+        return dict(zip(columns, cells, strict=False))
     values: dict[str, Any] = {}
     for number, (name, cell) in enumerate(zip(columns, cells, strict=False), 1):
         empty = cell is None or cell == ""

@@ -99,7 +99,7 @@ def read_records(path: str | Path) -> LabelledRecords:
             builder.add_document(doc_id, text, parts[0])
         except InputError as error:
             raise FileFormatError(
-                path, None, f"{row.location}: expected a record with an id of its own: {error}"
+                path, None, f"{row.location}: expected a record with an id of its own: {error}; correct it"
             ) from None
         if label:
             relevant.append(doc_id)
@@ -137,8 +137,11 @@ def _rows(path: Path, name: str, data: bytes) -> list[Row]:
     rows = [row for row in rows if not all(map(is_empty, row.values.values()))]
     if unread:
         first = unread[0]
-        parts = f"{counted(unread)} could not be read with certainty, such as {first.part} ({first.reason})"
-        warnings.warn(f"{path}: {parts}; correct them to use them", stacklevel=3)
+        warnings.warn(
+            f"{path}: expected records that can be read with certainty, found {counted(unread)} with reservations, "
+            f"such as {first.part} ({first.reason}); check or correct them",
+            stacklevel=3,
+        )
     return rows
 
 

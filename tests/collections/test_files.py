@@ -173,8 +173,8 @@ def test_every_format_is_made_and_read(folder: Path) -> None:
         f".{path.name}" for path in folder.iterdir() if path.name != "zip"
     }
     assert {reader.name for _, reader in FILE_READERS.items()} == {
-        "csv", "docx", "eml", "html", "jsonl", "markdown", "odt", "parquet", "pdf", "picture", "ris", "rtf", "text",
-        "xlsx",
+        "csv", "docx", "eml", "html", "jsonl", "markdown", "mbox", "msg", "odt", "parquet", "pdf", "picture",
+        "ris", "rtf", "text", "xlsx",
     }  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections import Counter
+from contextlib import suppress
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -104,15 +105,14 @@ def decode_text(data: bytes) -> DecodedText:
             return _checked(data.decode(marked), marked)
         except UnicodeDecodeError:
             raise Unreadable(f"expected text in {marked}, found other bytes; save it as UTF-8") from None
+    if b"\x1b$" in data and data.isascii():  # escapes of an encoding of 7 bits
+        for codec in ("iso2022_jp_2", "iso2022_kr"):
+            with suppress(UnicodeDecodeError):
+                return _checked(data.decode(codec), codec)
     try:
         return _checked(data.decode(marked or "utf-8"), marked or "utf-8")
     except UnicodeDecodeError:
         return _mostly_utf8(data) or _windows_1252(data) or _guessed(data)
-
-
-def decoded(data: bytes) -> str:
-    """Return a text of unknown encoding; what is uncertain about it is lost (:func:`decode_text` has it)."""
-    return decode_text(data).text
 
 
 def decode_declared(data: bytes, charset: str | None) -> DecodedText:

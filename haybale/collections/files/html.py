@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from haybale.collections.files.blocks import parts_of
-from haybale.collections.files.encodings import decoded
+from haybale.collections.files.encodings import DecodedText, decode_declared, decode_text
 from haybale.collections.files.file_reader import EXTRA, FileDocument, FileReader, Part, Unreadable
 from haybale.collections.files.page_text import PageText
 from haybale.collections.unread import UnreadPart
@@ -24,11 +24,6 @@ _METADATA_NAMES = {  # by the names and properties of meta elements
 }  # fmt: skip
 _BYTES_WITH_CHARSET = 4096  # at the begin of a page, where its character set is declared
 _CHARSET = re.compile(rb"""<meta[^>]*charset\s*=\s*["']?\s*([\w:.-]+)|<\?xml[^>]*encoding\s*=\s*["']([\w:.-]+)""", re.I)
-_WIDER_CODECS = {  # what browsers take for these names
-    "iso-8859-1": "cp1252", "latin1": "cp1252", "us-ascii": "cp1252", "ascii": "cp1252", "iso-8859-9": "cp1254",
-    "gb2312": "gb18030", "gbk": "gb18030", "shift_jis": "cp932", "euc-kr": "cp949", "ks_c_5601-1987": "cp949",
-    "utf-16": "utf-8", "utf-16le": "utf-8", "utf-16be": "utf-8", "x-sjis": "cp932", "iso-8859-11": "cp874",
-}  # fmt: skip
 
 
 class HTML(FileReader):
@@ -51,7 +46,11 @@ class HTML(FileReader):
 
 def read_page(page: bytes | str) -> Iterator[FileDocument | UnreadPart]:
     """Yield a page as a document, and what was left out of it."""
-    text = PageText(page if isinstance(page, str) else page_of_bytes(page))
+    if isinstance(page, bytes):
+        decoded = _decoded_page(page)
+        yield from decoded.unread
+        page = decoded.text
+    text = PageText(page)
     parts, _ = parts_of(text.blocks)
     yield FileDocument(parts, text.title, _metadata(text.root))
     if text.outside:
@@ -61,20 +60,18 @@ def read_page(page: bytes | str) -> Iterator[FileDocument | UnreadPart]:
         yield UnreadPart(part="end", reason="expected elements that are not nested that deeply; simplify the page")
 
 
-def page_of_bytes(data: bytes) -> str:
-    r"""Return a page in the character set that it declares, or that :func:`decoded` recognises.
+def _decoded_page(data: bytes) -> DecodedText:
+    r"""Return a page in the character set that it declares, or that :func:`decode_text` recognises.
 
-    >>> page_of_bytes('<meta charset="koi8-r">Договор'.encode("koi8-r"))
+    >>> _decoded_page('<meta charset="koi8-r">Договор'.encode("koi8-r")).text
     '<meta charset="koi8-r">Договор'
     """
     declared = _CHARSET.search(data[:_BYTES_WITH_CHARSET])
     if declared is None or data[:2] in (b"\xff\xfe", b"\xfe\xff") or data[:3] == b"\xef\xbb\xbf":
-        return decoded(data)
+        return decode_text(data)
     name = (declared[1] or declared[2]).decode().lower()
-    try:
-        return data.decode(_WIDER_CODECS.get(name, name))
-    except (LookupError, UnicodeDecodeError):  # it is another one
-        return decoded(data)
+    # A declaration that can be read is not in UTF-16.
+    return decode_declared(data, "utf-8" if name.startswith("utf-16") else name)
 
 
 def _metadata(root: Any) -> dict[str, Any]:

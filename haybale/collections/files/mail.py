@@ -32,7 +32,9 @@ class Mail(FileReader):
     def read(self, data: bytes, options: Mapping[str, str]) -> Iterator[FileDocument | UnreadPart]:
         message = message_of(data)
         if not message.keys():
-            raise Unreadable("expected a mail message, found no header")
+            yield UnreadPart(
+                part="header", reason="expected lines such as 'Subject: …', found none; all is read as text"
+            )
         yield from content_of(message, options).documents(options)
 
 
@@ -65,7 +67,7 @@ class Mailbox(FileReader):
 
 
 def message_of(data: bytes) -> email.message.Message:
-    """Parse a message, also one in UTF-16, with a byte order mark, or with the length before it as Apple Mail has it."""
+    """Parse a message, also one in UTF-16, or with its length before it, as Apple Mail writes it."""
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         data = data.decode("utf-16", errors="replace").encode()
     data = data.removeprefix(codecs.BOM_UTF8).lstrip(b"\r\n")
@@ -77,7 +79,6 @@ def message_of(data: bytes) -> email.message.Message:
 
 def messages_of(mailbox: bytes) -> Iterator[bytes]:
     """Yield the messages of a mailbox; lines that were quoted because they begin with "From " are as they were."""
-    mailbox = mailbox.replace(b"\r\n", b"\n")
     starts = [*_SEPARATOR.finditer(mailbox)]
     ends = [*(start.start() for start in starts[1:]), len(mailbox)]
     for start, end in zip(starts, ends, strict=True):

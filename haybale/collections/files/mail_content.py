@@ -5,6 +5,7 @@ Of alternatives, those are kept whose words no other alternative has: the plain 
 
 from __future__ import annotations
 
+import binascii
 import email.message
 import quopri
 import re
@@ -16,7 +17,7 @@ from typing import Any
 from haybale.collections.files.attachments import Attachment, Items, read_attachments
 from haybale.collections.files.encodings import decode_declared
 from haybale.collections.files.file_reader import FileDocument, Part, Unreadable, paragraphs_of, reader_of
-from haybale.collections.files.html import page_of_bytes, read_page
+from haybale.collections.files.html import read_page
 from haybale.collections.files.mail_headers import header_text, headers_of, metadata_of
 from haybale.collections.files.signed_container import signed_content
 from haybale.collections.unread import UnreadPart
@@ -27,6 +28,7 @@ _MESSAGES = ("message/rfc822", "message/global", "message/news", "message/partia
 _SIGNATURES = ("application/pkcs7-signature", "application/x-pkcs7-signature", "application/pgp-signature")
 _CONTAINERS = ("application/pkcs7-mime", "application/x-pkcs7-mime")
 _ENCRYPTED_BLOCK = re.compile(r"-----BEGIN PGP MESSAGE-----.*?(?:-----END PGP MESSAGE-----|\Z)", re.S)
+_UUENCODED = re.compile(r"^begin [0-7]{3} ([^\n]+)\n((?:[!-`][ -`]*\n)+)[ `]?\n?end[ \t]*$", re.M)
 _WORD = re.compile(r"[぀-ヿ㐀-鿿가-힯]|[^\W぀-ヿ㐀-鿿가-힯]+")  # each sign of languages that write no spaces
 _CALENDAR_TEXTS = ("SUMMARY", "LOCATION", "DESCRIPTION", "COMMENT", "DTSTART", "DTEND")
 Message = email.message.Message
@@ -83,8 +85,9 @@ def _items(part: Message, options: Mapping[str, str], depth: int) -> Iterator[It
     elif content_type in _MESSAGES:
         yield from _message_items(part, name, options, depth)
     elif content_type == "text/rfc822-headers" and not name:
-        headers = email.message_from_bytes(_payload(part))
-        yield content_of(headers, options, depth + 1).as_attachment("", options)
+        headers = content_of(email.message_from_bytes(_payload(part)), options, depth + 1)
+        headers.add(text_items(_payload(part), "text/plain", _parameter(part, "charset")))
+        yield headers.as_attachment("", options)
     elif kind == "message":
         yield from _report_items(part, content_type, name)
     elif subtype == "encrypted" and kind == "multipart":
@@ -132,7 +135,6 @@ def _report_items(part: Message, content_type: str, name: str) -> Iterator[Item]
     if content_type == "message/external-body":
         access = ", ".join(f"{key} {value}" for key, value in (part.get_params() or [])[1:])
         yield UnreadPart(part=f"attachment {name or content_type}", reason=f"its text is elsewhere ({access}); get it")
-        return
     for block in _members(part) or [part]:
         lines = [f"{key}: {header_text(str(value))}" for key, value in block.raw_items()] if block is not part else []
         yield from (Part(paragraph) for paragraph in paragraphs_of("\n".join(lines)))
@@ -157,7 +159,7 @@ def _parameter(part: Message, name: str) -> str | None:
         value: Any = part.get_param(name)
     except (TypeError, ValueError):
         return None
-    return value[2] if isinstance(value, tuple) else value
+    return None if value is None else str(value[2] if isinstance(value, tuple) else value)
 
 
 def _payload(part: Message) -> bytes:
@@ -186,7 +188,7 @@ def text_items(data: bytes, content_type: str, charset: str | None, delete_space
     """
     try:
         if content_type == "text/html" and charset is None:
-            yield from page_items(page_of_bytes(data))
+            yield from page_items(data)
             return
         decoded = decode_declared(data, charset)
     except Unreadable as error:
@@ -206,10 +208,27 @@ def text_items(data: bytes, content_type: str, charset: str | None, delete_space
     if _ENCRYPTED_BLOCK.search(text):
         yield UnreadPart(part="body", reason="a block that is encrypted with PGP; decrypt it")
         text = _ENCRYPTED_BLOCK.sub("", text)
+    text, attached = _without_uuencoded(text)
     yield from (Part(paragraph) for paragraph in paragraphs_of(text))
+    yield from attached
 
 
-def page_items(page: str) -> Iterator[Item]:
+def _without_uuencoded(text: str) -> tuple[str, list[Attachment]]:
+    """Return a text without the files in it, as old programs attached them, and these files."""
+    files: list[Attachment] = []
+
+    def taken_out(block: re.Match[str]) -> str:
+        try:
+            content = b"".join(map(binascii.a2b_uu, block[2].splitlines()))
+        except ValueError:  # it only looks like a file
+            return block[0]
+        files.append(Attachment(block[1].strip(), content))
+        return ""
+
+    return _UUENCODED.sub(taken_out, text), files
+
+
+def page_items(page: bytes | str) -> Iterator[Item]:
     """Yield the paragraphs of a page in a message, and what was not read of it."""
     if not page.strip():
         return
@@ -229,7 +248,7 @@ def _unflowed(text: str, delete_space: bool) -> str:
     lines: list[str] = []
     goes_on = False
     for line in text.split("\n"):
-        line = line.removeprefix(" ")  # noqa: PLW2901
+        line = line.removeprefix(" ")
         if goes_on:
             lines[-1] = (lines[-1].removesuffix(" ") if delete_space else lines[-1]) + line.lstrip("> ")
         else:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import date
 from typing import Any, NamedTuple
 
 from haybale.collections.files.encodings import decode_text
 from haybale.collections.files.file_reader import FileDocument, Part, Unreadable, paragraphs_of
 from haybale.collections.files.record_keys import keys_of_row
+from haybale.collections.metadata import plain_value
 from haybale.collections.unread import UnreadPart
+from haybale.errors import InputError
 
 NAMES = {  # names of columns, in lower case; the first that a row has is taken
     "text": (
@@ -49,13 +52,15 @@ def columns_by_role(names: Iterable[str], options: Mapping[str, str]) -> dict[st
     {'text': ['Text', 'Abstract'], 'id': [], 'title': ['Title']}
     """
     names = list(names)
-    lowered = {name.lower().strip(): name for name in reversed(names)}
+    by_lower_case: dict[str, list[str]] = {}
+    for name in names:
+        by_lower_case.setdefault(name.lower().strip(), []).append(name)
     columns = {}
     for role, usual_names in NAMES.items():
         wanted = options.get(role)
         if wanted is not None and wanted not in names:
             raise Unreadable(f"no column {wanted!r}; its columns are {', '.join(names)}")
-        columns[role] = [wanted] if wanted else [lowered[name] for name in usual_names if name in lowered]
+        columns[role] = [wanted] if wanted else [name for usual in usual_names for name in by_lower_case.get(usual, ())]
     if not columns["text"]:
         raise Unreadable(f"no column of text among {', '.join(names) or 'none'}; name it with --text")
     return columns
@@ -96,12 +101,24 @@ def _documents_of_row(row: Row, columns: Mapping[str, list[str]]) -> Iterator[Fi
         return
     parts = [Part(paragraph) for paragraph in (texts[text_column] if text_column else paragraphs_of(title))]
     if parts:
-        taken = {text_column, title_column, id_column}
-        metadata = {name: value for name, value in values.items() if name not in taken}
+        metadata: dict[str, Any] = {}
+        for name in values:
+            if name in (text_column, title_column, id_column):
+                continue
+            try:
+                metadata[name] = _metadata_value(values[name])
+            except InputError as error:
+                yield UnreadPart(part=f"{row.location}, column {name}", reason=str(error))
         keys = keys_of_row(row.values)
         yield FileDocument(parts, title, metadata, own_id=own_id, record_keys=keys, location=row.location)
     elif values:
         yield UnreadPart(part=row.location, reason=f"neither a text nor a title, only {', '.join(values)[:200]}")
+
+
+def _metadata_value(value: Any) -> Any:
+    """Return a value as metadata have it; those of unusual types, such as times of day, as texts."""
+    plain = plain_value(value)
+    return plain if isinstance(plain, str | bool | int | float | date | list) else str(value)
 
 
 def is_empty(value: Any) -> bool:
