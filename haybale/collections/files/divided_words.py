@@ -28,8 +28,8 @@ _VOWELS = set("aeiouyäöüåæøœáàâãéèêëíìîïóòôõúùûýőű�
 _LAST_WORD = re.compile(rf"(?<![^\W_])([^\W_]+)[{_HYPHEN}]$")
 _FIRST_WORD = re.compile(rf"([^\W_]+)([^\s{_HYPHEN}]*)([{_HYPHEN}]?\S*)")
 _WORD = re.compile(r"[^\W\d_]+")
-_COMPOUND = re.compile(rf"(?<![\w{_HYPHEN}])([^\W\d_]+)[-\u2010]([^\W\d_]+)(?![\w{_HYPHEN}])")
-_DIVIDED = re.compile(rf"([^\W\d_]+)[{_HYPHEN}]\n([^\W\d_]+)")
+_COMPOUND = re.compile(rf"(?<![\w{_HYPHEN}])([^\W\d_]++)[-\u2010]([^\W\d_]+)(?![\w{_HYPHEN}])")
+_DIVIDED = re.compile(rf"(?<![^\W\d_])([^\W\d_]++)[{_HYPHEN}]\n([^\W\d_]+)")
 _SUSPENDED = re.compile(r"[^\W\d_][-\u2010] ([^\W\d_]+)")
 
 Division = Literal["joined", "hyphenated", "suspended"]

@@ -99,7 +99,11 @@ def joined_pages(pages: Sequence[Sequence[PDFLine]]) -> list[list[PDFLine]]:
     for positions in (body, *footnotes):
         texts.update(zip(positions, join_divided([texts[at] for at in positions], words), strict=True))
     return [
-        [replace(line, text=texts[number, i]) for i, line in enumerate(page) if texts[number, i]]
+        [
+            line if line.text == texts[number, i] else replace(line, text=texts[number, i])
+            for i, line in enumerate(page)
+            if texts[number, i]
+        ]
         for number, page in enumerate(pages)
     ]
 

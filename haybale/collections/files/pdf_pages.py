@@ -33,7 +33,8 @@ _LINE_END = re.compile("\r\n|[\r\n\ufffe]")  # PDFium writes U+FFFE for a hyphen
 _UNREADABLE_CHARACTER = re.compile("[\x00-\x08\x0e-\x1f\ufffd\ue000-\uf8ff\U000f0000-\U0010ffff]")
 _MAX_UNREADABLE_SHARE = 0.3  # of the characters of a page, that fonts have no letters for
 _MAX_RISE = 0.6  # of the height of letters, between characters of a line
-_SAMPLED_PAGES = (0.25, 0.5, 0.75)  # of a file, by their share of its pages, that are looked at for missing spaces
+_SAMPLED_PAGES = (1 / 3, 2 / 3)  # of a file, by their share of its pages, that are looked at for missing spaces
+_SAMPLED_CHARACTERS = 800  # of each of these pages
 _MIN_GAPS = 0.005  # gaps a word, in a file that lacks spaces
 _MIN_GAP = 0.12  # of the height of letters, between words
 _LETTERS = re.compile(r"[^\W_]{3,}")
@@ -209,7 +210,7 @@ def lacks_spaces(pdf: Any) -> bool:
         with suppress(import_optional("pypdfium2", EXTRA).PdfiumError):
             page = pdf[index]
             text_page = page.get_textpage()
-            text = text_page.get_text_range()
+            text = text_page.get_text_range()[:_SAMPLED_CHARACTERS]
             n_words += len(text.split())
             n_gaps += len(_gaps(raw, text_page, text))
             text_page.close()
@@ -220,8 +221,6 @@ def lacks_spaces(pdf: Any) -> bool:
 def _gaps(raw: Any, text_page: Any, text: str) -> list[int]:
     """Return the positions in a text of letters that have a gap before them, though no space."""
     gaps: list[int] = []
-    if len(text) != text_page.count_chars():  # its positions are not those of the characters
-        return gaps
     box, box_of = raw.FS_RECTF(), raw.FPDFText_GetLooseCharBox
     for word in _LETTERS.finditer(text):
         within, right = list[int](), None
@@ -243,15 +242,13 @@ def _lines(page: Any, find_spaces: bool) -> list[PDFLine]:
         text = text_page.get_text_range()
         if any(character in text for character in "\ud800\ufffd") or len(text) < text_page.count_chars():
             text = text_page.get_text_bounded().replace("\x02", "\ufffe") or text
-        spans, start = list[tuple[int, int, str]](), 0
+        is_aligned = len(text) == text_page.count_chars()  # positions in the text are those of characters
+        gaps = _gaps(raw, text_page, text) if find_spaces and is_aligned else []
+        positions, start = list[tuple[float, float, str]](), 0
         for end in _LINE_END.finditer(f"{text}\n"):
-            spans += _spans_of_line(raw, text_page, text, start, end.start(), "-" if end[0] == "\ufffe" else "")
+            hyphen = "-" if end[0] == "\ufffe" else ""
+            positions += _parts_of_line(raw, text_page, text, start, end.start(), hyphen, gaps)
             start = end.end()
-        gaps = _gaps(raw, text_page, text) if find_spaces else []
-        positions = [
-            (*_position(raw, text_page, start), _spaced(text, start, end, gaps) + hyphen)
-            for start, end, hyphen in spans
-        ]
     finally:
         text_page.close()
     distances = [above[0] - below[0] for above, below in pairwise(positions)]
@@ -263,29 +260,34 @@ def _lines(page: Any, find_spaces: bool) -> list[PDFLine]:
 
 def _spaced(text: str, start: int, end: int, gaps: list[int]) -> str:
     """Return a part of a text with spaces at gaps."""
+    if not gaps:
+        return text[start:end]
     cuts = [start, *gaps[bisect_right(gaps, start) : bisect_left(gaps, end)], end]
     return " ".join(text[a:b] for a, b in pairwise(cuts))
 
 
-def _spans_of_line(
-    raw: Any, text_page: Any, text: str, start: int, end: int, hyphen: str
-) -> Iterator[tuple[int, int, str]]:
-    """Yield where a line begins and ends, and its hyphen; two lines where PDFium took short ones for one."""
+def _parts_of_line(
+    raw: Any, text_page: Any, text: str, start: int, end: int, hyphen: str, gaps: list[int]
+) -> Iterator[tuple[float, float, str]]:
+    """Yield the height above the bottom of the page, the height of letters and the text of a line with its hyphen.
+
+    Two lines are yielded where PDFium took short ones for one.
+    """
     content = text[start:end]
     end -= len(content) - len(content.rstrip())
     start += len(content) - len(content.lstrip())
     if start >= end:
         return
-    least = _MAX_RISE * _position(raw, text_page, start)[1]
-    first, last = (_position(raw, text_page, at)[0] for at in (start, end - 1))
-    angle = raw.FPDFText_GetCharAngle(text_page, raw.FPDFText_GetCharIndexFromTextIndex(text_page, start))
-    if abs(first - last) > least > 0 and abs(math.sin(angle)) < _MAX_SLANT:
-        for at in range(start + 1, end):
-            height = _position(raw, text_page, at)[0]
-            if abs(first - height) > least and not text[at].isspace():
-                yield start, at, ""
-                start, first = at, height
-    yield start, end, hyphen
+    first, height = _position(raw, text_page, start)
+    least = _MAX_RISE * height
+    if end - start > 1 and abs(first - _position(raw, text_page, end - 1)[0]) > least > 0:
+        angle = raw.FPDFText_GetCharAngle(text_page, raw.FPDFText_GetCharIndexFromTextIndex(text_page, start))
+        for at in range(start + 1, end) if abs(math.sin(angle)) < _MAX_SLANT else ():
+            bottom, next_height = _position(raw, text_page, at)
+            if abs(first - bottom) > least and not text[at].isspace():
+                yield first, height, _spaced(text, start, at, gaps)
+                start, first, height = at, bottom, next_height
+    yield first, height, _spaced(text, start, end, gaps) + hyphen
 
 
 def _position(raw: Any, text_page: Any, at: int) -> tuple[float, float]:
