@@ -4,7 +4,7 @@
 
 The packages are downloaded into FOLDER with `apt-get download`, unless they are there, and unpacked beside it. Words of
 PDF files are compared with those of `pdftotext` (package poppler-utils), words of HTML pages with the text outside of
-script, style, head and nav, and words of messages, with which Python's own `email` is tested, with the text parts that
+script, style, head and menus (nav, or the role navigation or search), and words of messages, with which Python's own `email` is tested, with the text parts that
 `email` finds. Recall is the share of these words that haybale reads, precision the share of its words that are among
 them; each occurrence counts. Hyphens are left out, so a word is the same with and without one.
 """
@@ -80,7 +80,7 @@ def main() -> None:
             show_share,
         ),
         "",
-        "The reference of HTML pages is the text outside of script, style, head and nav; that of messages, with which",
+        "The reference of HTML pages is the text outside of script, style, head and menus; that of messages, with which",
         "Python's `email` is tested, is what `email` finds in their text parts.",
         *table("files|number|words|recall|precision|below 80 % recall", other_rows(a.folder), 1, show_share),
         "",
@@ -170,7 +170,7 @@ def pdf_rows(folder: Path, package: str) -> Iterator[list[object]]:
 def page_text(page: bytes | str) -> str:
     """Return the text of an HTML page outside of elements that are not seen; blocks are on lines of their own."""
     root = lxml.html.fromstring(page)
-    for element in list(root.iter(*UNSEEN)):
+    for element in [*root.iter(*UNSEEN), *root.xpath("//*[@role='navigation' or @role='search']")]:
         if element.getparent() is not None:
             element.drop_tree()
     for element in root.iter(*BLOCKS):
