@@ -4,9 +4,10 @@
 
 The packages are downloaded into FOLDER with `apt-get download`, unless they are there, and unpacked beside it. Words of
 PDF files are compared with those of `pdftotext` (package poppler-utils), words of HTML pages with the text outside of
-script, style, head and menus (nav, or the role navigation or search), and words of messages, with which Python's own `email` is tested, with the text parts that
-`email` finds. Recall is the share of these words that haybale reads, precision the share of its words that are among
-them; each occurrence counts. Hyphens are left out, so a word is the same with and without one.
+script, style, head and menus (nav, or the role navigation or search), and words of messages, with which Python's own
+`email` is tested, with the text parts that `email` finds. Recall is the share of these words that haybale reads,
+precision the share of its words that are among them; each occurrence counts. Hyphens are left out, so a word is the
+same with and without one.
 """
 
 from __future__ import annotations
@@ -80,8 +81,8 @@ def main() -> None:
             show_share,
         ),
         "",
-        "The reference of HTML pages is the text outside of script, style, head and menus; that of messages, with which",
-        "Python's `email` is tested, is what `email` finds in their text parts.",
+        "The reference of HTML pages is the text outside of script, style, head and menus; that of messages, with",
+        "which Python's `email` is tested, is what `email` finds in their text parts.",
         *table("files|number|words|recall|precision|below 80 % recall", other_rows(a.folder), 1, show_share),
         "",
         "Packages: " + ", ".join(f"{name} {version}" for name, version in versions.items()) + ".",
