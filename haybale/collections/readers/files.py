@@ -330,8 +330,8 @@ def _add(builder: CollectionBuilder, name: str, file: str, document: FileDocumen
 
 
 def _is_in(title: str, text: str) -> bool:
-    """Return whether the words of a title are in a text: not as a part of another word."""
-    return re.search(rf"(?<!\w){re.escape(title)}(?!\w)", text) is not None
+    """Return whether the words of a title are in a text, not as a part of another word; those of no title are."""
+    return not title or re.search(rf"(?<!\w){re.escape(title)}(?!\w)", text) is not None
 
 
 def _add_columns(builder: CollectionBuilder, path: Path, files: Mapping[str, list[int]]) -> list[UnreadPart]:
