@@ -4,9 +4,9 @@
 
 A page names the commit that it was measured at and, on a line "- measures: …", the paths of the package that its
 figures depend on; paths behind "-" do not count. Code is compared without comments, docstrings and the messages of
-errors. A page with a line "- reproduced: …" shows effectiveness only: it counts as measured at the commit where
-`make reproduce` last found the same measures (reproduced.json). The exit status is 1 if README or docs claim from a
-page that is stale.
+errors; a file that has moved is compared with what it was at its place before. A page with a line "- reproduced: …"
+shows effectiveness only: it counts as measured at the commit where `make reproduce` last found the same measures
+(reproduced.json). The exit status is 1 if README or docs claim from a page that is stale.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import re
 import subprocess
 import sys
 import tarfile
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -56,9 +57,9 @@ def since(text: str) -> str:
     without = tuple(path[1:] for path in paths if path.startswith("-"))
     changed: set[str] = set()
     for commit in commits:
-        before, after = (code(each, tuple(p for p in paths if not p.startswith("-"))) for each in (commit, NOW))
-        changed |= {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
-    changed = {path for path in changed if not path.startswith(without)} if without else changed
+        then, now = (code(each) for each in (commit, NOW))
+        both = (path for path in then.keys() | now.keys() if path.startswith(tuple(p for p in paths if p[0] != "-")))
+        changed |= {path for path in both if not path.startswith(without) and then.get(path) != now.get(path)}
     shown = [*sorted(changed)[:SHOWN], *([f"{len(changed) - SHOWN} more"] if len(changed) > SHOWN else [])]
     return f"measured at {', '.join(commits)}; changed since: {', '.join(shown)}" if changed else ""
 
@@ -77,34 +78,46 @@ def measured_at(text: str) -> list[str]:
 
 
 @cache
-def code(commit: str, paths: tuple[str, ...]) -> dict[str, str]:
-    """Return the code of the package's files at a commit, or as it is now: what a computer runs, without messages."""
+def code(commit: str) -> dict[str, str]:
+    """Return the code of the package's files at a commit, or as it is now, by the path that each file has now."""
     if commit == NOW:
-        found = [ROOT / path for path in paths]
-        files = [f for path in found for f in ([path] if path.is_file() else path.rglob("*.py"))]
-        return {str(file.relative_to(ROOT)): bare(file.read_text(encoding="utf-8")) for file in files}
-    known = [path for path in paths if git("cat-file", "-t", f"{commit}:{path}")]
-    if not known:
-        return {}
+        files = (path for path in (ROOT / "haybale").rglob("*.py"))
+        return {str(file.relative_to(ROOT)): bare(file.read_text(encoding="utf-8"), {}) for file in files}
+    moves = moved_since(commit)
     then: dict[str, str] = {}
-    with tarfile.open(fileobj=io.BytesIO(git("archive", commit, *known))) as archive:
+    with tarfile.open(fileobj=io.BytesIO(git("archive", commit, "haybale"))) as archive:
         for member in archive:
             content = archive.extractfile(member) if member.name.endswith(".py") else None
             if content is not None:
-                then[member.name] = bare(content.read().decode("utf-8"))
+                then[moves.get(member.name, member.name)] = bare(content.read().decode("utf-8"), moves)
     return then
 
 
-def bare(text: str) -> str:
-    """Return a module's syntax tree without docstrings and without what is raised."""
-    tree = ast.parse(text)
+@cache
+def moved_since(commit: str) -> dict[str, str]:
+    """Return the paths that files of the package have now, by those that they had at a commit, if they have moved."""
+    renames = git("diff", "--name-status", "--diff-filter=R", "-M", "-l0", commit, "--", "haybale").decode()
+    return dict(line.split("\t")[1:] for line in renames.splitlines())
+
+
+def bare(text: str, moves: Mapping[str, str]) -> str:
+    """Return a module's syntax tree without docstrings and what is raised; imports are sorted, by where modules are."""
+    tree, imports = ast.parse(text), []
     for node in ast.walk(tree):
         if isinstance(node, ast.Raise):
             node.exc = node.cause = None
         body = getattr(node, "body", None)
         if isinstance(body, list):
-            node.body = [each for each in body if not is_text(each)]  # type: ignore[attr-defined]
-    return ast.dump(tree)
+            node.body = [each for each in body if not is_text(each) and not isinstance(each, ast.ImportFrom)]  # type: ignore[attr-defined]
+            imports += [each for each in body if isinstance(each, ast.ImportFrom)]
+    sources = {(each.module or "", alias.name) for each in imports for alias in each.names}
+    moved = sorted((module_now(module, moves), name) for module, name in sources)
+    return f"{moved} {ast.dump(tree)}"
+
+
+def module_now(module: str, moves: Mapping[str, str]) -> str:
+    path = f"{module.replace('.', '/')}.py"
+    return moves.get(path, path)
 
 
 def is_text(node: ast.stmt) -> bool:

@@ -49,7 +49,7 @@ def page(path: Path) -> tuple[str, dict[str, bytes]]:
         printed = io.StringIO()
         with redirect_stdout(printed):
             if match["kind"] == "python":
-                exec(compile(match["code"], f"<example in {path.name}>", "exec"), names)
+                exec(compile(match["code"], f"<example in {path.name}>", "exec", dont_inherit=True), names)
             else:
                 for line in match["code"].replace("\\\n", " ").splitlines():
                     command(shlex.split(line, comments=True))

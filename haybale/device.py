@@ -22,8 +22,8 @@ documents, evaluation
 =====================================  ======  ======================================================================
 
 The figures are of one NVIDIA H200 and the 16 cores beside it, measured at commit 4e0241c; ``benchmarks/results/gpu.md``
-has those of later code. The log has the device of each stage (:mod:`haybale.timing`), and says once why a stage runs on the CPU
-instead.
+has those of later code. The log has the device of each stage (:mod:`haybale.timing`), and says once why a stage runs on
+the CPU instead.
 """
 
 from __future__ import annotations

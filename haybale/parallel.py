@@ -1,6 +1,6 @@
-"""Cores and memory of the machine, and work divided into pieces that fit them.
+"""Cores and memory of the machine, and work divided into blocks that fit them.
 
-The pieces do not depend on the number of threads, and one thread computes each piece, so results are the same bit for
+The blocks do not depend on the number of threads, and one thread computes each block, so results are the same bit for
 bit for any number of threads.
 """
 
@@ -84,7 +84,7 @@ def one_blas_thread() -> Iterator[None]:
 
 
 class _Helper:
-    """A thread that waits for work. Starting a thread for every piece of work takes several times as long."""
+    """A thread that waits for work. Starting a thread for every block of work takes several times as long."""
 
     def __init__(self) -> None:
         self._started, self._ended = threading.Lock(), threading.Lock()
@@ -182,33 +182,33 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and any(word in said for word in words))
 
 
-def iter_chunks(n: int, size: float, work: Callable[[slice], T], *, least: int = 1, what: str = "rows") -> Iterator[T]:
-    """Yield ``work(tile)`` for consecutive slices of ``range(n)`` of length ``size``, in order.
+def iter_blocks(n: int, size: float, work: Callable[[slice], T], *, least: int = 1, what: str = "rows") -> Iterator[T]:
+    """Yield ``work(block)`` for consecutive slices of ``range(n)`` of length ``size``, in order.
 
-    If a tile runs out of memory, it is computed again with half the length, as are the following tiles. ``work`` must
-    therefore allocate its memory before it changes anything. Raises :class:`DeviceError` if a tile of ``least`` rows
+    If a block runs out of memory, it is computed again with half the length, as are the following tiles. ``work`` must
+    therefore allocate its memory before it changes anything. Raises :class:`DeviceError` if a block of ``least`` rows
     runs out of memory; ``what`` names the rows in the message.
 
-    >>> list(iter_chunks(5, 2, lambda tile: (tile.start, tile.stop)))
+    >>> list(iter_blocks(5, 2, lambda block: (block.start, block.stop)))
     [(0, 2), (2, 4), (4, 5)]
     """
     step, start = max(least, min(n, int(size))), 0
     while start < n:
         check_wanted()
-        tile = slice(start, min(start + step, n))
+        block = slice(start, min(start + step, n))
         try:
-            yield work(tile)
-            start = tile.stop
+            yield work(block)
+            start = block.stop
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
             if step <= least:
                 raise DeviceError(
-                    f"out of memory at a tile of {tile.stop - tile.start} {what}, which cannot be divided further "
+                    f"out of memory at a block of {block.stop - block.start} {what}, which cannot be divided further "
                     f"({error}); free memory or use another device"
                 ) from error
             step = max(least, step // 2)
-        if start < tile.stop:
+        if start < block.stop:
             free_cached()  # outside the except block, because the traceback of the error refers to the arrays
 
 

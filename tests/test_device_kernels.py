@@ -146,19 +146,23 @@ def test_kernels_refuse_arrays_of_other_types(cupy_double: Any, tmp_path: Path) 
     kernels.launch(device, "total", 2, 32, values, np.int32(8), out, shared_bytes=64 * 1024)
 
 
-KERNEL_TESTS = sorted(path for path in Path(__file__).parent.rglob("test_*_kernels.py") if path != Path(__file__))
-SLOW = [f"test_{name}_kernels.py" for name in ("batched_smo", "device_search", "device_scores")]  # with the sanitizers
+KERNEL_TESTS = {path for path in Path(__file__).parent.rglob("test_*_kernels.py") if path != Path(__file__)}
+SLOW = {  # with the sanitizers
+    path
+    for path in KERNEL_TESTS
+    if path.name.startswith(("test_batched_smo", "test_device_search", "test_device_scores"))
+}
 
 
 @pytest.mark.skipif(not has_compiler(), reason="g++ is not installed")
 @pytest.mark.parametrize(
-    "tests",
+    "files",
     [
-        pytest.param(path, id=path.stem, marks=pytest.mark.thorough if path.name in SLOW else ())
-        for path in KERNEL_TESTS
+        pytest.param(KERNEL_TESTS - SLOW, id="quick"),
+        *(pytest.param({path}, id=path.stem, marks=pytest.mark.thorough) for path in sorted(SLOW)),
     ],
 )
-def test_kernels_keep_to_their_memory(tests: Path) -> None:
+def test_kernels_keep_to_their_memory(files: set[Path]) -> None:
     """The tests of the kernels pass with the address and the undefined-behaviour sanitizer."""
     library = subprocess.run(["g++", "-print-file-name=libasan.so"], capture_output=True, text=True).stdout.strip()
     if not os.path.isabs(library):
@@ -170,6 +174,10 @@ def test_kernels_keep_to_their_memory(tests: Path) -> None:
     }
     pytest_command = [sys.executable, "-m", "pytest", "-n", "0", "-q", "-x", "-p", "no:cacheprovider"]
     run = subprocess.run(
-        [*pytest_command, str(tests)], capture_output=True, text=True, env=environment, cwd=Path(__file__).parents[1]
+        [*pytest_command, *map(str, sorted(files))],
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=Path(__file__).parents[1],
     )
     assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-3000:]

@@ -1,4 +1,4 @@
-"""The map of the package in CONTRIBUTING.md and haybale/__init__.py is true; files form no circle, and names occur once."""
+"""The map of the package in CONTRIBUTING.md and its docstring is true; files form no circle, and names occur once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in FIL
 
 
 def imports_of(name: str) -> Iterator[tuple[str, str]]:
-    """Yield the haybale modules that a file imports anywhere, also for types alone, each with an imported name or ""."""
+    """Yield the modules of haybale that a file imports, also for types alone, each with an imported name or ""."""
     for node in ast.walk(TREES[name]):
         if isinstance(node, ast.ImportFrom) and not node.level and (node.module or "").partition(".")[0] == "haybale":
             yield from ((str(node.module), alias.name) for alias in node.names)

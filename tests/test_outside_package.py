@@ -1,4 +1,4 @@
-"""Test that a ranker, an encoder and a reader of another installed package work like those of haybale."""
+"""Test that what another installed package adds works like what haybale has: each part that CONTRIBUTING.md shows."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from haybale.collections import READERS
 from haybale.embeddings.encoder import ENCODERS
 from haybale.rankers import RANKERS
 from haybale.registry import _entries
+from haybale.review import STOPPING_RULES
 
 PACKAGE = Path(__file__).parent / "outside"
 TRAINED = "learned(bm25,titles,rrf(knn,titles-count),depth=20)"
@@ -82,9 +83,12 @@ def test_the_classes_are_used_by_every_command(python: Python, notes: Path, tmp_
         ["train", engine, "--ranker", TRAINED, "--out", model],
         ["compare", engine, "--rankers", "bm25,titles", "--model", f"m={model}", "--out", results],
         ["rank", engine, "topic7", "--model", model, "--explain"],
+        ["longest", engine, "--top", "1"],
+        ["simulate", engine, "--split", "dev", "--seeds", "1", "--stop", "share-read(share=0.25)"],
     ]
     told = python(ONE_AFTER_ANOTHER, json.dumps(commands, default=str)).split("END\n")
-    for number, expected in [(0, "40 documents"), (2, "titles"), (3, "title word topic7")]:
+    shown = {0: "40 documents", 2: "titles", 3: "title word topic7", 4: "n00: 2 passages", 5: "share-read(share=0.25)"}
+    for number, expected in shown.items():
         assert expected in told[number]
     measures = json.loads((results / "results.json").read_text())["rankers"]
     assert measures["titles"]["measures"]["nDCG@10"] > measures["bm25"]["measures"]["nDCG@10"]
@@ -103,7 +107,7 @@ def test_without_the_package_its_names_are_unknown() -> None:
 
 def test_a_clone_that_is_not_installed_finds_its_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("haybale.registry.entry_points", lambda group: ())
-    for known in (COMMANDS, ENCODERS, RANKERS, READERS):
+    for known in (COMMANDS, ENCODERS, RANKERS, READERS, STOPPING_RULES):
         entries = _entries(known.group)
         assert entries
         assert all(entry.load() for entry in entries)

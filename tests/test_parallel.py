@@ -16,7 +16,7 @@ from support.cupy_runtime import CUDARuntimeError, OutOfMemoryError
 from threadpoolctl import threadpool_info
 
 from haybale.errors import DeviceError
-from haybale.parallel import cpus, in_threads, iter_chunks, limit_threads, one_blas_thread
+from haybale.parallel import cpus, in_threads, iter_blocks, limit_threads, one_blas_thread
 
 
 def blas_threads() -> set[int]:
@@ -148,7 +148,7 @@ class LimitedWork:
 )
 def test_tiles_halve_until_they_fit(error: BaseException) -> None:
     work = LimitedWork(3, error)
-    assert [row for tile in iter_chunks(10, 8, work) for row in tile] == list(range(10))
+    assert [row for tile in iter_blocks(10, 8, work) for row in tile] == list(range(10))
     assert work.sizes == [8, 4, 2, 2, 2, 2, 2]
 
 
@@ -159,11 +159,11 @@ def test_tiles_on_the_cpu_with_a_cupy_without_a_driver(monkeypatch: pytest.Monke
 
     pool = types.SimpleNamespace(free_all_blocks=no_driver)
     monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(get_default_memory_pool=lambda: pool))
-    assert len(list(iter_chunks(4, 4, LimitedWork(2, MemoryError())))) == 2
+    assert len(list(iter_blocks(4, 4, LimitedWork(2, MemoryError())))) == 2
 
 
 def test_a_smallest_tile_that_does_not_fit_is_an_error() -> None:
     with pytest.raises(DeviceError, match="2 queries"):
-        list(iter_chunks(10, 8, LimitedWork(1, MemoryError()), least=2, what="queries"))
+        list(iter_blocks(10, 8, LimitedWork(1, MemoryError()), least=2, what="queries"))
     with pytest.raises(RuntimeError, match="illegal address"):
-        list(iter_chunks(10, 8, LimitedWork(1, RuntimeError("illegal address"))))
+        list(iter_blocks(10, 8, LimitedWork(1, RuntimeError("illegal address"))))

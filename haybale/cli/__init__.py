@@ -28,7 +28,10 @@ def main() -> NoReturn:
         import_optional("typer")
         from haybale.cli.application import COMMANDS, app
 
-        list(COMMANDS)  # imports the modules of all commands, which register themselves
+        # The modules of commands register them: that of the given command is imported, or, for the help, all are.
+        name = next((argument for argument in sys.argv[1:] if not argument.startswith("-")), None)
+        if name is None or name not in COMMANDS:
+            list(COMMANDS)
         raise SystemExit(app(standalone_mode=False, prog_name="haybale"))
     except KeyboardInterrupt:  # while the command is imported; typer handles it while the command runs
         raise SystemExit(130) from None

@@ -93,6 +93,12 @@ IdColumn = Annotated[str | None, option("The column of tables with the id. Defau
 TitleColumn = Annotated[
     str | None, option("The column of tables with the title. Default: recognised.", TEXTS, "--title")
 ]
+HtmlText = Annotated[
+    str | None,
+    option(
+        "Which text of web pages is read: all-text, or main-text without menus. Default: all-text.", TEXTS, "--html"
+    ),
+]
 Paragraphs = Annotated[
     str | None,
     option("Split texts again: lines, blank-lines, numbered, sentences, headings or sections. Default: no.", TEXTS),

@@ -33,6 +33,7 @@ def add(
     text: options.TextColumn = None,
     id: options.IdColumn = None,
     title: options.TitleColumn = None,
+    html: options.HtmlText = None,
     strict: Annotated[
         bool, option("Add nothing if a file cannot be read. Default: skip such files.", TEXTS, "--strict")
     ] = False,
@@ -52,7 +53,7 @@ def add(
     start = time.perf_counter()
     with record_timings(reporter()):
         grown = haybale.Engine.open(engine)
-        added = _read_documents(files, given(text=text, id=id, title=title), (engine / FILES).exists())
+        added = _read_documents(files, given(text=text, id=id, title=title, html=html), (engine / FILES).exists())
         if strict:
             refuse_unread(engine, added.unread)
         note_unread(added.unread)
@@ -66,7 +67,7 @@ def add(
     show(f"added {counts} in {time.perf_counter() - start:.1f} s; {grown!r}")
 
 
-def _read_documents(paths: Sequence[Path], columns: Mapping[str, str], of_files: bool) -> Collection:
+def _read_documents(paths: Sequence[Path], reading: Mapping[str, str], of_files: bool) -> Collection:
     """Return the documents of folders and files as one collection, with what could not be read."""
     from haybale.collections.open import find_reader
     from haybale.collections.readers.beir import add_beir_file
@@ -81,12 +82,12 @@ def _read_documents(paths: Sequence[Path], columns: Mapping[str, str], of_files:
         if not path.exists():
             raise InputError(f"{path}: no such file or folder; check the path")
         if path.is_dir() and not isinstance(find_reader(path), Files):
-            for column in columns:
-                raise InputError(f"--{column} needs tables, but {path} is a collection of another layout; omit it")
+            for option in reading:
+                raise InputError(f"--{option} needs files, but {path} is a collection of another layout; omit it")
             parts.append(haybale.open_collection(path))
         elif path.is_dir():
-            parts.append(read_files(path, columns))
-        elif name.endswith(".jsonl") and not of_files and not columns:
+            parts.append(read_files(path, reading))
+        elif name.endswith(".jsonl") and not of_files and not reading:
             add_beir_file(builder, path)
             texts += 1
         elif path.suffix == ".txt" and not of_files:
@@ -98,7 +99,7 @@ def _read_documents(paths: Sequence[Path], columns: Mapping[str, str], of_files:
         else:
             single.append(path)
     if single:
-        single_documents, unread = read_single_files(single, columns)
+        single_documents, unread = read_single_files(single, reading)
         parts += [] if single_documents is None else [single_documents]
     if texts:
         parts.append(builder.build())

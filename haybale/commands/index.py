@@ -27,7 +27,7 @@ _MAX_IDS_SHOWN = 10  # ids of documents whose text is no longer the judged one
 FOR_AN_EXISTING_ENGINE = {
     **dict.fromkeys(("collection", "out", "layout", "strict", "dask", "device"), "applied"),
     **dict.fromkeys(("encoder", "store", "language", "compounds", "paragraphs", "pieces", "stride"), "compared"),
-    **dict.fromkeys(("text", "id", "title", "segments"), "compared"),
+    **dict.fromkeys(("text", "id", "title", "html", "segments"), "compared"),
     "missing_judgements": "refused",
 }
 
@@ -48,6 +48,7 @@ def index(
     text: options.TextColumn = None,
     id: options.IdColumn = None,
     title: options.TitleColumn = None,
+    html: options.HtmlText = None,
     strict: Annotated[
         bool, option("Refuse a folder with files, or parts of files, that cannot be read. Default: skip them.", TEXTS)
     ] = False,
@@ -93,8 +94,8 @@ def index(
     with explain_interrupt(), record_timings(reporter()):
         reader = find_reader(collection, layout)
         of_files, is_new = isinstance(reader, Files), not (out / FILES).exists()
-        columns = given(text=text, id=id, title=title)
-        for name in () if of_files else (*columns, *(["strict"] if strict else [])):
+        reading = given(text=text, id=id, title=title, html=html)
+        for name in () if of_files else (*reading, *(["strict"] if strict else [])):
             raise InputError(
                 f"--{name} needs a folder of files, but {collection} has the layout {reader.name}; omit it"
             )
@@ -107,7 +108,7 @@ def index(
             _check_settings(engine, settings | given(segments=segments))
             with _judgements_of(engine) as stores:
                 with options.on_cluster_of(dask):
-                    changes = update(engine, Path(collection), columns, strict=strict)
+                    changes = update(engine, Path(collection), reading, strict=strict)
                 counts = f"{changes.n_added:,} documents added, {changes.n_replaced:,} replaced"
                 note(f"{counts}, {changes.n_removed:,} removed")
                 if changes.n_described:
@@ -118,7 +119,7 @@ def index(
             with timed("read collection"):
                 if of_files:
                     files = signatures(Path(collection))  # before reading: the next update sees what changes meanwhile
-                    read = read_files(Path(collection), columns)
+                    read = read_files(Path(collection), reading)
                     if strict:
                         refuse_unread(Path(collection), read.unread)
                 else:
@@ -127,7 +128,7 @@ def index(
                 engine = haybale.Engine.build(read, out, **given(segments=segments), **settings)
             del read  # free its texts: the engine reads them from its folder
             if of_files:
-                record_files(engine, files, Path(collection), columns)
+                record_files(engine, files, Path(collection), reading)
         engine.write_indexes()
     if unread := engine.unread:
         note_unread(unread)

@@ -28,7 +28,16 @@ from haybale.embeddings.encoder import Encoder, is_fitted
 from haybale.embeddings.token_batches import check_texts
 from haybale.errors import FileFormatError, InputError, NotFittedError
 from haybale.folders import whole_folder
-from haybale.manifest import MANIFEST, Tensors, check_files, read_manifest, read_tensors, write_manifest, write_tensors
+from haybale.manifest import (
+    MANIFEST,
+    Tensors,
+    check_files,
+    read_any_table,
+    read_manifest,
+    read_tensors,
+    write_manifest,
+    write_tensors,
+)
 from haybale.parameters import BOOLEAN, COUNT, TEXT_OR_NONE, Constraints, check_parameters
 from haybale.vectors import normalized_sparse
 
@@ -127,11 +136,9 @@ class LexicalEncoder(Encoder):
             expected = f"expected the parameters of {cls.__name__}, found others ({error})"
             raise FileFormatError(folder / MANIFEST, None, expected) from None
         try:
-            terms = pq.read_table(folder / _TERMS, columns=["term"]).column("term").to_pylist()
-        except (pa.ArrowException, KeyError) as error:
-            raise FileFormatError(
-                folder / _TERMS, None, f"expected Parquet with a column 'term', found another file ({error})"
-            ) from None
+            terms = read_any_table(folder / _TERMS).column("term").to_pylist()
+        except KeyError as error:
+            raise FileFormatError(folder / _TERMS, None, f"expected a column 'term', found others ({error})") from None
         encoder.vocabulary_ = {term: column for column, term in enumerate(terms)}
         lengths = {name: len(tensor) for name, tensor in tensors.items()}
         finite = all(np.isfinite(tensor).all() for tensor in tensors.values())

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from haybale.embeddings.counting import strings
 from haybale.errors import InputError, TruncationWarning
 from haybale.normalisation import normalise
-from haybale.parallel import iter_chunks
+from haybale.parallel import iter_blocks
 from haybale.progress import track
 from haybale.vectors import Floats
 
@@ -86,6 +86,6 @@ def encode_batches(batches: Sequence[Batch], work: Callable[[Batch], Any], dim: 
         def encode_part(part: slice, batch: Batch = batch) -> tuple[Batch, Any]:
             return batch[part], work(batch[part])
 
-        for numbers, vectors in iter_chunks(len(batch), len(batch), encode_part, what="texts"):
+        for numbers, vectors in iter_blocks(len(batch), len(batch), encode_part, what="texts"):
             out[numbers] = vectors
     return out

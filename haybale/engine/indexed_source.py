@@ -1,6 +1,6 @@
-"""Record the source of an engine of files, and check it at updates: its folder, and the chosen columns of tables.
+"""Record the source of an engine of files, and check it at updates: its folder, and the options of readers.
 
-``files.json`` has them as ``source`` and ``columns``.
+``files.json`` has them as ``source`` and ``columns``, because the first options were columns of tables.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from haybale.errors import InputError
 _MIN_SHARE_OF_FILES = 0.5  # a folder with this share of the recorded files is taken for the recorded folder
 
 
-def about_source(source: Path, columns: Mapping[str, str]) -> dict[str, Any]:
-    """Return the entries of ``files.json`` for a source: its absolute path, and the chosen columns."""
-    return {"source": str(source.resolve()), "columns": dict(columns)}
+def about_source(source: Path, options: Mapping[str, str]) -> dict[str, Any]:
+    """Return the entries of ``files.json`` for a source: its absolute path, and the options of readers."""
+    return {"source": str(source.resolve()), "columns": dict(options)}
 
 
-def recorded_columns(folder: Path, record: Mapping[str, Any], requested_columns: Mapping[str, str]) -> dict[str, str]:
-    """Return the columns that an engine was built with; InputError if others are given."""
-    columns = record["columns"]
-    for name, value in requested_columns.items():
-        if columns.get(name) != value:
-            was = "no column" if name not in columns else f"the column {columns[name]!r}"
+def recorded_options(folder: Path, record: Mapping[str, Any], requested_options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options that an engine was built with; InputError if others are given."""
+    options = record["columns"]
+    for name, value in requested_options.items():
+        if options.get(name) != value:
+            was = repr(options[name]) if name in options else "none"
             raise InputError(
                 f"{folder}: expected the {name} it was built with, {was}, found {value!r}; give a new folder"
             )
-    return dict(columns)
+    return dict(options)
 
 
 def check_source(

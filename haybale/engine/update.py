@@ -22,7 +22,7 @@ from haybale.collections.readers.files import (
 )
 from haybale.collections.unread import refuse_unread, write_unread
 from haybale.engine.engine import Engine
-from haybale.engine.indexed_source import about_source, check_source, recorded_columns
+from haybale.engine.indexed_source import about_source, check_source, recorded_options
 from haybale.engine.reattaching import Unattached
 from haybale.errors import InputError
 from haybale.folders import replace_json
@@ -61,20 +61,20 @@ def record_files(
     engine: Engine,
     files: Mapping[str, Signature],
     source: Path,
-    columns: Mapping[str, str] | None = None,
+    options: Mapping[str, str] | None = None,
 ) -> None:
     """Record the files that an engine was built from; their signatures are those from before they were read.
 
-    ``source`` and ``columns`` are those of :func:`update`.
+    ``source`` and ``options`` are those of :func:`update`.
     """
     assert engine.folder is not None
-    replace_json(engine.folder / FILES, {"ids": IDS, "files": files} | about_source(source, columns or {}))
+    replace_json(engine.folder / FILES, {"ids": IDS, "files": files} | about_source(source, options or {}))
 
 
 def update(
     engine: Engine,
     source: Path,
-    columns: Mapping[str, str] | None = None,
+    options: Mapping[str, str] | None = None,
     *,
     strict: bool = False,
 ) -> Update:
@@ -86,15 +86,16 @@ def update(
         An engine in a folder, whose files :func:`record_files` recorded.
     source : Path
         The folder of files, the zip file or the single file that it was built from.
-    columns : mapping, optional
-        The names of the columns ``text``, ``id`` and ``title`` of tables, as when it was built; by default those.
+    options : mapping, optional
+        The options of readers (:func:`~haybale.collections.readers.files.read_files`), as when it was built; by default
+        those.
     strict : bool, default False
         Whether to raise :class:`~haybale.InputError`, and to change nothing, if a file cannot be read.
 
     Raises
     ------
     InputError
-        If the source is another one, or other columns are given than those that the engine was built with. Nothing is
+        If the source is another one, or other options are given than those that the engine was built with. Nothing is
         changed then.
     """
     assert engine.folder is not None
@@ -105,7 +106,7 @@ def update(
             "earlier build; index the files with a new --out, and bind the file of judgements to the new engine with "
             "haybale attach"
         )
-    columns = recorded_columns(engine.folder, record, columns or {})
+    options = recorded_options(engine.folder, record, options or {})
     listing = list_files(source)
     before, now = record["files"], _signatures_of(listing, record["files"])
     check_source(engine.folder, record, source, before, now)
@@ -122,7 +123,7 @@ def update(
     unread = [part for part in engine.unread if _path_of(part.file, names) in names - changed]
     unread += (part for part in listing.unread if part.file != METADATA)
     old = {doc_id for doc_id, file in files.items() if file is not None and _path_of(file, before.keys()) in changed}
-    read, failed = read_some_files(source, columns, changed & now.keys() - {METADATA}, files.keys() - old)
+    read, failed = read_some_files(source, options, changed & now.keys() - {METADATA}, files.keys() - old)
     new_files = {} if read is None else _files(read)
     stays = {doc_id: file for doc_id, file in files.items() if doc_id not in old}
     unread += failed + problems + unknown_paths(rows, {*stays.values(), *new_files.values()})
@@ -136,7 +137,7 @@ def update(
     moved = [document for _, _, document in _judged(engine) - judged_before]
     n_moved = int((engine.whole.find_documents(moved) >= 0).sum())
     write_unread(engine.folder, unread)
-    record_files(engine, now, source, columns)
+    record_files(engine, now, source, options)
     counts = len(new_files.keys() - old), len(new_files.keys() & old), len(gone), len(values)
     return Update(*counts, n_moved, engine.unattached_judgements())
 

@@ -33,7 +33,7 @@ from haybale.device import to_device, to_numpy
 from haybale.ensemble.device_tiles import add_pair_sums, sum_weights
 from haybale.ensemble.kernel import Pairs, Points, kernel_tile
 from haybale.ensemble.rows import Ints, distinct_numbers
-from haybale.parallel import batch_size_for_memory, cpus, in_threads, iter_chunks
+from haybale.parallel import batch_size_for_memory, cpus, in_threads, iter_blocks
 from haybale.progress import track
 from haybale.retrieval.hits import NO_PASSAGE, select
 from haybale.vectors import Floats
@@ -43,8 +43,8 @@ _MAX_PASSAGES_PER_TILE = 1024  # on the CPU; 16 times as many on a device
 _SUPPORT_PASSAGES_PER_TILE = 2048  # with the passages of a tile, 8 MiB of kernel values
 _MAX_GROUPS_OF_TILES = 8  # each group computes Kq
 _MAX_PASSAGES_OF_ONE_THREAD = 64  # starting threads would take longer than the work
-_NUMBERS_PER_CHUNK = 2**29  # arrays of a chunk of queries: 2 GiB
-_KERNEL_VALUES_PER_CHUNK = 2**27  # values of Kq in memory while W is computed: 512 MiB
+_NUMBERS_PER_BLOCK = 2**29  # arrays of a block of queries: 2 GiB
+_KERNEL_VALUES_PER_BLOCK = 2**27  # values of Kq in memory while W is computed: 512 MiB
 
 BagWeights = NDArray[np.float64]  # (n_queries, n_bags): factors of the coefficients of each bag
 
@@ -119,7 +119,7 @@ class Expansion:
         """Return (n_pairs, n_terms) float64 Σ coef · K over the rows of each of the ``terms``.
 
         With ``group``, only the rows of that group of support passages are summed; the sums of all groups, added in
-        order, are those over all rows. Queries are processed in chunks, as large as memory allows.
+        order, are those over all rows. Queries are processed in blocks, as large as memory allows.
         """
         out = np.zeros((len(terms), len(pairs.query)))
         if not len(self.passages) or not len(pairs.query):
@@ -134,8 +134,8 @@ class Expansion:
             rows = rows[np.argsort(pairs.passage[rows], kind="stable")]
             return rows, self._sums_of(pairs, rows, queries[part], terms, bag_weights, groups)
 
-        size = max(1, _NUMBERS_PER_CHUNK // (max(map(len, groups)) * _SUPPORT_PASSAGES_PER_TILE * len(terms)))
-        for rows, sums in iter_chunks(len(queries), size, sums_of_queries, what="queries"):
+        size = max(1, _NUMBERS_PER_BLOCK // (max(map(len, groups)) * _SUPPORT_PASSAGES_PER_TILE * len(terms)))
+        for rows, sums in iter_blocks(len(queries), size, sums_of_queries, what="queries"):
             out[:, rows] = sums
         return out.T
 
@@ -237,20 +237,20 @@ class Expansion:
                 best = select(scores, k, numbers)
             return best[0]
 
-        size = _NUMBERS_PER_CHUNK // (len(self.queries) + len(self.passages) + 8 * step * threads)
+        size = _NUMBERS_PER_BLOCK // (len(self.queries) + len(self.passages) + 8 * step * threads)
         none = xp.full((0, min(k, n)), NO_PASSAGE)
-        return xp.concatenate([none, *iter_chunks(len(queries), size, search, what="queries")])
+        return xp.concatenate([none, *iter_blocks(len(queries), size, search, what="queries")])
 
 
 class _Weights:
-    """The matrix W of a chunk of queries, computed for some tiles of support passages at a time."""
+    """The matrix W of a block of queries, computed for some tiles of support passages at a time."""
 
     def __init__(self, queries: Points, support: Points, bag_weights: BagWeights | None, exact: bool) -> None:
         self.where, self.queries, self.support, self.exact = support.device, queries, support, exact
         self.bag_weights = None if bag_weights is None else bag_weights.astype(support.dtype)
-        size = batch_size_for_memory(_KERNEL_VALUES_PER_CHUNK, len(support), most=len(queries))
-        self.chunks = [slice(start, min(start + size, len(queries))) for start in range(0, len(queries), size)]
-        self._kq: Any = None  # Kq, if it is a single chunk
+        size = batch_size_for_memory(_KERNEL_VALUES_PER_BLOCK, len(support), most=len(queries))
+        self.blocks = [slice(start, min(start + size, len(queries))) for start in range(0, len(queries), size)]
+        self._kq: Any = None  # Kq, if it is a single block
 
     def __call__(
         self, terms: KernelTerms, tiles: Sequence[int], widths: Sequence[int] | None = None
@@ -266,20 +266,20 @@ class _Weights:
         widths = [len(of_tile) for of_tile in columns] if widths is None else widths
         targets = columns if whole_tiles else [np.arange(n) for n in widths]
         matrices = [xp.zeros((m, n), dtype=self.support.dtype) for n in widths]
-        for chunk in self.chunks:
-            kq, weights = self._kernel(chunk), None if self.bag_weights is None else self.bag_weights[chunk]
+        for block in self.blocks:
+            kq, weights = self._kernel(block), None if self.bag_weights is None else self.bag_weights[block]
             for tile, of_columns, w in zip(of_tiles, targets, matrices, strict=True):
                 if tile is not None and self.where.is_cpu:
-                    self._add(tile, kq, weights, w[chunk])
+                    self._add(tile, kq, weights, w[block])
                 elif tile is not None:
-                    sum_weights(kq, tile.query, tile.column, tile.coef, tile.bag, weights, of_columns, w[chunk])
+                    sum_weights(kq, tile.query, tile.column, tile.coef, tile.bag, weights, of_columns, w[block])
         return list(zip([np.arange(n) for n in widths] if whole_tiles else columns, matrices, strict=True))
 
-    def _kernel(self, chunk: slice) -> Any:
+    def _kernel(self, block: slice) -> Any:
         """Return Kq of some queries; it is kept if these are all queries."""
         if self._kq is not None:
             return self._kq
-        queries = self.queries.take(chunk)
+        queries = self.queries.take(block)
         kq = self.where.xp.empty((len(queries), len(self.support)), dtype=self.support.dtype)
 
         def fill(part: slice) -> None:
@@ -289,7 +289,7 @@ class _Weights:
             in_threads(fill, _parts(len(kq)))
         else:
             fill(slice(0, len(kq)))
-        if len(self.chunks) == 1:
+        if len(self.blocks) == 1:
             self._kq = kq
         return kq
 

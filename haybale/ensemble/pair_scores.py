@@ -17,7 +17,7 @@ from haybale.ensemble.rows import Ints
 from haybale.ensemble.spaces import Scaling, Spaces, take_rows
 from haybale.ensemble.support import Support
 from haybale.errors import InputError
-from haybale.parallel import batch_size_for_memory, iter_chunks
+from haybale.parallel import batch_size_for_memory, iter_blocks
 from haybale.retrieval import AnyPassageIndex
 from haybale.vectors import Floats, Matrix
 
@@ -59,7 +59,7 @@ class PairScores:
             bytes_of_pair = 8 * (int(vectors.shape[1]) + 3 * self.support.n_bags)
             size = batch_size_for_memory(where.half_of_memory() / 4, bytes_of_pair)
         with where.current():
-            return np.concatenate([np.zeros(0), *iter_chunks(len(query), size, predict_tile, what="pairs")])
+            return np.concatenate([np.zeros(0), *iter_blocks(len(query), size, predict_tile, what="pairs")])
 
     @property
     def n_groups(self) -> int:

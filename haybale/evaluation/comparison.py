@@ -21,7 +21,7 @@ from haybale.evaluation.measures import MEASURES, evaluate, parse_measures
 from haybale.evaluation.significance import Results, results
 from haybale.evaluation.table import markdown
 from haybale.folders import whole_folder, write_json
-from haybale.parameters import SEQUENCE, TEXT_OR_NONE, Constraints, check_parameters
+from haybale.parameters import COUNT_OR_NONE, SEQUENCE, TEXT_OR_NONE, Constraints, check_parameters
 from haybale.rankers import BM25, KNN, PARM, SVR, Learned, QueryBatch, Ranker, Training, from_spec, parse_all
 from haybale.ranking.empty_rankings import warn_of_empty
 from haybale.ranking.runs import runs_of
@@ -98,6 +98,7 @@ _RANGES: dict[str, Constraints] = {
     "rankers": [str, *SEQUENCE, None],  # a mapping too
     "split": [str],
     "train": [str],
+    "n_train": COUNT_OR_NONE,
     "baseline": [str, Ranker],
     "where": TEXT_OR_NONE,
     "report": [callable, None],
@@ -110,6 +111,7 @@ def compare(
     *,
     split: str = "dev",
     train: str = "train",
+    n_train: int | None = None,
     baseline: Ranker | str = "bm25",
     measures: Sequence[str] = MEASURES,
     where: str | None = None,
@@ -131,6 +133,8 @@ def compare(
         The split whose queries are ranked.
     train : str, default "train"
         The split that rankers are fitted on.
+    n_train : int, optional
+        Fit on at most this many queries of ``train``, drawn at random, for a first look in less time. Default: on all.
     baseline : Ranker or str, default "bm25"
         The baseline, which is ranked even if ``rankers`` lack it.
     measures : sequence of str
@@ -164,6 +168,7 @@ def compare(
         engine = engine if isinstance(engine, Engine) else Engine(engine)
         _check_training(engine, named, split, train)
         training = Training.of(engine, train) if train in engine.collection.splits else Training.of(engine)
+        training = training if n_train is None else training.sample(n_train)
         snapshot = training.engine  # all rankers are fitted and ranked on it
         ranked = snapshot if where is None else snapshot.within(where=where)
         collection, qrels = snapshot.collection, ranked.collection.qrels_frame(split)

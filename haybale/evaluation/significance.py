@@ -21,7 +21,7 @@ from haybale.frames import Frame
 from haybale.parameters import COUNT, check_parameters
 
 _N_SIGN_PATTERNS = 10_000  # drawn by the randomisation test, so that p is at least 1 / 10,001
-_PATTERNS_PER_CHUNK = 500  # sign patterns computed at once
+_PATTERNS_PER_BLOCK = 500  # sign patterns computed at once
 _RELATIVE_ROUNDING = 1e-12  # times the magnitude of values: smaller differences come from rounding
 
 
@@ -193,8 +193,8 @@ def randomization_test(differences: NDArray[np.float64], magnitude: float | None
     nonzero = np.ldexp(nonzero, -exponent)
     total, n_extreme = nonzero.sum(), 1
     least = abs(total) - _rounding(nonzero, magnitude, exponent)
-    for _ in range(_N_SIGN_PATTERNS // _PATTERNS_PER_CHUNK):
-        positive = rng.integers(2, size=(_PATTERNS_PER_CHUNK, len(nonzero)), dtype=np.int8)
+    for _ in range(_N_SIGN_PATTERNS // _PATTERNS_PER_BLOCK):
+        positive = rng.integers(2, size=(_PATTERNS_PER_BLOCK, len(nonzero)), dtype=np.int8)
         sums = 2 * (positive.astype(np.float64) @ nonzero) - total
         n_extreme += int((np.abs(sums) >= least).sum())
     return n_extreme / (_N_SIGN_PATTERNS + 1)

@@ -16,7 +16,6 @@ from haybale.engine import Engine
 from haybale.errors import InputError
 from haybale.parameters import COUNT, RANDOM_STATE, SEQUENCE, SHARE, one_of
 from haybale.rankers.bm25 import BM25
-from haybale.rankers.fusion_ranker import Fusion, in_blocks
 from haybale.rankers.in_space import InSpace
 from haybale.rankers.knn import KNN
 from haybale.rankers.models.judged_pools import JudgedPools, ndcg, pool_run
@@ -27,6 +26,7 @@ from haybale.rankers.similar_queries import SimilarQueries
 from haybale.rankers.svr import SVR
 from haybale.rankers.weighted_bm25 import WeightedBM25
 from haybale.ranking.contract import RankerContract
+from haybale.ranking.fusion_ranker import Fusion, in_blocks
 from haybale.ranking.out_of_fold import OutOfFold, learned_once
 from haybale.ranking.ranker import Ranker, batches_of, ranks_and_scores
 from haybale.ranking.training import Training

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from haybale.parameters import COUNT, NOT_NEGATIVE
-from haybale.rankers.fusion_ranker import Fusion, in_blocks
+from haybale.ranking.fusion_ranker import Fusion, in_blocks
 from haybale.ranking.ranker import Ranker, ranks_and_scores
 from haybale.retrieval import Run, reciprocal_rank_fusion
 from haybale.search.explanation import Explanation, Share, by_size

@@ -22,10 +22,10 @@ from haybale.manifest import write_tensors
 from haybale.parameters import COUNT, NOT_NEGATIVE, one_of
 from haybale.rankers.bm25 import BM25
 from haybale.rankers.knn import KNN
-from haybale.rankers.memory_tasks import candidate_scores
 from haybale.rankers.parm import PARM
 from haybale.rankers.similar_queries import SimilarQueries
 from haybale.rankers.weighted_bm25 import WeightedBM25
+from haybale.ranking.memory_tasks import candidate_scores
 from haybale.ranking.out_of_fold import OutOfFold
 from haybale.ranking.ranker import Ranker
 from haybale.ranking.runs import runs_of

@@ -1,1 +1,1 @@
-"""What all rankers share: the contract, ranker texts, saved rankers, training queries, and tasks for many queries."""
+"""What all rankers share: the contract, ranker texts, saved rankers, training queries, and runs of many queries."""

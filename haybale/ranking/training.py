@@ -170,6 +170,15 @@ class Training:
             return cls(batch_of(parsed.take(rows)), [relevant[row] for row in rows], [irrelevant[row] for row in rows])
         return cls(batch_of(parsed), relevant, irrelevant)
 
+    def sample(self, n: int) -> Training:
+        """Return ``n`` of the queries, drawn at random and in their order; all of them if there are not more."""
+        batch, (relevant, irrelevant) = self.all_queries, self._judged
+        if n >= len(batch):
+            return self
+        rows = np.sort(np.random.default_rng(0).choice(len(batch), n, replace=False))
+        sampled_relevant = [relevant[row] for row in rows]
+        return Training(batch.take(rows), sampled_relevant, irrelevant and [irrelevant[row] for row in rows])
+
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the queries (ids, texts, own documents, groups), their judged documents, and all documents."""

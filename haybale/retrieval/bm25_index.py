@@ -33,7 +33,7 @@ from haybale.retrieval.hits import Hits, Ints
 from haybale.retrieval.inverted import Query, TermLists, top_documents, top_passages
 from haybale.retrieval.passages import Columns, Exclude, Ids, PassageTable
 from haybale.retrieval.postings import Postings
-from haybale.retrieval.range_search import ZERO
+from haybale.retrieval.score_values import ZERO
 from haybale.vectors import Floats
 
 T = TypeVar("T", int, str)  # a term, by number or by name

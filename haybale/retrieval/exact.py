@@ -16,6 +16,7 @@ import numpy as np
 
 from haybale.cached import cached_property
 from haybale.device import Device, to_device
+from haybale.parallel import in_threads
 from haybale.retrieval.backends import Backend, BackendSearch, SearchResult, tiles_on
 from haybale.retrieval.device_search import exact_scores, length_of_longest
 from haybale.retrieval.hits import NO_PASSAGE, Ints, select
@@ -113,9 +114,13 @@ class ExactSearch:
         m, depth = candidates.shape
         scores, wide = np.empty((m, depth), dtype=np.float32), queries.astype(np.float64)
         step = max(1, _VALUES_PER_RESCORING // max(1, int(self.vectors.shape[1])))
-        for row, left in np.ndindex(m, -(-depth // step)):
-            part = slice(left * step, (left + 1) * step)
+
+        def of_part(row_and_part: tuple[int, ...]) -> None:
+            row, number = row_and_part
+            part = slice(number * step, (number + 1) * step)
             scores[row, part] = np.vecdot(self.vectors[candidates[row, part]].astype(np.float64), wide[row])
+
+        in_threads(of_part, np.ndindex(m, -(-depth // step)))
         return scores
 
     @cached_property

@@ -1,26 +1,30 @@
 """Select the best passages or documents of queries from an inverted index, term by term (Turtle & Flood 1995).
 
-:mod:`haybale.retrieval.range_search` searches for one query, and defines *values*.
+:mod:`haybale.retrieval.range_search` searches for one query by compiled loops; before they are loaded, NumPy does.
+:mod:`haybale.retrieval.score_values` defines *values*.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from haybale.cached import cached_property
+from haybale.first_work import numpy_is_faster
 from haybale.parallel import in_threads
 from haybale.progress import track
 from haybale.retrieval.hits import NO_PASSAGE, Ints
-from haybale.retrieval.id_order import IdOrder
-from haybale.retrieval.range_search import RANGE, SearchBuffers, Values, decoded, search_ranges
+from haybale.retrieval.id_order import IdOrder, Places
+from haybale.retrieval.score_values import Values, decoded, encoded
 from haybale.vectors import Floats
+
+if TYPE_CHECKING:
+    from haybale.retrieval.range_search import SearchBuffers
 
 T = TypeVar("T")
 Query = tuple[Ints, Floats]  # terms, in the order in which they are added, and their float32 factors
@@ -31,7 +35,6 @@ Search = Callable[
 _QUERIES_PER_STEP = 1024  # a step of the progress bar
 _QUERIES_PER_TASK = 32  # the queries of a task share a workspace
 _HIGHEST_VALUE = np.uint64(2**32 - 1)
-_NO_POSITIONS = np.empty(0, dtype=np.uint32)
 _NO_DOCUMENTS = np.empty(0, dtype=np.int64)
 
 
@@ -68,35 +71,63 @@ class TermLists:
 
         The next search overwrites the arrays that a search returns.
         """
+        offsets, top = self.doc_offsets, top if top and self.by_document else 0
+        compiled_search: Callable[..., tuple[Values, Values]] | None = None
+        with ExitStack() as stack:
+
+            def search(row: int) -> tuple[Values, Values]:
+                nonlocal compiled_search
+                terms, factors = queries(row)
+                hidden, shown = offsets[excluded[row] : excluded[row] + 2].tolist() if excluded[row] >= 0 else (0, 0)
+                if compiled_search is None:
+                    if top < 2 and numpy_is_faster(len(self) + (self.offsets[terms + 1] - self.offsets[terms]).sum()):
+                        return self._search_by_numpy(terms, factors, slice(hidden, shown), top, k)
+                    compiled_search = stack.enter_context(self._compiled_searcher(doc_of, top, k))
+                return compiled_search(terms, factors, hidden, shown)
+
+            yield search
+
+    def _search_by_numpy(self, terms: Ints, factors: Floats, hidden: slice, top: int, k: int) -> tuple[Values, Values]:
+        """Search for one query, as the compiled loops do, with ``top`` 0 or 1."""
+        sums = np.full(len(self), -0.0, dtype=self.sums)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for term, factor in zip(terms, factors, strict=True):
+                postings = slice(self.offsets[term], self.offsets[term + 1])
+                sums[self.passages[postings]] += factor * self.weights[postings] + np.float32(0)
+            sums[hidden] = -0.0
+            values = encoded(sums.astype(np.float32))
+        numbers = np.arange(len(self))
+        if top:
+            numbers = np.flatnonzero(np.diff(self.doc_offsets))  # documents without passages are no hits
+            values = np.maximum.reduceat(values, self.doc_offsets[numbers])
+        hits = np.flatnonzero(values >= self.least)
+        if len(hits) > k:
+            hits = hits[values[hits] >= np.partition(values[hits], -k)[-k]]
+        return numbers[hits].astype(np.uint32), values[hits]
+
+    @contextmanager
+    def _compiled_searcher(self, doc_of: Ints, top: int, k: int) -> Iterator[Callable[..., tuple[Values, Values]]]:
+        """Yield a search by compiled loops for the terms and factors of a query and its hidden passages."""
+        from haybale.retrieval.range_search import SearchBuffers, range_edges, search_ranges
+
         offsets = read_only(self.doc_offsets)
-        if top and not self.by_document:
-            top = 0
         spaces = self._spaces[min(top, 2)]
         try:
             space = spaces.pop()
         except IndexError:
-            space = SearchBuffers(self._edges(top > 1), len(offsets) - 1 if top == 1 else 0, self.sums)
+            edges = range_edges(len(self), self.doc_offsets if top > 1 else None)
+            space = SearchBuffers(edges, len(offsets) - 1 if top == 1 else 0, self.sums)
         unsigned = self.passages.view(f"u{self.passages.itemsize}")
         index = read_only(self.offsets), read_only(unsigned), read_only(self.weights), space.edges
         documents = read_only(doc_of.view(np.uint64)), offsets
 
-        def search(row: int) -> tuple[Values, Values]:
-            terms, factors = (
-                np.array(column) for column in queries(row)
-            )  # numba takes longer to accept read-only arrays
-            hidden, shown = offsets[excluded[row] : excluded[row] + 2].tolist() if excluded[row] >= 0 else (0, 0)
-            n = search_ranges(terms, factors, *index, hidden, shown, *documents, top, k, self.least, *space.arrays)
+        def search(terms: Ints, factors: Floats, hidden: int, shown: int) -> tuple[Values, Values]:
+            query = np.array(terms), np.array(factors)  # numba takes longer to accept read-only arrays
+            n = search_ranges(*query, *index, hidden, shown, *documents, top, k, self.least, *space.arrays)
             return space.found[:n], space.found_values[:n]
 
         yield search
         spaces.append(space)  # not after an error
-
-    def _edges(self, whole_documents: bool) -> Values:
-        """Return where ranges begin, and the end of the last one."""
-        edges = np.append(np.arange(0, len(self), RANGE), len(self))
-        if whole_documents:
-            edges = np.unique(self.doc_offsets[np.searchsorted(self.doc_offsets, edges)])
-        return edges.astype(np.uint32)
 
 
 def top_passages(
@@ -114,12 +145,11 @@ def top_passages(
             for row in rows:
                 numbers, hit_values = searched(row)
                 positions = order.places if order.is_known else None  # ids are not sorted before the first tie
-                keys = np.sort(_sort_keys(numbers, hit_values, _NO_POSITIONS if positions is None else positions))
+                keys = np.sort(_sort_keys(numbers, hit_values, positions))
                 if positions is None and (np.diff(keys >> np.uint64(32)) == 0).any() and order.places is not None:
                     positions = order.places
                     keys = np.sort(_sort_keys(numbers, hit_values, positions))
-                by_position = _NO_POSITIONS if positions is None else order.passages
-                _write_top(keys, by_position, passages[row], values[row])
+                _write_top(keys, None if positions is None else order.passages, passages[row], values[row])
 
     _map_rows(search, m)
     return passages, np.where(passages == NO_PASSAGE, np.float32(-np.inf), decoded(values))
@@ -164,24 +194,17 @@ def _map_rows(work: Callable[[range], T], m: int) -> list[T]:
     return done
 
 
-@njit(nogil=True, cache=True)
-def _sort_keys(numbers: Any, values: Any, positions: Any) -> Any:  # pragma: no cover - compiled
+def _sort_keys(numbers: Values, values: Values, positions: Places | None) -> NDArray[np.uint64]:
     """Return a key of value and position for each number; keys rise with falling values, then with rising positions.
 
     Without ``positions``, the position of a number is the number.
     """
-    keys = np.empty(len(numbers), dtype=np.uint64)
-    for i in range(len(numbers)):
-        number = numbers[i]
-        position = positions[number] if len(positions) else number
-        keys[i] = np.uint64(_HIGHEST_VALUE - values[i]) << np.uint64(32) | np.uint64(position)
-    return keys
+    return (_HIGHEST_VALUE - values) << np.uint64(32) | (numbers if positions is None else positions[numbers])
 
 
-@njit(nogil=True, cache=True)
-def _write_top(keys: Any, by_position: Any, passages: Any, values: Any) -> None:  # pragma: no cover - compiled
+def _write_top(keys: NDArray[np.uint64], by_position: Places | None, passages: Ints, values: Values) -> None:
     """Write the passages and values of the first sorted keys; ``by_position`` has the passage of each position."""
-    for i in range(min(len(keys), len(passages))):
-        position = keys[i] & _HIGHEST_VALUE
-        passages[i] = by_position[position] if len(by_position) else position
-        values[i] = _HIGHEST_VALUE - (keys[i] >> np.uint64(32))
+    keys = keys[: len(passages)]
+    positions = keys & _HIGHEST_VALUE
+    passages[: len(keys)] = positions if by_position is None else by_position[positions]
+    values[: len(keys)] = _HIGHEST_VALUE - (keys >> np.uint64(32))

@@ -27,13 +27,13 @@ from haybale.embeddings import EmbeddingStore
 from haybale.errors import InputError, VectorError
 from haybale.folders import whole_folder
 from haybale.manifest import Tensors, check_files, mapped_tensors, read_manifest, write_manifest, write_tensors
-from haybale.parallel import iter_chunks
+from haybale.parallel import iter_blocks
 from haybale.parameters import COUNT, check_parameters
 from haybale.progress import track
 from haybale.retrieval.backends import find_backend
 from haybale.retrieval.exact import ExactSearch
 from haybale.retrieval.hits import NO_PASSAGE, Hits, Ints
-from haybale.retrieval.passage_sums import first_hits, sums_of_best
+from haybale.retrieval.passage_sums import sums_of_best
 from haybale.retrieval.passages import TABLE_FILES, Columns, Exclude, Ids, PassageTable, document_offsets
 from haybale.retrieval.sparse_search import InvertedIndex
 from haybale.vectors import Floats, Matrix, check_like, check_matrix, moved
@@ -314,7 +314,7 @@ class PassageIndex(PassageTable):
 
             # A batch that runs out of memory is searched again in smaller ones.
             size = _QUERIES_PER_BATCH if self.is_sparse else self._exact_search.queries_at_once(k)
-            done = iter_chunks(m, size, search, what="queries")
+            done = iter_blocks(m, size, search, what="queries")
             for rows, numbers, best in track(done, "searching", -(-m // size)):
                 if len(numbers) == m and not self.is_sparse:  # one batch is not copied
                     passages, scores = numbers, best
@@ -450,6 +450,8 @@ def add_best_documents(
 
     ``rows`` (m,) are the query rows of the hits, and ``ranked`` has arrays of query rows, documents and scores.
     """
+    from haybale.retrieval.posting_loops import first_hits
+
     open_rows = []
     for start in range(0, len(hits), _QUERIES_PER_BATCH):
         batch = slice(start, start + _QUERIES_PER_BATCH)

@@ -6,10 +6,7 @@ are taken in float64 from the highest score down, and rounded to float32.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numba import njit
 
 from haybale.retrieval.hits import Ints
 from haybale.vectors import Floats
@@ -27,13 +24,3 @@ def sums_of_best(documents: Ints, scores: Floats, top: int) -> tuple[Ints, Float
     chosen = ranks < top
     sums = np.bincount(np.repeat(np.arange(len(distinct)), sizes)[chosen], added[chosen], len(distinct))
     return distinct, sums.astype(np.float32), np.minimum(sizes, top)
-
-
-@njit(nogil=True, cache=True)
-def first_hits(row: Ints, document: Ints, n_documents: int) -> Any:  # pragma: no cover - compiled
-    """Return (n_hits,) whether a hit is the first of its document in its row; rows rise."""
-    last_row, is_first = np.full(n_documents, -1), np.empty(len(row), dtype=np.bool_)
-    for hit in range(len(row)):
-        is_first[hit] = last_row[document[hit]] != row[hit]
-        last_row[document[hit]] = row[hit]
-    return is_first

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from haybale.arrow import number_array, numbers_of
 from haybale.cached import cached_property
 from haybale.collections.collection import (
     Strings,
@@ -113,7 +114,7 @@ class Columns:
 
     def write(self, folder: Path) -> None:
         """Write the :data:`TABLE_FILES`."""
-        documents = [self.doc_ids, pa.chunked_array([pa.array(np.diff(self.doc_offsets))])]
+        documents = [self.doc_ids, pa.chunked_array([number_array(np.diff(self.doc_offsets))])]
         write_table(folder / _DOCUMENTS, pa.table(documents, schema=_SCHEMAS[_DOCUMENTS]))
         write_table(folder / _PASSAGES, pa.table([self.passage_ids], schema=_SCHEMAS[_PASSAGES]))
 
@@ -121,7 +122,7 @@ class Columns:
     def read(cls, folder: Path) -> Columns:
         """Read the :data:`TABLE_FILES`, without a check for duplicate ids."""
         documents, passages = (read_table(folder / name, _SCHEMAS[name]) for name in TABLE_FILES)
-        offsets = indptr_from_counts(documents.column("passages").to_numpy())
+        offsets = indptr_from_counts(numbers_of(documents.column("passages")))
         return cls(offsets, passages.column("id"), documents.column("id"))
 
 

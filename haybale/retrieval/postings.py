@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from haybale.collections.collection import indptr_from_counts
 from haybale.embeddings.counting import TermCounts
+from haybale.first_work import numpy_is_faster
 from haybale.parallel import in_threads
 from haybale.retrieval.hits import Ints
 from haybale.retrieval.inverted import read_only
 from haybale.vectors import Floats
 
 _PAIRS_PER_TASK = 2**18  # pairs whose weights a task computes
+_VALUES_PER_SEARCH = 256  # a binary search takes as long as NumPy takes for so many values
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,19 +60,34 @@ class Postings:
         idf = np.array(logs, dtype=np.float32)[value_rows]
         norm = k1 * ((1 - b) + b * self.lengths / (self.n_terms / self.n_texts))
         out = np.empty(len(self.texts), dtype=np.float32)
+
+        if numpy_is_faster(len(out)):
+            counts = self.counts.astype(np.float64)
+            with np.errstate(invalid="ignore"):  # as compiled loops do
+                out[:] = np.repeat(idf, np.diff(self.offsets)).astype(np.float64) * (
+                    counts / (norm[self.texts] + counts)
+                )
+            return out
+        from haybale.retrieval.posting_loops import weigh
+
         index = read_only(self.offsets), read_only(self.texts), read_only(self.counts)
 
-        def weigh(start: int) -> None:
-            _weigh(start, min(start + _PAIRS_PER_TASK, len(out)), *index, idf, norm, out)
+        def weigh_pairs(start: int) -> None:
+            weigh(start, min(start + _PAIRS_PER_TASK, len(out)), *index, idf, norm, out)
 
-        in_threads(weigh, range(0, len(out), _PAIRS_PER_TASK))
+        in_threads(weigh_pairs, range(0, len(out), _PAIRS_PER_TASK))
         return out
 
     def pairs(self, terms: Sequence[int] | Ints, start: int, end: int) -> list[tuple[int, int]]:
         """Return, for each term, where its pairs with the texts ``start:end`` begin and end."""
         numbers = np.array(terms, dtype=np.int64)
+        if numpy_is_faster(2 * _VALUES_PER_SEARCH * len(numbers)):
+            edges = zip(self.offsets[numbers].tolist(), self.offsets[numbers + 1].tolist(), strict=True)
+            return [(bisect_left(self.texts, start, *pair), bisect_left(self.texts, end, *pair)) for pair in edges]
+        from haybale.retrieval.posting_loops import find
+
         firsts, ends = np.empty_like(numbers), np.empty_like(numbers)
-        _find(read_only(self.offsets), read_only(self.texts), numbers, start, end, firsts, ends)
+        find(read_only(self.offsets), read_only(self.texts), numbers, start, end, firsts, ends)
         return list(zip(firsts.tolist(), ends.tolist(), strict=True))
 
     def values_at(self, terms: Ints, wanted: Ints, values: Floats) -> Floats:
@@ -79,9 +95,11 @@ class Postings:
 
         Terms below 0 are in no text.
         """
+        from haybale.retrieval.posting_loops import fill
+
         out = np.zeros((len(terms), len(wanted)), dtype=np.float32)
         index = read_only(self.offsets), read_only(self.texts), read_only(values)
-        _fill(*index, np.array(terms, dtype=np.int64), np.array(wanted, dtype=np.int64), out)
+        fill(*index, np.array(terms, dtype=np.int64), np.array(wanted, dtype=np.int64), out)
         return out
 
     def take(self, chosen: Ints) -> tuple[Postings, NDArray[np.bool_]]:
@@ -110,42 +128,3 @@ class Postings:
             self.n_texts + more.n_texts,
             self.n_terms + more.n_terms,
         )
-
-
-@njit(nogil=True, cache=True)
-def _find(
-    offsets: Any, texts: Any, terms: Any, start: int, end: int, firsts: Any, ends: Any
-) -> None:  # pragma: no cover - compiled
-    """Find where the pairs of each term with the texts ``start:end`` begin and end."""
-    for row in range(len(terms)):
-        first, last = offsets[terms[row]], offsets[terms[row] + 1]
-        firsts[row] = first + np.searchsorted(texts[first:last], start)
-        ends[row] = first + np.searchsorted(texts[first:last], end)
-
-
-@njit(nogil=True, cache=True)
-def _fill(
-    offsets: Any, texts: Any, values: Any, terms: Any, wanted: Any, out: Any
-) -> None:  # pragma: no cover - compiled
-    """Copy the values of the pairs of each term with each text in ``wanted``."""
-    for row in range(len(terms)):
-        if terms[row] < 0:
-            continue
-        first, last = offsets[terms[row]], offsets[terms[row] + 1]
-        for column in range(len(wanted)):
-            pair = first + np.searchsorted(texts[first:last], wanted[column])
-            if pair < last and texts[pair] == wanted[column]:
-                out[row, column] = values[pair]
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
-def _weigh(
-    first: int, end: int, offsets: Any, texts: Any, counts: Any, idf: Any, norm: Any, out: Any
-) -> None:  # pragma: no cover - compiled
-    """Compute the weights of pairs ``first`` to ``end`` in float64, and round them."""
-    term = np.searchsorted(offsets, first, side="right") - 1
-    for pair in range(first, end):
-        while offsets[term + 1] <= pair:
-            term += 1
-        count = float(counts[pair])
-        out[pair] = np.float32(float(idf[term]) * (count / (norm[texts[pair]] + count)))

@@ -4,8 +4,7 @@ The sums of a range stay in the processor's cache, are compared with the k-th be
 are cleared for the next range. So postings are all that is read from main memory, where sums over all passages would be
 written, read and cleared there.
 
-A *value* is a uint32 number that rises with a float32 score; 0 stands for a passage without a common term. An empty sum
-is -0.0: no sum of products can be -0.0, because 0.0 is added to each product. Arrays are indexed by unsigned numbers
+*Values* are those of :mod:`haybale.retrieval.score_values`. Arrays are indexed by unsigned numbers
 where possible, because numba checks whether a signed index is negative, which takes as long as an addition.
 """
 
@@ -17,20 +16,13 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from haybale.vectors import Floats
-
-Values = NDArray[np.uint32]
+from haybale.retrieval.hits import Ints
+from haybale.retrieval.score_values import ZERO, Values
 
 RANGE = 2**16  # passages in a range; the sums and values of a range take 0.8 MB
-ZERO = np.uint32(2**31)  # the value of the score 0.0
 _GROUP, _LANES = 16, 64  # sums in a group, which is skipped if its maximum is low; groups side by side
 _MIN_SURPLUS = 64  # the best are selected when there are more than k + max(k // 4, this) candidates
 _DIGITS = ((21, 11), (10, 11), (0, 10))  # (shift, bits) of the digits of a value, from the highest
-
-
-def decoded(values: Values) -> Floats:
-    """Return the scores (n,) of values (n,)."""
-    return np.where(values >> 31, values ^ ZERO, ~values).view(np.float32)
 
 
 class SearchBuffers:
@@ -59,6 +51,17 @@ class SearchBuffers:
     def arrays(self) -> tuple[NDArray[Any], ...]:
         """The arrays, in the order in which :func:`search_ranges` takes them."""
         return self.sums, self.bits, self.values, self.tops, self.found, self.found_values, self.best
+
+
+def range_edges(n: int, doc_offsets: Ints | None = None) -> Values:
+    """Return where ranges of ``n`` passages begin, and the end of the last one.
+
+    With ``doc_offsets`` (n_documents + 1,), no document lies in two ranges.
+    """
+    edges = np.append(np.arange(0, n, RANGE), n)
+    if doc_offsets is not None:
+        edges = np.unique(doc_offsets[np.searchsorted(doc_offsets, edges)])
+    return edges.astype(np.uint32)
 
 
 @njit(nogil=True, cache=True)

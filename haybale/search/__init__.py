@@ -1,6 +1,6 @@
-"""Search results that people can read: the best passages of each document, with what carried the score marked.
+"""Queries on an engine with their vectors, hits and runs; explanations of scores; and results that people can read.
 
-:meth:`haybale.Ranker.search` returns them. Nothing here changes a ranking.
+:meth:`haybale.Ranker.search` returns results: the best passages of each document, with what carried the score marked.
 """
 
 from haybale.search.results import SearchHit, SearchResults, SourceShare

@@ -27,6 +27,7 @@ OTHERS: dict[str, list[str]] = {
     "text": ["--text", "text"],
     "id": ["--id", "heading"],
     "title": ["--title", "heading"],
+    "html": ["--html", "main-text"],
     "segments": ["--segments", "2"],
     "missing_judgements": ["--missing-judgements", "skip"],
 }

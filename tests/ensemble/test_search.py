@@ -41,7 +41,7 @@ def test_a_search_returns_the_highest_of_all_scores(wide: bool, intercept: bool,
     out_of_bag, everything = data.draw(st.booleans()), np.tile(np.arange(len(index)), (12, 1))
     how: dict[str, Any] = {"intercept": intercept, "exclude": exclude, "query_numbers": numbers if out_of_bag else None}
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("_MAX_PASSAGES_PER_TILE", "_SUPPORT_PASSAGES_PER_TILE", "_NUMBERS_PER_CHUNK"):
+        for name in ("_MAX_PASSAGES_PER_TILE", "_SUPPORT_PASSAGES_PER_TILE", "_NUMBERS_PER_BLOCK"):
             patch.setattr(expansion, name, data.draw(st.sampled_from([19, 60, 5000])))
         patch.setattr(module, "SLACK", data.draw(st.sampled_from([3, 24])))
         found = ensemble.search(queries[chosen], k, **how)
@@ -83,8 +83,8 @@ def test_the_memory_of_a_search_does_not_grow_with_the_index(monkeypatch: pytest
     monkeypatch.setattr(module, "SLACK", 0)
     support = ensemble.support_
     memory, weights = 2 * (len(support.queries) + len(support.passages) + 16 * 16), expansion._Weights
-    monkeypatch.setattr(expansion, "_NUMBERS_PER_CHUNK", memory)
-    monkeypatch.setattr(expansion, "_KERNEL_VALUES_PER_CHUNK", 5 * len(support.queries))
+    monkeypatch.setattr(expansion, "_NUMBERS_PER_BLOCK", memory)
+    monkeypatch.setattr(expansion, "_KERNEL_VALUES_PER_BLOCK", 5 * len(support.queries))
 
     def checked_weights(chunk: Points, *arguments: Any) -> Any:
         columns = 8 * max(map(len, support.expansion.groups))

@@ -72,7 +72,7 @@ def test_sums_of_groups_add_up_to_the_bit(monkeypatch: pytest.MonkeyPatch, weigh
     for name, size in {
         "_SUPPORT_PASSAGES_PER_TILE": 2,
         "_MAX_GROUPS_OF_TILES": 3,
-        "_KERNEL_VALUES_PER_CHUNK": 20,
+        "_KERNEL_VALUES_PER_BLOCK": 20,
         "_MAX_NUMBERS_IN_FLOAT64": 0,
     }.items():
         monkeypatch.setattr(module, name, size)
@@ -99,8 +99,8 @@ def test_predictions_equal_direct_sums(
             "_SUPPORT_PASSAGES_PER_TILE": 13,
             "_MAX_PASSAGES_PER_TILE": 2,
             "_MAX_PASSAGES_OF_ONE_THREAD": 1,
-            "_NUMBERS_PER_CHUNK": 50,
-            "_KERNEL_VALUES_PER_CHUNK": 20,
+            "_NUMBERS_PER_BLOCK": 50,
+            "_KERNEL_VALUES_PER_BLOCK": 20,
             "_MAX_NUMBERS_IN_FLOAT64": 0,
         }
     )
@@ -139,7 +139,7 @@ def test_predictions_equal_direct_sums(
 @pytest.mark.parametrize("small", [True, False])
 def test_the_passages_with_the_highest_sums(cupy: Any, monkeypatch: pytest.MonkeyPatch, kind: str, small: bool) -> None:
     """Means and weighted means of the bags; pair features are ignored."""
-    sizes = {} if small else {"_SUPPORT_PASSAGES_PER_TILE": 13, "_MAX_PASSAGES_PER_TILE": 2, "_NUMBERS_PER_CHUNK": 50}
+    sizes = {} if small else {"_SUPPORT_PASSAGES_PER_TILE": 13, "_MAX_PASSAGES_PER_TILE": 2, "_NUMBERS_PER_BLOCK": 50}
     for name, size in sizes.items():
         monkeypatch.setattr(module, name, size)
     support, pairs, weights = expansion(3, True, kind)
@@ -173,7 +173,7 @@ def test_expansions_without_pairs_or_support(where: Any) -> None:
 
 
 @pytest.mark.parametrize("features", [False, True])
-def test_a_chunk_that_does_not_fit_is_halved(cupy: Any, monkeypatch: pytest.MonkeyPatch, features: bool) -> None:
+def test_a_block_that_does_not_fit_is_halved(cupy: Any, monkeypatch: pytest.MonkeyPatch, features: bool) -> None:
     support, pairs, weights = expansion(1, features)
     model, inputs = support.to(CUDA), moved(pairs)
     expected = support.bags(pairs), support.mean(pairs, weights)
@@ -193,5 +193,5 @@ def test_a_chunk_that_does_not_fit_is_halved(cupy: Any, monkeypatch: pytest.Monk
     np.testing.assert_allclose(to_numpy(model.mean(inputs, weights)), expected[1], atol=2e-5)
     assert max(sizes) > 700
     limit_memory(2)
-    with pytest.raises(DeviceError, match="out of memory at a tile of 1 queries"):
+    with pytest.raises(DeviceError, match="out of memory at a block of 1 queries"):
         model.bags(inputs)

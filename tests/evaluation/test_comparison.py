@@ -85,6 +85,15 @@ def test_judgements_of_the_split_do_not_change_rankings(engine: Engine, topics: 
     assert compare(engine, ["knn"], split="test").split == "test"
 
 
+def test_a_first_look_learns_from_some_training_queries(engine: Engine) -> None:
+    whole, first_look, enough = (compare(engine, ["knn-queries"], n_train=n) for n in (None, 10, 10**6))
+    train = engine.collection.queries.ids.take(engine.collection.split("train").queries).to_pylist()
+    ids = first_look.rankers["knn-queries"].learned_from()
+    assert len(ids) == 10
+    assert ids < set(train) == whole.rankers["knn-queries"].learned_from()
+    assert first_look.runs["knn-queries"] != whole.runs["knn-queries"] == enough.runs["knn-queries"]
+
+
 def test_trained_and_evaluated_on_the_same_split(engine: Engine, tmp_path: Path) -> None:
     for name in SOME[2:]:
         with pytest.raises(InputError, match=f"{re.escape(name)} .*'train'"):

@@ -38,8 +38,8 @@ from haybale.engine.workers import Address, Sendable, Workers
 from haybale.errors import InputError, StoreError
 from haybale.rankers import QueryBatch, parse
 from haybale.ranking import runs
-from haybale.ranking.saved_rankers import saved_in
 from haybale.ranking.ranker import batches_of
+from haybale.ranking.saved_rankers import saved_in
 from haybale.ranking.sendable_rankers import sendable_rankers
 from haybale.search import query_batch
 

@@ -1,4 +1,4 @@
-"""Search in ranges of passages, compared with sums over all passages that are sorted."""
+"""Search in ranges of passages, and by NumPy, compared with sums over all passages that are sorted."""
 
 from __future__ import annotations
 
@@ -81,6 +81,7 @@ def offsets_of(rng: np.random.Generator, n: int, documents: str) -> Any:
     documents=st.sampled_from(["one each", "many", "few"]),
     density=st.sampled_from([0.004, 0.05, 0.3]),
     k=st.sampled_from([1, 3, 60, 1000]),
+    by_numpy=st.booleans(),
 )
 def test_sums_of_ranges_equal_sums_over_all_passages(
     seed: int,
@@ -90,9 +91,11 @@ def test_sums_of_ranges_equal_sums_over_all_passages(
     documents: str,
     density: float,
     k: int,
+    by_numpy: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("haybale.retrieval.inverted.RANGE", size)
+    monkeypatch.setattr("haybale.retrieval.range_search.RANGE", size)
+    monkeypatch.setattr("haybale.retrieval.inverted.numpy_is_faster", lambda n_values: by_numpy)
     rng = np.random.default_rng(seed)
     passages, queries = weights(rng, (n, D), kind, density), weights(rng, (2, D), kind, 0.5)
     index = PassageIndex(passages, offsets_of(rng, n, documents))
@@ -114,12 +117,21 @@ def test_sums_of_ranges_equal_sums_over_all_passages(
     documents=st.sampled_from(["one each", "many", "few"]),
     k=st.sampled_from([1, 60, 1000]),
     k3=st.sampled_from([None, 0.0, 2.5]),
+    by_numpy=st.booleans(),
 )
 def test_bm25_of_ranges_equals_sums_over_all_passages(
-    seed: int, n: int, size: int, documents: str, k: int, k3: float | None, monkeypatch: pytest.MonkeyPatch
+    seed: int,
+    n: int,
+    size: int,
+    documents: str,
+    k: int,
+    k3: float | None,
+    by_numpy: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Terms of queries are repeated; passages are so short that many tie."""
-    monkeypatch.setattr("haybale.retrieval.inverted.RANGE", size)
+    monkeypatch.setattr("haybale.retrieval.range_search.RANGE", size)
+    monkeypatch.setattr("haybale.retrieval.inverted.numpy_is_faster", lambda n_values: by_numpy)
     rng = np.random.default_rng(seed)
     words = [f"w{i}" for i in range(D)]
 

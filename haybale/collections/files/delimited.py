@@ -19,8 +19,8 @@ class Delimited(FileReader):
     name = "csv"
     suffixes = (".csv", ".tsv")
 
-    def read(self, data: bytes, columns: Mapping[str, str]) -> Iterator[FileDocument]:
-        yield from documents_of_rows(rows_of(data), columns)
+    def read(self, data: bytes, options: Mapping[str, str]) -> Iterator[FileDocument]:
+        yield from documents_of_rows(rows_of(data), options)
 
 
 def rows_of(data: bytes) -> Iterator[dict[str, str]]:

@@ -9,57 +9,40 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any, ClassVar
 
+from haybale.collections.files.file_document import FileDocument as FileDocument
+from haybale.collections.files.file_document import Part as Part
 from haybale.collections.files.record_keys import with_record_keys
 from haybale.collections.unread import UnreadPart
-from haybale.errors import MissingExtraError
+from haybale.errors import MissingExtraError, UnknownNameError
 from haybale.extras import import_optional
 from haybale.registry import Registry, undefined_methods
 
 FILE_READERS: Registry[FileReader] = Registry("file format", "haybale.file_readers")
 EXTRA = "documents"  # the extra that installs the packages of file readers
+# The options of readers, with the values that they may have; None for any text.
+OPTIONS: dict[str, tuple[str, ...] | None] = {
+    "text": None,
+    "id": None,
+    "title": None,
+    "html": ("all-text", "main-text"),
+}
 
 
 class Unreadable(Exception):
     """A file that cannot be read, or not to its end; the message is the reason, which is listed."""
 
 
-@dataclass
-class Part:
-    """A paragraph with the page, counted from 1, or the heading that it stands under.
-
-    A part without a text is the heading itself: readers yield one for each heading, so that headings are searched, also
-    those that another heading or nothing follows.
-    """
-
-    text: str
-    page: int | None = None
-    heading: str | None = None
-
-
-@dataclass
-class FileDocument:
-    """A document that was read from a file.
-
-    ``key`` distinguishes several documents of one file, such as attachments; None if the file is one document.
-    ``record_keys`` are the keys by which a record of a table can be recognised in other versions of its file, the best
-    first (:func:`~haybale.collections.files.record_keys.keys_of_row`); None if it is no record. :func:`read_documents`
-    makes the ``key`` of a record from them. ``table`` is the sheet of a record, if its file has several.
-    ``own_id`` is the id that a record has itself, in place of the file's path and the key. ``location`` names the part
-    of the file that it is, such as ``"row 7"``, for the list of what was not read.
-    """
-
-    parts: list[Part]
-    title: str = ""
-    metadata: dict[str, Any] = field(default_factory=dict)
-    key: str | None = None
-    own_id: str | None = None
-    record_keys: tuple[str, ...] | None = None
-    table: str = ""
-    location: str = ""
+def check_options(options: Mapping[str, str]) -> None:
+    """Raise UnknownNameError for an option that no reader has, or a value that it cannot have."""
+    for name, value in options.items():
+        if name not in OPTIONS:
+            raise UnknownNameError("option of file readers", name, OPTIONS)
+        values = OPTIONS[name]
+        if values is not None and value not in values:
+            raise UnknownNameError(f"value of {name}", value, values)
 
 
 class FileReader(ABC):
@@ -93,7 +76,7 @@ class FileReader(ABC):
             import_optional(package, EXTRA)
 
     @abstractmethod
-    def read(self, data: bytes, columns: Mapping[str, str]) -> Iterator[FileDocument | UnreadPart]:
+    def read(self, data: bytes, options: Mapping[str, str]) -> Iterator[FileDocument | UnreadPart]:
         """Yield the documents of a file, and the parts that were not read.
 
         All text that a person sees in the final view of the file is in the documents, once; what is not is yielded as
@@ -103,8 +86,9 @@ class FileReader(ABC):
         ----------
         data : bytes
             The content of the file.
-        columns : mapping
-            For tables, the names of the columns ``text``, ``id`` and ``title``, as far as the user gave them.
+        options : mapping
+            What the user has chosen by the names of options: for tables, the columns ``text``, ``id`` and ``title``;
+            for web pages, ``html``. A reader ignores the others.
 
         Raises
         ------
@@ -115,7 +99,7 @@ class FileReader(ABC):
 
 
 def read_documents(
-    reader: FileReader, data: bytes, columns: Mapping[str, str]
+    reader: FileReader, data: bytes, options: Mapping[str, str]
 ) -> tuple[list[FileDocument], list[UnreadPart]]:
     """Return the documents of a file that could be read, and the parts that could not be read, or the whole file.
 
@@ -125,7 +109,7 @@ def read_documents(
     if not data.strip(b"\x00\t\n\r "):
         return documents, [UnreadPart(reason="empty")]
     unread: list[UnreadPart] = []
-    problem = _read_into(documents, unread, reader, data, columns)
+    problem = _read_into(documents, unread, reader, data, options)
     if problem is not None:
         unread.append(UnreadPart(reason=problem))
     with_record_keys(documents)
@@ -137,11 +121,11 @@ def _read_into(
     unread: list[UnreadPart],
     reader: FileReader,
     data: bytes,
-    columns: Mapping[str, str],
+    options: Mapping[str, str],
 ) -> str | None:
     """Append the documents of a file and the parts that were not read; return why reading ended before its end."""
     try:
-        for item in reader.read(data, columns):
+        for item in reader.read(data, options):
             if isinstance(item, UnreadPart):
                 unread.append(item)
             elif any(part.text or part.heading for part in item.parts):

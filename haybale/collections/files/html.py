@@ -1,32 +1,94 @@
-"""Read HTML pages and web archives with trafilatura: the main text with its headings, without menus."""
+"""Read HTML pages and web archives: all text that is seen, or the main text that trafilatura finds."""
 
 from __future__ import annotations
 
 import email
 import email.policy
 import plistlib
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from haybale.collections.files.file_reader import EXTRA, FileDocument, FileReader, Part, Unreadable
+from haybale.collections.files.blocks import parts_of
+from haybale.collections.files.file_reader import EXTRA, FileDocument, FileReader, Part, Unreadable, decoded
+from haybale.collections.files.page_text import PageText
+from haybale.collections.unread import UnreadPart
 from haybale.extras import import_optional
 
 _METADATA_FIELDS = ("author", "date", "sitename", "description", "url")
+_METADATA_NAMES = {  # by the names and properties of meta elements
+    "author": "author", "dc.creator": "author", "article:author": "author",
+    "date": "date", "dc.date": "date", "dcterms.created": "date", "article:published_time": "date",
+    "og:site_name": "sitename", "description": "description", "og:description": "description", "og:url": "url",
+}  # fmt: skip
+_BYTES_WITH_CHARSET = 4096  # at the begin of a page, where its character set is declared
+_CHARSET = re.compile(rb"""<meta[^>]*charset\s*=\s*["']?\s*([\w:.-]+)|<\?xml[^>]*encoding\s*=\s*["']([\w:.-]+)""", re.I)
+_WIDER_CODECS = {  # what browsers take for these names
+    "iso-8859-1": "cp1252", "latin1": "cp1252", "us-ascii": "cp1252", "ascii": "cp1252", "iso-8859-9": "cp1254",
+    "gb2312": "gb18030", "gbk": "gb18030", "shift_jis": "cp932", "euc-kr": "cp949", "ks_c_5601-1987": "cp949",
+    "utf-16": "utf-8", "utf-16le": "utf-8", "utf-16be": "utf-8", "x-sjis": "cp932", "iso-8859-11": "cp874",
+}  # fmt: skip
 
 
 class HTML(FileReader):
-    """Reader of HTML pages, and of web archives (``.mhtml`` of Chromium, ``.webarchive`` of Safari)."""
+    """Reader of HTML pages, and of web archives (``.mhtml`` of Chromium, ``.webarchive`` of Safari).
+
+    The option ``html="main-text"`` leaves out what trafilatura takes for menus, advertisements and the like.
+    """
 
     name = "html"
     suffixes = (".html", ".htm", ".xhtml", ".mht", ".mhtml", ".webarchive")
-    packages = ("trafilatura",)
+    packages = ("lxml",)
 
-    def read(self, data: bytes, columns: Mapping[str, str]) -> Iterator[FileDocument]:
-        yield html_document(_page_of(data))
+    def read(self, data: bytes, options: Mapping[str, str]) -> Iterator[FileDocument | UnreadPart]:
+        page = _page_of(data)
+        if options.get("html") == "main-text":
+            yield _main_text_document(page)
+        else:
+            yield from read_page(page)
 
 
-def html_document(page: bytes | str) -> FileDocument:
-    """Return the main text of a page as a document."""
+def read_page(page: bytes | str) -> Iterator[FileDocument | UnreadPart]:
+    """Yield a page as a document, and what was left out of it."""
+    text = PageText(page if isinstance(page, str) else page_of_bytes(page))
+    parts, _ = parts_of(text.blocks)
+    yield FileDocument(parts, text.title, _metadata(text.root))
+    if text.outside:
+        reason = f"{len(text.outside.split()):,} words, such as {text.outside[:60]!r}"
+        yield UnreadPart(part="outside of the main element", reason=reason)
+    if text.is_cut_off:
+        yield UnreadPart(part="end", reason="expected elements that are not nested that deeply; simplify the page")
+
+
+def page_of_bytes(data: bytes) -> str:
+    r"""Return a page in the character set that it declares, or that :func:`decoded` recognises.
+
+    >>> page_of_bytes('<meta charset="koi8-r">Договор'.encode("koi8-r"))
+    '<meta charset="koi8-r">Договор'
+    """
+    declared = _CHARSET.search(data[:_BYTES_WITH_CHARSET])
+    if declared is None or data[:2] in (b"\xff\xfe", b"\xfe\xff") or data[:3] == b"\xef\xbb\xbf":
+        return decoded(data)
+    name = (declared[1] or declared[2]).decode().lower()
+    try:
+        return data.decode(_WIDER_CODECS.get(name, name))
+    except (LookupError, UnicodeDecodeError):  # it is another one
+        return decoded(data)
+
+
+def _metadata(root: Any) -> dict[str, Any]:
+    """Return author, date, name of the site, description and address, as far as the page has them."""
+    metadata: dict[str, Any] = {}
+    for element in root.iter("meta"):
+        name = _METADATA_NAMES.get((element.get("name") or element.get("property") or "").lower())
+        content = (element.get("content") or "").strip()
+        if name and content:
+            metadata.setdefault(name, content)
+    return {name: metadata[name] for name in _METADATA_FIELDS if name in metadata}
+
+
+def _main_text_document(page: bytes | str) -> FileDocument:
+    """Return the main text of a page, as trafilatura finds it, as a document."""
     trafilatura = import_optional("trafilatura", EXTRA)
     document = trafilatura.bare_extraction(
         page, with_metadata=True, include_comments=False, include_tables=True, include_formatting=True
@@ -35,19 +97,19 @@ def html_document(page: bytes | str) -> FileDocument:
     if not parts:  # a short page without paragraphs
         text = trafilatura.html2txt(page).strip()
         parts = [Part(text)] if text else []
-    if not parts:
-        raise Unreadable("expected a page with text, found none")
     metadata = {name: value for name in _METADATA_FIELDS if (value := getattr(document, name, None))}
     return FileDocument(parts, (document and document.title) or "", metadata)
 
 
 def _parts(body: Any) -> list[Part]:
     """Return the paragraphs of a main text in trafilatura's XML, each with the heading before it."""
-    parts, heading = [], None
+    parts: list[Part] = []
+    heading = None
     for element in body:
         text = " ".join(" ".join(element.itertext()).split())
-        if element.tag == "head":
-            heading = text or heading
+        if element.tag == "head" and text:
+            heading = text
+            parts.append(Part("", heading=heading))
         elif text:
             parts.append(Part(text, heading=heading))
     return parts

@@ -16,8 +16,8 @@ class JSONLines(FileReader):
     name = "jsonl"
     suffixes = (".jsonl", ".ndjson")
 
-    def read(self, data: bytes, columns: Mapping[str, str]) -> Iterator[FileDocument]:
-        yield from documents_of_rows(_objects(decoded(data)), columns)
+    def read(self, data: bytes, options: Mapping[str, str]) -> Iterator[FileDocument]:
+        yield from documents_of_rows(_objects(decoded(data)), options)
 
 
 def _objects(text: str) -> Iterator[dict[str, Any]]:

@@ -20,7 +20,7 @@ from haybale.collections.files.file_reader import (
     read_documents,
     reader_of,
 )
-from haybale.collections.files.html import html_document
+from haybale.collections.files.html import read_page
 from haybale.collections.unread import UnreadPart
 
 
@@ -30,14 +30,19 @@ class Mail(FileReader):
     name = "eml"
     suffixes = (".eml",)
 
-    def read(self, data: bytes, columns: Mapping[str, str]) -> Iterator[FileDocument | UnreadPart]:
+    def read(self, data: bytes, options: Mapping[str, str]) -> Iterator[FileDocument | UnreadPart]:
         message = email.message_from_bytes(data, policy=email.policy.default)
         if not message.keys():
             raise Unreadable("expected a mail message, found no header")
         body = message.get_body(("plain", "html"))
         content = "" if body is None else str(body.get_content())
         plain = body is None or body.get_content_type() == "text/plain"
-        parts = [Part(text) for text in paragraphs_of(content)] if plain else html_document(content).parts
+        parts = [Part(text) for text in paragraphs_of(content)] if plain else []
+        for item in () if plain else read_page(content):
+            if isinstance(item, UnreadPart):
+                yield item
+            else:
+                parts += item.parts
         metadata = {name: str(message[name]) for name in ("from", "to", "cc") if message[name]}
         date = getattr(message["date"], "datetime", None)
         title = str(message["subject"] or "")
@@ -56,15 +61,15 @@ class Mail(FileReader):
                 if reader is None:
                     yield UnreadPart(part=f"attachment {key}", reason=no_reader(name))
                 else:
-                    yield from _attached(reader, name, key, payload, columns)
+                    yield from _attached(reader, name, key, payload, options)
 
 
 def _attached(
-    reader: FileReader, name: str, key: str, payload: bytes, columns: Mapping[str, str]
+    reader: FileReader, name: str, key: str, payload: bytes, options: Mapping[str, str]
 ) -> Iterator[FileDocument | UnreadPart]:
     """Yield what is in an attachment: documents, whose keys begin with the attachment's key, and unread parts."""
     location = f"attachment {key}"
-    documents, unread = read_documents(reader, payload, columns)
+    documents, unread = read_documents(reader, payload, options)
     for document in documents:
         document.key = "/".join(filter(None, [key, document.key]))
         document.location = ", ".join(filter(None, [location, document.location]))

@@ -19,7 +19,7 @@ class Markdown(FileReader):
     name = "markdown"
     suffixes = (".md", ".markdown")
 
-    def read(self, data: bytes, columns: Mapping[str, str]) -> Iterator[FileDocument | UnreadPart]:
+    def read(self, data: bytes, options: Mapping[str, str]) -> Iterator[FileDocument | UnreadPart]:
         text = decoded(data)
         front_matter = read_front_matter(text)
         body = text[front_matter.end :]

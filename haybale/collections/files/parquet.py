@@ -15,8 +15,8 @@ class Parquet(FileReader):
     name = "parquet"
     suffixes = (".parquet",)
 
-    def read(self, data: bytes, columns: Mapping[str, str]) -> Iterator[FileDocument]:
+    def read(self, data: bytes, options: Mapping[str, str]) -> Iterator[FileDocument]:
         import pyarrow.parquet as pq
 
         batches = pq.ParquetFile(io.BytesIO(data)).iter_batches()
-        yield from documents_of_rows((row for batch in batches for row in batch.to_pylist()), columns)
+        yield from documents_of_rows((row for batch in batches for row in batch.to_pylist()), options)

@@ -23,7 +23,7 @@ class PDF(FileReader):
     suffixes = (".pdf",)
     packages = ("pypdf",)
 
-    def read(self, data: bytes, columns: Mapping[str, str]) -> Iterator[FileDocument]:
+    def read(self, data: bytes, options: Mapping[str, str]) -> Iterator[FileDocument]:
         pypdf = import_optional("pypdf", EXTRA)
         logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it reports what it repairs
         pdf = pypdf.PdfReader(io.BytesIO(data), strict=False)

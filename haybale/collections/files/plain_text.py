@@ -13,5 +13,5 @@ class PlainText(FileReader):
     name = "text"
     suffixes = (".txt", ".text")
 
-    def read(self, data: bytes, columns: Mapping[str, str]) -> Iterator[FileDocument]:
+    def read(self, data: bytes, options: Mapping[str, str]) -> Iterator[FileDocument]:
         yield FileDocument([Part(text) for text in paragraphs_of(decoded(data))])

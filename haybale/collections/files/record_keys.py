@@ -16,10 +16,9 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from haybale.collections.files.file_reader import FileDocument
+from haybale.collections.files.file_document import FileDocument
 
 _MAX_KEY_CHARACTERS = 200
 _DOI = re.compile(r"(?:https?://)?(?:dx\.)?(?:doi\.org/|doi:\s*)?(10\.\d{4,9}/\S+)", re.I)

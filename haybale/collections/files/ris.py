@@ -19,13 +19,13 @@ class RIS(FileReader):
     suffixes = (".ris",)
     packages = ("rispy",)
 
-    def read(self, data: bytes, columns: Mapping[str, str]) -> Iterator[FileDocument]:
+    def read(self, data: bytes, options: Mapping[str, str]) -> Iterator[FileDocument]:
         records = import_optional("rispy", EXTRA).loads(decoded(data))
         if not records:
             raise Unreadable("expected records in RIS format, found none")
         names = dict.fromkeys(name for record in records for name in record if name not in _INTERNAL)
         yield from documents_of_rows(
-            ({name: _value(record.get(name)) for name in names} for record in records), columns
+            ({name: _value(record.get(name)) for name in names} for record in records), options
         )
 
 

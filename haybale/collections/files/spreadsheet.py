@@ -17,7 +17,7 @@ class Spreadsheet(FileReader):
     suffixes = (".xlsx", ".xlsm")
     packages = ("openpyxl",)
 
-    def read(self, data: bytes, columns: Mapping[str, str]) -> Iterator[FileDocument]:
+    def read(self, data: bytes, options: Mapping[str, str]) -> Iterator[FileDocument]:
         book = import_optional("openpyxl", EXTRA).load_workbook(io.BytesIO(data), read_only=True, data_only=True)
         sheets = [(sheet.title, sheet.iter_rows(values_only=True)) for sheet in book.worksheets]
         empty = True
@@ -28,7 +28,7 @@ class Spreadsheet(FileReader):
             empty = False
             names = [str(name) if name is not None else "" for name in header]
             named = ({name: value for name, value in zip(names, row, strict=False) if name} for row in rows)
-            for document in documents_of_rows(named, columns):
+            for document in documents_of_rows(named, options):
                 if len(sheets) > 1:
                     document.table, document.location = title, f"sheet {title}, {document.location}"
                 yield document

@@ -22,6 +22,7 @@ from haybale.collections.files.file_reader import (
     FileDocument,
     FileReader,
     Unreadable,
+    check_options,
     no_reader,
     read_documents,
     reader_of,
@@ -91,14 +92,15 @@ def paths_of(source: Path) -> dict[str, Path]:
     return list_files(source).paths
 
 
-def read_files(source: Path, columns: Mapping[str, str] | None = None) -> Collection:
+def read_files(source: Path, options: Mapping[str, str] | None = None) -> Collection:
     """Read a folder, a zip file or a single file; what could not be read is in ``unread`` of the collection.
 
     Parameters
     ----------
     source : Path
-    columns : mapping, optional
-        The names of the columns ``text``, ``id`` and ``title`` of tables. By default they are recognised.
+    options : mapping, optional
+        Options of readers: the names of the columns ``text``, ``id`` and ``title`` of tables, which are recognised by
+        default, and for web pages ``html``: ``"all-text"``, which is the default, or ``"main-text"``.
 
     Raises
     ------
@@ -109,7 +111,7 @@ def read_files(source: Path, columns: Mapping[str, str] | None = None) -> Collec
     """
     if not source.exists():
         raise InputError(f"{source}: no such file or folder; give a folder with documents")
-    collection, unread = read_some_files(source, columns)
+    collection, unread = read_some_files(source, options)
     if collection is None:
         reasons = f"; {unread[0]}" if unread else ""
         raise InputError(f"{source}: found no document that can be read{reasons}; add files with text")
@@ -118,7 +120,7 @@ def read_files(source: Path, columns: Mapping[str, str] | None = None) -> Collec
 
 def read_some_files(
     source: Path,
-    columns: Mapping[str, str] | None = None,
+    options: Mapping[str, str] | None = None,
     only: Set[str] | None = None,
     taken: Set[str] = frozenset(),
 ) -> tuple[Collection | None, list[UnreadPart]]:
@@ -129,7 +131,7 @@ def read_some_files(
     Parameters
     ----------
     source : Path
-    columns : mapping, optional
+    options : mapping, optional
     only : set of str, optional
         Names of files, as :func:`paths_of` has them: the others are not read. Default: all are read.
     taken : set of str, optional
@@ -137,7 +139,7 @@ def read_some_files(
     """
     unread: list[UnreadPart] = []
     builder = CollectionBuilder(source.stem if source.is_file() else source.resolve().name)
-    files = _read_items(builder, _items(source, unread, only), unread, columns, taken)
+    files = _read_items(builder, _items(source, unread, only), unread, options, taken)
     if files and source.is_dir():
         problems = _add_columns(builder, source / METADATA, files)
         unread += problems if only is None else []  # metadata.csv names the files that are not read, too
@@ -145,13 +147,13 @@ def read_some_files(
 
 
 def read_single_files(
-    paths: Iterable[Path], columns: Mapping[str, str] | None = None
+    paths: Iterable[Path], options: Mapping[str, str] | None = None
 ) -> tuple[Collection | None, list[UnreadPart]]:
     """Read single files of any folders, as :func:`read_some_files` does; the ids are their names without folders."""
     unread: list[UnreadPart] = []
     builder = CollectionBuilder("added documents")
     items = (item for path in paths for item in _expanded(_Item(path, (), path.name), unread))
-    files = _read_items(builder, items, unread, columns)
+    files = _read_items(builder, items, unread, options)
     return _built(builder, files, unread)
 
 
@@ -166,10 +168,11 @@ def _read_items(
     builder: CollectionBuilder,
     items: Iterable[_Item],
     unread: list[UnreadPart],
-    columns: Mapping[str, str] | None,
+    options: Mapping[str, str] | None,
     taken: Set[str] = frozenset(),
 ) -> dict[str, list[int]]:
     """Add the documents of files, and return the numbers of the documents of each file."""
+    check_options(options or {})
     readable = []
     for item in items:
         reader = reader_of(item.id)
@@ -179,7 +182,7 @@ def _read_items(
             readable.append((item, reader))
     _check_packages(readable)
     files: dict[str, list[int]] = {}  # the documents of each file
-    for (item, _), (documents, parts) in zip(readable, _read_all(readable, dict(columns or {})), strict=True):
+    for (item, _), (documents, parts) in zip(readable, _read_all(readable, dict(options or {})), strict=True):
         for document in documents:
             name = item.id if document.key is None else f"{item.id}:{document.key}"
             try:
@@ -272,20 +275,20 @@ def _check_packages(readable: Iterable[tuple[_Item, FileReader]]) -> None:
 
 
 def _read_all(
-    readable: list[tuple[_Item, FileReader]], columns: dict[str, str]
+    readable: list[tuple[_Item, FileReader]], options: dict[str, str]
 ) -> Iterator[tuple[list[FileDocument], list[UnreadPart]]]:
     """Yield the documents of each file, and what could not be read, in order; many files in several processes."""
     if len(readable) < _MIN_FILES_FOR_PROCESSES or cpus() == 1:
-        yield from (read_file(item, columns) for item, _ in track(readable, "reading files", len(readable)))
+        yield from (read_file(item, options) for item, _ in track(readable, "reading files", len(readable)))
         return
     import joblib
 
-    jobs = (joblib.delayed(read_file)(item, columns) for item, _ in readable)
+    jobs = (joblib.delayed(read_file)(item, options) for item, _ in readable)
     results = joblib.Parallel(n_jobs=cpus(), return_as="generator", batch_size="auto")(jobs)
     yield from track(results, "reading files", len(readable))
 
 
-def read_file(item: _Item, columns: dict[str, str]) -> tuple[list[FileDocument], list[UnreadPart]]:
+def read_file(item: _Item, options: dict[str, str]) -> tuple[list[FileDocument], list[UnreadPart]]:
     """Return the documents of a file, and the parts that could not be read, or the whole file."""
     reader = reader_of(item.id)
     assert reader is not None
@@ -293,7 +296,7 @@ def read_file(item: _Item, columns: dict[str, str]) -> tuple[list[FileDocument],
         data = _content(item)
     except (Unreadable, OSError, zipfile.BadZipFile, RuntimeError, MemoryError) as error:
         return [], [UnreadPart(reason=str(error) if isinstance(error, Unreadable) else f"cannot be read: {error}")]
-    return read_documents(reader, data, columns)
+    return read_documents(reader, data, options)
 
 
 def _add(builder: CollectionBuilder, name: str, file: str, document: FileDocument, taken: Set[str]) -> int:

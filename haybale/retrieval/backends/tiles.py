@@ -9,8 +9,9 @@ import numpy as np
 
 from haybale.device import device_of
 from haybale.extras import import_optional
-from haybale.parallel import batch_size_for_memory, iter_chunks
+from haybale.parallel import batch_size_for_memory, iter_blocks
 from haybale.retrieval.backends import Backend, Proposal
+from haybale.retrieval.backends.best_scores import BestScores
 from haybale.vectors import array_namespace
 
 _SCORES_PER_TILE = 2**25  # of the CPU: 128 MiB
@@ -32,12 +33,23 @@ class NumPyTiles(Backend):
         # CuPy implements argpartition by sorting, which needs more memory.
         columns = batch_size_for_memory(memory, (4 if xp is np else 24) * max(1, m))
 
+        if device.is_cpu:
+            if k >= len(passages):
+                return np.broadcast_to(np.arange(len(passages)), (m, len(passages))), queries @ passages.T
+            best_scores = BestScores(m, k)
+            # The scores of a tile are computed by all threads, and then read while they are in a cache.
+            for tile, scores in iter_blocks(
+                len(passages), columns, lambda tile: (tile, queries @ passages[tile].T), what="passages"
+            ):
+                best_scores.add(scores, tile.start)
+            return best_scores.take()
+
         def best_of_tile(tile: slice) -> Proposal:
             scores = queries @ passages[tile].T
             return _largest(xp.broadcast_to(xp.arange(tile.start, tile.stop), scores.shape), scores, k)
 
         best: Proposal | None = None
-        for proposal in iter_chunks(len(passages), max(k, columns), best_of_tile, what="passages"):
+        for proposal in iter_blocks(len(passages), max(k, columns), best_of_tile, what="passages"):
             if best is not None:
                 proposal = tuple(xp.concatenate(pair, axis=1) for pair in zip(best, proposal, strict=True))
             best = _largest(*proposal, k)

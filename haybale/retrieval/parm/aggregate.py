@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from haybale.device import Device, device_of, is_sparse, placed, tell_once, to_device, to_numpy
 from haybale.errors import InputError, UnknownNameError
-from haybale.parallel import iter_chunks
+from haybale.parallel import iter_blocks
 from haybale.parameters import COUNT, NOT_NEGATIVE, check_parameters, one_of
 from haybale.retrieval.hits import Hits, Ints
 from haybale.retrieval.parm.device_scores import DeviceScores, largest_passage, score_on_device
@@ -97,7 +97,7 @@ def aggregate(
         def columns(queries: slice) -> list[tuple[Any, Any, Any]]:
             return [scores.columns() for scores in score_blocks(task, queries)]
 
-        parts = [part for chunk in iter_chunks(n, n, columns, what="query documents") for part in chunk]
+        parts = [part for chunk in iter_blocks(n, n, columns, what="query documents") for part in chunk]
         if len(parts) == 1:
             return parts[0]
         none = xp.empty(0, dtype=np.int64), xp.empty(0, dtype=np.int64), xp.empty(0)

@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from scipy import sparse
 
+from haybale.first_work import numpy_is_faster
 from haybale.parallel import in_threads
 from haybale.retrieval.hits import Ints
 from haybale.retrieval.inverted import read_only
@@ -22,7 +22,6 @@ from haybale.vectors import Floats
 Doubles = NDArray[np.float64]
 _CACHED_VALUES = 2**18  # of passage vectors that a core processes at a time: 1 MiB
 _SPARSE_QUERIES_PER_TASK = 32
-_MATH = {"reassoc", "contract"}  # allows sums in several lanes; NaN was rejected before
 
 
 def multiply(wanted: NDArray[np.bool_], q: Any, passages: Any, numbers: Ints) -> Floats:
@@ -33,36 +32,36 @@ def multiply(wanted: NDArray[np.bool_], q: Any, passages: Any, numbers: Ints) ->
     """
     if sparse.issparse(passages):
         return _multiply_rows(wanted, q, passages, numbers)
+    from haybale.retrieval.parm.product_loops import multiply_dense
+
     out = np.zeros(wanted.shape, dtype=np.float32)
 
     def fill(start: int) -> None:
         tile = numbers[start : start + step]
         if passages.dtype == np.float16:  # numba has no float16 arithmetic
-            _multiply(wanted, q, passages[tile].astype(np.float32), np.arange(len(tile)), start, out)
+            multiply_dense(wanted, q, passages[tile].astype(np.float32), np.arange(len(tile)), start, out)
         else:
-            _multiply(wanted, q, passages, tile, start, out)
+            multiply_dense(wanted, q, passages, tile, start, out)
 
     step = max(1, _CACHED_VALUES // passages.shape[1])
     in_threads(fill, range(0, len(numbers), step))
     return out
 
 
-@njit(nogil=True, fastmath=_MATH, cache=True)
-def _multiply(wanted: Any, q: Any, passages: Any, numbers: Any, first: Any, out: Any) -> None:
-    for i in range(len(q)):  # pragma: no cover - compiled
-        row = q[i]
-        for column in range(first, first + len(numbers)):
-            if wanted[i, column]:
-                vector = passages[numbers[column - first]]
-                total = 0.0
-                for k in range(len(row)):
-                    total += row[k] * np.float64(vector[k])
-                out[i, column] = total
-
-
 def _multiply_rows(wanted: NDArray[np.bool_], q: Any, passages: Any, numbers: Ints) -> Floats:
     """Return the products of sparse queries and passages; one query at a time is densified."""
     out = np.zeros(wanted.shape, dtype=np.float32)
+    n_rows = np.count_nonzero(wanted)
+    if numpy_is_faster(n_rows * (passages.nnz // max(1, passages.shape[0]) + passages.shape[1] // max(1, n_rows))):
+        for i in range(len(wanted)):
+            columns = np.flatnonzero(wanted[i, :-1])
+            rows = passages[numbers[columns]]
+            products = rows.data.astype(np.float64) * q[[i]].toarray()[0][rows.indices]
+            line = np.repeat(np.arange(len(columns)), np.diff(rows.indptr))
+            out[i, columns] = np.bincount(line, products, len(columns))  # adds in the order of the entries
+        return out
+    from haybale.retrieval.parm.product_loops import multiply_sparse
+
     offsets, terms, weights = (read_only(part) for part in (passages.indptr, passages.indices, passages.data))
 
     def fill(start: int) -> None:
@@ -71,23 +70,11 @@ def _multiply_rows(wanted: NDArray[np.bool_], q: Any, passages: Any, numbers: In
             part = slice(q.indptr[i], q.indptr[i + 1])
             query[q.indices[part]] = q.data[part]
             columns = np.flatnonzero(wanted[i, :-1])
-            _multiply_sparse(columns, query, offsets, terms, weights, numbers, out[i])
+            multiply_sparse(columns, query, offsets, terms, weights, numbers, out[i])
             query[q.indices[part]] = 0
 
     in_threads(fill, range(0, len(wanted), _SPARSE_QUERIES_PER_TASK))
     return out
-
-
-@njit(nogil=True, cache=True)
-def _multiply_sparse(
-    columns: Any, query: Any, offsets: Any, terms: Any, weights: Any, numbers: Any, out: Any
-) -> None:  # pragma: no cover - compiled
-    for column in columns:
-        passage = numbers[column]
-        total = 0.0
-        for entry in range(offsets[passage], offsets[passage + 1]):
-            total += np.float64(weights[entry]) * query[terms[entry]]
-        out[column] = total
 
 
 def document_extremes(
@@ -103,6 +90,8 @@ def document_extremes(
             rows = np.flatnonzero(wanted[query])
             out[query] = _sparse_extremes(passages[rows], doc_of[rows], n, q[query], ufunc)
         return out
+    from haybale.retrieval.parm.product_loops import extremes
+
     starts = np.searchsorted(doc_of, np.arange(n + 1))
 
     def fill(first: int) -> None:  # process all queries while a document is in the cache
@@ -110,40 +99,11 @@ def document_extremes(
         if passages.dtype == np.float16:  # numba has no float16 arithmetic
             before = int(starts[first])
             vectors = passages[before : starts[last]].astype(np.float32)
-        _extremes(wanted, q, vectors, before, starts, first, last, ufunc == "maximum", out)
+        extremes(wanted, q, vectors, before, starts, first, last, ufunc == "maximum", out)
 
     step = max(1, _CACHED_VALUES // max(1, len(passages) * passages.shape[1] // max(1, n)))
     in_threads(fill, range(0, n, step))
     return out
-
-
-@njit(nogil=True, fastmath=_MATH, cache=True)
-def _extremes(
-    wanted: Any, q: Any, passages: Any, before: Any, starts: Any, first: Any, last: Any, largest: Any, out: Any
-) -> None:  # pragma: no cover - compiled
-    d = passages.shape[1]
-    best = np.empty(d, dtype=np.float32)
-    for document in range(first, last):
-        for i in range(len(q)):
-            has_passage = False
-            for p in range(starts[document], starts[document + 1]):
-                if wanted[i, p]:
-                    vector = passages[p - before]
-                    if not has_passage:
-                        best[:] = vector
-                    elif largest:
-                        for k in range(d):
-                            best[k] = vector[k] if vector[k] > best[k] else best[k]
-                    else:
-                        for k in range(d):
-                            best[k] = vector[k] if vector[k] < best[k] else best[k]
-                    has_passage = True
-            if has_passage:
-                row = q[i]
-                total = 0.0
-                for k in range(d):
-                    total += row[k] * np.float64(best[k])
-                out[i, document] = total
 
 
 def _sparse_extremes(rows: Any, document: Ints, n: int, q: Doubles, ufunc: str) -> Doubles:

@@ -1,1 +1,1 @@
-"""A ranker, an encoder and a reader of a package outside haybale."""
+"""Parts of haybale in a package outside it: a ranker, an encoder, a reader, a command and a stopping rule."""

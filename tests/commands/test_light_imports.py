@@ -82,6 +82,23 @@ for package, call in {
 """)
 
 
+def test_a_search_imports_neither_pandas_nor_numba(built: Path) -> None:
+    """Importing them, and loading a compiled loop, would take as long as the rest of the command."""
+    code = f"""
+import sys
+from haybale.cli import main
+sys.argv[1:] = ["search", {str(built)!r}, "rare3x common1"]
+try:
+    main()
+except SystemExit as end:
+    assert not end.code, end.code
+assert not {{"numba", "pandas", "sklearn"}} & sys.modules.keys()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "rare3x" in done.stdout
+
+
 def test_the_command_without_typer_ends_with_one_line() -> None:
     done = run_without("from haybale.cli import main; main()")
     assert (done.returncode, done.stderr) == (2, "haybale: typer is not installed; pip install typer\n")
