@@ -233,7 +233,7 @@ class Analyzer:
         >>> list(Analyzer("english").has_phrase(["Exhibits B and C", "Exhibit C"], ["exhibit", "=b"]))
         [True, False]
         """
-        cache, n, wanted = _PhraseTermCache(self), len(terms), list(terms)
+        cache, wanted = _PhraseTermCache(self), "\0".join(["", *terms, ""])
         literals = [] if self.function is not None else [term[1:] for term in terms if term.startswith("=")]
         for text in texts:
             if self.function is not None:
@@ -244,7 +244,7 @@ class Analyzer:
                     yield False
                     continue
                 text_terms = [cache[word] for word in _WORD_OR_SIGN.findall(lower)]
-            yield any(text_terms[start : start + n] == wanted for start in range(len(text_terms) - n + 1))
+            yield wanted in "\0".join(["", *text_terms, ""])
 
     def __call__(self, texts: Iterable[str], vocabulary: dict[str, int] | None = None) -> Terms:
         """Analyse texts; with a ``vocabulary``, terms that are not in it are dropped."""

@@ -164,8 +164,8 @@ class Run:
         """Read a TREC run file, plain or ``.gz``, in the order in which trec_eval evaluates it.
 
         Documents are ordered by falling score, those of equal scores by falling id; the rank column is ignored. A file
-        of :meth:`to_trec` has no equal scores. trec_eval rounds scores to float32 before it compares them; here, scores
-        are equal if they are so in float64.
+        of :meth:`to_trec` has no equal scores. Scores that are equal in float32, in which trec_eval compares them, are
+        rounded to it, so that they are equal.
 
         Parameters
         ----------
@@ -174,6 +174,10 @@ class Run:
             Number of documents kept for each query.
         """
         frame = read_trec_run(path)
+        with np.errstate(over="ignore"):
+            rounded = frame["score"].to_numpy().astype(np.float32).astype(np.float64)
+        is_tied = frame.assign(score=rounded).duplicated(["query_id", "score"], keep=False) & np.isfinite(rounded)
+        frame["score"] = np.where(is_tied, rounded, frame["score"])
         run = cls.from_frame(frame, len(frame))
         rows, documents, scores = run._rows, run._documents, run._scores
         starts = np.append(True, (rows[1:] != rows[:-1]) | (scores[1:] != scores[:-1]))[: len(rows)]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haybale.analysis import Analyzer
-from haybale.collections.collection import Ints, ragged_take, take_strings
+from haybale.collections.collection import Ints, Strings, ragged_take, take_strings
 from haybale.engine import Engine
 from haybale.errors import InputError
 from haybale.stopping_work import check_wanted
@@ -80,16 +80,23 @@ def find_phrases(engine: Engine, phrases: Sequence[str]) -> Phrases:
                 f"the phrase {phrase!r} must have a word, a number or a sign such as §, found none; add one"
             )
         # A single character may be indexed as a part of a longer run of a script without spaces.
-        candidates = index.passages_with_all([term for term in analyzer.terms(phrase) if len(term) > 1])
-        has_phrase = [np.zeros(0, dtype=bool)]
-        for start in range(0, len(candidates), _TEXTS_AT_ONCE):
-            some = take_strings(texts, candidates[start : start + _TEXTS_AT_ONCE])
-            has_phrase.append(np.fromiter(analyzer.has_phrase(some, terms), bool, len(some)))
-            check_wanted()
-        numbers = candidates[np.concatenate(has_phrase)]
+        indexed_terms = [term for term in analyzer.terms(phrase) if len(term) > 1]
+        numbers = index.passages_with_all(indexed_terms)
+        if indexed_terms != terms or len(terms) > 1 or analyzer is not index.analyzer:
+            numbers = numbers[_have_phrase(analyzer, texts, numbers, terms)]
         passages.append(numbers)
         documents &= np.isin(np.arange(len(documents)), index.doc_of[numbers])
     return Phrases(analyzer, by_phrase, documents, np.unique(np.concatenate(passages)))
+
+
+def _have_phrase(analyzer: Analyzer, texts: Strings, numbers: Ints, terms: Sequence[str]) -> NDArray[np.bool_]:
+    """Return whether each of some texts has phrase terms next to each other."""
+    parts = [np.zeros(0, dtype=bool)]
+    for start in range(0, len(numbers), _TEXTS_AT_ONCE):
+        some = take_strings(texts, numbers[start : start + _TEXTS_AT_ONCE])
+        parts.append(np.fromiter(analyzer.has_phrase(some, terms), bool, len(some)))
+        check_wanted()
+    return np.concatenate(parts)
 
 
 def phrase_spans(located: Sequence[tuple[str, int, int]], terms: Sequence[str]) -> list[tuple[int, int]]:

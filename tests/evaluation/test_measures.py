@@ -93,7 +93,7 @@ def test_values_are_bitwise_those_of_ir_measures(seed: int) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(
-    st.dictionaries(documents, st.sampled_from([1.0, 0.5, -2.0]), min_size=1),
+    st.dictionaries(documents, st.sampled_from([1.0, 0.5, 0.5 + 1e-12, -2.0, 1e300]), min_size=1),
     st.dictionaries(documents, st.integers(0, 2), min_size=1).filter(lambda grades: any(grades.values())),
     st.randoms(use_true_random=False),
 )
