@@ -7,8 +7,6 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from importlib import import_module
-from importlib.util import cache_from_source, find_spec
 from typing import Any
 
 import pytest
@@ -28,13 +26,6 @@ from haybale.rankers import Training, parse
 settings.register_profile("random", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("same", settings.get_profile("random"), derandomize=True, max_examples=40)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
-
-# The second process of `make test` imports the largest package first, unless Python has compiled it before. Otherwise
-# both processes would import modules in the same order, and each would compile all of them.
-if os.environ.get("PYTEST_XDIST_WORKER") == "gw1":
-    largest = find_spec("sentence_transformers")
-    if largest and largest.origin and not os.path.exists(cache_from_source(largest.origin)):
-        import_module("sentence_transformers")
 
 # Files for a type checker, for other Pythons, and of a package that is installed in a process of its own.
 collect_ignore = ["support/typing", "smoke.py", "outside"]

@@ -23,7 +23,7 @@ def demo(
 ) -> None:
     """Compare the default rankers on a built-in collection, and write a report.
 
-    It needs no data and no download, and takes one to two minutes on two CPU cores.
+    It needs no data and no download, and takes about a minute on two CPU cores.
     """
     from haybale.folders import check_file
     from haybale.reports import write_report

@@ -13,8 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from haybale.errors import FileFormatError, InputError, UnknownNameError
 from haybale.grammar import BareWord, Call, parse_values
 from haybale.ranking.contract import RankerContract
@@ -22,7 +20,6 @@ from haybale.ranking.ranker import RANKERS, Ranker
 from haybale.text_files import read_text
 
 _MAX_NESTING = 32  # levels of rankers in rankers; deeper ones would take minutes to rank
-_MAX_LEVELS = 4 * _MAX_NESTING  # of lists and objects in a YAML or JSON file
 _MAX_FILE_BYTES = 2**20  # of a YAML or JSON file
 
 
@@ -102,10 +99,12 @@ def read_yaml(path: Path) -> Ranker:
     refused, because a few of them can stand for gigabytes. So are files of more than 1 MiB, and lists and objects
     nested more than 128 levels deep.
     """
+    from haybale.ranking.plain_yaml import load_plain_yaml
+
     text = read_text(path, _MAX_FILE_BYTES)
     try:
-        spec = yaml.load(text, _Loader)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # also for dates and long numbers
+        spec = load_plain_yaml(text)
+    except (ValueError, RecursionError) as error:
         raise FileFormatError(
             path, None, f"expected YAML, found a syntax error: {' '.join(str(error).split())}"
         ) from None
@@ -116,23 +115,6 @@ def read_yaml(path: Path) -> Ranker:
     if isinstance(spec, dict) and isinstance(spec.get("ranker"), dict):  # as Ranker.save writes it
         spec = spec["ranker"]
     return from_spec(spec)
-
-
-class _Loader(yaml.SafeLoader):  # type: ignore[misc]
-    """A loader of plain values that refuses aliases and deep nesting."""
-
-    _level = 0
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        event = self.peek_event()
-        if isinstance(event, yaml.AliasEvent):
-            raise yaml.YAMLError(f"the alias *{event.anchor} is not supported; write the value out")
-        self._level += 1
-        if self._level > _MAX_LEVELS:
-            raise yaml.YAMLError(f"more than {_MAX_LEVELS} levels of lists and objects; nest fewer rankers")
-        node = super().compose_node(parent, index)
-        self._level -= 1
-        return node
 
 
 def _make(name: str, args: Sequence[Any], params: Mapping[str, Any]) -> Ranker:

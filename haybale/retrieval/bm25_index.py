@@ -505,8 +505,7 @@ class BM25Index(PassageTable):
         >>> {term: round(share, 3) for term, share in index.term_shares("dog taxes and leads", 2).items()}
         {'dog': 0.214, 'tax': 0.214}
         """
-        if not 0 <= passage < len(self):
-            raise InputError(f"passage must be a number below {len(self)}, found {passage}")
+        self.check_passage(passage)
         return self.shares_of_terms(self.counted_terms(query), passage)
 
     def counted_terms(self, query: str) -> list[tuple[str, np.float32]]:

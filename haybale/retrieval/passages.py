@@ -198,6 +198,11 @@ class PassageTable:
         if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 1 <= k <= len(self):
             raise InputError(f"k must lie between 1 and the number of passages in the index, {len(self)}; found {k}")
 
+    def check_passage(self, passage: int) -> None:
+        """Raise InputError unless a number is that of a passage."""
+        if not 0 <= passage < len(self):
+            raise InputError(f"passage must be a number below {len(self)}, found {passage}")
+
     def excluded(self, exclude: Exclude | None, m: int) -> Ints:
         """Return the number of the document that each query excludes, (m,) with -1 for none."""
         if exclude is None or (m == 0 and len(exclude) == 0):

@@ -166,6 +166,10 @@ class SegmentedBM25(PassageTable):
             start += n
         return counters
 
+    def term_shares(self, query: str, passage: int) -> dict[str, float]:
+        self.check_passage(passage)
+        return self.shares_of_terms(self.counted_terms(query), passage)
+
     def counted_terms(self, query: str) -> list[tuple[str, np.float32]]:
         return list(zip(*counted_terms(self.analyzer.terms(query), self.k3), strict=True))
 
@@ -242,14 +246,20 @@ class SegmentedPassages(PassageTable):
     The vectors are on the CPU; queries from a device are copied to it.
     """
 
+    device = search_device = CPU
+
     def __init__(self, segments: IndexSegments, columns: Columns) -> None:
         self.segments, self.columns = segments, columns
         self.vectors: Any = SegmentedRows(segments)
-        self.device = self.search_device = CPU
 
     @property
     def dim(self) -> int:
         return int(self.vectors.shape[1])
+
+    @property
+    def backend_used(self) -> str:
+        """The name of the backend that searches each segment."""
+        return str(self.segments.opened(0).backend_used)
 
     @property
     def is_sparse(self) -> bool:

@@ -23,7 +23,7 @@ from haybale import Chunking, Engine, TfidfEncoder
 from haybale.engine import indexing_segments
 from haybale.engine.indexing_segments import range_edges
 from haybale.errors import InputError, StoreError
-from haybale.retrieval import index_segments
+from haybale.retrieval import BM25Index, PassageIndex, index_segments
 from haybale.retrieval.segmented_indexes import SegmentedBM25, SegmentedPassages
 
 RANKERS = (
@@ -238,3 +238,11 @@ def test_a_segment_without_a_term(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_random_engines_in_segments_answer_as_one_segment(seed: int, name: str, tmp_path_factory: Any) -> None:
     segmented(tmp_path_factory.mktemp("law") / "engine", seed, (name,), trained=name in LEARNING)
+
+
+def test_indexes_in_segments_have_what_callers_use() -> None:
+    """All but what makes an index from texts, vectors or files, and what only its holder in a segment needs."""
+    makes = {"from_collection", "open", "of_postings", "with_later", "nbytes", "from_store", "of_columns"}
+    for whole, in_segments in ((BM25Index, SegmentedBM25), (PassageIndex, SegmentedPassages)):
+        public = {name for name in dir(whole) if not name.startswith("_")}
+        assert public - makes <= set(dir(in_segments))

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from haybale.retrieval.backends import best_scores
-from haybale.retrieval.backends.best_scores import BestScores
+from haybale.retrieval import best_scores
+from haybale.retrieval.best_scores import BestScores
 
 
 @settings(max_examples=60)

@@ -38,8 +38,10 @@ class OpenDocument(FileReader):
         parts, title = parts_of(document.blocks())
         parts += [Part(text) for text in document.page_texts()]
         metadata = document.metadata()
-        yield FileDocument(parts, metadata.pop("title", "") or title, metadata)
         yield from document.unread()
+        if not parts and document.n_pictures:
+            raise Unreadable(f"no text, but {document.n_pictures:,} pictures; recognise their text first (OCR)")
+        yield FileDocument(parts, metadata.pop("title", "") or title, metadata)
 
 
 class _OpenDocumentText:
@@ -65,6 +67,10 @@ class _OpenDocumentText:
                 self._styles[value_of(style, "name")] = style
         self._n_comments = self._n_hidden_characters = 0
         self._left_out: list[UnreadPart] = []
+
+    @property
+    def n_pictures(self) -> int:
+        return 0 if self._content is None else sum(1 for _ in self._content.iter("{*}image"))
 
     def blocks(self) -> Iterator[TextBlock]:
         """Yield the text, with its notes, in reading order."""
@@ -191,8 +197,8 @@ class _OpenDocumentText:
         return False
 
     def _style_of(self, element: Element) -> BlockStyle:
-        names = (value_of(style, "name") or "" for style in self._chain(element))
-        if any(name.casefold() == "title" for name in names):
+        names = [value_of(element, "style-name"), *(value_of(s, "parent-style-name") for s in self._chain(element))]
+        if "Title" in names:
             return "title"
         return "heading" if name_of(element) == "h" else "body"
 

@@ -71,7 +71,8 @@ class PageText:
         self._terms: list[str] = []  # of a list, which stand before their description
         self._beside: list[TextBlock] = []  # readings of characters
         self._outside: list[str] = []
-        self._n_preformatted = self._n_open_mains = 0
+        self._n_preformatted = self._n_open_mains = self._n_open_headings = 0
+        self._open_terms: list[bool] = []  # for each open dt or dd, whether it is a dt
         self._has_main = any(True for element in root.iter() if _is_main(element))
         self._walk()
         self.outside = " ".join("".join(self._outside).split())
@@ -107,7 +108,10 @@ class PageText:
             self._end_line()
             self._outside.append(" ")
         self._n_open_mains += _is_main(element)
+        self._n_open_headings += _is_heading(element)
         self._n_preformatted += name in _PREFORMATTED
+        if name in ("dt", "dd"):
+            self._open_terms.append(name == "dt")
         if name == "br":
             self._pieces.append("\n")
         elif name in ("option", "optgroup"):
@@ -125,9 +129,10 @@ class PageText:
         if name == "rt":
             self._end_reading()
         if _is_block(element):
-            is_heading = name in _HEADINGS or element.get("role") == "heading"
-            self._end_line(is_heading=is_heading, is_term=name == "dt")
-        if name == "dl":
+            self._end_line()
+        if name in ("dt", "dd"):
+            self._open_terms.pop()
+        elif name == "dl":
             self._end_terms()
         elif name in ("td", "th") and len(self._targets) > 1:
             cell = self._targets.pop()
@@ -139,6 +144,7 @@ class PageText:
             self._targets[-1].extend(row_of(self._rows.pop()))
         self._n_preformatted -= name in _PREFORMATTED
         self._n_open_mains -= _is_main(element)
+        self._n_open_headings -= _is_heading(element)
 
     def _end_reading(self) -> None:
         """Put the reading of characters after the paragraph, so that it does not divide a word."""
@@ -146,19 +152,19 @@ class PageText:
         self._beside.append(TextBlock("".join(self._pieces[start + 1 :]), "aside"))
         del self._pieces[start:]
 
-    def _end_line(self, *, is_heading: bool = False, is_term: bool = False) -> None:
+    def _end_line(self) -> None:
         """End the present line as blocks: as many as it has paragraphs."""
         text, beside = "".join(self._pieces).replace("\x00", " "), self._beside
         self._pieces, self._beside = [], []
         if text.strip():
-            self._add_line(text, is_heading=is_heading, is_term=is_term)
+            self._add_line(text)
         self._targets[-1] += beside
 
-    def _add_line(self, text: str, *, is_heading: bool, is_term: bool) -> None:
+    def _add_line(self, text: str) -> None:
         paragraphs = paragraphs_of(text) if self._n_preformatted else _paragraphs_of_lines(text)
-        if is_term:
+        if self._open_terms and self._open_terms[-1]:
             self._terms += paragraphs
-        elif is_heading:
+        elif self._n_open_headings:
             self._targets[-1].append(TextBlock(" ".join(paragraphs), "heading"))
         else:
             first, *others = paragraphs
@@ -185,6 +191,10 @@ def _parsed(page: str) -> tuple[Any, bool]:
 
 def _is_main(element: Any) -> bool:
     return isinstance(element.tag, str) and (element.tag == "main" or element.get("role") == "main")
+
+
+def _is_heading(element: Any) -> bool:
+    return element.tag in _HEADINGS or element.get("role") == "heading"
 
 
 def _is_unseen(element: Any) -> bool:

@@ -206,7 +206,7 @@ class _RichTextDocument:
             return
         data, self._bytes = bytes(self._bytes), bytearray()
         charset, code_page = self._encoding()
-        if charset == _SYMBOL_CHARSET:
+        if charset == _SYMBOL_CHARSET and not self._state.group:
             self._take(symbols_of(data))
             return
         text = data.decode(code_page, errors="replace")

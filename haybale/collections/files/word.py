@@ -25,6 +25,7 @@ from haybale.collections.files.file_reader import (
 )
 from haybale.collections.files.packed_xml import Element, PackedXML, Relation, child_of, elements, name_of, value_of
 from haybale.collections.files.symbol_font import seen_symbols, symbols_of
+from haybale.collections.files.word_numbering import WordNumbering
 from haybale.collections.unread import UnreadPart
 
 # Elements whose text is not in the final view, and properties, which have none.
@@ -55,8 +56,10 @@ class Word(FileReader):
         parts, title = parts_of(document.blocks())
         parts += [Part(text) for text in document.page_texts()]
         metadata = document.metadata()
-        yield FileDocument(parts, metadata.pop("title", "") or title, metadata)
         yield from document.unread()
+        if not parts and document.n_pictures:
+            raise Unreadable(f"no text, but {document.n_pictures:,} pictures; recognise their text first (OCR)")
+        yield FileDocument(parts, metadata.pop("title", "") or title, metadata)
 
 
 class _WordDocument:
@@ -71,6 +74,7 @@ class _WordDocument:
             raise Unreadable("expected a Word document, found none in the file")
         self._root, self._links = root, package.relations(main)
         self.styles = _WordStyles(self._root_of("styles"))
+        self.numbering = WordNumbering(self._root_of("numbering"))
         self.notes = {
             (kind, value_of(note, "id")): _WordStory(self, note, package.relations(link.target))
             for kind in ("footnote", "endnote")
@@ -80,6 +84,10 @@ class _WordDocument:
         }
         self.left_out: list[UnreadPart] = []
         self.n_hidden_characters = 0
+
+    @property
+    def n_pictures(self) -> int:
+        return sum(1 for _ in self._root.iter("{*}blip", "{*}imagedata"))
 
     def _root_of(self, kind: str) -> Element | None:
         """Return the root of the first file that the main one refers to for something."""
@@ -149,8 +157,7 @@ class _WordStory:
             name = name_of(element)
             if name in _OF_PARAGRAPHS:
                 style = self._walk_paragraph(element, line)
-                mark = child_of(element, "pPr", "rPr")
-                if child_of(mark, "del") is None and child_of(mark, "moveFrom") is None:
+                if not _has_deleted_end(element):
                     yield from line.blocks(style)
                     line = OpenParagraph()
             elif name == "tbl":
@@ -174,7 +181,13 @@ class _WordStory:
         outer = self._style
         properties = child_of(element, "pPr")
         self._style = _value(child_of(properties, "pStyle"))
+        start = len(line.pieces)
         self._walk([element] if name_of(element) != "p" else elements(element), line)
+        if not _has_deleted_end(element):
+            of_styles = self._document.styles.properties(self._style)
+            label = self._document.numbering.label([properties, *of_styles], self._style)
+            if label and "".join(line.pieces[start:]).strip():
+                line.pieces.insert(start, f"{label} ")
         style = self._document.styles.block_style(self._style, child_of(properties, "outlineLvl"))
         self._style = outer
         return style
@@ -284,6 +297,10 @@ class _WordStyles:
             yield self._styles[style]
             style = _value(child_of(self._styles[style], "basedOn"))
 
+    def properties(self, style: str | None) -> list[Element | None]:
+        """Return the properties of paragraphs in a style and those that it is based on."""
+        return [child_of(element, "pPr") for element in self._chain(style)]
+
     def block_style(self, style: str | None, level: Element | None) -> BlockStyle:
         """Return what a paragraph is by its style and its own outline level: levels 0 to 8 are headings."""
         for element in self._chain(style):
@@ -304,6 +321,12 @@ class _WordStyles:
         return mark is not None and (_value(mark) or "1") not in ("0", "false", "off")
 
 
+def _has_deleted_end(paragraph: Element) -> bool:
+    """Return whether the next paragraph continues this one."""
+    mark = child_of(paragraph, "pPr", "rPr")
+    return child_of(mark, "del") is not None or child_of(mark, "moveFrom") is not None
+
+
 def _value(element: Element | None) -> str | None:
     return None if element is None else value_of(element, "val")
 
@@ -313,8 +336,9 @@ def _text_of(element: Element) -> str:
     if name_of(element) == "t":
         return "".join(element.itertext())
     with suppress(ValueError, OverflowError):
-        code = int(value_of(element, "char") or "", 16)
-        return seen_symbols(symbols_of(bytes([code])) if code < 256 else chr(code), value_of(element, "font") or "")
+        code, font = int(value_of(element, "char") or "", 16), value_of(element, "font") or ""
+        in_symbol = code < 256 and font.casefold() == "symbol"
+        return seen_symbols(symbols_of(bytes([code])) if in_symbol else chr(code), font)
     return ""
 
 

@@ -11,7 +11,6 @@ from haybale.device import device_of
 from haybale.extras import import_optional
 from haybale.parallel import batch_size_for_memory, iter_blocks
 from haybale.retrieval.backends import Backend, Proposal
-from haybale.retrieval.backends.best_scores import BestScores
 from haybale.vectors import array_namespace
 
 _SCORES_PER_TILE = 2**25  # of the CPU: 128 MiB
@@ -36,6 +35,8 @@ class NumPyTiles(Backend):
         if device.is_cpu:
             if k >= len(passages):
                 return np.broadcast_to(np.arange(len(passages)), (m, len(passages))), queries @ passages.T
+            from haybale.retrieval.best_scores import BestScores  # compiled loops
+
             best_scores = BestScores(m, k)
             # The scores of a tile are computed by all threads, and then read while they are in a cache.
             for tile, scores in iter_blocks(
