@@ -86,12 +86,25 @@ def command(*arguments: str, **how: Any) -> subprocess.Popen[bytes]:
 
 
 def digest(path: Path) -> str:
-    """Return a digest of a file, or of all files of a folder."""
+    """Return a digest of a file, or of all files of a folder, without what differs by definition.
+
+    That is the random identity that a build gives an engine, and in a ranker the digest of the documents and their
+    segments that it was fitted on.
+    """
     sha256 = hashlib.sha256()
     for each in [path] if path.is_file() else sorted(path.rglob("*")):
         if each.is_file():
-            sha256.update(f"{each.relative_to(path)}\0".encode() + each.read_bytes())
+            sha256.update(f"{each.relative_to(path)}\0".encode() + _comparable(each))
     return sha256.hexdigest()
+
+
+def _comparable(path: Path) -> bytes:
+    content = path.read_bytes()
+    if path.name not in ("engine.json", "ranker.json"):
+        return content
+    entries = {name: value for name, value in json.loads(content).items() if name not in ("identity", "sha256")}
+    entries["fitted"] = [entry | {"digest": None} for entry in entries.get("fitted", ())]
+    return json.dumps(entries).encode()
 
 
 def finished(out: Path) -> set[str]:

@@ -142,7 +142,8 @@ def measured(given: argparse.Namespace) -> tuple[int, list[str]]:
         "",
         f"Train and rank: `svr` with {SVR['n_bags']} bags is trained on {given.trained:,} queries, and all rankers rank"
         f" {given.queries:,}; seconds by the clock. Each worker has a limit of {given.limit:,.0f} MB. *Same* says"
-        " whether the model and the runs have the bytes of those of one segment.",
+        " whether the model, without the digest of the segments that it was trained on, and the runs have the bytes of"
+        " those of one segment.",
         *table("how|" + "|".join(names) + "|memory, MB|same", rows, show=str),
     ]
     if not given.kills:
@@ -172,7 +173,7 @@ def memory(found: Record) -> str:
 
 
 def same(engines: dict[str, Path], names: list[str]) -> bool:
-    """Return whether engines have the same bytes; the lock of a writer that was killed does not count."""
+    """Return whether engines have the same bytes; identities and the lock of a killed writer do not count."""
     for name in names:
         (engines[name] / ".lock").unlink(missing_ok=True)
     return len({digest(engines[name]) for name in names}) == 1

@@ -1,7 +1,8 @@
 """Convert texts to the terms that BM25 and TF-IDF count.
 
-A term is a lower-cased run of two or more word characters, reduced to its Snowball stem; stop words are dropped. BM25
-and TF-IDF share this analysis, so that both count the same terms. Terms are numbered in the order of their first
+A term is a lower-cased run of two or more letters, digits and underscores between them, reduced to its Snowball stem;
+stop words are dropped. Underscores around a word are no part of it, since they are emphasis in Markdown and plain text.
+BM25 and TF-IDF share this analysis, so that both count the same terms. Terms are numbered in the order of their first
 occurrence, so that equal texts give equal numbers in every process.
 
 If no language is given, it is detected by stop words and by py3langid's model of 140 languages. Texts in a language
@@ -15,7 +16,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -55,11 +56,13 @@ _MIN_STOP_WORD_SHARE = 0.1  # of the words; a language is recognised if no other
 _MIN_PROBABILITY = 0.9  # at which a detected language is accepted
 # Scripts without spaces: Thai and Lao, Burmese, Khmer, kana, Chinese characters.
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-_WORD = re.compile(r"\w{2,}")
+_WORD = re.compile(r"[^\W_]\w*[^\W_]")
 _HAS_UNSPACED = re.compile(f"[{_UNSPACED}]")
-_RUN = re.compile(rf"[{_UNSPACED}]+|[^\W{_UNSPACED}]{{2,}}")
+_RUN = re.compile(rf"[{_UNSPACED}]+|[^\W_{_UNSPACED}][^\W{_UNSPACED}]*[^\W_{_UNSPACED}]")
 _TOKEN = re.compile(rf"{_WORD.pattern}|\S")
 _RUN_OR_CHARACTER = re.compile(rf"{_RUN.pattern}|\S")
+# A word of any length, a character of a script without spaces, or a sign that stands for a word.
+_WORD_OR_SIGN = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}](?:[^\W{_UNSPACED}]*[^\W_{_UNSPACED}])?|[§¶%&@#$£¥€°]")
 _MAX_CACHED_STEMS = 2**20  # words; a larger cache of stems is cleared
 
 Tokenize = Callable[[str], Sequence[str]]
@@ -119,7 +122,8 @@ class Analyzer:
         if isinstance(self.stop_words, str):
             raise InputError("stop_words: expected a list of words, found a single string; put it in a list")
         if self.stop_words is not None:
-            object.__setattr__(self, "stop_words", tuple(sorted({normalise(word).lower() for word in self.stop_words})))
+            words = {lowered(normalise(word), self.language) for word in self.stop_words}
+            object.__setattr__(self, "stop_words", tuple(sorted(words)))
         if self.function is not None and not callable(self.function):
             raise InputError(f"analyzer: expected a language or a function, found {self.function!r}")
         if self.function is not None and (self.language != NO_LANGUAGE or self.stop_words is not None):
@@ -146,10 +150,10 @@ class Analyzer:
         """
         if self.function is not None:
             return list(self.function(normalise(text)))
-        lower = normalise(text).lower()
+        lower = lowered(normalise(text), self.language)
         if lower.isascii() or not _HAS_UNSPACED.search(lower):
             return _TOKEN.findall(lower)
-        return [token for run in _RUN_OR_CHARACTER.findall(lower) for token in _words(run) or [run]]
+        return [token for run in _RUN_OR_CHARACTER.findall(lower) for token in _words(run, self.language) or [run]]
 
     def is_word(self, token: str) -> bool:
         """Return whether a token is a word, from which terms are made.
@@ -157,7 +161,7 @@ class Analyzer:
         >>> [Analyzer("english").is_word(token) for token in ("dogs", "1", ".", "租")]
         [True, False, False, True]
         """
-        return self.function is not None or bool(_words(token))
+        return self.function is not None or bool(_words(token, self.language))
 
     def term_spans(self, text: str) -> list[tuple[str, int, int]]:
         """Return the terms of a text as :meth:`terms` does, each with its start and end in the text as given.
@@ -179,7 +183,7 @@ class Analyzer:
         parts = _PartCache(self.compounds)
         for text in texts:
             normalised, origins = normalised_spans(text)
-            words: Iterable[tuple[str, int, int]] = _word_spans(normalised)
+            words: Iterable[tuple[str, int, int]] = _word_spans(normalised, self.language)
             if self.function is not None:
                 runs = re.finditer(r"\S+", normalised)
                 words = [(word, *run.span()) for run in runs for word in self.function(run[0])]
@@ -192,6 +196,56 @@ class Analyzer:
             starts, ends = origins[:, 0].tolist(), origins[:, 1].tolist()
             yield [(names[n], starts[start], ends[end - 1]) for n, start, end in numbered_parts if n >= 0]
 
+    def phrase_terms(self, text: str) -> list[str]:
+        """Return the terms of a text for phrases: of all words, also those that are no terms of an index.
+
+        Single letters and digits, stop words, and the signs §, ¶, %, &, @, #, ° and those of currencies count as they
+        are written, after ``=``. The characters of scripts without spaces are terms of their own, and compounds are not
+        split. A ``function`` gives its own terms.
+
+        >>> Analyzer("english").phrase_terms("Exhibit B, the leases (§ 5)")
+        ['exhibit', '=b', '=the', 'leas', '=§', '=5']
+        """
+        if self.function is not None:
+            return self.terms(text)
+        cache = _PhraseTermCache(self)
+        return [cache[word] for word in _WORD_OR_SIGN.findall(lowered(normalise(text), self.language))]
+
+    def phrase_spans(self, texts: Iterable[str]) -> Iterator[list[tuple[str, int, int]]]:
+        """Yield the :meth:`phrase_terms` of each text, each with its start and end in the text as given.
+
+        >>> next(Analyzer("english").phrase_spans(["Exhibit B"]))
+        [('exhibit', 0, 7), ('=b', 8, 9)]
+        """
+        if self.function is not None:
+            yield from self.spans(texts)
+            return
+        cache = _PhraseTermCache(self)
+        for text in texts:
+            normalised, origins = normalised_spans(text)
+            starts, ends = origins[:, 0].tolist(), origins[:, 1].tolist()
+            words = _WORD_OR_SIGN.finditer(lowered(normalised, self.language))
+            yield [(cache[word[0]], starts[word.start()], ends[word.end() - 1]) for word in words]
+
+    def has_phrase(self, texts: Iterable[str], terms: Sequence[str]) -> Iterator[bool]:
+        """Yield whether each text has phrase terms next to each other, in this order.
+
+        >>> list(Analyzer("english").has_phrase(["Exhibits B and C", "Exhibit C"], ["exhibit", "=b"]))
+        [True, False]
+        """
+        cache, wanted = _PhraseTermCache(self), "\0".join(["", *terms, ""])
+        literals = [] if self.function is not None else [term[1:] for term in terms if term.startswith("=")]
+        for text in texts:
+            if self.function is not None:
+                text_terms = self.terms(text)
+            else:
+                lower = lowered(normalise(text), self.language)
+                if not all(literal in lower for literal in literals):
+                    yield False
+                    continue
+                text_terms = [cache[word] for word in _WORD_OR_SIGN.findall(lower)]
+            yield wanted in "\0".join(["", *text_terms, ""])
+
     def __call__(self, texts: Iterable[str], vocabulary: dict[str, int] | None = None) -> Terms:
         """Analyse texts; with a ``vocabulary``, terms that are not in it are dropped."""
         refuse_single_text(texts)
@@ -203,7 +257,7 @@ class Analyzer:
         """Yield the term numbers of each text; with ``grow``, unknown terms get new numbers, else they are dropped."""
         refuse_single_text(texts)
         cache = _TermCache(self, numbers, grow)
-        split = self.function or _words
+        split = self.function or partial(_words, language=self.language)
         parts = _PartCache(self.compounds)
         for text in texts:
             words = split(normalise(text))
@@ -286,7 +340,7 @@ class Analyzer:
         """
         if not splits_compounds(language, compounds):
             return cls(language)
-        words = (word for text in track(texts, "learning compounds") for word in _words(normalise(text)))
+        words = (word for text in track(texts, "learning compounds") for word in _words(normalise(text), language))
         return cls.of_words(language, words)
 
     @classmethod
@@ -301,14 +355,30 @@ class _TermCache(dict[str, int]):
     def __init__(self, analyzer: Analyzer, numbers: dict[str, int], grow: bool) -> None:
         super().__init__()
         self._stem, self._numbers, self._grow = analyzer.stemmer(), numbers, grow
-        dropped = stop_words(analyzer.language) if analyzer.stop_words is None else analyzer.stop_words
-        self.update(dict.fromkeys(dropped, -1))
+        self.update(dict.fromkeys(_dropped_words(analyzer), -1))
 
     def __missing__(self, word: str) -> int:
         term, numbers = self._stem(word), self._numbers
         number = numbers.setdefault(term, len(numbers)) if self._grow else numbers.get(term, -1)
         self[word] = number
         return number
+
+
+class _PhraseTermCache(dict[str, str]):
+    """A cache from words and signs to their terms in phrases; see :meth:`Analyzer.phrase_terms`."""
+
+    def __init__(self, analyzer: Analyzer) -> None:
+        super().__init__((word, f"={word}") for word in _dropped_words(analyzer))
+        self._stem = analyzer.stemmer()
+
+    def __missing__(self, word: str) -> str:
+        is_literal = len(word) == 1 and not _HAS_UNSPACED.match(word)
+        term = self[word] = f"={word}" if is_literal else self._stem(word)
+        return term
+
+
+def _dropped_words(analyzer: Analyzer) -> Iterable[str]:
+    return stop_words(analyzer.language) if analyzer.stop_words is None else analyzer.stop_words
 
 
 class _PartCache(dict[str, tuple[str, ...]]):
@@ -372,7 +442,7 @@ def guess_language(texts: Iterable[str]) -> str:
     """
     refuse_single_text(texts)
     texts = list(texts)
-    words = Counter(word for text in texts for word in _words(normalise(text)))
+    words = Counter(word for text in texts for word in _words(normalise(text), NO_LANGUAGE))
     counts = {language: sum(words[word] for word in stop_words(language)) for language in _STOP_WORD_LANGUAGES}
     first, second = sorted(counts, key=lambda language: (-counts[language], language != "english", language))[:2]
     if first in _BY_STOP_WORDS and counts[first] >= max(_MIN_STOP_WORD_SHARE * words.total(), 2 * counts[second]):
@@ -399,13 +469,26 @@ def _detector() -> Any:
     return langid.LanguageIdentifier.from_model_file(langid.MODEL_FILE, norm_probs=True)
 
 
-def _words(text: str) -> list[str]:
+def lowered(text: str, language: str) -> str:
+    """Return a normalised text in lower case, with as many characters as before.
+
+    The capital İ becomes i without a dot of its own. In Turkish, the capital I becomes ı.
+
+    >>> lowered("İSTANBUL IĞDIR", "turkish"), lowered("İSTANBUL IT", "english")
+    ('istanbul ığdır', 'istanbul it')
+    """
+    if language == "turkish":
+        text = text.replace("I", "ı")
+    return text.lower() if text.isascii() else text.replace("İ", "i").lower()
+
+
+def _words(text: str, language: str) -> list[str]:
     """Return words of two or more characters, and in scripts without spaces all pairs of neighbouring characters.
 
-    >>> _words("租约终止 on 31 May")
+    >>> _words("租约终止 on _31_ May", "none")
     ['租约', '约终', '终止', 'on', '31', 'may']
     """
-    text = text.lower()
+    text = lowered(text, language)
     if text.isascii() or not _HAS_UNSPACED.search(text):
         return _WORD.findall(text)
     words: list[str] = []
@@ -417,25 +500,21 @@ def _words(text: str) -> list[str]:
     return words
 
 
-def _word_spans(text: str) -> Iterator[tuple[str, int, int]]:
+def _word_spans(text: str, language: str) -> Iterator[tuple[str, int, int]]:
     """Yield the words of :func:`_words`, each with its start and end in the text.
 
-    >>> list(_word_spans("租约终止 on"))
+    >>> list(_word_spans("租约终止 on", "none"))
     [('租约', 0, 2), ('约终', 1, 3), ('终止', 2, 4), ('on', 5, 7)]
     """
-    lower = text.lower()
-    # Some characters, such as İ, become two when they are lower-cased.
-    origin: Sequence[int] = range(len(text))
-    if len(lower) != len(text):
-        origin = [position for position, character in enumerate(text) for _ in character.lower()]
-    if len(lower) == len(text) and not _HAS_UNSPACED.search(lower):
+    lower = lowered(text, language)
+    if not _HAS_UNSPACED.search(lower):
         yield from ((word[0], *word.span()) for word in _WORD.finditer(lower))
         return
-    for run in (_RUN if _HAS_UNSPACED.search(lower) else _WORD).finditer(lower):
+    for run in _RUN.finditer(lower):
         start, end = run.span()
         pairs = _is_unspaced(run[0]) and end - start > 1
         for first, last in pairwise(range(start, end)) if pairs else [(start, end - 1)]:
-            yield lower[first : last + 1], origin[first], origin[last] + 1
+            yield lower[first : last + 1], first, last + 1
 
 
 def _is_unspaced(run: str) -> bool:

@@ -2,8 +2,8 @@
 
 Unicode's NFKC composes characters (``u`` and a combining diaeresis become ``ü``) and replaces ligatures, full-width
 and other compatibility characters by the usual ones. Characters that are not seen are removed: soft hyphens, zero-width
-characters, marks of direction, Arabic vowel signs and the Arabic tatweel. The stored texts stay as they are;
-:func:`normalised_spans` maps positions in a normalised text to the original one.
+characters, marks of direction, Arabic vowel signs, the Arabic tatweel, and a second dot on an i. The stored texts stay
+as they are; :func:`normalised_spans` maps positions in a normalised text to the original one.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ _UNSEEN = re.compile(
     # Arabic signs and tatweel, but not madda and hamza (U+0653 to U+0655), which compose with letters
     "\u0610-\u061a\u0640\u064b-\u0652\u0656-\u065f\u0670\u06d6-\u06dc\u06df-\u06e8\u06ea-\u06ed]+"
 )
+_DOTTED_I = re.compile("i\u0307+")  # what other programs make of İ in lower case
 
 
 def normalise(text: str) -> str:
@@ -32,12 +33,13 @@ def normalise(text: str) -> str:
         return text
     if _UNSEEN.search(text):
         text = _UNSEEN.sub("", text)
-    if unicodedata.is_normalized("NFKC", text):
-        return text
-    # Compatibility characters may stand for signs that are removed: an isolated Arabic vowel sign for tatweel and sign.
-    composed = unicodedata.normalize("NFKC", text)
-    seen = _UNSEEN.sub("", composed)
-    return composed if len(seen) == len(composed) else unicodedata.normalize("NFKC", seen)
+    if not unicodedata.is_normalized("NFKC", text):
+        # Compatibility characters may stand for signs that are removed: an isolated Arabic vowel sign for tatweel and
+        # sign.
+        composed = unicodedata.normalize("NFKC", text)
+        seen = _UNSEEN.sub("", composed)
+        text = composed if len(seen) == len(composed) else unicodedata.normalize("NFKC", seen)
+    return normalise(_DOTTED_I.sub("i", text)) if "i\u0307" in text else text
 
 
 def normalised_spans(text: str) -> tuple[str, np.ndarray]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import errno
 import gzip
 import json
+import math
+import re
 import sys
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +26,9 @@ STDIN = Path("-")
 
 MAX_LINE = 2**27  # bytes of one line: 128 MiB, such as one document in a .jsonl file
 MAX_TEXT = 2**28  # bytes of one text or JSON value: 256 MiB
+_WHOLE = re.compile(r"[+-]?[0-9]+")
+_REAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_MAX_DIGITS = 4000  # of a whole number; Python converts no more than 4,300
 _BYTES_PER_READ = 2**17  # bytes that are read and unpacked at once
 
 
@@ -248,3 +253,22 @@ def suffix_of(path: Path) -> str:
     ('.jsonl', '.csv')
     """
     return Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
+
+
+def whole_number(text: str) -> int | None:
+    """Return the whole number that a text is, in decimal digits 0 to 9 with an optional sign; None for another text.
+
+    >>> whole_number(" -2 "), whole_number("1_0"), whole_number("١")
+    (-2, None, None)
+    """
+    return int(text) if len(text) <= _MAX_DIGITS and _WHOLE.fullmatch(text.strip()) else None
+
+
+def finite_number(text: str) -> float | None:
+    """Return the finite number that a text is, in decimal digits 0 to 9 or with a power of ten; None for another text.
+
+    >>> finite_number("2.5E+2"), finite_number("1_000"), finite_number("nan"), finite_number("1e999")
+    (250.0, None, None, None)
+    """
+    number = float(text) if _REAL.fullmatch(text.strip()) else math.nan
+    return number if math.isfinite(number) else None

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from haybale.normalisation import normalise, normalised_spans
 
 ODD = st.sampled_from(
-    "aé\u0301\u0308\ufb01\ufb03\u00ad\u200b\u200d\ufeff\uff21\u064b\u0640\u0628\u1100\u1161\u11a8\uac00\u3099か\uff9eｶ½²\u0345\u0654\u0627ß\u09be\u09c7\ufe7b\ufc60"
+    "aé\u0301\u0308\ufb01\ufb03\u00ad\u200b\u200d\ufeff\uff21\u064b\u0640\u0628\u1100\u1161\u11a8\uac00\u3099か\uff9eｶ½²\u0345\u0654\u0627ßiİ\u0307\u09be\u09c7\ufe7b\ufc60"
 )
 TEXTS = st.one_of(st.text(), st.text(ODD))
 
@@ -29,6 +29,7 @@ TEXTS = st.one_of(st.text(), st.text(ODD))
         ("u\u00ad\u0308", "ü"),
         ("\u0633\u0648\u0654\u0627\u0644", "سؤال"),
         ("\u0627\u064e\u0654", "أ"),
+        ("i\u0307\u0301", "í"),
     ],
 )
 def test_what_looks_the_same_is_the_same(text: str, same: str) -> None:

@@ -10,7 +10,6 @@ grades are 1, ``relevance``. For other files, the number of columns determines t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +20,7 @@ from haybale.collections.builder import CollectionBuilder, sorted_splits
 from haybale.collections.ids import id_codes
 from haybale.errors import FileFormatError, InputError
 from haybale.frames import Frame, check_filled, numbers, to_pandas
-from haybale.text_files import read_csv, read_lines, suffix_of
+from haybale.text_files import finite_number, read_csv, read_lines, suffix_of, whole_number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,10 +54,9 @@ def read_qrels(path: Path | str) -> Iterator[tuple[int, str, str, int]]:
 
 
 def _grade(path: Path, line: int, text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise FileFormatError(path, line, f"expected a whole number as grade, found {text[:40]!r}") from None
+    if (number := whole_number(text)) is None:
+        raise FileFormatError(path, line, f"expected a whole number as grade, found {text[:40]!r}")
+    return number
 
 
 def read_trec_run(path: Path | str) -> pd.DataFrame:
@@ -74,11 +72,7 @@ def read_trec_run(path: Path | str) -> pd.DataFrame:
         columns = text.split()
         if len(columns) != 6:
             raise FileFormatError(path, line, f"expected 6 columns (qid Q0 docid rank score tag), found {len(columns)}")
-        try:
-            score = float(columns[4])
-        except ValueError:
-            score = math.nan
-        if not math.isfinite(score):
+        if (score := finite_number(columns[4])) is None:
             raise FileFormatError(path, line, f"expected a finite number as score, found {columns[4]!r}")
         rows.append((columns[0], columns[2], score))
     return pd.DataFrame(rows, columns=["query_id", "doc_id", "score"]).astype({"score": float})

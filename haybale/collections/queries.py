@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -23,6 +23,8 @@ Columns: TypeAlias = tuple[Iterable[Any], Iterable[Text], Iterable[str | None] |
 
 _QUERY_FILES = (".jsonl", ".csv", ".tsv")  # files of queries; any other file is one document
 _ID, _TEXT = ("query_id", "id", "_id"), ("text", "query")  # accepted names of the columns of a CSV file
+_TSV_ID = (*_ID, "query-id", "qid", "queryid", "topic", "topic_id", "query")  # of the header that a TSV file may have
+_TSV_TEXT = (*_TEXT, "query_text", "querytext", "title", "question", "topic")
 
 
 def queries_from(collection: Collection, given: QueriesLike, paragraphs: str | None = None) -> Queries:
@@ -40,8 +42,8 @@ def queries_from(collection: Collection, given: QueriesLike, paragraphs: str | N
         - the name of a split; any other string is one text;
         - the path of a file, plain or ``.gz``: ``.jsonl`` with ``query_id`` (or ``_id``), ``text`` and ``own`` as in a
           frame; ``.csv`` with a header of the columns ``query_id`` (or ``id``), ``text`` (or ``query``) and ``own``;
-          ``.tsv`` without a header, an id and a text per line; any other file, or ``-`` for standard input, is one
-          document, and its id is the name of the file without the suffix.
+          ``.tsv`` with an id and a text per line, and with or without a header; any other file, or ``-`` for standard
+          input, is one document, and its id is the name of the file without the suffix.
     paragraphs : str, optional
         The splitter for a file with one document, one of :data:`~haybale.collections.SPLITTERS`; by default
         ``"blank-lines"``.
@@ -126,8 +128,8 @@ def _read_file(path: Path, paragraphs: str) -> Columns:
         case ".csv":
             return _read_csv(path)
         case ".tsv":
-            rows = [columns for _, columns in read_tsv(path, 2, maxsplit=1)]
-            return [query_id for query_id, _ in rows], [text for _, text in rows], None
+            rows = list(read_query_table(path))
+            return [query_id for _, query_id, _ in rows], [text for _, _, text in rows], None
     splitter, text = find_splitter(paragraphs), read_text(path)
     parts = [part.text for part in splitter(text)]
     if not parts:
@@ -135,6 +137,13 @@ def _read_file(path: Path, paragraphs: str) -> Columns:
         message = f"{paragraphs!r} finds no paragraph; choose another splitter" if text.strip() else empty
         raise FileFormatError(path, None, message)
     return ["stdin" if path == STDIN else path.stem], [parts], None
+
+
+def read_query_table(path: Path) -> Iterator[tuple[int, str, str]]:
+    """Yield line number, id and text of each query of a tab-separated file, without its header if it has one."""
+    for line, (query_id, text) in read_tsv(path, 2, maxsplit=1):
+        if line > 1 or query_id.strip().lower() not in _TSV_ID or text.strip().lower() not in _TSV_TEXT:
+            yield line, query_id, text
 
 
 def _read_jsonl(path: Path) -> Columns:

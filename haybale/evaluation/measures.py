@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,10 @@ from haybale.retrieval import Run
 if TYPE_CHECKING:
     import pandas as pd
 
+_MAX_CUTOFF_DIGITS = 9  # trec_eval's numbers end at 2**63, and no run has so many documents
+_DECIMAL = re.compile(r"[0-9]+(\.[0-9]+)?")
+_EXAMPLE = {"cutoff": "10", "recall": "0.1"}  # of what stands behind "@"
+
 MEASURES = ("MRR@10", "nDCG@10", "nDCG@20", "Recall@100", "Recall@1000", "MAP")
 
 
@@ -25,7 +30,8 @@ def evaluate(run: Run | Frame, qrels: FrameT, measures: Sequence[str] = MEASURES
     """Compute measures for each judged query; the measure of the run is their mean.
 
     Queries with a relevant document are evaluated; a measure is 0 if the run has no document for the query. Queries
-    without a relevant document are omitted. Documents with equal scores count in the order of the run.
+    without a relevant document are omitted. Documents with equal scores count in the order of the run: by rising id,
+    or in trec_eval's order if the run was read from a file (:meth:`Run.from_trec`).
 
     Parameters
     ----------
@@ -36,7 +42,7 @@ def evaluate(run: Run | Frame, qrels: FrameT, measures: Sequence[str] = MEASURES
         relevant. If a pair is judged twice, the last grade counts.
     measures : sequence of str, default :data:`MEASURES`
         Names of ir_measures, with or without a cut-off (``P@5``, ``nDCG@10``, ``MAP``), or of haybale, with a cut-off
-        (``PRES@100``).
+        (``PRES@100``). A cut-off is a whole number from 1; ``IPrec@0.1`` has a recall in its place.
 
     Returns
     -------
@@ -46,7 +52,8 @@ def evaluate(run: Run | Frame, qrels: FrameT, measures: Sequence[str] = MEASURES
     Raises
     ------
     InputError
-        For an unknown measure, invalid judgements, and judgements without a relevant document.
+        For an unknown measure, one without the cut-off or the program that it needs, an invalid cut-off, invalid
+        judgements, and judgements without a relevant document.
 
     Examples
     --------
@@ -75,10 +82,23 @@ def evaluate(run: Run | Frame, qrels: FrameT, measures: Sequence[str] = MEASURES
     depth = max((int(kind["cutoff"]) for kind in reciprocal), default=1)
     values: dict[tuple[str, Any], float] = {}
     for some, part in ((reciprocal, run.top(depth)), (set(kinds) - reciprocal, run)):
-        for metric in import_optional("ir_measures").iter_calc(some, grades, _ranks(part, grades)) if some else ():
+        for metric in _computed(some, grades, _ranks(part, grades)) if some else ():
             values[metric.query_id, metric.measure] = metric.value
     rows = [[values.get((query, kind), 0.0) for kind in kinds] for query in queries]
     return like(pd.DataFrame(rows, pd.Index(queries, name="query_id"), list(measures)), qrels)
+
+
+def _computed(kinds: set[Any], grades: dict[str, dict[str, int]], ranks: dict[str, dict[str, float]]) -> Iterator[Any]:
+    """Yield ir_measures' values; InputError is raised where a program or package behind a measure fails."""
+    iter_calc = import_optional("ir_measures").iter_calc
+    try:
+        yield from iter_calc(kinds, grades, ranks)
+    except Exception as error:  # providers raise errors of many types, also for other judgements than theirs
+        names = ", ".join(sorted(map(str, kinds)))
+        raise InputError(
+            f"measures {names}: expected values from ir_measures, found {type(error).__name__}: {error!s:.200}; "
+            f"give other measures, such as {', '.join(MEASURES)}"
+        ) from error
 
 
 def _ranks(run: Run, queries: dict[str, Any]) -> dict[str, dict[str, float]]:
@@ -115,10 +135,37 @@ def _parse(name: str) -> Any:
     # ir_measures.parse_measure uses ast.Num, which Python 3.14 no longer has.
     registry = import_optional("ir_measures.measures").registry
     base, at, cutoff = name.partition("@")
-    if base in OWN_MEASURES and cutoff.isdecimal() and int(cutoff) > 0:
-        measure, n = OWN_MEASURES[base], int(cutoff)
+    if base in OWN_MEASURES:
+        measure, n = OWN_MEASURES[base], _cutoff(name, cutoff)
         define = import_optional("ir_measures").define_byquery
         return define(lambda judged, ranked: measure(judged, ranked, n), name, support_cutoff=False)
-    if base not in registry or (at and not cutoff.isdecimal()):
+    if base not in registry:
         raise InputError(f"unknown measure {name!r}; give a measure of ir_measures, such as {', '.join(MEASURES)}")
-    return registry[base] @ int(cutoff) if at else registry[base]
+    parameters, at_parameter = registry[base].SUPPORTED_PARAMS, registry[base].AT_PARAM
+    if at and at_parameter not in parameters:
+        raise InputError(f"measure {name!r}: {base} has no cut-off, found {cutoff!r}; write {base}")
+    if not at and at_parameter in parameters and parameters[at_parameter].required:
+        raise InputError(
+            f"measure {name!r} must have a cut-off, found none; write, for example, {base}@{_EXAMPLE[at_parameter]}"
+        )
+    unset = [key for key, parameter in parameters.items() if parameter.required and key != at_parameter]
+    kind = registry[base]
+    if at:
+        kind = kind @ (_cutoff(name, cutoff) if at_parameter == "cutoff" else _recall(name, cutoff))
+    if unset or not import_optional("ir_measures").DefaultPipeline.supports(kind):
+        why = f"the parameter {unset[0]}" if unset else "a package or program that is not installed"
+        raise InputError(f"measure {name!r} needs {why}; give another measure, such as {', '.join(MEASURES)}")
+    return kind
+
+
+def _cutoff(name: str, text: str) -> int:
+    if text.isascii() and text.isdecimal() and len(text) <= _MAX_CUTOFF_DIGITS and int(text) > 0:
+        return int(text)
+    most = "9" * _MAX_CUTOFF_DIGITS
+    raise InputError(f"measure {name!r}: the cut-off must be a whole number from 1 to {most}, found {text!r:.40}")
+
+
+def _recall(name: str, text: str) -> float:
+    if _DECIMAL.fullmatch(text) and float(text) <= 1:
+        return float(text)
+    raise InputError(f"measure {name!r}: the recall must be a number from 0 to 1, found {text!r:.40}")

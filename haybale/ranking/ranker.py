@@ -228,8 +228,10 @@ class Ranker(RankerContract):
         Parameters
         ----------
         text : str or sequence of str
-            The query, or its paragraphs. A phrase in quotation marks must occur in one passage of each document: its
-            terms next to each other, where stop words and inflections make no difference.
+            The query, or its paragraphs. A phrase in quotation marks must occur in one passage of each document: all
+            its words next to each other, also stop words, single letters and digits, and signs such as §. Inflections
+            make no difference. If nothing of the query is a term, as in ``"§ 5"``, a document's score is the number of
+            its passages that have the phrase.
         k : int, default 10
             Largest number of documents.
         where : str, optional
@@ -239,7 +241,7 @@ class Ranker(RankerContract):
         Raises
         ------
         InputError
-            For an empty text, a phrase that has only stop words, or a wrong condition.
+            For an empty text, a phrase without a word, number or sign, or a wrong condition.
         NotFittedError
             If the ranker has not been fitted.
         """

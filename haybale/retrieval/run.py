@@ -161,8 +161,31 @@ class Run:
 
     @classmethod
     def from_trec(cls, path: Path | str, k: int = DEPTH) -> Run:
-        """Read a TREC run file, plain or ``.gz``. Documents are ordered by score; the rank column is ignored."""
-        return cls.from_frame(read_trec_run(path), k)
+        """Read a TREC run file, plain or ``.gz``, in the order in which trec_eval evaluates it.
+
+        Documents are ordered by falling score, those of equal scores by falling id; the rank column is ignored. A file
+        of :meth:`to_trec` has no equal scores. Scores that are equal in float32, in which trec_eval compares them, are
+        rounded to it, so that they are equal.
+
+        Parameters
+        ----------
+        path : Path or str
+        k : int, default 1000
+            Number of documents kept for each query.
+        """
+        frame = read_trec_run(path)
+        with np.errstate(over="ignore"):
+            rounded = frame["score"].to_numpy().astype(np.float32).astype(np.float64)
+        is_tied = frame.assign(score=rounded).duplicated(["query_id", "score"], keep=False) & np.isfinite(rounded)
+        frame["score"] = np.where(is_tied, rounded, frame["score"])
+        run = cls.from_frame(frame, len(frame))
+        rows, documents, scores = run._rows, run._documents, run._scores
+        starts = np.append(True, (rows[1:] != rows[:-1]) | (scores[1:] != scores[:-1]))[: len(rows)]
+        begin = np.flatnonzero(starts)
+        sizes = np.diff(np.append(begin, len(rows)))
+        # Tied documents are in rising order of ids, so that each group is reversed.
+        reversed_places = 2 * np.repeat(begin, sizes) + np.repeat(sizes, sizes) - 1 - np.arange(len(rows))
+        return cls(run.query_ids, rows, documents[reversed_places], run._doc_ids, scores).top(k)
 
     def to_trec(self, path: Path | str, tag: str = "haybale") -> None:
         """Write a TREC run file, atomically.

@@ -41,5 +41,5 @@ def marked_terms(engine: Engine, text: str, passage: str, relevant: Sequence[Set
             if lift >= _MIN_LIFT:
                 typical[term] = counts[term] * math.log(lift)
     best = sorted(typical, key=lambda term: (-typical[term], term))[:_MAX_LEARNED_TERMS]
-    (spans,) = term_highlights([passage], [{analyzer: weights | {term: typical[term] for term in best}}], {})
+    (spans,) = term_highlights([passage], [{analyzer: weights | {term: typical[term] for term in best}}])
     return spans

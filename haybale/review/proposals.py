@@ -1,4 +1,4 @@
-"""Choose the documents that a review proposes next: the learner's scores, with ties by document id."""
+"""Choose the documents that a review proposes next: the learner's scores, with ties by places, such as those of ids."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def id_places(doc_ids: Strings) -> Ints:
 
 
 def top_documents(scores: Floats, candidates: Bools, places: Ints, n: int) -> Ints:
-    """Return the n candidates with the highest scores; of equal scores the one whose id comes first.
+    """Return the n candidates with the highest scores; of equal scores the one with the lowest of ``places``.
 
     >>> top_documents(np.array([1.0, 3.0, 3.0, 2.0]), np.array([True, True, True, False]), np.array([0, 2, 1, 3]), 2)
     array([2, 1])

@@ -18,7 +18,7 @@ from haybale.engine import Engine
 from haybale.errors import InputError, UnknownNameError
 from haybale.parameters import COUNT, COUNT_OR_NONE, FROM_0, RANDOM_STATE, TEXT_OR_NONE, Interval, check_parameters
 from haybale.progress import track
-from haybale.review.proposals import Bools, Floats, MakesLearner, id_places, top_documents, topic_learner
+from haybale.review.proposals import Bools, Floats, MakesLearner, top_documents, topic_learner
 from haybale.review.records import LabelledRecords, is_record_file, read_records
 from haybale.review.screening import Screening
 from haybale.review.simulation_results import SimulatedRun, Simulation
@@ -65,7 +65,7 @@ class _Reader:
     engine: Engine
     is_relevant: Bools
     open: Bools  # the documents that can be proposed
-    places: Ints
+    places: Ints  # the order of documents with equal scores, drawn at random
     drawn: Bools
     explore_every: int | None
     learner: Any
@@ -114,7 +114,8 @@ def simulate(
     """Simulate the review of topics whose judgements are known, one document at a time.
 
     Each simulation reads until all relevant documents are found; the documents that would be left count as read in the
-    order of their last scores, which changes no measure. Equal arguments give equal results.
+    order of their last scores, which changes no measure. Documents of equal scores are read in an order that the seed
+    draws, since the order of ids often is that of the labels. Equal arguments give equal results.
 
     Parameters
     ----------
@@ -169,7 +170,7 @@ def simulate(
     parsed = [parse_rule(rule) if isinstance(rule, str) else rule for rule in rules]
     engine, labelled = _opened(source, topics, text, split)
     starts = starts or ["text" if all(topic.text for topic in labelled) else "random"]
-    places, has_passage = id_places(engine.collection.doc_ids), np.diff(engine.collection.passages.doc_offsets) > 0
+    has_passage = np.diff(engine.collection.passages.doc_offsets) > 0
     prepared = [
         (start_name, *_prepared(engine, topic, has_passage, start_name, sample))
         for topic in labelled
@@ -189,6 +190,7 @@ def simulate(
         for number in priors:
             run_learner.judge(number, float(is_relevant[number]))
         n = int(is_open.sum())
+        places = np.random.default_rng([seed, 2]).permutation(len(is_open))
         reader = _Reader(engine, is_relevant, is_open, places, drawn, explore_every, run_learner)
         stops = _read(reader, n, parsed, learn_from or n)
         labels = is_relevant[reader.order]

@@ -179,9 +179,8 @@ def _highlights(batch: QueryBatch, passages: list[_Passage], phrases: Phrases | 
     """Return the highlights of passages that are shown: the terms, or the sentence that is nearest to the query."""
     numbers = np.array([passage.number for passage in passages], dtype=int)
     texts = take_strings(batch.engine.collection.passages.texts, numbers)
-    of_phrases = {} if phrases is None else {phrases.analyzer: phrases.terms}
     rows = [row for row, passage in enumerate(passages) if passage.encoder is None]
-    terms = term_highlights([texts[row] for row in rows], [passages[row].weights for row in rows], of_phrases)
+    terms = term_highlights([texts[row] for row in rows], [passages[row].weights for row in rows], phrases)
     highlights: list[list[tuple[int, int]]] = [[] for _ in passages]
     for row, spans in zip(rows, terms, strict=True):
         highlights[row] = spans

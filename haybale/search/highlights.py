@@ -13,7 +13,7 @@ from haybale.collections.splitters import sentences
 from haybale.device import to_numpy
 from haybale.embeddings import encode_queries
 from haybale.embeddings.encoder import Encodes
-from haybale.search.phrases import phrase_spans
+from haybale.search.phrases import Phrases, phrase_spans
 from haybale.search.snippets import Span
 
 _UNSPACED_SENTENCE = re.compile(r"(?=\S)(?:[^。！？｡]*[。！？｡]+[」』”’）]*|[^。！？｡]+)")
@@ -21,22 +21,22 @@ MAX_TERMS = 20  # different terms that are highlighted in a passage, those with 
 
 
 def term_highlights(
-    texts: Sequence[str],
-    weights: Sequence[Mapping[Analyzer, Mapping[str, float]]],
-    phrases: Mapping[Analyzer, Sequence[Sequence[str]]],
+    texts: Sequence[str], weights: Sequence[Mapping[Analyzer, Mapping[str, float]]], phrases: Phrases | None = None
 ) -> list[list[Span]]:
-    """Return where texts have the terms with the largest weights, and phrases from their first to their last term.
+    """Return where texts have the terms with the largest weights, and phrases from their first to their last word.
 
-    ``weights`` has the weights of the terms of each text by analyzer, and ``phrases`` the terms of phrases by analyzer.
+    ``weights`` has the weights of the terms of each text by analyzer.
     """
     spans: list[list[Span]] = [[] for _ in texts]
-    for analyzer in phrases.keys() | {analyzer for by_analyzer in weights for analyzer in by_analyzer}:
+    for analyzer in {analyzer for by_analyzer in weights for analyzer in by_analyzer}:
         for text_spans, located, by_analyzer in zip(spans, analyzer.spans(texts), weights, strict=True):
             of_terms = by_analyzer.get(analyzer, {})
             located_terms = {term for term, _, _ in located} & of_terms.keys()
             top_terms = set(sorted(located_terms, key=lambda term: (-of_terms[term], term))[:MAX_TERMS])
             text_spans += [(start, end) for term, start, end in located if term in top_terms]
-            for terms in phrases.get(analyzer, ()):
+    if phrases is not None:
+        for text_spans, located in zip(spans, phrases.analyzer.phrase_spans(texts), strict=True):
+            for terms in phrases.terms:
                 text_spans += phrase_spans(located, terms)
     return [merged(text_spans) for text_spans in spans]
 

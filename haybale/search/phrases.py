@@ -10,11 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haybale.analysis import Analyzer
-from haybale.collections.collection import Ints, ragged_take, take_strings
+from haybale.collections.collection import Ints, Strings, ragged_take, take_strings
 from haybale.engine import Engine
 from haybale.errors import InputError
+from haybale.stopping_work import check_wanted
 
-_QUOTED = re.compile(r'"([^"]*)"|“([^“”]*)”|„([^„“”]*)[“”]|«([^«»]*)»')
+_TEXTS_AT_ONCE = 10_000
+_QUOTED = re.compile(r'"([^"]*)"|“([^“”]*)”|„([^„“”]*)[“”]|«([^«»]*)»|»([^«»]*)«')
 
 
 @dataclass(frozen=True)
@@ -22,9 +24,22 @@ class Phrases:
     """The phrases of a query, and the documents and passages of an engine that have them."""
 
     analyzer: Analyzer
-    terms: list[list[str]]  # of each phrase
+    terms: list[list[str]]  # the phrase terms of each phrase
     documents: NDArray[np.bool_]  # (n_documents,) whether every phrase occurs in the document
     passages: Ints  # ascending numbers of the passages that have a phrase
+
+    def first_documents(self, engine: Engine, k: int) -> list[tuple[str, float]]:
+        """Return the ids of k documents that have the phrases, those with most such passages first, and their number.
+
+        The documents are those of an engine whose passages the phrases refer to; of equal numbers, the id that comes
+        first is first.
+        """
+        collection = engine.collection
+        counts = np.bincount(collection.passages.doc_of[self.passages], minlength=collection.n_documents)
+        numbers = np.flatnonzero(counts)
+        doc_ids = dict(zip(take_strings(collection.doc_ids, numbers), counts[numbers].tolist(), strict=True))
+        first = sorted(doc_ids, key=lambda doc_id: (-doc_ids[doc_id], doc_id))[:k]
+        return [(doc_id, float(doc_ids[doc_id])) for doc_id in first]
 
     def within(self, engine: Engine, documents: NDArray[np.bool_]) -> Phrases:
         """Return the phrases with the passage numbers of a view of some documents of the engine."""
@@ -49,32 +64,39 @@ def _inside(match: re.Match[str]) -> str:
 
 
 def find_phrases(engine: Engine, phrases: Sequence[str]) -> Phrases:
-    """Find the documents that have all phrases, each in one passage: its terms next to each other, in this order.
+    """Find the documents that have all phrases, each in one passage: its words next to each other, in this order.
 
-    Terms are those of BM25, so inflections and stop words make no difference. A part of a compound is not a word:
-    "Vertrag" does not occur in *Arbeitsvertrag*. Only passages that have all terms of a phrase, by the index of BM25,
-    are read.
+    All words count, also stop words and single characters, and signs such as §; inflections make no difference
+    (:meth:`~haybale.analysis.Analyzer.phrase_terms`). A part of a compound is not a word: "Vertrag" does not occur in
+    *Arbeitsvertrag*. Only passages that have all indexed terms of a phrase, by the index of BM25, are read.
     """
     index, texts = engine.bm25("passage"), engine.collection.passages.texts
     documents, passages = np.ones(engine.collection.n_documents, dtype=bool), [np.empty(0, dtype=np.int64)]
     analyzer = index.analyzer.whole_words
-    by_phrase = [analyzer.terms(phrase) for phrase in phrases]
+    by_phrase = [analyzer.phrase_terms(phrase) for phrase in phrases]
     for phrase, terms in zip(phrases, by_phrase, strict=True):
         if not terms:
-            raise InputError(f"the phrase {phrase!r} must have a term besides stop words, found none; omit the quotes")
-        numbers = index.passages_with_all(terms)
-        if len(terms) > 1 or analyzer is not index.analyzer:
-            numbers = numbers[_have_phrase(analyzer, take_strings(texts, numbers), terms)]
+            raise InputError(
+                f"the phrase {phrase!r} must have a word, a number or a sign such as §, found none; add one"
+            )
+        # A single character may be indexed as a part of a longer run of a script without spaces.
+        indexed_terms = [term for term in analyzer.terms(phrase) if len(term) > 1]
+        numbers = index.passages_with_all(indexed_terms)
+        if indexed_terms != terms or len(terms) > 1 or analyzer is not index.analyzer:
+            numbers = numbers[_have_phrase(analyzer, texts, numbers, terms)]
         passages.append(numbers)
         documents &= np.isin(np.arange(len(documents)), index.doc_of[numbers])
     return Phrases(analyzer, by_phrase, documents, np.unique(np.concatenate(passages)))
 
 
-def _have_phrase(analyzer: Analyzer, texts: list[str], terms: list[str]) -> NDArray[np.bool_]:
-    """Return whether each text has the terms next to each other."""
-    analyzed, n = analyzer(texts), len(terms)
-    term_ids = [analyzed.vocabulary.get(term, -1) for term in terms]
-    return np.array([any(ids[at : at + n] == term_ids for at in range(len(ids) - n + 1)) for ids in analyzed.ids], bool)
+def _have_phrase(analyzer: Analyzer, texts: Strings, numbers: Ints, terms: Sequence[str]) -> NDArray[np.bool_]:
+    """Return whether each of some texts has phrase terms next to each other."""
+    parts = [np.zeros(0, dtype=bool)]
+    for start in range(0, len(numbers), _TEXTS_AT_ONCE):
+        some = take_strings(texts, numbers[start : start + _TEXTS_AT_ONCE])
+        parts.append(np.fromiter(analyzer.has_phrase(some, terms), bool, len(some)))
+        check_wanted()
+    return np.concatenate(parts)
 
 
 def phrase_spans(located: Sequence[tuple[str, int, int]], terms: Sequence[str]) -> list[tuple[int, int]]:

@@ -53,7 +53,10 @@ def search(
         return SearchResults(query, str(ranker), [])
     batch, phrases = batch_and_phrases
     # Explanations need a run of this depth, so that a shallower one would be made twice.
-    ranked = ranker.run(batch, max(offset + k, DEPTH)).top(offset + k)["query"][offset:]
+    ranked = ranker.run(batch, max(offset + k, DEPTH)).top(offset + k)["query"]
+    if not ranked and phrases is not None:  # the phrases have no term that is indexed, as in "§ 5"
+        ranked = phrases.first_documents(batch.engine, offset + k)
+    ranked = ranked[offset:]
     collection = batch.engine.collection
     numbers = collection.document_numbers([doc_id for doc_id, _ in ranked]).tolist()
     reasons = []

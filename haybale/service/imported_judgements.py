@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from haybale.errors import InputError, UnknownNameError
 from haybale.spreadsheets import from_cell
+from haybale.text_files import whole_number
 
 _QUERY_COLUMNS = ("query_id", "query-id", "query", "topic")  # names of columns, in lower case
 _DOCUMENT_COLUMNS = ("doc_id", "corpus-id", "document")
@@ -107,7 +108,7 @@ def _qrels(text: str) -> Iterator[tuple[str | None, str, str]]:
 
 
 def _grade(doc_id: str, written: str) -> int:
-    digits = written.strip().removeprefix("-")
-    if not digits.isdecimal() or len(digits) > _MAX_GRADE_DIGITS:
+    grade = whole_number(written)
+    if grade is None or abs(grade) >= 10**_MAX_GRADE_DIGITS:
         raise InputError(f"a grade must be a whole number from 0, found {written!r:.60} for {doc_id!r:.100}")
-    return int(written)
+    return grade

@@ -92,7 +92,7 @@ def open_document(
     terms = {engine.analyzer: dict.fromkeys(engine.analyzer.terms(parse_phrases(text)[0]), 1.0)} if text else {}
     numbers = range(min(start + offset, end), min(start + offset + limit, end))
     texts = take_strings(collection.passages.texts, np.array(numbers, dtype=np.int64))
-    marked = term_highlights(texts, [terms] * len(texts), {})
+    marked = term_highlights(texts, [terms] * len(texts))
     passages = [snippet_of(collection, passage, spans) for passage, spans in zip(numbers, marked, strict=True)]
     cites, cited_by = linked_documents(collection, number)
     about = doc_id, title_of(collection, number), metadata_of(collection, number)

@@ -50,7 +50,8 @@ def needs(role: str) -> Callable[[Endpoint], Endpoint]:
 class GuardedRoute(APIRoute):
     """A route that checks the role of a user before anything else. TypeError is raised if its function declares none.
 
-    The pattern of its path matches a whole path: one with a line feed at the end is another path.
+    The pattern of its path matches a whole path: one with a line feed at the end is another path. Where GET is
+    answered, HEAD is, too; :class:`~haybale.service.security.Guard` sends its answer without the body.
     """
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
@@ -61,13 +62,22 @@ class GuardedRoute(APIRoute):
         self.role: str = role
         self.path_regex = re.compile(rf"(?:{self.path_regex.pattern.removesuffix('$')})\Z", re.DOTALL)
 
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Return whether the route answers a request, and what the router adds to its scope."""
+        return super().matches(_head_as_get(scope))
+
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request whose user has the role, and that no other site has caused."""
+        scope = _head_as_get(scope)
         refusal = refused(scope, self.role)
         if refusal is not None:
             await refusal(scope, receive, send)
         else:
             await answered(super().handle, scope, receive, send, is_change=scope["method"] not in READING)
+
+
+def _head_as_get(scope: Scope) -> Scope:
+    return {**scope, "method": "GET"} if scope.get("method") == "HEAD" else scope
 
 
 def refused(scope: Scope, role: str = JUDGE) -> Response | None:
@@ -97,7 +107,7 @@ def not_matched(router: Router) -> ASGIApp:
         answer = refused(scope)
         path = scope["path"].rstrip("/")
         shorter = {**scope, "path": path}
-        is_longer = answer is None and scope["method"] == "GET" and path != scope["path"]
+        is_longer = answer is None and scope["method"] in ("GET", "HEAD") and path != scope["path"]
         if is_longer and any(route.matches(shorter)[0] is Match.FULL for route in router.routes):
             answer = RedirectResponse(str(URL(scope=scope).replace(path=path)), 307)
         answer = answer or as_asked(Request(scope), 404, "there is nothing at this address; begin at /")

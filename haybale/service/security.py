@@ -176,6 +176,8 @@ class Guard:
                 is_page = answered.get("content-type", "").startswith("text/html")
                 if is_new and is_page:
                     answered.append("set-cookie", cookie(VISITOR, visitors[0], scope, "Strict"))
+            elif scope["method"] == "HEAD" and message["type"] == "http.response.body":
+                message = {**message, "body": b""}
             await send(message)
 
         try:

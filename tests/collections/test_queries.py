@@ -47,6 +47,28 @@ def test_files_of_several_queries(toy: Collection, tmp_path: Path, name: str, pa
     assert content(queries_from(toy, path)) == EXPECTED
 
 
+@pytest.mark.parametrize(
+    ("header", "is_header"),
+    [
+        ("query_id\ttext", True),
+        ("_id\tquery", True),
+        ("QID\tText", True),
+        ("text\tquery_id", False),
+        ("q\ttext", False),
+    ],
+)
+def test_a_header_of_a_table_of_queries_is_no_query(
+    toy: Collection, tmp_path: Path, header: str, is_header: bool
+) -> None:
+    path = tmp_path / "queries.tsv"
+    path.write_text(f"{header}\nq1\twhich dogs?\n", encoding="utf-8")
+    assert queries_from(toy, path).ids.to_pylist() == ([] if is_header else [header.split("\t")[0]]) + ["q1"]
+    path.write_text(f"{header}\n", encoding="utf-8")
+    if is_header:
+        with pytest.raises(InputError, match="at least one query"):
+            queries_from(toy, path)
+
+
 @pytest.mark.parametrize("library", [library for library in LIBRARIES if library != "cudf"])
 def test_frames_of_any_library(toy: Collection, library: str) -> None:
     assert content(queries_from(toy, in_library(FRAME, library))) == EXPECTED

@@ -210,6 +210,14 @@ def test_blank_passages_are_left_out_with_a_warning(tmp_path: Path) -> None:
     assert collection.passages.doc_offsets.tolist() == [0, 1, 2, 2]  # document 3 stays, without passages
 
 
+def test_a_header_of_queries_in_gerdalirs_layout_is_no_query(tmp_path: Path) -> None:
+    folder = gerdalir(tmp_path)
+    path = folder / "queries" / "queries.train.tsv"
+    expected = open_collection(folder).queries.ids
+    path.write_text("query_id\tquery\n" + path.read_text(encoding="utf-8"), encoding="utf-8")
+    assert open_collection(folder).queries.ids.equals(expected)
+
+
 def test_layouts_are_recognised_by_their_files(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="absent"):
         open_collection(tmp_path / "absent")
@@ -228,11 +236,26 @@ def test_trec_qrels_and_runs(tmp_path: Path) -> None:
     assert list(read_qrels(qrels)) == [(1, "q1", "d1", 2), (2, "q1", "d2", 0)]
     run = put(tmp_path / "run.txt", "q1 Q0 d2 1 3.5 me\nq1 Q0 d1 2 1e-3 me\n")
     assert read_trec_run(run).to_numpy().tolist() == [["q1", "d2", 3.5], ["q1", "d1", 0.001]]
-    for text, message in {"q1 Q0 d2 1 3.5": "5", "q1 Q0 d2 1 x me": "'x'", "q1 Q0 d2 1 nan me": "'nan'"}.items():
+    for text, message in {
+        "q1 Q0 d2 1 3.5": "5",
+        "q1 Q0 d2 1 x me": "'x'",
+        "q1 Q0 d2 1 nan me": "'nan'",
+        "q1 Q0 d2 1 1_000 me": "'1_000'",
+        "q1 Q0 d2 1 ١ me": "'١'",
+    }.items():
         with pytest.raises(FileFormatError, match=f"line 1: .* found {message}"):
             read_trec_run(put(tmp_path / "invalid.txt", f"{text}\n"))
     with pytest.raises(InputError, match=r"absent\.txt"):
         read_trec_run(tmp_path / "absent.txt")
+
+
+@pytest.mark.parametrize("grade", ["1_0", "١", "1.0", "0x1", ""])
+@pytest.mark.parametrize(("name", "line"), [("a.csv", "query_id,doc_id,relevance\nq1,a,"), ("a.txt", "q1 0 a ")])
+def test_grades_are_decimal_digits(tmp_path: Path, name: str, line: str, grade: str) -> None:
+    with pytest.raises(FileFormatError, match=rf"line {line.count(chr(10)) + 1}: "):
+        list(read_qrels(put(tmp_path / name, f"{line}{grade}\n")))
+    ((*_, read),) = read_qrels(put(tmp_path / name, f"{line}-2\n"))
+    assert read == -2
 
 
 def test_errors_distinguish_ids_that_look_the_same(tmp_path: Path) -> None:

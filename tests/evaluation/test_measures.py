@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
+from random import Random
 
 import ir_measures
 import numpy as np
@@ -87,6 +89,78 @@ def test_values_are_bitwise_those_of_ir_measures(seed: int) -> None:
     kinds = parse_measures(names)
     values = {(v.query_id, v.measure): v.value for v in ir_measures.iter_calc(set(kinds), counted, ranked)}
     assert found.to_numpy().tolist() == [[values[query, kind] for kind in kinds] for query in found.index]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.dictionaries(documents, st.sampled_from([1.0, 0.5, 0.5 + 1e-12, -2.0, 1e300]), min_size=1),
+    st.dictionaries(documents, st.integers(0, 2), min_size=1).filter(lambda grades: any(grades.values())),
+    st.randoms(use_true_random=False),
+)
+def test_ties_of_run_files_are_evaluated_as_trec_eval_does(
+    tmp_path_factory: pytest.TempPathFactory, scores: dict[str, float], grades: dict[str, int], random: Random
+) -> None:
+    path = tmp_path_factory.mktemp("runs") / "tied.run"
+    rows = list(scores.items())
+    random.shuffle(rows)
+    path.write_text("".join(f"q Q0 {name} {rank} {score} me\n" for rank, (name, score) in enumerate(rows)))
+    qrels = pd.DataFrame({"query_id": "q", "doc_id": list(grades), "relevance": list(grades.values())})
+    found = evaluate(Run.from_trec(path), qrels, ["nDCG@10", "P@3", "MAP"]).loc["q"].to_dict()
+    trec_eval = pytest.importorskip("pytrec_eval")
+    evaluator = trec_eval.RelevanceEvaluator({"q": grades}, {"ndcg_cut.10", "P.3", "map"})
+    expected = evaluator.evaluate({"q": scores})["q"]
+    assert found == pytest.approx({"nDCG@10": expected["ndcg_cut_10"], "P@3": expected["P_3"], "MAP": expected["map"]})
+
+
+UNUSABLE = [
+    "P@0",
+    "nDCG@0",
+    "Recall@0",
+    "MAP@0",
+    "MRR@0",
+    "PRES@0",
+    "P@-1",
+    "P@1_0",
+    "P@١",
+    "P@1.5",
+    "P@",
+    "P@99999999999999999999",
+    "PRES",
+    "PRES@99999999999",
+    "P",
+    "Recall",
+    "Success",
+    "R",
+    "Rprec@5",
+    "SetP@5",
+    "NumQ@3",
+    "NERR8@10",
+    "INST",
+    "BPM@3",
+    "IPrec",
+    "IPrec@2",
+    "IPrec@x",
+    "nothing",
+    "nothing@10",
+    "@10",
+]
+
+
+@pytest.mark.parametrize("name", UNUSABLE)
+def test_measures_that_cannot_be_computed_are_input_errors(name: str) -> None:
+    with pytest.raises(InputError, match=re.escape(repr(name))):
+        evaluate(TWO, QRELS, [name])
+
+
+def test_failures_of_programs_behind_measures_are_input_errors() -> None:
+    """ERR needs perl and numbers as query ids; without perl it cannot be computed either."""
+    with pytest.raises(InputError, match="ERR@10"):
+        evaluate(TWO, QRELS, ["ERR@10"])
+
+
+def test_a_measure_at_a_recall() -> None:
+    one = QRELS[QRELS["doc_id"] == "b"]
+    assert evaluate(TWO, one, ["IPrec@0.1", "Rprec", "MAP@1"]).iloc[0].tolist() == [0.5, 0.0, 0.0]
 
 
 def test_grades_are_whole_numbers_of_any_type() -> None:

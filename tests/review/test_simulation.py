@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,13 @@ def records(n: int = 40, seed: int = 0) -> tuple[dict[str, str], list[str]]:
         own = ["tea", "leaves", "kettle"] if doc_id in relevant else ["coffee"]
         texts[doc_id] = " ".join([*rng.choice(words, 6), *rng.choice(own, 1 + i % 2)])
     return texts, relevant
+
+
+class UntiedLearner(CountingLearner):
+    """A counting learner whose documents never have equal scores."""
+
+    def scores(self) -> np.ndarray:
+        return super().scores() - 1e-6 * np.arange(len(self.terms))
 
 
 TEXTS, RELEVANT = records()
@@ -78,8 +86,8 @@ def test_a_simulation_reads_as_a_review_does(engine: Engine) -> None:
     """The order is that of a Review whose judge knows the labels; the sample and exploration included."""
     for text, explore, n_drawn in ((TOPIC.text, None, 0), (TOPIC.text, 3, 0), (TOPIC.text, None, 9)):
         topic = LabelledTopic("tea", RELEVANT, text)
-        found = simulate(engine, topics=[topic], start="text", seeds=1, explore_every=explore, learner=CountingLearner)
-        review = Review(engine, text, explore_every=explore, learner=CountingLearner)
+        found = simulate(engine, topics=[topic], start="text", seeds=1, explore_every=explore, learner=UntiedLearner)
+        review = Review(engine, text, explore_every=explore, learner=UntiedLearner)
         if n_drawn:
             for doc_id in review.draw_sample(n_drawn):
                 review.judge(doc_id, int(doc_id in RELEVANT))
@@ -126,8 +134,8 @@ def test_starts_seeds_and_measures(engine: Engine) -> None:
 
 
 def test_after_the_last_lesson_documents_are_read_by_their_scores(engine: Engine) -> None:
-    found = simulate(engine, topics=[TOPIC], seeds=1, learn_from=6, rules=RULES, learner=CountingLearner).runs[0]
-    review = Review(engine, TOPIC.text, learner=CountingLearner)
+    found = simulate(engine, topics=[TOPIC], seeds=1, learn_from=6, rules=RULES, learner=UntiedLearner).runs[0]
+    review = Review(engine, TOPIC.text, learner=UntiedLearner)
     order = []
     for _ in range(6):
         order.append(review.next()[0].doc_id)
@@ -233,3 +241,23 @@ def test_topics_and_options_that_cannot_be_simulated(engine: Engine, topic: Labe
 def test_a_collection_without_judgements_cannot_be_simulated(engine: Engine) -> None:
     with pytest.raises(InputError, match="queries"):
         simulate(engine, learner=CountingLearner)
+
+
+@pytest.mark.parametrize("learn_from", [None, 2])
+def test_documents_of_equal_scores_are_read_in_an_order_of_the_seed(learn_from: int | None) -> None:
+    """The relevant documents are the first or the last; neither is found earlier, since no word is in two documents."""
+    texts = {f"r{number:02d}": f"word{number}x other{number}x" for number in range(60)}
+    engine = Engine(texts, language="english", encoder="tfidf(min_df=1)")
+    mean_ranks = []
+    for relevant in (list(texts)[:6], list(texts)[-6:]):
+        topic = LabelledTopic("none alike", relevant)
+        options: dict = {"topics": [topic], "start": "random", "seeds": 8, "learn_from": learn_from}
+        runs = simulate(engine, **options).runs
+        assert runs == tuple(
+            replace(run, seconds=other.seconds)
+            for run, other in zip(simulate(engine, **options).runs, runs, strict=True)
+        )
+        assert len({run.found_at for run in runs}) > 1
+        mean_ranks.append(np.mean([run.found_at for run in runs]))
+    # 5 of 58 documents in random order, 8 times: the mean is 29.5, and its standard deviation below 3.
+    assert all(20 < mean < 39 for mean in mean_ranks)

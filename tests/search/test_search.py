@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from datetime import date
 from pathlib import Path
@@ -147,7 +148,9 @@ def test_evidence_weighs_nested_rankers() -> None:
 def test_phrases_must_occur(laws: Engine) -> None:
     ranker = parse("rrf(bm25-doc,parm-vrrf)").fit(laws)
     assert {hit.doc_id for hit in ranker.search("lead dogs")} == {"dogs", "cats", "taxes"}
-    assert [hit.doc_id for hit in ranker.search('"kept on the lead"')] == ["dogs"]  # "on", "a", "the" are stop words
+    assert [hit.doc_id for hit in ranker.search('"kept on a lead"')] == ["dogs"]
+    assert [hit.doc_id for hit in ranker.search('"kept on the lead"')] == []  # stop words count
+    assert marked(ranker.search('"a"')) == ["a"]
     assert marked(ranker.search('dog "needs no lead"')) == ["need no lead"]
     assert [hit.doc_id for hit in ranker.search('"lead" "alone"')] == ["cats"]
     nothing = ranker.search('"lead kept"')
@@ -157,13 +160,59 @@ def test_phrases_must_occur(laws: Engine) -> None:
     found = ranker.search('Dogs lead cats "dog owner"')
     assert (found[0].doc_id, found[0].snippets[0].passage_id) == ("taxes", "taxes:2")
     assert "Dog owners" in marked(found)
-    for wrong in ("", '""', '"the"', " "):
+    for wrong in ("", '""', '"."', '"--"', " "):
         with pytest.raises(InputError):
             ranker.search(wrong)
     with pytest.raises(InputError, match="k"):
         ranker.search("dog", k=0)
     with pytest.raises(NotFittedError):
         parse("bm25").search("dog")
+
+
+PROVISIONS = {
+    "art6": ["It is lawful by Art. 6 (1) lit. f."],
+    "art7": ["It is lawful by Art. 7, and 6 months later.", "Exhibit A."],
+    "bgb5": ["The claim follows from § 5 BGB."],
+    "zpo5": ["The claim follows from section 5 BGB and 5 ZPO.", "Exhibit B, a copy."],
+    "rate": ["Interest of 5 % a year, or 5 € a day."],
+}
+
+
+@pytest.mark.parametrize("segments", [1, 2])
+@pytest.mark.parametrize(
+    ("phrase", "expected"),
+    [
+        ("Art. 6", ["art6"]),
+        ("art 6 1 lit f", ["art6"]),
+        ("§ 5 BGB", ["bgb5"]),
+        ("§5", ["bgb5"]),
+        ("5 BGB", ["bgb5", "zpo5"]),
+        ("Exhibit A", ["art7"]),
+        ("exhibits b", ["zpo5"]),
+        ("B, a copy", ["zpo5"]),
+        ("5 %", ["rate"]),
+        ("5 €", ["rate"]),
+        ("5", ["bgb5", "rate", "zpo5"]),
+        ("a", ["art7", "rate", "zpo5"]),
+        ("8", []),
+    ],
+)
+def test_every_word_and_sign_of_a_phrase_counts(
+    tmp_path: Path, segments: int, phrase: str, expected: list[str]
+) -> None:
+    documents = PROVISIONS | {"gone": ["Art. 6, § 5 BGB, Exhibit A, Exhibit B, a copy, 5 %, 5 €, 8"]}
+    engine = Engine.build(documents, tmp_path / "engine", language="english", segments=segments)
+    engine.remove(["gone"])
+    found = parse("bm25-doc").fit(engine).search(f'"{phrase}"')
+    assert sorted(hit.doc_id for hit in found) == expected
+    assert [hit.rank for hit in found] == list(range(1, len(expected) + 1))
+    words = re.findall(r"[a-z]+|[0-9]+|[§%€]", phrase.lower())
+    for hit in found:
+        marked_texts = [hit.snippets[0].text[start:end].lower() for start, end in hit.snippets[0].highlights]
+        assert any(word.startswith(words[0][:5]) for word in marked_texts)
+    assert [hit.doc_id for hit in parse("bm25").fit(engine).search(f'"{phrase}"', k=1)] == [
+        hit.doc_id for hit in parse("bm25").fit(engine).search(f'"{phrase}"')[:1]
+    ]
 
 
 def test_conditions_on_metadata() -> None:

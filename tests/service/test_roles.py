@@ -115,6 +115,29 @@ def test_slashes_at_the_end_lead_to_the_page_of_this_service(workspace):
         assert client.get("/nothing/", follow_redirects=False).status_code == 404
 
 
+@pytest.mark.parametrize(
+    "path", ["/", "/health", "/topics", "/topics/", "/metrics", "/openapi.json", "/nothing", "/api/train"]
+)
+def test_head_is_answered_as_get_without_the_body(workspace, path):
+    with TestClient(create_app(workspace), base_url="http://127.0.0.1:8000") as client:
+        head, get = (client.request(method, path, follow_redirects=False) for method in ("HEAD", "GET"))
+    assert (head.status_code, head.content) == (get.status_code, b"")
+    assert head.headers["content-type"] == get.headers["content-type"] if "content-type" in get.headers else True
+
+
+def test_head_needs_the_role_of_get(spied_service):
+    application, access, calls = spied_service
+
+    async def ask(headers, method, path):
+        return (await status_of(application, *request_of(headers, method, path, path, random.Random(2))))[0]
+
+    for _, headers in credentials(access).values():
+        for path in {path for method, path in all_paths(application) if method == "GET"}:
+            head, get = (asyncio.run(ask(headers, method, path)) for method in ("HEAD", "GET"))
+            assert head == get, path
+            calls.clear()
+
+
 def test_every_route_declares_its_role(workspace):
     application = create_app(workspace)
     assert all(route.role in ("open", "judge", "admin") for route in application.routes)

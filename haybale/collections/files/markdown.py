@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from haybale.collections.files.encodings import decode_text
 from haybale.collections.files.file_reader import FileDocument, FileReader, Part, paragraphs_of
+from haybale.collections.files.front_matter import read_front_matter
+from haybale.collections.files.markdown_marks import FENCED_CODE, without_marks
 from haybale.collections.unread import UnreadPart
 
-_FRONT_MATTER = re.compile(r"\A---\n(.*?)\n(?:---|\.\.\.)\n", re.S)
 _HEADING = re.compile(r"^(?:#{1,6}[ \t]+(?P<marked>.+?)[ \t#]*|(?P<underlined>[^\n]+)\n(?:=+|-{2,})[ \t]*)$", re.M)
-_CODE = re.compile(r"^(```|~~~).*?^\1[^\n]*$", re.S | re.M)
 
 
 class Markdown(FileReader):
@@ -25,31 +24,19 @@ class Markdown(FileReader):
         decoded = decode_text(data)
         yield from decoded.unread
         text = decoded.text
-        metadata, start = _front_matter(text)
-        body = text[start:]
-        code = [match.span() for match in _CODE.finditer(body)]  # a line that begins with # there is no heading
+        front_matter = read_front_matter(text)
+        body = text[front_matter.end :]
+        code = [match.span() for match in FENCED_CODE.finditer(body)]  # a line that begins with # there is no heading
         headings = [m for m in _HEADING.finditer(body) if not any(a <= m.start() < b for a, b in code)]
         ends = [0, *(match.end() for match in headings)]
         begins = [*(match.start() for match in headings), len(body)]
-        names = [None, *((match["marked"] or match["underlined"]).strip() for match in headings)]
-        parts = [
-            Part(paragraph, heading=name)
-            for name, end, begin in zip(names, ends, begins, strict=True)
-            for paragraph in paragraphs_of(body[end:begin])
-        ]
-        title = str(metadata.pop("title", "") or next(filter(None, names), ""))
+        names = [None, *(without_marks((match["marked"] or match["underlined"]).strip()) for match in headings)]
+        parts = [Part(paragraph) for paragraph in paragraphs_of(front_matter.text)]
+        for name, end, begin in zip(names, ends, begins, strict=True):
+            parts += [Part("", heading=name)] if name else []
+            parts += [Part(paragraph, heading=name) for paragraph in paragraphs_of(without_marks(body[end:begin]))]
+        metadata = front_matter.entries
+        title = metadata.pop("title") if isinstance(metadata.get("title"), str) else next(filter(None, names), "")
         yield FileDocument(parts, title, metadata)
-
-
-def _front_matter(text: str) -> tuple[dict[str, Any], int]:
-    """Return the entries of the front matter that are single values or lists of texts, and where the body begins."""
-    match = _FRONT_MATTER.match(text)
-    if match is None or "&" in match[1]:  # no YAML anchors, which could expand to any size
-        return {}, 0 if match is None else match.end()
-    import yaml
-
-    try:
-        entries = yaml.safe_load(match[1])
-    except (yaml.YAMLError, ValueError):
-        return {}, 0
-    return {str(name): value for name, value in entries.items()} if isinstance(entries, dict) else {}, match.end()
+        if front_matter.unread is not None:
+            yield front_matter.unread
