@@ -9,11 +9,12 @@ import numpy as np
 
 from haybale.device import device_of
 from haybale.extras import import_optional
-from haybale.parallel import batch_size_for_memory, iter_blocks
+from haybale.parallel import batch_size_for_memory, in_threads, iter_blocks
 from haybale.retrieval.backends import Backend, Proposal
 from haybale.vectors import array_namespace
 
 _SCORES_PER_TILE = 2**25  # of the CPU: 128 MiB
+_ROWS_PER_TASK = 2**14  # passages whose products with one query a thread computes at a time
 _SCORES_PER_DEVICE_TILE = 2**28  # if the memory of the device suffices
 
 
@@ -34,13 +35,13 @@ class NumPyTiles(Backend):
 
         if device.is_cpu:
             if k >= len(passages):
-                return np.broadcast_to(np.arange(len(passages)), (m, len(passages))), queries @ passages.T
+                return np.broadcast_to(np.arange(len(passages)), (m, len(passages))), _products(queries, passages)
             from haybale.retrieval.best_scores import BestScores  # compiled loops
 
             best_scores = BestScores(m, k)
             # The scores of a tile are computed by all threads, and then read while they are in a cache.
             for tile, scores in iter_blocks(
-                len(passages), columns, lambda tile: (tile, queries @ passages[tile].T), what="passages"
+                len(passages), columns, lambda tile: (tile, _products(queries, passages[tile])), what="passages"
             ):
                 best_scores.add(scores, tile.start)
             return best_scores.take()
@@ -69,6 +70,23 @@ class CuPyTiles(NumPyTiles):
     def error(self, width: int) -> float:
         # With CUPY_TF32, CuPy rounds the inputs of products to 11 bits.
         return super().error(width) + (2.0**-9 if os.environ.get("CUPY_TF32", "0") not in ("", "0") else 0.0)
+
+
+def _products(queries: Any, passages: Any) -> Any:
+    """Return the inner products (m, n) of NumPy matrices.
+
+    The product of a matrix and one vector by OpenBLAS takes up to 2.5 times as long as inner products of its rows.
+    """
+    if len(queries) != 1:
+        return queries @ passages.T
+    products = np.empty((1, len(passages)), dtype=np.float32)
+
+    def of_rows(start: int) -> None:
+        rows = slice(start, start + _ROWS_PER_TASK)
+        np.vecdot(passages[rows], queries, out=products[0, rows])
+
+    in_threads(of_rows, range(0, len(passages), _ROWS_PER_TASK))
+    return products
 
 
 def _largest(numbers: Any, scores: Any, k: int) -> Proposal:
