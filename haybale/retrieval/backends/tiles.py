@@ -28,23 +28,36 @@ class NumPyTiles(Backend):
 
     def propose(self, queries: Any, passages: Any, k: int) -> Proposal:
         """Find the k best by float32 products, for any k, in memory that does not depend on n."""
+        m, n = len(queries), len(passages)
+        if k >= n:
+            return np.broadcast_to(np.arange(n), (m, n)), _products(queries, passages)
+        from haybale.retrieval.best_scores import BestScores  # compiled loops
+
+        best_scores = BestScores(m, k)
+
+        def scores_of_tile(tile: slice) -> tuple[int, Any]:
+            return tile.start, _products(queries, passages[tile])
+
+        columns = batch_size_for_memory(4 * _SCORES_PER_TILE, 4 * max(1, m))
+        for first_column, scores in iter_blocks(n, columns, scores_of_tile, what="passages"):
+            best_scores.add(scores, first_column)
+        return best_scores.take()
+
+
+class CuPyTiles(NumPyTiles):
+    name = "cupy"
+    runs_on = "cuda"
+    priority = 3
+
+    def check(self) -> None:
+        import_optional("cupy", "gpu")
+
+    def propose(self, queries: Any, passages: Any, k: int) -> Proposal:
+        """Find the k best by float32 products, for any k, in memory that does not depend on n."""
         xp, m, device = array_namespace(passages), len(queries), device_of(passages)
-        memory = 4 * _SCORES_PER_TILE if device.is_cpu else min(24 * _SCORES_PER_DEVICE_TILE, device.half_of_memory())
         # CuPy implements argpartition by sorting, which needs more memory.
-        columns = batch_size_for_memory(memory, (4 if xp is np else 24) * max(1, m))
-
-        if device.is_cpu:
-            if k >= len(passages):
-                return np.broadcast_to(np.arange(len(passages)), (m, len(passages))), _products(queries, passages)
-            from haybale.retrieval.best_scores import BestScores  # compiled loops
-
-            best_scores = BestScores(m, k)
-            # The scores of a tile are computed by all threads, and then read while they are in a cache.
-            for tile, scores in iter_blocks(
-                len(passages), columns, lambda tile: (tile, _products(queries, passages[tile])), what="passages"
-            ):
-                best_scores.add(scores, tile.start)
-            return best_scores.take()
+        memory = min(24 * _SCORES_PER_DEVICE_TILE, device.half_of_memory())
+        columns = batch_size_for_memory(memory, 24 * max(1, m))
 
         def best_of_tile(tile: slice) -> Proposal:
             scores = queries @ passages[tile].T
@@ -57,15 +70,6 @@ class NumPyTiles(Backend):
             best = _largest(*proposal, k)
         assert best is not None
         return best
-
-
-class CuPyTiles(NumPyTiles):
-    name = "cupy"
-    runs_on = "cuda"
-    priority = 3
-
-    def check(self) -> None:
-        import_optional("cupy", "gpu")
 
     def error(self, width: int) -> float:
         # With CUPY_TF32, CuPy rounds the inputs of products to 11 bits.
