@@ -34,7 +34,6 @@ from haybale.device import Device, find_device
 from haybale.errors import MissingExtraError
 from haybale.kernel_cache import count_kernels
 
-ROOT = Path(__file__).resolve().parent.parent
 SECONDS = 470.0  # for all parts together
 MARGIN = 10.0  # seconds between the end of a part's limit, when it prints where it is, and its being killed
 SHOWN_LINES = 30  # of what a part that failed printed last
@@ -170,7 +169,7 @@ def in_a_process(name: str, a: argparse.Namespace, path: Path, limit: float) -> 
                 os.killpg(running.pid, signal.SIGKILL)
             code = running.wait()
         log.seek(0)
-        printed = log.read().replace(f"{ROOT}/", "").splitlines()  # paths are those in the project
+        printed = log.read().replace(f"{gpu_whole.ROOT}/", "").splitlines()  # paths are those in the project
     if code in OUTCOMES:
         return OUTCOMES[code]
     if time.monotonic() - began >= limit:
