@@ -266,7 +266,7 @@ def test_any_error_of_a_library_is_the_reason_of_its_file_alone(
 ) -> None:
     word(tmp_path / "bad.docx")
     (tmp_path / "good.txt").write_text(TEXT)
-    monkeypatch.setattr("haybale.collections.files.word.parts_of", lambda blocks: {}["no such part"])
+    monkeypatch.setattr("haybale.collections.files.office_document.parts_of", lambda blocks: {}["no such part"])
     collection = read_files(tmp_path)
     assert collection.doc_ids.to_pylist() == ["good.txt"]
     assert [(part.file, "KeyError" in part.reason) for part in collection.unread] == [("bad.docx", True)]

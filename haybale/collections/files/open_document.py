@@ -9,8 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from haybale.collections.files.blocks import BlockStyle, OpenParagraph, TextBlock, parts_of, row_of
-from haybale.collections.files.file_reader import FileDocument, FileReader, Part, Unreadable
+from haybale.collections.files.blocks import BlockStyle, OpenParagraph, TextBlock, row_of
+from haybale.collections.files.file_document import FileDocument
+from haybale.collections.files.file_reader import FileReader, Unreadable
+from haybale.collections.files.office_document import read_office_document
 from haybale.collections.files.packed_xml import Element, PackedXML, child_of, elements, name_of, parsed, value_of
 from haybale.collections.unread import UnreadPart
 
@@ -34,14 +36,7 @@ class OpenDocument(FileReader):
     packages = ("lxml",)
 
     def read(self, data: bytes, options: Mapping[str, str]) -> Iterator[FileDocument | UnreadPart]:
-        document = _OpenDocumentText(data)
-        parts, title = parts_of(document.blocks())
-        parts += [Part(text) for text in document.page_texts()]
-        metadata = document.metadata()
-        yield from document.unread()
-        if not parts and document.n_pictures:
-            raise Unreadable(f"no text, but {document.n_pictures:,} pictures; recognise their text first (OCR)")
-        yield FileDocument(parts, metadata.pop("title", "") or title, metadata)
+        yield from read_office_document(_OpenDocumentText(data))
 
 
 class _OpenDocumentText:

@@ -13,16 +13,10 @@ from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Any, Literal
 
-from haybale.collections.files.blocks import BlockStyle, OpenParagraph, TextBlock, parts_of, row_of
-from haybale.collections.files.file_reader import (
-    FileDocument,
-    FileReader,
-    Part,
-    Unreadable,
-    no_reader,
-    read_documents,
-    reader_of,
-)
+from haybale.collections.files.blocks import BlockStyle, OpenParagraph, TextBlock, row_of
+from haybale.collections.files.file_document import FileDocument
+from haybale.collections.files.file_reader import FileReader, Unreadable, no_reader, read_documents, reader_of
+from haybale.collections.files.office_document import read_office_document
 from haybale.collections.files.packed_xml import Element, PackedXML, Relation, child_of, elements, name_of, value_of
 from haybale.collections.files.symbol_font import seen_symbols, symbols_of
 from haybale.collections.files.word_numbering import WordNumbering
@@ -52,14 +46,7 @@ class Word(FileReader):
     packages = ("lxml",)
 
     def read(self, data: bytes, options: Mapping[str, str]) -> Iterator[FileDocument | UnreadPart]:
-        document = _WordDocument(PackedXML(data))
-        parts, title = parts_of(document.blocks())
-        parts += [Part(text) for text in document.page_texts()]
-        metadata = document.metadata()
-        yield from document.unread()
-        if not parts and document.n_pictures:
-            raise Unreadable(f"no text, but {document.n_pictures:,} pictures; recognise their text first (OCR)")
-        yield FileDocument(parts, metadata.pop("title", "") or title, metadata)
+        yield from read_office_document(_WordDocument(PackedXML(data)))
 
 
 class _WordDocument:
