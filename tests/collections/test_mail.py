@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from support.outlook_files import Property, outlook_file, packed_rtf
 
 from haybale.collections import UnreadPart
-from haybale.collections.files.file_reader import FileDocument, read_documents, reader_of
+from haybale.collections.files.file_document import FileDocument
+from haybale.collections.files.file_reader import read_documents, reader_of
 from haybale.collections.files.mail import messages_of
 from haybale.collections.files.mail_headers import header_text
 from haybale.collections.files.outlook_message import unpacked_rtf

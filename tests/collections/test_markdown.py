@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from haybale.collections import open_collection
-from haybale.collections.files.file_reader import FILE_READERS, FileDocument, read_documents
+from haybale.collections.files.file_document import FileDocument
+from haybale.collections.files.file_reader import FILE_READERS, read_documents
 from haybale.collections.files.front_matter import read_front_matter
 from haybale.collections.files.markdown_marks import without_marks
 from haybale.collections.unread import UnreadPart

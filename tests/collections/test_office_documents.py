@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.office_files import open_document_file, packed, word_file
 
-from haybale.collections.files.file_reader import FileDocument, FileReader, read_documents
+from haybale.collections.files.file_document import FileDocument
+from haybale.collections.files.file_reader import FileReader, read_documents
 from haybale.collections.files.open_document import OpenDocument
 from haybale.collections.files.rich_text import RichText
 from haybale.collections.files.word import Word

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from haybale.collections.files.divided_words import DocumentWords, join_divided
-from haybale.collections.files.file_reader import FileDocument, read_documents, reader_of
+from haybale.collections.files.file_document import FileDocument
+from haybale.collections.files.file_reader import read_documents, reader_of
 from haybale.collections.files.pdf_pages import pdf_date
 
 pypdfium2 = pytest.importorskip("pypdfium2")

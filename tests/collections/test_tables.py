@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 
 from haybale import FileFormatError
 from haybale.collections import UnreadPart
-from haybale.collections.files.file_reader import FileDocument, read_documents, reader_of
+from haybale.collections.files.file_document import FileDocument
+from haybale.collections.files.file_reader import read_documents, reader_of
 from haybale.collections.readers.files import read_files
 from haybale.delimited_table import read_delimited
 from haybale.review import read_records

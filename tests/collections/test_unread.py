@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from haybale import Engine, FileFormatError, InputError, open_collection
 from haybale.collections import UnreadPart, load_collection, save_collection
-from haybale.collections.files.file_reader import FILE_READERS, FileDocument, FileReader, Part, Unreadable
+from haybale.collections.files.file_document import FileDocument, Part
+from haybale.collections.files.file_reader import FILE_READERS, FileReader, Unreadable
 from haybale.collections.readers.files import read_files
 from haybale.collections.unread import UNREAD_FILE, counted, read_unread, refuse_unread, sorted_parts, write_unread
 

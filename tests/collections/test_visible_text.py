@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.office_files import open_document_file, word_file
 
-from haybale.collections.files.file_reader import FileDocument, FileReader, read_documents
+from haybale.collections.files.file_document import FileDocument
+from haybale.collections.files.file_reader import FileReader, read_documents
 from haybale.collections.files.html import HTML
 from haybale.collections.files.open_document import OpenDocument
 from haybale.collections.files.rich_text import RichText

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from haybale.collections.files.file_reader import FileDocument, read_documents
+from haybale.collections.files.file_document import FileDocument
+from haybale.collections.files.file_reader import read_documents
 from haybale.collections.files.html import HTML
 from haybale.collections.readers.files import read_files
 from haybale.collections.unread import UnreadPart

@@ -9,14 +9,8 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from haybale.collections.files.file_reader import (
-    FILE_READERS,
-    FileDocument,
-    FileReader,
-    no_reader,
-    read_documents,
-    reader_of,
-)
+from haybale.collections.files.file_document import FileDocument
+from haybale.collections.files.file_reader import FILE_READERS, FileReader, no_reader, read_documents, reader_of
 from haybale.collections.unread import UnreadPart
 
 Items = Iterator[FileDocument | UnreadPart]

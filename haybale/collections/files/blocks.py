@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from haybale.collections.files.file_reader import Part
+from haybale.collections.files.file_document import Part
 
 _MAX_ROW_CHARACTERS = 1000  # a longer row of a table becomes a passage for each of its paragraphs
 

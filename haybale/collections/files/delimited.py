@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from haybale.collections.files.encodings import decode_text
-from haybale.collections.files.file_reader import FileDocument, FileReader
+from haybale.collections.files.file_document import FileDocument
+from haybale.collections.files.file_reader import FileReader
 from haybale.collections.files.table_rows import Row, documents_of_rows
 from haybale.collections.unread import UnreadPart
 from haybale.delimited_table import named_cells, read_delimited

@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any, ClassVar
 
-from haybale.collections.files.file_document import FileDocument as FileDocument
-from haybale.collections.files.file_document import Part as Part
+from haybale.collections.files.file_document import FileDocument
 from haybale.collections.files.record_keys import with_record_keys
 from haybale.collections.unread import UnreadPart
 from haybale.errors import MissingExtraError, UnknownNameError

@@ -11,7 +11,8 @@ from typing import Any
 
 from haybale.collections.files.blocks import parts_of
 from haybale.collections.files.encodings import DecodedText, decode_declared, decode_text
-from haybale.collections.files.file_reader import EXTRA, FileDocument, FileReader, Part, Unreadable
+from haybale.collections.files.file_document import FileDocument, Part
+from haybale.collections.files.file_reader import EXTRA, FileReader, Unreadable
 from haybale.collections.files.page_text import PageText
 from haybale.collections.unread import UnreadPart
 from haybale.extras import import_optional

@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterator, Mapping
 
 from haybale.collections.files.attachments import within
-from haybale.collections.files.file_reader import FileDocument, FileReader, Unreadable
+from haybale.collections.files.file_document import FileDocument
+from haybale.collections.files.file_reader import FileReader, Unreadable
 from haybale.collections.files.mail_content import content_of
 from haybale.collections.unread import UnreadPart
 

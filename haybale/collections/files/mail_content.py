@@ -16,7 +16,8 @@ from typing import Any
 
 from haybale.collections.files.attachments import Attachment, Items, read_attachments
 from haybale.collections.files.encodings import decode_declared
-from haybale.collections.files.file_reader import FileDocument, Part, Unreadable, paragraphs_of, reader_of
+from haybale.collections.files.file_document import FileDocument, Part
+from haybale.collections.files.file_reader import Unreadable, paragraphs_of, reader_of
 from haybale.collections.files.html import read_page
 from haybale.collections.files.mail_headers import header_text, headers_of, metadata_of
 from haybale.collections.files.signed_container import signed_content

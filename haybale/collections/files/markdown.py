@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 
 from haybale.collections.files.encodings import decode_text
-from haybale.collections.files.file_reader import FileDocument, FileReader, Part, paragraphs_of
+from haybale.collections.files.file_document import FileDocument, Part
+from haybale.collections.files.file_reader import FileReader, paragraphs_of
 from haybale.collections.files.front_matter import read_front_matter
 from haybale.collections.files.markdown_marks import FENCED_CODE, without_marks
 from haybale.collections.unread import UnreadPart

@@ -11,7 +11,8 @@ from typing import Any
 
 from haybale.collections.files.attachments import Attachment
 from haybale.collections.files.encodings import codec_of, decode_declared
-from haybale.collections.files.file_reader import EXTRA, FileDocument, FileReader, Unreadable, read_documents, reader_of
+from haybale.collections.files.file_document import FileDocument
+from haybale.collections.files.file_reader import EXTRA, FileReader, Unreadable, read_documents, reader_of
 from haybale.collections.files.mail_content import (
     Item,
     MailContent,

@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from haybale.collections.files.attachments import read_attachments
 from haybale.collections.files.divided_words import DocumentWords, join_divided
-from haybale.collections.files.file_reader import FileDocument, FileReader, Part, Unreadable
+from haybale.collections.files.file_document import FileDocument, Part
+from haybale.collections.files.file_reader import FileReader, Unreadable
 from haybale.collections.files.ocr import ADVICE, page_recogniser
 from haybale.collections.files.pdf_pages import (
     PDFLine,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from haybale.collections.files.encodings import decode_text
-from haybale.collections.files.file_reader import FileDocument, FileReader, Part, paragraphs_of
+from haybale.collections.files.file_document import FileDocument, Part
+from haybale.collections.files.file_reader import FileReader, paragraphs_of
 from haybale.collections.unread import UnreadPart
 
 

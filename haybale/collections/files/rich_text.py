@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from haybale.collections.files.blocks import BlockStyle, OpenParagraph, TextBlock, parts_of, row_of
-from haybale.collections.files.file_reader import FileDocument, FileReader, Part, Unreadable
+from haybale.collections.files.file_document import FileDocument, Part
+from haybale.collections.files.file_reader import FileReader, Unreadable
 from haybale.collections.files.rtf_tokens import Token, tokens_of
 from haybale.collections.files.symbol_font import seen_symbols, symbols_of
 from haybale.collections.unread import UnreadPart

@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterator, Mapping
 
 from haybale.collections.files.encodings import decode_text
-from haybale.collections.files.file_reader import EXTRA, FileDocument, FileReader, Unreadable
+from haybale.collections.files.file_document import FileDocument
+from haybale.collections.files.file_reader import EXTRA, FileReader, Unreadable
 from haybale.collections.files.table_rows import Row, documents_of_rows
 from haybale.collections.unread import UnreadPart
 from haybale.extras import import_optional

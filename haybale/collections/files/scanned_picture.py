@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from haybale.collections.files.file_reader import FileDocument, FileReader, Part, Unreadable
+from haybale.collections.files.file_document import FileDocument, Part
+from haybale.collections.files.file_reader import FileReader, Unreadable
 from haybale.collections.files.ocr import ADVICE, page_recogniser
 from haybale.collections.files.pdf import joined_pages, page_paragraphs
 from haybale.collections.unread import UnreadPart

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from haybale.collections.files.file_reader import EXTRA, FileDocument, FileReader, Unreadable
+from haybale.collections.files.file_document import FileDocument
+from haybale.collections.files.file_reader import EXTRA, FileReader, Unreadable
 from haybale.collections.files.packed_xml import PackedXML, parsed
 from haybale.collections.files.table_rows import Row, documents_of_rows
 from haybale.collections.unread import UnreadPart

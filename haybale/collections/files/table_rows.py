@@ -7,7 +7,8 @@ from datetime import date
 from typing import Any, NamedTuple
 
 from haybale.collections.files.encodings import decode_text
-from haybale.collections.files.file_reader import FileDocument, Part, Unreadable, paragraphs_of
+from haybale.collections.files.file_document import FileDocument, Part
+from haybale.collections.files.file_reader import Unreadable, paragraphs_of
 from haybale.collections.files.record_keys import keys_of_row
 from haybale.collections.metadata import plain_value
 from haybale.collections.unread import UnreadPart

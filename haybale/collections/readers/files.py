@@ -19,8 +19,8 @@ from typing import NamedTuple
 from haybale.collections.builder import CollectionBuilder
 from haybale.collections.collection import Collection
 from haybale.collections.files.delimited import rows_of
+from haybale.collections.files.file_document import FileDocument
 from haybale.collections.files.file_reader import (
-    FileDocument,
     FileReader,
     Unreadable,
     check_options,
