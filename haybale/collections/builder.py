@@ -25,6 +25,7 @@ from haybale.collections.collection import (
     indptr_from_counts,
     strings_of,
 )
+from haybale.collections.dates import UNDATED, first_day
 from haybale.collections.ids import Ints, Strings, check_characters
 from haybale.collections.metadata import metadata_table, plain_value
 from haybale.errors import FileFormatError, InputError, told_apart
@@ -98,7 +99,7 @@ class CollectionBuilder:
         self._passage_doc, self._passage_section = array("q"), array("q")
         self._queries: dict[str, int] = {}
         self._paragraphs: list[str] = []
-        self._query_offsets, self._own = array("q", [0]), array("q")
+        self._query_offsets, self._own, self._query_dates = array("q", [0]), array("q"), array("q")
         self._sections: dict[str, int] = {}
         self._section_titles: list[str] = []
         self._section_parent, self._section_doc = array("q"), array("q")
@@ -220,10 +221,12 @@ class CollectionBuilder:
         own: str | None = None,
         split: str | None = None,
         at: At = None,
+        date: Any = None,
     ) -> None:
         """Add a query, given by its paragraphs; a single string is one paragraph.
 
         ``own`` is the id of the document that the query was taken from; an id outside the collection has no effect.
+        ``date`` is a year, a month or a day (:mod:`~haybale.collections.dates`).
         """
         self._check_not_empty()  # otherwise an empty collection would be reported as an unknown id
         if query_id in self._queries:
@@ -237,6 +240,10 @@ class CollectionBuilder:
         self._paragraphs += kept
         self._query_offsets.append(len(self._paragraphs))
         self._own.append(-1 if own is None else self._documents.get(own, -1))
+        try:
+            self._query_dates.append(first_day(date, f"query {query_id!r}"))
+        except InputError as error:
+            _fail(str(error), at)
         if split is not None:
             self._split_queries.setdefault(split, {})[number] = None
 
@@ -291,6 +298,7 @@ class CollectionBuilder:
         if any(self._links.values()):
             links = Links(*(np.array(pairs, dtype=np.int64).reshape(-1, 2) for pairs in self._links.values()))
             links = links.renumbered(np.argsort(order), new_section, np.arange(len(self._doc_ids)))
+        dates = np.array(self._query_dates, dtype=np.int64)
         return Collection(
             name=self.name,
             doc_ids=strings_of(self._doc_ids),
@@ -301,6 +309,7 @@ class CollectionBuilder:
                 paragraphs=strings_of(self._paragraphs),
                 offsets=np.array(self._query_offsets),
                 own=np.array(self._own, dtype=np.int64),
+                dates=dates if (dates != UNDATED).any() else None,
             ),
             splits={name: self._split(name) for name in sorted_splits(self._split_queries)},
             sections=sections,

@@ -124,12 +124,15 @@ class Queries:
     """Queries of one or more paragraphs; ``paragraphs[offsets[i]:offsets[i + 1]]`` are the paragraphs of query i.
 
     ``own`` has the document that each query was taken from, or -1. The ranking of the query excludes this document.
+    ``dates`` has the first day that the date of each query may mean (:mod:`~haybale.collections.dates`); None if no
+    query has a date.
     """
 
     ids: Strings  # (n_queries,)
     paragraphs: Strings  # (n_paragraphs,)
     offsets: Ints  # (n_queries + 1,)
     own: Ints  # (n_queries,)
+    dates: Ints | None = None  # (n_queries,) days since 1970-01-01, UNDATED for a query without a date
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -170,7 +173,10 @@ class Queries:
         if len(distinct) != len(chosen):
             raise InputError(f"query numbers must be distinct, found {distinct[counts.argmax()]} more than once")
         rows, offsets = ragged_take(self.offsets, chosen)
-        part = Queries(strings_at(self.ids, chosen), strings_at(self.paragraphs, rows), offsets, self.own[chosen])
+        dates = None if self.dates is None else self.dates[chosen]
+        part = Queries(
+            strings_at(self.ids, chosen), strings_at(self.paragraphs, rows), offsets, self.own[chosen], dates
+        )
         if "same_words" in vars(self):
             vars(part)["same_words"] = self.same_words[chosen]
         return part

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from haybale.arrow import text_array
 from haybale.collections.collection import Collection, Queries, indptr_from_counts
+from haybale.collections.dates import first_days
 from haybale.collections.ids import check_characters, distinct_ids
 from haybale.collections.splitters import find_splitter
 from haybale.errors import FileFormatError, InputError
@@ -19,7 +20,8 @@ from haybale.text_files import STDIN, read_csv, read_jsonl, read_text, read_tsv,
 
 Text: TypeAlias = "str | Sequence[str]"  # a whole text, or its paragraphs
 QueriesLike: TypeAlias = "Queries | Mapping[str, Text] | Sequence[Text] | Frame | str | Path"
-Columns: TypeAlias = tuple[Iterable[Any], Iterable[Text], Iterable[str | None] | None]  # ids, texts, own documents
+# Ids, texts, own documents and dates.
+Columns: TypeAlias = tuple[Iterable[Any], Iterable[Text], Iterable[str | None] | None, Sequence[Any] | None]
 
 _QUERY_FILES = (".jsonl", ".csv", ".tsv")  # files of queries; any other file is one document
 _ID, _TEXT = ("query_id", "id", "_id"), ("text", "query")  # accepted names of the columns of a CSV file
@@ -38,12 +40,14 @@ def queries_from(collection: Collection, given: QueriesLike, paragraphs: str | N
         - a mapping of query ids to texts, or to lists of paragraphs;
         - a sequence of texts or lists of paragraphs; the query ids are their positions from 0;
         - a frame with the columns ``query_id``, ``text`` and, optionally, ``own``: the id of the document that a query
-          was taken from, which is excluded from its ranking; each line of a text is a paragraph;
+          was taken from, which is excluded from its ranking; and ``date``: a year, a month or a day, for rankings of
+          earlier documents; each line of a text is a paragraph;
         - the name of a split; any other string is one text;
-        - the path of a file, plain or ``.gz``: ``.jsonl`` with ``query_id`` (or ``_id``), ``text`` and ``own`` as in a
-          frame; ``.csv`` with a header of the columns ``query_id`` (or ``id``), ``text`` (or ``query``) and ``own``;
-          ``.tsv`` with an id and a text per line, and with or without a header; any other file, or ``-`` for standard
-          input, is one document, and its id is the name of the file without the suffix.
+        - the path of a file, plain or ``.gz``: ``.jsonl`` with ``query_id`` (or ``_id``), ``text``, ``own`` and
+          ``date`` as in a frame; ``.csv`` with a header of the columns ``query_id`` (or ``id``), ``text`` (or
+          ``query``), ``own`` and ``date``; ``.tsv`` with an id and a text per line, and with or without a header; any
+          other file, or ``-`` for standard input, is one document, and its id is the name of the file without the
+          suffix.
     paragraphs : str, optional
         The splitter for a file with one document, one of :data:`~haybale.collections.SPLITTERS`; by default
         ``"blank-lines"``.
@@ -91,9 +95,12 @@ def queries_of(
     ids: Iterable[Any],
     texts: Iterable[Text],
     own: Iterable[str | None] | None = None,
+    dates: Sequence[Any] | None = None,
     where: str = "",
 ) -> Queries:
     """Return queries from ids and texts, each a string or a list of paragraphs; error messages begin with ``where``.
+
+    ``dates`` are years, months or days, None for none.
 
     An own document that is not in the collection has no effect, because it may have been removed.
     """
@@ -118,6 +125,7 @@ def queries_of(
         paragraphs=pa.chunked_array([text_array([part for parts in paragraphs for part in parts])]),
         offsets=indptr_from_counts([len(parts) for parts in paragraphs]),
         own=own_numbers,
+        dates=None if dates is None else first_days(dates, names, where),
     )
 
 
@@ -129,14 +137,14 @@ def _read_file(path: Path, paragraphs: str) -> Columns:
             return _read_csv(path)
         case ".tsv":
             rows = list(read_query_table(path))
-            return [query_id for _, query_id, _ in rows], [text for _, _, text in rows], None
+            return [query_id for _, query_id, _ in rows], [text for _, _, text in rows], None, None
     splitter, text = find_splitter(paragraphs), read_text(path)
     parts = [part.text for part in splitter(text)]
     if not parts:
         empty = "the text is empty; give a file with text"
         message = f"{paragraphs!r} finds no paragraph; choose another splitter" if text.strip() else empty
         raise FileFormatError(path, None, message)
-    return ["stdin" if path == STDIN else path.stem], [parts], None
+    return ["stdin" if path == STDIN else path.stem], [parts], None, None
 
 
 def read_query_table(path: Path) -> Iterator[tuple[int, str, str]]:
@@ -147,23 +155,27 @@ def read_query_table(path: Path) -> Iterator[tuple[int, str, str]]:
 
 
 def _read_jsonl(path: Path) -> Columns:
-    ids, texts, own_ids = [], [], []
+    ids, texts, own_ids, dates = [], [], [], []
     for line, record in read_jsonl(path):
         ids.append(text_field(path, line, record, "query_id" if "query_id" in record else "_id"))
         texts.append(text_field(path, line, record, "text").split("\n"))
         own_ids.append(text_field(path, line, record, "own", default="") or None)
-    return ids, texts, own_ids
+        dates.append(record.get("date"))
+    return ids, texts, own_ids, dates
 
 
 def _read_csv(path: Path) -> Columns:
-    rows = [row for _, row in read_csv(path, {"id": _ID, "text": _TEXT}, {"own": ["own"]})]
-    own_ids = [row["own"] or None for row in rows] if rows and "own" in rows[0] else None
-    return [row["id"] for row in rows], [row["text"].split("\n") for row in rows], own_ids
+    rows = [row for _, row in read_csv(path, {"id": _ID, "text": _TEXT}, {"own": ["own"], "date": ["date"]})]
+    own_ids, dates = (
+        [row[name] or None for row in rows] if rows and name in rows[0] else None for name in ("own", "date")
+    )
+    return [row["id"] for row in rows], [row["text"].split("\n") for row in rows], own_ids, dates
 
 
 def _read_frame(queries: Frame) -> Columns:
-    has_own = "own" in column_names(queries)
-    frame = to_pandas(queries, ["query_id", "text", *(["own"] if has_own else [])], "queries")
+    has_own, has_dates = ("own" in column_names(queries)), ("date" in column_names(queries))
+    columns = ["query_id", "text", *(["own"] if has_own else []), *(["date"] if has_dates else [])]
+    frame = to_pandas(queries, columns, "queries")
     check_filled(frame[["query_id", "text"]], "queries")
     own_ids = None
     if has_own:
@@ -171,4 +183,5 @@ def _read_frame(queries: Frame) -> Columns:
         own_ids = [
             None if absent else str(doc_id) for doc_id, absent in zip(frame["own"].tolist(), missing, strict=True)
         ]
-    return frame["query_id"].tolist(), [str(text).split("\n") for text in frame["text"]], own_ids
+    dates = frame["date"].tolist() if has_dates else None
+    return frame["query_id"].tolist(), [str(text).split("\n") for text in frame["text"]], own_ids, dates

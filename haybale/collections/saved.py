@@ -54,6 +54,7 @@ _COLUMNS = {
     "judgements": {"split": _TEXT, "query": _NUMBER, "document": _NUMBER, "grade": _NUMBER},
     "sections": {"id": _TEXT, "title": _TEXT, "parent": _NUMBER},
     "links": {"kind": _TEXT, "source": _NUMBER, "target": _NUMBER},
+    "query_dates": {"day": _NUMBER},  # one row per query: the first day, since 1970-01-01, that its date may mean
     "unread": {"file": _TEXT, "part": _TEXT, "reason": _TEXT},
 }
 # Columns that count the rows of another table, and columns that refer to its rows, with the smallest number allowed.
@@ -75,7 +76,7 @@ _LINK_ENDS = {
     "passage_to_document": ("texts", "documents"),
     "section_to_document": ("sections", "documents"),
 }
-_OPTIONAL_TABLES = ("sections", "links", "unread")
+_OPTIONAL_TABLES = ("sections", "links", "query_dates", "unread")
 _METADATA_TABLE = "metadata"  # the table of metadata, whose columns are those of the collection
 _LAZY_COLUMN = ("texts", "text")  # the table and column that are read on first use
 _MANIFEST_TYPES = {"name": str, "language": (str, None), "splits": [str], "parts": [str], "passages_in_sections": bool}
@@ -115,6 +116,8 @@ def save_collection(collection: Collection, folder: Path | str) -> None:
     if links is not None:
         edges = vars(links)
         tables["links"] = [_repeat_names(edges.items()), *np.concatenate(list(edges.values())).T]
+    if queries.dates is not None:
+        tables["query_dates"] = [queries.dates]
     if collection.unread:
         tables["unread"] = [[getattr(part, name) for part in collection.unread] for name in _COLUMNS["unread"]]
     manifest = {
@@ -208,6 +211,7 @@ def load_collection(
             paragraphs=tables["paragraphs"]["text"],
             offsets=indptr_from_counts(numbers("queries", "paragraphs")),
             own=numbers("queries", "own"),
+            dates=numbers("query_dates", "day") if "query_dates" in parts else None,
         ),
         splits=splits,
         sections=sections,
@@ -251,6 +255,9 @@ def _check_numbers(path: Path, manifest: dict[str, Any], tables: dict[str, pa.Ta
         counts = numbers_of(tables[part][column])
         is_right = (counts >= 0).all() and counts.sum() == n_rows[target] and (counts <= n_rows[target]).all()
         check(part, column, is_right, f"counts that sum to the {n_rows[target]:,} {target}")
+    if "query_dates" in tables:
+        n_queries = n_rows["queries"]
+        check("query_dates", "day", n_rows["query_dates"] == n_queries, f"a row for each of the {n_queries:,} queries")
     for part, column, target, lowest in _REFERENCES:
         if part in tables and not (column == "section" and not manifest["passages_in_sections"]):
             row_numbers = numbers_of(tables[part][column])

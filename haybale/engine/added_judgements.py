@@ -20,6 +20,7 @@ from haybale.arrow import text_array
 from haybale.collections import Collection
 from haybale.collections.builder import sorted_splits
 from haybale.collections.collection import Ints, Queries, Split, joined_offsets, joined_strings, take_strings
+from haybale.collections.dates import UNDATED
 from haybale.collections.ids import as_ids
 from haybale.collections.qrels import judgements, read_qrels
 from haybale.collections.queries import QueriesLike, queries_from
@@ -31,9 +32,9 @@ from haybale.manifest import check_kinds
 Qrels: TypeAlias = "Frame | str | Path"  # a frame, or the path of a file
 Pair = tuple[str, str]  # the ids of a query and of a document
 
-_VALID_GRADES = range(-(2**31), 2**31)
+_VALID_GRADES = _VALID_DAYS = range(-(2**31), 2**31)
 _JUDGEMENT_KINDS = {
-    "queries": [{"id": str, "paragraphs": [str], "own": (str, None)}],
+    "queries": [{"id": str, "paragraphs": [str], "own": (str, None), "day": (_VALID_DAYS, None)}],
     "splits": [{"split": str, "queries": [str], "documents": [str], "grades": [_VALID_GRADES], "texts": [(str, None)]}],
 }
 
@@ -77,12 +78,14 @@ class AddedJudgements:
     """Judgements that were added to an engine, and the queries that it did not have before.
 
     ``queries`` maps ids of queries to their paragraphs and the id of their own document; ``splits`` has the grades by
-    split and pair of ids, and ``digests``, in the same way, digests of the texts that were judged.
+    split and pair of ids, and ``digests``, in the same way, digests of the texts that were judged. ``days`` maps ids of
+    queries with a date to its first day (:mod:`haybale.collections.dates`).
     """
 
     queries: Mapping[str, tuple[list[str], str | None]] = field(default_factory=dict)
     splits: Mapping[str, Mapping[Pair, int]] = field(default_factory=dict)
     digests: Mapping[str, Mapping[Pair, str]] = field(default_factory=dict)
+    days: Mapping[str, int] = field(default_factory=dict)
 
     def with_given(
         self, collection: Collection, qrels: Qrels, queries: QueriesLike | None, split: str
@@ -97,7 +100,7 @@ class AddedJudgements:
         as_ids([split], "split")
         lines = _distinct(_lines(qrels))
         ids = list(dict.fromkeys(query for query, _ in lines))
-        new = _new_queries(collection, lines.values(), ids, queries)
+        new, new_days = _new_queries(collection, lines.values(), ids, queries)
         old = [query for query in ids if query not in new]
         _refuse_other_splits(collection, old, lines.values(), split)
         unknown = collection.find_documents([document for _, document in lines]) < 0
@@ -110,7 +113,7 @@ class AddedJudgements:
         replaced = sum(before.get(pair, grade) != grade for pair, grade in grades.items())
         splits = {**self.splits, split: {**self.splits.get(split, {}), **grades}}
         digests = {**self.digests, split: {**self.digests.get(split, {}), **_digests_of(grades, collection)}}
-        added = AddedJudgements({**self.queries, **new}, splits, digests)
+        added = AddedJudgements({**self.queries, **new}, splits, digests, {**self.days, **new_days})
         return added, Judged(len(ids), len(new), len(grades), replaced)
 
     def followed(self, old_texts: TextDigests, texts: TextDigests) -> AddedJudgements:
@@ -138,7 +141,7 @@ class AddedJudgements:
             query: (paragraphs, None if own_id is None else own_moves.get((own_id, old_digests[own_id]), own_id))
             for query, (paragraphs, own_id) in self.queries.items()
         }
-        followed = AddedJudgements(queries, splits, moved_digests)
+        followed = AddedJudgements(queries, splits, moved_digests, self.days)
         return self if followed == self else followed
 
     def unattached(self, texts: TextDigests) -> Unattached:
@@ -159,6 +162,10 @@ class AddedJudgements:
         has_own = np.flatnonzero([own_id is not None for own_id in own_ids])
         own_documents[has_own] = collection.find_documents([own_id for own_id in own_ids if own_id is not None])
         paragraphs, old = [parts for parts, _ in self.queries.values()], collection.queries
+        dates = None
+        if old.dates is not None or self.days:
+            old_dates = np.full(len(old), UNDATED) if old.dates is None else old.dates
+            dates = np.append(old_dates, [self.days.get(query, UNDATED) for query in self.queries]).astype(np.int64)
         queries = Queries(
             ids=joined_strings(old.ids, pa.chunked_array([text_array(list(self.queries))])),
             paragraphs=joined_strings(
@@ -166,6 +173,7 @@ class AddedJudgements:
             ),
             offsets=joined_offsets(old.offsets, np.cumsum([0, *map(len, paragraphs)])),
             own=np.concatenate([old.own, own_documents]),
+            dates=dates,
         )
         judged = replace(collection, queries=queries)
         splits = {**collection.splits, **{name: _split(judged, name, grades) for name, grades in self.splits.items()}}
@@ -173,7 +181,10 @@ class AddedJudgements:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
-        queries = [{"id": id, "paragraphs": parts, "own": own_id} for id, (parts, own_id) in self.queries.items()]
+        queries = [
+            {"id": id, "paragraphs": parts, "own": own_id} | ({"day": self.days[id]} if id in self.days else {})
+            for id, (parts, own_id) in self.queries.items()
+        ]
         splits = [
             {
                 "split": name,
@@ -200,7 +211,8 @@ class AddedJudgements:
             name = saved_split["split"]
             splits[name] = {(query, document): grade for query, document, grade, _ in rows}
             digests[name] = {(query, document): digest for query, document, _, digest in rows if digest}
-        return cls(queries, splits, digests)
+        days = {query["id"]: query["day"] for query in values["queries"] if query.get("day") is not None}
+        return cls(queries, splits, digests, days)
 
 
 def _without_collisions(targets: Mapping[Pair, Pair], digests: Mapping[Pair, str | None]) -> dict[Pair, Pair]:
@@ -262,8 +274,11 @@ def _distinct(judged_lines: Iterable[Line]) -> dict[Pair, Line]:
 
 def _new_queries(
     collection: Collection, lines: Iterable[Line], judged: list[str], queries: QueriesLike | None
-) -> dict[str, tuple[list[str], str | None]]:
-    """Return the judged queries that the collection lacks; ``queries`` may also have other ones, which are ignored."""
+) -> tuple[dict[str, tuple[list[str], str | None]], dict[str, int]]:
+    """Return the judged queries that the collection lacks, and the first days of their dates.
+
+    ``queries`` may also have other queries, which are ignored.
+    """
     texts = None if queries is None else queries_from(collection, queries)
     rows = {} if texts is None else {query: row for row, query in enumerate(texts.ids.to_pylist())}
     numbers = {query: number for number, query in enumerate(collection.queries.ids.to_pylist())}
@@ -281,7 +296,10 @@ def _new_queries(
             new[query] = paragraphs, None if own_document < 0 else str(collection.doc_ids[own_document].as_py())
         elif collection.queries.paragraphs_of(numbers[query]) != paragraphs:
             raise InputError(f"expected the text of the engine for query {query!r}, found another; give it another id")
-    return new
+    days = {}
+    if texts is not None and texts.dates is not None:
+        days = {query: int(texts.dates[rows[query]]) for query in new if texts.dates[rows[query]] != UNDATED}
+    return new, days
 
 
 def _refuse_other_splits(collection: Collection, queries: list[str], lines: Iterable[Line], split: str) -> None:

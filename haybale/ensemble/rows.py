@@ -108,7 +108,7 @@ def candidate_rows(
     queries : (m, d)
         Query vectors, which decide which passage is nearest.
     exclude : optional
-        Id or number of each query's own document, which is never a positive.
+        What each query must not find, such as its own document, which is never a positive.
     """
     check_parameters("candidate_rows", {"protocol": protocol}, {"protocol": one_of(PROTOCOLS)})
     hits = hits.to_numpy()
@@ -116,7 +116,7 @@ def candidate_rows(
     # Distinct pairs of a query and a relevant document that is not excluded and has a passage.
     relevant_query = np.repeat(np.arange(len(relevant)), [len(set(ids)) for ids in relevant])
     relevant_doc = index.document_numbers([doc for ids in relevant for doc in dict.fromkeys(ids)])
-    usable = relevant_doc != index.excluded(exclude, len(relevant))[relevant_query]
+    usable = ~index.excluded(exclude, len(relevant)).hides(relevant_query, relevant_doc)
     usable &= np.diff(index.doc_offsets)[relevant_doc] > 0
     relevant_query, relevant_doc = relevant_query[usable], relevant_doc[usable]
     if protocol == "injected":

@@ -484,15 +484,19 @@ class SVREnsemble:
         m, n = int(vectors.shape[0]), len(index)
         weights = None if query_numbers is None else self.bag_weights(query_numbers, m)
         excluded = index.excluded(exclude, m)
+        if excluded.cutoffs is not None:
+            raise InputError(
+                "SVREnsemble.search cannot exclude documents by date; search an index of earlier documents"
+            )
         sizes = np.append(np.diff(index.doc_offsets), 0)  # the last size is for -1, no document
-        n_excluded = int(sizes[excluded].max(initial=0))
+        n_excluded = int(sizes[excluded.documents].max(initial=0))
 
         def passages(tile: slice) -> Points:
             return self.spaces_.passages([take_rows(index.vectors, np.arange(tile.start, tile.stop), where)])
 
         queries, depth = self.spaces_.queries([to_device(vectors, where)]), min(n, min(k, n) + n_excluded + SLACK)
         near = to_numpy(self.support_.highest(queries, n, passages, depth, weights, intercept=intercept))
-        left = index.doc_of[near] != excluded[:, None]
+        left = index.doc_of[near] != excluded.documents[:, None]
         scores = np.full(near.shape, _NO_SCORE)
         pairs = np.nonzero(left)[0], near[left]
         mean = partial(self.support_.mean, intercept=intercept)

@@ -51,6 +51,7 @@ class CrossEncoder(BestPairs, Reranker):
 
     name = "cross-encoder"
     variants: ClassVar = {"cross-encoder": {}}
+    obeys_cutoffs = True
     _parameter_constraints: ClassVar = BestPairs.ranges | {"folds": SEQUENCE, "precision": PAIR_RANGES["precision"]}
 
     precision: str = "auto"

@@ -34,6 +34,7 @@ class MaxSim(BestPairs, Reranker):
 
     name = "maxsim"
     variants: ClassVar = {"maxsim": {}}
+    obeys_cutoffs = True
     _parameter_constraints: ClassVar = BestPairs.ranges
 
     device: str | None = None

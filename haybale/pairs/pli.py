@@ -66,6 +66,7 @@ class PLI(OutOfFold, Reranker):
 
     name = "pli"
     variants: ClassVar = {"pli": {}, "pli-paper": {**PAPER, "select": "first"}}
+    obeys_cutoffs = True
     _parameter_constraints: ClassVar = {
         "ranker": [Ranker],
         "model": TEXT_OR_NONE,

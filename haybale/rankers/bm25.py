@@ -39,6 +39,7 @@ class BM25(Ranker):
 
     name = "bm25"
     variants: ClassVar = {"bm25": {}, "bm25-doc": {"unit": "document"}}
+    obeys_cutoffs = True
     _parameter_constraints: ClassVar = {"unit": one_of(["passage", "document"]), "top": COUNT, **BM25_RANGES}
 
     unit: str = "passage"
@@ -60,12 +61,12 @@ class BM25(Ranker):
     def passage_hits(self, batch: QueryBatch, k: int) -> Hits:
         """Return the k best passages of each query."""
         index = batch.engine.bm25("passage", self.k1, self.b, self.k3)
-        return index.search(batch.texts, min(k, len(index)), exclude=batch.own)
+        return index.search(batch.texts, min(k, len(index)), exclude=batch.exclude)
 
     def rank_batch(self, batch: QueryBatch, depth: int) -> Run:
         index, texts = batch.engine.bm25(self.unit, self.k1, self.b, self.k3), batch.texts
         with batch.timed(f"search BM25 ({self.unit}s)", "cpu"):
-            rows, documents, scores = index.documents(texts, depth, exclude=batch.own, top=self.top)
+            rows, documents, scores = index.documents(texts, depth, exclude=batch.exclude, top=self.top)
             return Run.from_numbers(batch.ids, batch.engine.collection.doc_ids, rows, documents, scores, depth)
 
     def explain_document(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:

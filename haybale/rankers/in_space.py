@@ -59,6 +59,7 @@ class InSpace(Ranker):
 
     name = "space"
     variants: ClassVar = {"space": {}}
+    obeys_cutoffs = True
     _parameter_constraints: ClassVar = {"ranker": [Ranker], "engine": [str], "folds": SEQUENCE}
 
     ranker: Ranker

@@ -38,6 +38,7 @@ class KNN(Ranker):
 
     name = "knn"
     variants: ClassVar = {"knn": {}, "knn-doc": {"unit": "document"}, "knn-firstp": {"unit": "first passage"}}
+    obeys_cutoffs = True
     _parameter_constraints: ClassVar = {"unit": one_of(["passage", "document", "first passage"]), "top": COUNT}
 
     unit: str = "passage"
@@ -56,7 +57,7 @@ class KNN(Ranker):
     def passage_hits(self, batch: QueryBatch, k: int) -> Hits:
         """Return the k nearest passages of each query."""
         index = batch.engine.passages
-        return index.search(batch.vectors, min(k, len(index)), exclude=batch.own).to_numpy()
+        return index.search(batch.vectors, min(k, len(index)), exclude=batch.exclude).to_numpy()
 
     def rank_batch(self, batch: QueryBatch, depth: int) -> Run:
         index, ids = self._index(batch.engine), batch.engine.collection.doc_ids
@@ -67,7 +68,9 @@ class KNN(Ranker):
         )
         hits = batch.single_hits(index, _PARM_HITS) if enough else None
         with batch.timed(f"search kNN ({self.unit}s)", index.search_device):
-            rows, documents, scores = index.documents(batch.vectors, depth, exclude=batch.own, hits=hits, top=self.top)
+            rows, documents, scores = index.documents(
+                batch.vectors, depth, exclude=batch.exclude, hits=hits, top=self.top
+            )
             return Run.from_numbers(batch.ids, ids, rows, documents, scores, depth)
 
     def explain_document(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:

@@ -229,6 +229,7 @@ class Learned(OutOfFold, Fusion):
         *,
         within: Sequence[str] | NDArray[np.bool_] | None = None,
         where: str | None = None,
+        before: str | None = None,
     ) -> Learned:
         """Return a copy with weights adapted to the queries to be ranked, which need no judgements.
 
@@ -241,7 +242,7 @@ class Learned(OutOfFold, Fusion):
         ----------
         queries : mapping, sequence, frame, str or Path
             At least 10 queries in any form that :meth:`rank` takes.
-        within, where : optional
+        within, where, before : optional
             The documents to be ranked, as in :meth:`rank`.
 
         Raises
@@ -251,7 +252,7 @@ class Learned(OutOfFold, Fusion):
             learns documents or without one that does not, with fewer than 10 unseen training queries, or with only
             unseen ones.
         """
-        return self.adapted_to(list(batches_of(self, queries, within=within, where=where)), self.depth)
+        return self.adapted_to(list(batches_of(self, queries, within=within, where=where, before=before)), self.depth)
 
     def adapted_to(self, batches: Sequence[QueryBatch], depth: int) -> Learned:
         """Return a copy with weights adapted to the queries of batches, as :meth:`adapted` does.

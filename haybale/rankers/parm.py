@@ -44,6 +44,7 @@ class PARM(Ranker):
     """
 
     name = "parm"
+    obeys_cutoffs = True
     variants: ClassVar = {
         **{f"parm-{name}": {"aggregation": name} for name in AGGREGATIONS},
         **{

@@ -18,13 +18,14 @@ from haybale.collections.collection import Strings, indptr_from_counts
 from haybale.device import is_sparse, to_numpy
 from haybale.engine import Engine
 from haybale.engine.reattaching import find_renamed
-from haybale.errors import FileFormatError
+from haybale.errors import FileFormatError, InputError
 from haybale.manifest import mapped_tensors, read_table, write_table, write_tensors
 from haybale.parameters import COUNT, NOT_NEGATIVE
 from haybale.ranking.out_of_fold import OutOfFold
 from haybale.ranking.ranker import Ranker
 from haybale.ranking.training import Training
 from haybale.retrieval import PassageIndex, Run
+from haybale.retrieval.exclusion import Cutoffs, Exclusion
 from haybale.retrieval.hits import Ints
 from haybale.search.explanation import Explanation, Share, by_size
 from haybale.search.query_batch import QueryBatch
@@ -46,7 +47,7 @@ class SimilarQueries(OutOfFold, Ranker):
     relevant to a training query. The search is exact. A training query with a cosine of 0 or less is no neighbour; of
     equal cosines, the query with the smaller id comes first. Twins are one neighbour (:mod:`~haybale.ranking.twins`).
     Out of fold, neither a training query itself is a neighbour, nor are queries that were taken from the same document
-    or are nearly the same.
+    or are nearly the same. With ``before=``, no training query that is later than a query is its neighbour.
 
     Parameters
     ----------
@@ -59,6 +60,7 @@ class SimilarQueries(OutOfFold, Ranker):
     name = "knn-queries"
     variants: ClassVar = {"knn-queries": {}}
     learns_documents = True
+    obeys_cutoffs = True
     _parameter_constraints: ClassVar = {"k": COUNT, "power": NOT_NEGATIVE}
 
     k: int = 50
@@ -71,6 +73,7 @@ class SimilarQueries(OutOfFold, Ranker):
         self.query_ids_ = batch.ids
         # Queries of one document, and queries that are nearly the same, share a group.
         self.groups_: Ints = batch.groups
+        self.days_: Ints | None = None if batch.cutoffs is None else batch.cutoffs.queries
         self.index_ = PassageIndex(_unit(batch.vectors), passage_ids=batch.ids, doc_ids=batch.ids)
         self.doc_ids_: Strings = collection.doc_ids
         # Ragged array: the relevant documents of each training query as numbers in doc_ids_; (n_queries + 1,) offsets.
@@ -86,30 +89,42 @@ class SimilarQueries(OutOfFold, Ranker):
     def _ranked(self, batch: QueryBatch, depth: int, itself: Ints) -> Run:
         vectors = batch.vectors
         with batch.timed("search similar queries"):
-            rows, neighbours, cosines = self._neighbours(vectors, itself)
+            rows, neighbours, cosines = self._neighbours(vectors, itself, batch.cutoffs)
             ends = indptr_from_counts(np.bincount(rows, minlength=len(batch)))
             shape = len(batch), len(self.index_)
             weights = sparse.csr_matrix((cosines**self.power, neighbours, ends), shape=shape)
             scores = (weights @ self._relevance(batch.engine)).tocoo()
-            is_other = scores.col != batch.own[scores.row]  # not the document that the query was taken from
+            is_other = ~batch.exclude.hides(scores.row, scores.col)
             triples = scores.row[is_other], scores.col[is_other], scores.data[is_other]
             return Run.from_numbers(batch.ids, batch.engine.collection.doc_ids, *triples, depth)
 
-    def _neighbours(self, vectors: Matrix, itself: Ints) -> tuple[Ints, Ints, NDArray[np.float64]]:
+    def _neighbours(
+        self, vectors: Matrix, itself: Ints, cutoffs: Cutoffs | None
+    ) -> tuple[Ints, Ints, NDArray[np.float64]]:
         """Return flat arrays of the query row, the training query and the cosine, nearest first for each query.
 
         ``itself`` (m,) is the number of each query among the training queries, -1 for others. Training queries of the
-        same group are excluded.
+        same group are excluded, and those of later days than a query.
         """
         # The index searches all training queries, and can exclude only the query itself. The search is therefore
         # deeper by the size of the largest group, and the rest of the group is removed from the hits.
         more = int(np.bincount(self.groups_).max()) - 1 if (itself >= 0).any() else 0
-        hits = self.index_.search(_unit(vectors), min(self.k + more, len(self.index_)), exclude=itself)
+        hits = self.index_.search(
+            _unit(vectors), min(self.k + more, len(self.index_)), exclude=Exclusion(itself, self._cutoffs(cutoffs))
+        )
         rows, _, neighbours, cosines = hits.flat()
         near = (cosines > 0) & ((itself[rows] < 0) | (self.groups_[neighbours] != self.groups_[itself[rows]]))
         rows, neighbours, cosines = rows[near], neighbours[near], cosines[near]
         first = np.arange(len(rows)) - np.searchsorted(rows, rows) < self.k
         return rows[first], neighbours[first], cosines[first].astype(np.float64)
+
+    def _cutoffs(self, cutoffs: Cutoffs | None) -> Cutoffs | None:
+        """Return the cutoffs of queries among the training queries: those of the same day or earlier are neighbours."""
+        if cutoffs is None:
+            return None
+        if self.days_ is None:
+            raise InputError(f"{self} was fitted without dates of its training queries; fit it with before=…, too")
+        return Cutoffs(self.days_, cutoffs.queries + 1)
 
     def _relevance(self, engine: Engine) -> sparse.csr_matrix:
         """Return a matrix (n_queries, n_documents) that is 1 where the engine's document is relevant to the query."""
@@ -142,7 +157,7 @@ class SimilarQueries(OutOfFold, Ranker):
 
     def _near(self, batch: QueryBatch) -> tuple[Ints, NDArray[np.float64], sparse.csc_matrix]:
         """Return the neighbours (k,) of a batch's only query, their cosines, and their rows of :meth:`_relevance`."""
-        _, neighbours, cosines = self._neighbours(batch.vectors, np.array([-1]))
+        _, neighbours, cosines = self._neighbours(batch.vectors, np.array([-1]), batch.cutoffs)
         return neighbours, cosines, self._relevance(batch.engine)[neighbours].tocsc()
 
     def save_state(self, folder: Path) -> dict[str, Any]:
@@ -150,6 +165,8 @@ class SimilarQueries(OutOfFold, Ranker):
         self.index_.save(folder / _STATE_FOLDER / _INDEX_FOLDER)
         write_table(folder / _STATE_FOLDER / _DOCUMENTS_FILE, pa.table([self.doc_ids_], schema=_IDS_SCHEMA))
         tensors = {"offsets": self.offsets_, "documents": self.relevant_, "groups": self.groups_}
+        if self.days_ is not None:
+            tensors["days"] = self.days_
         write_tensors(folder / _STATE_FOLDER / _RELEVANT_FILE, tensors)
         return {}
 
@@ -161,6 +178,7 @@ class SimilarQueries(OutOfFold, Ranker):
         self.doc_ids_ = read_table(folder / _DOCUMENTS_FILE, _IDS_SCHEMA).column("id")
         tensors = mapped_tensors(folder / _RELEVANT_FILE)
         self.offsets_, self.relevant_, self.groups_ = (tensors[name] for name in ("offsets", "documents", "groups"))
+        self.days_ = tensors.get("days")
         shape = len(self.index_), len(self.doc_ids_)
         try:
             pairs = sparse.csr_matrix((np.ones(len(self.relevant_)), self.relevant_, self.offsets_), shape=shape)

@@ -180,6 +180,11 @@ class SVR(OutOfFold, Ranker):
         """True for candidates that are documents: the ensemble scores those of all queries together, by tasks."""
         return self.unit == "document" and self.candidates is not None
 
+    @property
+    def obeys_cutoffs(self) -> bool:
+        """Whether other rankers retrieve the candidates; the search of all documents does not know dates."""
+        return self.candidates is not None
+
     def fit_batch(self, training: Training) -> None:
         batch = training.batch
         judged = np.flatnonzero(list(map(bool, training.relevant)))
@@ -210,7 +215,7 @@ class SVR(OutOfFold, Ranker):
             self.feature_range_ = fitted.feature_range_
             return
         index, vectors = self._index(batch.engine), batch.vectors
-        columns: dict[str, Any] = {"exclude": batch.own, "query_ids": batch.ids, "groups": batch.groups}
+        columns: dict[str, Any] = {"exclude": batch.exclude, "query_ids": batch.ids, "groups": batch.groups}
         columns["out_of_bag"] = training.out_of_fold
         evidence, sources = self._hits(batch, out_of_fold=True)
         candidates = pool(*(hits.top(self.n_train) for hits in sources), index=index)

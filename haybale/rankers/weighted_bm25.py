@@ -74,6 +74,7 @@ class WeightedBM25(OutOfFold, Ranker):
 
     name = "bm25-weighted"
     variants: ClassVar = {"bm25-weighted": {}}
+    obeys_cutoffs = True
     _parameter_constraints: ClassVar = {
         **BM25_RANGES,
         "l2": NOT_NEGATIVE,
@@ -132,14 +133,14 @@ class WeightedBM25(OutOfFold, Ranker):
         index, collection = self._index(batch.engine), batch.engine.collection
         counts = index.factors(terms.counts)
         weighted = index.weighted(terms.terms, _by_query(counts, terms))
-        hits = index.search(weighted, min(self.n_candidates, len(index)), exclude=batch.own)
+        hits = index.search(weighted, min(self.n_candidates, len(index)), exclude=batch.exclude)
         tables: list[Floats] = []
         columns: list[Ints] = []
         documents: list[Ints] = []
         for row in track(range(len(batch)), "reading candidates"):
             numbers = np.unique(collection.document_numbers(list(relevant[row])))
             starts, ends = index.doc_offsets[numbers], index.doc_offsets[numbers + 1]
-            has_text = (starts < ends) & (numbers != batch.own[row])
+            has_text = (starts < ends) & ~batch.exclude.hides(np.full(len(numbers), row), numbers)
             candidates = np.union1d(hits.passages[row][hits.passages[row] != NO_PASSAGE], starts[has_text])
             tables.append(index.share_table(terms.terms[row], candidates))
             columns.append(np.searchsorted(candidates, starts[has_text]))
@@ -165,7 +166,7 @@ class WeightedBM25(OutOfFold, Ranker):
         index = self._index(batch.engine)
         with batch.timed(f"search {self.name}"):
             weighted = index.weighted(*self._weighted(batch, folds))
-            rows, documents, scores = index.documents(weighted, depth, exclude=batch.own)
+            rows, documents, scores = index.documents(weighted, depth, exclude=batch.exclude)
             return Run.from_numbers(batch.ids, batch.engine.collection.doc_ids, rows, documents, scores, depth)
 
     def rank_batch(self, batch: QueryBatch, depth: int) -> Run:

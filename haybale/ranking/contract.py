@@ -123,6 +123,16 @@ class RankerContract(RankerParameters, ABC):
         """Results of fitting for tables and reports, such as counts and weights, by name."""
         return self.twins_.report
 
+    @property
+    def obeys_cutoffs(self) -> bool:
+        """Whether :meth:`rank_batch` and :meth:`out_of_fold_batch` leave out what ``batch.exclude`` hides.
+
+        Such a ranker gives ``batch.exclude`` to each search of an index, or only ranks what :meth:`run` of a nested
+        ranker returns. The default is false: with dates, the queries of each day are ranked on a view of the documents
+        before it, which gives the same for every ranker, but takes longer.
+        """
+        return False
+
     # What only haybale's own rankers define.
 
     @property

@@ -21,6 +21,7 @@ class Fusion(Ranker):
 
     rankers: tuple[Ranker, ...]
     depth: int
+    obeys_cutoffs = True
 
     def _check_params(self) -> None:
         """Check parameters as every ranker does; there must be rankers, and all different."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from haybale.collections import Queries
 from haybale.collections.queries import QueriesLike, queries_from
 from haybale.engine import Engine
 from haybale.errors import InputError
@@ -22,7 +24,9 @@ from haybale.ranking.saved_rankers import save
 from haybale.ranking.training import Training
 from haybale.registry import Registry, undefined_methods
 from haybale.retrieval import Run
+from haybale.retrieval.exclusion import Cutoffs
 from haybale.retrieval.run import DEPTH
+from haybale.search.cutoffs import check_dated, cutoffs_of
 from haybale.search.explanation import Explanation
 from haybale.search.query_batch import QueryBatch
 from haybale.search.results import SearchResults
@@ -98,7 +102,14 @@ class Ranker(RankerContract):
         elif not missing and not hasattr(cls, "name"):
             raise TypeError(f'the ranker {cls.__name__} has no name: set the class attribute name, such as "recent"')
 
-    def fit(self, engine: Engine, queries: QueriesLike | None = None, qrels: Frame | None = None) -> Self:
+    def fit(
+        self,
+        engine: Engine,
+        queries: QueriesLike | None = None,
+        qrels: Frame | None = None,
+        *,
+        before: str | None = None,
+    ) -> Self:
         """Fit on an engine; rankers that learn from judged queries are trained.
 
         Parameters
@@ -110,6 +121,9 @@ class Ranker(RankerContract):
         qrels : frame, optional
             Judgements with columns ``query_id``, ``doc_id`` and ``relevance``. Required unless ``queries`` is a split;
             without ``queries``, all queries of the collection that it judges are used.
+        before : str, optional
+            The column of the metadata with the dates of documents, to rank with ``before``: training queries then find,
+            and are judged on, earlier documents only. A warning counts queries and judgements that are left out.
 
         Raises
         ------
@@ -128,9 +142,15 @@ class Ranker(RankerContract):
                 f"{self} needs judged queries, but {name!r} has no split 'train'; "
                 f"choose another split ({splits}), or give queries with qrels"
             )
-        training = Training.of(engine, queries, qrels)
+        training = Training.of(engine, queries, qrels, before=before)
         if self.needs_training and not training.has_relevant:
-            raise InputError(f"{self} needs queries with a relevant document, found none; give other queries or qrels")
+            earlier = "" if before is None else " that is earlier than the query"
+            raise InputError(
+                f"{self} needs queries with a relevant document{earlier}, found none; give other queries or qrels"
+            )
+        if self.needs_training and any(training.left_out.values()):
+            counts = ", ".join(f"{n:,} {what}" for what, n in training.left_out.items() if n)
+            warnings.warn(f"before={before!r} leaves out {counts}", stacklevel=2)
         return self._fit_on(training)
 
     def rank(
@@ -140,6 +160,7 @@ class Ranker(RankerContract):
         depth: int = DEPTH,
         within: Sequence[str] | NDArray[np.bool_] | None = None,
         where: str | None = None,
+        before: str | None = None,
     ) -> Run:
         """Return the best documents of each query.
 
@@ -159,18 +180,22 @@ class Ranker(RankerContract):
         where : str, optional
             Rank only documents that fulfil this SQL condition on their metadata, such as ``"year >= 2015 and court =
             'BGH'"``; see :class:`~haybale.engine.document_filter.DocumentFilter`.
+        before : str, optional
+            The column of the metadata with the dates of documents: each query ranks only documents that are certainly
+            earlier than itself, as with ``where`` and its own date. Documents without a date are not ranked. A query
+            has the date that it was given (:func:`~haybale.rankers.queries_from`), or that of its own document.
 
         Raises
         ------
         InputError
-            For an empty text, a repeated query id, an unknown document or a wrong condition, and if no document is
-            left to rank.
+            For an empty text, a repeated query id, an unknown document, a wrong condition or a query without a date,
+            and if no document is left to rank.
         NotFittedError
             If the ranker has not been fitted.
         """
         self._check_fitted()
         check_parameters("rank", {"depth": depth}, {"depth": COUNT})
-        parts = [self.run(part, depth) for part in batches_of(self, queries, within=within, where=where)]
+        parts = [self.run(part, depth) for part in batches_of(self, queries, within=within, where=where, before=before)]
         run = parts[0] if len(parts) == 1 else Run.joined(parts)
         warn_of_empty(run, str(self))
         return run
@@ -184,7 +209,7 @@ class Ranker(RankerContract):
         """
         return runs_of([self], batch, depth, out_of_fold=out_of_fold)[0]
 
-    def out_of_fold(self, queries: QueriesLike = "train", *, depth: int = DEPTH) -> Run:
+    def out_of_fold(self, queries: QueriesLike = "train", *, depth: int = DEPTH, before: str | None = None) -> Run:
         """Rank like :meth:`rank`, but training queries as if the ranker had not seen them.
 
         Bags or folds that were trained without a query rank it, or its neighbours among the other training queries.
@@ -198,7 +223,8 @@ class Ranker(RankerContract):
         self._check_fitted()
         check_parameters("out_of_fold", {"depth": depth}, {"depth": COUNT})
         engine = self.engine_.snapshot()
-        batch = QueryBatch(engine, queries_from(engine.collection, queries), "train")
+        parsed = queries_from(engine.collection, queries)
+        batch = QueryBatch(engine, parsed, "train", cutoffs=_cutoffs(engine, parsed, before))
         return self.run(batch, depth, out_of_fold=True)
 
     def explain(
@@ -208,12 +234,13 @@ class Ranker(RankerContract):
         *,
         within: Sequence[str] | NDArray[np.bool_] | None = None,
         where: str | None = None,
+        before: str | None = None,
     ) -> Explanation:
         """Explain a document's score for one query, down to the passages and judged queries that nested rankers use.
 
-        ``within`` and ``where`` are those of :meth:`rank`, because scores by ranks depend on them.
+        ``within``, ``where`` and ``before`` are those of :meth:`rank`, because scores by ranks depend on them.
         """
-        batches = list(batches_of(self, query, within=within, where=where))
+        batches = list(batches_of(self, query, within=within, where=where, before=before))
         if (n_queries := sum(map(len, batches))) != 1:
             raise InputError(f"explain needs one query, found {n_queries}")
         document = int(batches[0].engine.collection.document_numbers([str(doc_id)])[0])
@@ -250,6 +277,12 @@ class Ranker(RankerContract):
     def explained(self, batch: QueryBatch, document: int) -> Explanation:
         """Explain the score of a document, given by its number, for the only query of a batch."""
         doc_id = str(batch.engine.collection.doc_ids[document].as_py())
+        if batch.cutoffs is not None and not (self.obeys_cutoffs or batch.cutoffs.hide_nothing):
+            [(_, earlier)] = batch.before_cutoffs()
+            number = -1 if earlier is None else int(earlier.engine.collection.find_documents([doc_id])[0])
+            if earlier is not None and number >= 0:
+                return self.explained(earlier, number)
+            return Explanation(str(self), batch.ids[0], doc_id, None, None)
         rank, score = ranks_and_scores(self, batch, DEPTH).get(doc_id, (None, None))
         encoder = batch.engine.encoder if self.uses_vectors else None
         text = batch.once(("text", self._cache_key()), lambda: str(self))
@@ -279,6 +312,7 @@ def batches_of(
     *,
     within: Sequence[str] | NDArray[np.bool_] | None = None,
     where: str | None = None,
+    before: str | None = None,
     engine: Engine | None = None,
 ) -> Iterator[QueryBatch]:
     """Yield the queries of :meth:`Ranker.rank` in batches of some thousands.
@@ -292,8 +326,22 @@ def batches_of(
     if within is not None or where is not None:
         engine = engine.within(within, where=where)
         parsed = replace(parsed, own=engine.numbers_within(parsed.own))
-    starts = range(0, len(parsed), _QUERIES_PER_BATCH)
-    return (QueryBatch(engine, parsed.take(np.arange(at, min(at + _QUERIES_PER_BATCH, len(parsed))))) for at in starts)
+    cutoffs = _cutoffs(engine, parsed, before)
+
+    def batch_at(start: int) -> QueryBatch:
+        rows = np.arange(start, min(start + _QUERIES_PER_BATCH, len(parsed)))
+        return QueryBatch(engine, parsed.take(rows), cutoffs=None if cutoffs is None else cutoffs.take(rows))
+
+    return map(batch_at, range(0, len(parsed), _QUERIES_PER_BATCH))
+
+
+def _cutoffs(engine: Engine, queries: Queries, before: str | None) -> Cutoffs | None:
+    """Return the cutoffs of queries, None without ``before``; raise InputError for a query without a date."""
+    if before is None:
+        return None
+    cutoffs = cutoffs_of(engine, queries, before)
+    check_dated(queries, cutoffs)
+    return cutoffs
 
 
 def ranks_and_scores(ranker: Ranker, batch: QueryBatch, depth: int) -> Mapping[str, tuple[int, float]]:

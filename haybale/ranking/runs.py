@@ -51,12 +51,29 @@ def runs_of(
             ranker = by_key[key]
             if key in in_blocks:
                 return in_blocks[key]
-            is_learned = out_of_fold and ranker.needs_training
-            return ranker.out_of_fold_batch(batch, depth) if is_learned else ranker.rank_batch(batch, depth)
+            return _ranked(ranker, batch, depth, out_of_fold)
 
         return batch.cached_run(key, depth, make)
 
     return [run_of(key) for key in keys]
+
+
+def _ranked(ranker: RankerContract, batch: QueryBatch, depth: int, out_of_fold: bool) -> Run:
+    """Return the run of a ranker; queries with cutoffs are ranked within earlier documents by day, if necessary."""
+    if batch.cutoffs is None or ranker.obeys_cutoffs or batch.cutoffs.hide_nothing:
+        is_learned = out_of_fold and ranker.needs_training
+        return ranker.out_of_fold_batch(batch, depth) if is_learned else ranker.rank_batch(batch, depth)
+    collection = batch.engine.collection
+    parts: list[tuple[NDArray[Any], ...]] = []
+    for rows, earlier in batch.before_cutoffs():
+        if earlier is not None:
+            run = runs_of([ranker], earlier, depth, out_of_fold=out_of_fold)[0]
+            run_rows, _, run_documents = run.numbers_in(collection)
+            parts.append((rows[run_rows], run_documents, run.coded()[-1]))
+    none = np.empty(0, dtype=np.int64)
+    columns = zip((none, none, np.empty(0)), *parts, strict=True)
+    all_rows, documents, scores = (np.concatenate(column) for column in columns)
+    return Run.from_numbers(batch.ids, collection.doc_ids, all_rows, documents, scores, depth)
 
 
 def _run_key(ranker: RankerContract, out_of_fold: bool) -> tuple[Any, ...]:
@@ -75,7 +92,9 @@ def rank_in_blocks(
             for block in rows:
                 queries = batch.queries.take(block)
                 columns = queries.ids.to_pylist(), queries.paragraphs.to_pylist(), queries.offsets, queries.own
-                yield ranker_keys, depth, out_of_fold, *columns
+                cutoffs = batch.cutoffs
+                days = () if cutoffs is None else (cutoffs.queries[block], cutoffs.documents)
+                yield ranker_keys, depth, out_of_fold, *columns, *days
 
         with batch.timed("rank in blocks"), summed_timings():
             blocks = [(sendable_batch(batch.take(block)),) for block in rows]

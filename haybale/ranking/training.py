@@ -13,6 +13,7 @@ import numpy as np
 
 from haybale.cached import cached_property
 from haybale.collections import Queries
+from haybale.collections.dates import UNDATED
 from haybale.collections.qrels import judgements
 from haybale.collections.queries import QueriesLike, queries_from
 from haybale.engine import Engine
@@ -20,6 +21,7 @@ from haybale.errors import InputError, told_apart
 from haybale.frames import Frame
 from haybale.ranking.twins import ContradictoryTwinsWarning, Twins, merged_twins, without_chains
 from haybale.retrieval.hits import Ints
+from haybale.search.cutoffs import cutoffs_of
 from haybale.search.query_batch import QueryBatch
 
 _TEXTS_HASHED_AT_ONCE = 10_000
@@ -57,6 +59,7 @@ class Training:
         self.all_queries = batch  # twins included
         self._judged = relevant, irrelevant
         self._twins = twins
+        self.left_out: dict[str, int] = {}  # numbers of what has no date, or not an earlier one
         self.out_of_fold = False  # whether rankings out of fold of these queries will be needed
         self._fitted: dict[Any, Any] = {}
 
@@ -119,7 +122,8 @@ class Training:
                 stacklevel=2,
             )
         if len(rows) < len(batch):
-            batch, relevant = batch.take(rows), merged
+            batch = batch.take(rows)
+            relevant = _earlier(batch, merged)  # a twin may have a later date than the query that stands for it
         batch.groups = without_chains(batch)
         return batch, relevant, twins
 
@@ -127,8 +131,18 @@ class Training:
         return len(self.batch)
 
     @classmethod
-    def of(cls, engine: Engine, queries: QueriesLike | None = None, qrels: Frame | None = None) -> Training:
+    def of(
+        cls,
+        engine: Engine,
+        queries: QueriesLike | None = None,
+        qrels: Frame | None = None,
+        *,
+        before: str | None = None,
+    ) -> Training:
         """Return the judged queries of a split (default ``"train"``, if there is one), or other queries with qrels.
+
+        With ``before``, the column of the documents' dates, each query learns from documents before its own date only.
+        Queries without a date and judgements of other documents are left out, and counted in :attr:`left_out`.
 
         Raises :class:`~haybale.InputError` for queries without judgements, judgements of unknown queries or documents,
         and different grades for the same query and document.
@@ -136,17 +150,31 @@ class Training:
         snapshot = engine.snapshot()
         collection = snapshot.collection
 
-        def batch_of(queries: Queries) -> QueryBatch:
-            return QueryBatch(snapshot, queries, "train", live_engine=engine)
+        def training_of(queries: Queries, relevant: list[list[str]], irrelevant: list[list[str]]) -> Training:
+            if before is None:
+                return cls(QueryBatch(snapshot, queries, "train", live_engine=engine), relevant, irrelevant)
+            cutoffs = cutoffs_of(snapshot, queries, before)
+            rows = np.flatnonzero(cutoffs.queries != UNDATED)
+            dated = queries.take(rows), "train"
+            batch = QueryBatch(snapshot, *dated, live_engine=engine, cutoffs=cutoffs.take(rows))
+            kept = [_earlier(batch, [judged[row] for row in rows]) for judged in (relevant, irrelevant)]
+            training = cls(batch, *kept)
+            n_judged = sum(map(len, relevant + irrelevant)), sum(map(len, kept[0] + kept[1]))
+            n_of_undated = n_judged[0] - sum(len(judged[row]) for judged in (relevant, irrelevant) for row in rows)
+            training.left_out = {
+                "training queries without a date": len(queries) - len(rows),
+                "training judgements of documents that are not earlier": n_judged[0] - n_of_undated - n_judged[1],
+            }
+            return training
 
         if qrels is None:
             if queries is None and "train" not in collection.splits:
-                return cls(batch_of(collection.queries.take([])), [])
+                return training_of(collection.queries.take([]), [], [])
             if queries is not None and not isinstance(queries, str):
                 raise InputError("queries can only be learned from with judgements; give qrels=…, or name a split")
             split = queries or "train"
             queries_of_split = collection.queries.take(collection.split(split).queries)
-            return cls(batch_of(queries_of_split), collection.relevant_ids(split), collection.irrelevant_ids(split))
+            return training_of(queries_of_split, collection.relevant_ids(split), collection.irrelevant_ids(split))
         parsed = collection.queries if queries is None else queries_from(collection, queries)
         judged = judgements(qrels).drop_duplicates()
         twice = judged[judged.duplicated(["query_id", "doc_id"])]
@@ -167,8 +195,9 @@ class Training:
         )
         if queries is None:  # all judged queries of the collection
             rows = _judged_rows(parsed, relevant, irrelevant)
-            return cls(batch_of(parsed.take(rows)), [relevant[row] for row in rows], [irrelevant[row] for row in rows])
-        return cls(batch_of(parsed), relevant, irrelevant)
+            judged_rows = [relevant[row] for row in rows], [irrelevant[row] for row in rows]
+            return training_of(parsed.take(rows), *judged_rows)
+        return training_of(parsed, relevant, irrelevant)
 
     def sample(self, n: int) -> Training:
         """Return ``n`` of the queries, drawn at random and in their order; all of them if there are not more."""
@@ -188,6 +217,9 @@ class Training:
         columns = batch.ids, batch.paragraphs, batch.own.tolist(), groups, relevant, irrelevant or [[]] * len(relevant)
         for row in zip(*columns, strict=True):
             sha256.update(json.dumps(row).encode())
+        if batch.cutoffs is not None:
+            for days in (batch.cutoffs.queries, batch.cutoffs.documents):
+                sha256.update(np.ascontiguousarray(days).data)
         return sha256.hexdigest()
 
     def cached_fit(self, key: Hashable, make: Callable[[], T]) -> T:
@@ -196,6 +228,16 @@ class Training:
             self._fitted[key] = make()
         cached: T = self._fitted[key]
         return cached
+
+
+def _earlier(batch: QueryBatch, judged: list[list[str]]) -> list[list[str]]:
+    """Return the judged documents of each query that are earlier than it; all of them if dates do not matter."""
+    if batch.cutoffs is None:
+        return judged
+    rows = np.repeat(np.arange(len(judged)), [len(ids) for ids in judged])
+    documents = batch.engine.collection.document_numbers([doc_id for ids in judged for doc_id in ids])
+    is_earlier = iter((~batch.cutoffs.hides(rows, documents)).tolist())
+    return [[doc_id for doc_id in ids if next(is_earlier)] for ids in judged]
 
 
 def _documents_digest(engine: Engine) -> str:

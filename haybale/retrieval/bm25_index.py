@@ -29,6 +29,7 @@ from haybale.manifest import (
     write_tensors,
 )
 from haybale.parameters import BM25_RANGES, BOOLEAN, COUNT, TEXT_OR_NONE, check_parameters, one_of
+from haybale.retrieval.exclusion import Exclusion
 from haybale.retrieval.hits import Hits, Ints
 from haybale.retrieval.inverted import Query, TermLists, top_documents, top_passages
 from haybale.retrieval.passages import Columns, Exclude, Ids, PassageTable
@@ -413,8 +414,10 @@ class BM25Index(PassageTable):
         postings = self._postings.offsets, self._postings.texts, self._weights
         return TermLists(*postings, self.doc_offsets, np.float32, _LOWEST_HIT_VALUE)
 
-    def _queries(self, queries: Sequence[str] | Terms, exclude: Exclude | None) -> tuple[Callable[[int], Query], Ints]:
-        """Return a function that returns the terms and factors of a query, and the excluded documents, (m,)."""
+    def _queries(
+        self, queries: Sequence[str] | Terms, exclude: Exclude | None
+    ) -> tuple[Callable[[int], Query], Exclusion]:
+        """Return a function that returns the terms and factors of a query, and what queries exclude."""
         ids = self._term_numbers(queries)
         factors_of_queries = queries.factors if isinstance(queries, Terms) else None
 

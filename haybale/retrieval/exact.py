@@ -19,6 +19,7 @@ from haybale.device import Device, to_device
 from haybale.parallel import in_threads
 from haybale.retrieval.backends import Backend, BackendSearch, SearchResult, tiles_on
 from haybale.retrieval.device_search import exact_scores, length_of_longest
+from haybale.retrieval.exclusion import Exclusion
 from haybale.retrieval.hits import NO_PASSAGE, Ints, select
 from haybale.retrieval.id_order import IdOrder
 from haybale.vectors import squared_lengths
@@ -43,11 +44,11 @@ class ExactSearch:
         """Return the number of queries to search in one batch."""
         return self.backend.queries_at_once(self.vectors, k)
 
-    def search(self, queries: Any, k: int, excluded: Ints) -> tuple[Any, Any]:
+    def search(self, queries: Any, k: int, excluded: Exclusion) -> tuple[Any, Any]:
         """Return the numbers and scores of the nearest passages, (m, k), padded with -1 and -inf.
 
-        ``queries`` (m, d) are float32 on the device; ``excluded`` (m,), a NumPy array, has the document that each query
-        excludes, -1 for none.
+        ``queries`` (m, d) are float32 on the device; ``excluded`` (m,), with NumPy arrays, says what each query
+        excludes.
         """
         xp, n = self.device.xp, len(self.vectors)
         result = self._search_by_backend(queries, k, excluded)
@@ -59,11 +60,11 @@ class ExactSearch:
             passages, scores, rows = result.passages, result.scores, to_device(result.unfinished, self.device)
         if not len(rows):
             return passages, scores
-        depth = min(n, k + int(self._sizes[excluded].max(initial=0)) + SLACK)
-        excluded = to_device(excluded, self.device)
+        depth = min(n, k + int(self._sizes[excluded.documents].max(initial=0)) + SLACK)
+        excluded = excluded.on(self.device)
         while len(rows):
             candidates, proposed, exact, bound = self._propose(queries[rows], depth)
-            exact = xp.where(self._doc_of[candidates] == excluded[rows][:, None], np.float32(-np.inf), exact)
+            exact = xp.where(excluded.hides(rows[:, None], self._doc_of[candidates]), np.float32(-np.inf), exact)
             passages[rows], scores[rows] = select(exact, k, candidates, self.order)
             if depth == n:
                 break
@@ -72,11 +73,12 @@ class ExactSearch:
             depth = min(n, 2 * depth)
         return passages, scores
 
-    def _search_by_backend(self, queries: Any, k: int, excluded: Ints) -> SearchResult | None:
+    def _search_by_backend(self, queries: Any, k: int, excluded: Exclusion) -> SearchResult | None:
         """Return the result of a backend that searches exactly, or None."""
-        if self.device.is_cpu:
+        if self.device.is_cpu or excluded.cutoffs is not None:
             return None
-        ranges = np.stack([self._first_passages[excluded], self._first_passages[excluded] + self._sizes[excluded]], 1)
+        starts = self._first_passages[excluded.documents]
+        ranges = np.stack([starts, starts + self._sizes[excluded.documents]], 1)
         result = self.backend.search(BackendSearch(queries, self.vectors, k, ranges, self._max_length, self.order))
         if result is None or result.is_within_bound:
             return result

@@ -32,8 +32,9 @@ from haybale.errors import FileFormatError, StoreError
 from haybale.manifest import MANIFEST
 from haybale.parallel import half_of_memory
 from haybale.retrieval.bm25_index import BM25Index
+from haybale.retrieval.exclusion import Exclusion
 from haybale.retrieval.hits import NO_PASSAGE, Hits, Ints
-from haybale.retrieval.merging import FoundDocuments, local_numbers, merge_documents, merge_hits, no_hits
+from haybale.retrieval.merging import FoundDocuments, merge_documents, merge_hits, no_hits
 from haybale.retrieval.object_storage import copied_index
 from haybale.retrieval.passage_index import PassageIndex
 from haybale.retrieval.passages import Columns
@@ -293,7 +294,7 @@ class IndexSegments:
 
     # search -------------------------------------------------------------------------------------------------------
 
-    def search(self, queries: Any, k: int, excluded: Ints, columns: Columns) -> Hits:
+    def search(self, queries: Any, k: int, excluded: Exclusion, columns: Columns) -> Hits:
         """Return the k best passages of each query."""
         passages, scores = no_hits(len(excluded), k)
         for number, rows, (segment_passages, values) in self._ask("search", queries, k, excluded):
@@ -302,7 +303,7 @@ class IndexSegments:
             passages[rows], scores[rows] = merge_hits(*both, k, columns.order)
         return Hits(passages, scores)
 
-    def documents(self, queries: Any, k: int, top: int, excluded: Ints) -> FoundDocuments:
+    def documents(self, queries: Any, k: int, top: int, excluded: Exclusion) -> FoundDocuments:
         """Return the documents that score at least as high as the k-th best, sorted by query row, then by document."""
         best: dict[int, FoundDocuments] = {}
         for number, rows, (row, documents, scores) in self._ask("documents", queries, k, excluded, top=top):
@@ -316,7 +317,9 @@ class IndexSegments:
         rows_, documents, scores = (np.concatenate(column) for column in zip(*blocks, strict=True))
         return rows_, documents, scores
 
-    def _ask(self, method: str, queries: Any, k: int, excluded: Ints, **more: Any) -> Iterator[tuple[int, slice, Any]]:
+    def _ask(
+        self, method: str, queries: Any, k: int, excluded: Exclusion, **more: Any
+    ) -> Iterator[tuple[int, slice, Any]]:
         """Yield the number of a segment, a block of query rows, and what a method of its index returns for them.
 
         All segments are searched for all blocks. This process searches the segments in memory. Tasks search the other
@@ -330,7 +333,7 @@ class IndexSegments:
         budget = memory_per_task(None) if by_tasks else memory_for_segments()
 
         def task(number: int, rows: slice) -> tuple[Any, ...]:
-            excluded_here = local_numbers(excluded[rows], int(self.firsts[number]), int(self.counts[number]))
+            excluded_here = excluded[rows].in_segment(int(self.firsts[number]), int(self.counts[number]))
             n = self.n_passages(number)
             return self.segments[number], n, budget, method, _rows_of(queries, rows), k, excluded_here, more
 
@@ -350,7 +353,7 @@ def search_segment(
     method: str,
     queries: Any,
     k: int,
-    excluded: Ints,
+    excluded: Exclusion,
     more: dict[str, Any],
 ) -> Any:
     """Open a segment of ``n`` passages, call a method of its index, and return its arrays."""

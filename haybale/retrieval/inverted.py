@@ -18,6 +18,7 @@ from haybale.cached import cached_property
 from haybale.first_work import numpy_is_faster
 from haybale.parallel import in_threads
 from haybale.progress import track
+from haybale.retrieval.exclusion import Exclusion, HiddenPassages
 from haybale.retrieval.hits import NO_PASSAGE, Ints
 from haybale.retrieval.id_order import IdOrder, Places
 from haybale.retrieval.score_values import Values, decoded, encoded
@@ -65,29 +66,33 @@ class TermLists:
 
     @contextmanager
     def searcher(
-        self, queries: Callable[[int], Query], excluded: Ints, k: int, top: int, doc_of: Ints
+        self, queries: Callable[[int], Query], hidden: HiddenPassages, k: int, top: int, doc_of: Ints
     ) -> Iterator[Search]:
         """Yield a search for one thread; parameters as in :func:`range_search.search_ranges`.
 
         The next search overwrites the arrays that a search returns.
         """
-        offsets, top = self.doc_offsets, top if top and self.by_document else 0
+        top = top if top and self.by_document else 0
+        days = read_only(hidden.days)
         compiled_search: Callable[..., tuple[Values, Values]] | None = None
         with ExitStack() as stack:
 
             def search(row: int) -> tuple[Values, Values]:
                 nonlocal compiled_search
                 terms, factors = queries(row)
-                hidden, shown = offsets[excluded[row] : excluded[row] + 2].tolist() if excluded[row] >= 0 else (0, 0)
+                start, end, before = int(hidden.starts[row]), int(hidden.ends[row]), int(hidden.before[row])
                 if compiled_search is None:
                     if top < 2 and numpy_is_faster(len(self) + (self.offsets[terms + 1] - self.offsets[terms]).sum()):
-                        return self._search_by_numpy(terms, factors, slice(hidden, shown), top, k)
+                        is_late = days >= before if len(days) else None
+                        return self._search_by_numpy(terms, factors, slice(start, end), is_late, top, k)
                     compiled_search = stack.enter_context(self._compiled_searcher(doc_of, top, k))
-                return compiled_search(terms, factors, hidden, shown)
+                return compiled_search(terms, factors, start, end, days, before)
 
             yield search
 
-    def _search_by_numpy(self, terms: Ints, factors: Floats, hidden: slice, top: int, k: int) -> tuple[Values, Values]:
+    def _search_by_numpy(
+        self, terms: Ints, factors: Floats, hidden: slice, is_late: NDArray[np.bool_] | None, top: int, k: int
+    ) -> tuple[Values, Values]:
         """Search for one query, as the compiled loops do, with ``top`` 0 or 1."""
         sums = np.full(len(self), -0.0, dtype=self.sums)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -95,6 +100,8 @@ class TermLists:
                 postings = slice(self.offsets[term], self.offsets[term + 1])
                 sums[self.passages[postings]] += factor * self.weights[postings] + np.float32(0)
             sums[hidden] = -0.0
+            if is_late is not None:
+                sums[is_late] = -0.0
             values = encoded(sums.astype(np.float32))
         numbers = np.arange(len(self))
         if top:
@@ -107,7 +114,7 @@ class TermLists:
 
     @contextmanager
     def _compiled_searcher(self, doc_of: Ints, top: int, k: int) -> Iterator[Callable[..., tuple[Values, Values]]]:
-        """Yield a search by compiled loops for the terms and factors of a query and its hidden passages."""
+        """Yield a search by compiled loops for the terms and factors of a query and its hidden passages and days."""
         from haybale.retrieval.range_search import SearchBuffers, range_edges, search_ranges
 
         offsets = read_only(self.doc_offsets)
@@ -121,9 +128,13 @@ class TermLists:
         index = read_only(self.offsets), read_only(unsigned), read_only(self.weights), space.edges
         documents = read_only(doc_of.view(np.uint64)), offsets
 
-        def search(terms: Ints, factors: Floats, hidden: int, shown: int) -> tuple[Values, Values]:
+        def search(
+            terms: Ints, factors: Floats, start: int, end: int, days: Ints, before: int
+        ) -> tuple[Values, Values]:
             query = np.array(terms), np.array(factors)  # numba takes longer to accept read-only arrays
-            n = search_ranges(*query, *index, hidden, shown, *documents, top, k, self.least, *space.arrays)
+            hidden = start, end, days, before
+            arguments: Any = *query, *index, *hidden, *documents, top, k, self.least, *space.arrays
+            n = search_ranges(*arguments)
             return space.found[:n], space.found_values[:n]
 
         yield search
@@ -131,17 +142,17 @@ class TermLists:
 
 
 def top_passages(
-    lists: TermLists, queries: Callable[[int], Query], k: int, excluded: Ints, order: IdOrder
+    lists: TermLists, queries: Callable[[int], Query], k: int, excluded: Exclusion, order: IdOrder
 ) -> tuple[Ints, Floats]:
     """Return the numbers and scores of the k best passages of each query, (m, k), padded with -1 and -inf.
 
-    ``queries`` returns the query of a row. ``excluded`` (m,) has the document that each query excludes, -1 for none.
+    ``queries`` returns the query of a row. ``excluded`` (m,) says what each query excludes.
     """
-    m = len(excluded)
+    m, hidden = len(excluded), excluded.passages(lists.doc_offsets)
     passages, values = np.full((m, k), NO_PASSAGE), np.zeros((m, k), dtype=np.uint32)
 
     def search(rows: range) -> None:
-        with lists.searcher(queries, excluded, k, 0, _NO_DOCUMENTS) as searched:
+        with lists.searcher(queries, hidden, k, 0, _NO_DOCUMENTS) as searched:
             for row in rows:
                 numbers, hit_values = searched(row)
                 positions = order.places if order.is_known else None  # ids are not sorted before the first tie
@@ -156,7 +167,7 @@ def top_passages(
 
 
 def top_documents(
-    lists: TermLists, queries: Callable[[int], Query], k: int, excluded: Ints, doc_of: Ints, top: int = 1
+    lists: TermLists, queries: Callable[[int], Query], k: int, excluded: Exclusion, doc_of: Ints, top: int = 1
 ) -> tuple[Ints, Ints, Floats]:
     """Return ``(query row, document, score)``, each (n_found,), of the k best documents by their best passages.
 
@@ -164,9 +175,10 @@ def top_documents(
     with the k-th are included. The result is sorted by row, then by document. ``doc_of`` (n_passages,) is the document
     of each passage; the other parameters are those of :func:`top_passages`.
     """
+    hidden = excluded.passages(lists.doc_offsets)
 
     def search(rows: range) -> list[NDArray[np.uint64]]:
-        with lists.searcher(queries, excluded, k, top, doc_of) as searched:
+        with lists.searcher(queries, hidden, k, top, doc_of) as searched:
             best = (searched(row) for row in rows)
             return [np.sort(documents.astype(np.uint64) << np.uint64(32) | values) for documents, values in best]
 

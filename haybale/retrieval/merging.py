@@ -59,11 +59,6 @@ def merge_documents(parts: Sequence[FoundDocuments], k: int) -> FoundDocuments:
     return rows[kept], documents[kept], scores[kept]
 
 
-def local_numbers(documents: Ints, first: int, n: int) -> Ints:
-    """Renumber the documents ``first:first + n`` from 0; return -1 for all others."""
-    return np.where((documents >= first) & (documents < first + n), documents - first, -1)
-
-
 def pool(*parts: Hits, index: PassageTable | None = None) -> Hits:
     """Merge the hits of several searches for the same queries.
 

@@ -32,6 +32,7 @@ from haybale.parameters import COUNT, check_parameters
 from haybale.progress import track
 from haybale.retrieval.backends import find_backend
 from haybale.retrieval.exact import ExactSearch
+from haybale.retrieval.exclusion import Exclusion
 from haybale.retrieval.hits import NO_PASSAGE, Hits, Ints
 from haybale.retrieval.passage_sums import sums_of_best
 from haybale.retrieval.passages import TABLE_FILES, Columns, Exclude, Ids, PassageTable, document_offsets
@@ -372,7 +373,7 @@ class PassageIndex(PassageTable):
         order = np.argsort(rows, kind="stable")
         return rows[order], documents[order], scores[order]
 
-    def _document_sums(self, queries: Matrix, k: int, top: int, excluded: Ints) -> tuple[Ints, Ints, Floats]:
+    def _document_sums(self, queries: Matrix, k: int, top: int, excluded: Exclusion) -> tuple[Ints, Ints, Floats]:
         """Rank documents by the sum of their best passages, as :meth:`documents` does."""
         if self.is_sparse:
             return self._sparse_search.documents(queries, k, excluded, self.doc_of, top)

@@ -32,12 +32,13 @@ from haybale.collections.ids import Lookup, first_in_both, id_strings
 from haybale.device import to_numpy
 from haybale.errors import InputError
 from haybale.manifest import read_table, write_table
+from haybale.retrieval.exclusion import Cutoffs, Exclusion
 from haybale.retrieval.hits import NO_PASSAGE, Hits, Ints
 from haybale.retrieval.id_order import IdOrder
 
 Ids = Sequence[str] | Strings
-# The document that each query excludes: its number (-1 for none) or its id (None for none).
-Exclude = Sequence[int] | Sequence[str | None] | Ints
+# The document that each query excludes: its number (-1 for none) or its id (None for none); or all that they exclude.
+Exclude = Sequence[int] | Sequence[str | None] | Ints | Exclusion
 
 _DOCUMENTS, _PASSAGES = "documents.parquet", "passages.parquet"
 TABLE_FILES = (_DOCUMENTS, _PASSAGES)
@@ -203,10 +204,16 @@ class PassageTable:
         if not 0 <= passage < len(self):
             raise InputError(f"passage must be a number below {len(self)}, found {passage}")
 
-    def excluded(self, exclude: Exclude | None, m: int) -> Ints:
-        """Return the number of the document that each query excludes, (m,) with -1 for none."""
+    def excluded(self, exclude: Exclude | None, m: int) -> Exclusion:
+        """Return what each of m queries excludes."""
+        cutoffs: Cutoffs | None = None
+        if isinstance(exclude, Exclusion):
+            cutoffs, exclude = exclude.cutoffs, exclude.documents
+            if cutoffs is not None and len(cutoffs.documents) != len(self.doc_ids):
+                n = len(cutoffs.documents)
+                raise InputError(f"exclude must have a date for each of {len(self.doc_ids)} documents, found {n}")
         if exclude is None or (m == 0 and len(exclude) == 0):
-            return np.full(m, -1)
+            return Exclusion(np.full(m, -1), cutoffs)
         numbers = documents = to_numpy(exclude)
         if documents.dtype.kind in "UO" and documents.ndim == 1:
             named = [row for row, document in enumerate(documents) if document is not None]
@@ -216,7 +223,7 @@ class PassageTable:
         if not whole or (numbers >= len(self.doc_ids)).any() or (numbers < -1).any():
             allowed = f"{m} document ids, or numbers below {len(self.doc_ids)} and -1 for none"
             raise InputError(f"exclude must hold {allowed}; give one for each query")
-        return numbers.astype(np.int64)  # type: ignore[no-any-return]
+        return Exclusion(numbers.astype(np.int64), cutoffs)
 
 
 def check_offsets(offsets: Any, n: int, name: str, items: str) -> Ints:

@@ -74,6 +74,8 @@ def search_ranges(
     edges: Any,
     hidden: int,
     shown: int,
+    days: Any,
+    before: int,
     doc_of: Any,
     doc_offsets: Any,
     top: int,
@@ -90,7 +92,8 @@ def search_ranges(
     """Write the numbers and values of the k best passages or documents, with ties at the k-th; return their number.
 
     The postings of term t are ``offsets[t]:offsets[t + 1]`` of ``passages`` and ``weights``. Passages ``hidden:shown``
-    are not found. Values below ``least`` are no hits. Passages are found if ``top`` is 0; documents by their best
+    are not found, nor are those whose ``days`` (n_passages, or none) are ``before`` or later. Values below ``least``
+    are no hits. Passages are found if ``top`` is 0; documents by their best
     passage if it is 1, with ``doc_of``; documents by the sum of their ``top`` best passages if it is more, with
     ``doc_offsets``, where no document lies in two ranges. The other arrays are those of :class:`SearchBuffers`:
     its ``found`` and ``found_values`` are ``hit_numbers`` and ``hit_values``.
@@ -107,6 +110,10 @@ def search_ranges(
         _add_postings(factors, cursors, ends, passages, weights, start, end, sums)
         for passage in range(max(start, hidden), min(end, shown)):
             sums[passage - start] = -0.0
+        if len(days):
+            for passage in range(start, end):
+                if days[passage] >= before:
+                    sums[passage - start] = -0.0
         if top > 1:
             _encode(sums[:size], values)
             while document < len(doc_offsets) - 1 and doc_offsets[document + 1] <= end:

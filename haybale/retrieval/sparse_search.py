@@ -8,6 +8,7 @@ import numpy as np
 from scipy import sparse
 
 from haybale.cached import cached_property
+from haybale.retrieval.exclusion import Exclusion
 from haybale.retrieval.hits import Ints
 from haybale.retrieval.id_order import IdOrder
 from haybale.retrieval.inverted import Query, TermLists, top_documents, top_passages
@@ -35,16 +36,16 @@ class InvertedIndex:
     def __init__(self, postings: sparse.csc_matrix, doc_offsets: Ints, order: IdOrder) -> None:
         self.postings, self.doc_offsets, self.order = postings, doc_offsets, order
 
-    def search(self, queries: sparse.csr_matrix, k: int, excluded: Ints) -> tuple[Ints, Floats]:
+    def search(self, queries: sparse.csr_matrix, k: int, excluded: Exclusion) -> tuple[Ints, Floats]:
         """Return the numbers and scores of the best passages, (m, k), padded with -1 and -inf.
 
-        ``queries`` (m, d) are float32 CSR in canonical form; ``excluded`` (m,) has the document that each query
-        excludes, -1 for none.
+        ``queries`` (m, d) are float32 CSR in canonical form; ``excluded`` (m,) says what each query
+        excludes.
         """
         return top_passages(self._lists, _rows(queries), k, excluded, self.order)
 
     def documents(
-        self, queries: sparse.csr_matrix, k: int, excluded: Ints, doc_of: Ints, top: int = 1
+        self, queries: sparse.csr_matrix, k: int, excluded: Exclusion, doc_of: Ints, top: int = 1
     ) -> tuple[Ints, Ints, Floats]:
         """Return the best documents by their ``top`` best passages; see :func:`top_documents`."""
         return top_documents(self._lists, _rows(queries), k, excluded, doc_of, top)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import pairwise
@@ -25,6 +25,7 @@ from haybale.collections.query_groups import (
 from haybale.engine import Engine
 from haybale.engine.workers import Address, Sendable, opened_engine
 from haybale.retrieval import AnyBM25, AnyPassageIndex, Hits, ParagraphHits, ParagraphSearch, Run
+from haybale.retrieval.exclusion import NO_DATE, Cutoffs, Exclusion
 from haybale.retrieval.hits import Ints
 from haybale.search.encoded_queries import encoded_queries
 from haybale.timing import timed
@@ -56,6 +57,8 @@ class QueryBatch:
         Added to the names of timed stages. A batch with a label holds training queries, which are searched deeper.
     live_engine : Engine, optional
         The engine that rankers fitted on the batch rank on. Default: ``engine``.
+    cutoffs : Cutoffs, optional
+        The days before which documents must lie to be found. Default: queries find documents of all days.
 
     Attributes
     ----------
@@ -63,11 +66,20 @@ class QueryBatch:
         The snapshot.
     """
 
-    def __init__(self, engine: Engine, queries: Queries, label: str = "", *, live_engine: Engine | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        queries: Queries,
+        label: str = "",
+        *,
+        live_engine: Engine | None = None,
+        cutoffs: Cutoffs | None = None,
+    ) -> None:
         self.engine = engine.snapshot()
         self.live_engine = engine if live_engine is None else live_engine
         self.queries = queries
         self.label = label
+        self.cutoffs = cutoffs
         self._cached: dict[Hashable, Any] = {}
         self._runs: dict[Hashable, tuple[int, Run]] = {}
         self._whole: tuple[QueryBatch, Ints] | None = None  # the batch that this one is taken from, and its rows
@@ -79,7 +91,9 @@ class QueryBatch:
 
     def take(self, rows: Ints) -> QueryBatch:
         """Return a batch of some queries, which reuses the vectors and runs of this batch."""
-        part = QueryBatch(self.engine, self.queries.take(rows), self.label, live_engine=self.live_engine)
+        cutoffs = None if self.cutoffs is None else self.cutoffs.take(rows)
+        queries = self.queries.take(rows)
+        part = QueryBatch(self.engine, queries, self.label, live_engine=self.live_engine, cutoffs=cutoffs)
         part._whole = part._source = (self, rows)
         return part
 
@@ -90,7 +104,8 @@ class QueryBatch:
     def on_engine(self, engine: Engine) -> QueryBatch:
         """Return the same queries on another engine; own documents get their numbers there by id, or -1.
 
-        Each call for the same engine returns the same snapshot of it.
+        Documents that this engine lacks have no date there. Each call for the same engine returns the same snapshot
+        of it.
         """
         if engine is self.engine or engine is self.live_engine:
             return self
@@ -102,7 +117,12 @@ class QueryBatch:
             own_documents = np.full(len(self), -1)
             ids = take_strings(self.engine.collection.doc_ids, self.own[has_own])
             own_documents[has_own] = snapshot.collection.find_documents(ids)
-            batch = QueryBatch(snapshot, replace(self.queries, own=own_documents), self.label, live_engine=engine)
+            queries, cutoffs = replace(self.queries, own=own_documents), self.cutoffs
+            if cutoffs is not None:
+                numbers = self.engine.collection.find_documents(snapshot.collection.doc_ids)
+                days = np.where(numbers < 0, NO_DATE, cutoffs.documents[numbers])
+                cutoffs = Cutoffs(days, cutoffs.queries)
+            batch = QueryBatch(snapshot, queries, self.label, live_engine=engine, cutoffs=cutoffs)
             batch._source = (self, np.arange(len(self)))
             return batch
 
@@ -146,6 +166,29 @@ class QueryBatch:
     def own(self) -> Ints:
         """The number of the document (m,) that each query was taken from, -1 for none."""
         return self.queries.own
+
+    @property
+    def exclude(self) -> Exclusion:
+        """What searches for the queries must not find: their own documents, and documents that are not earlier."""
+        return Exclusion(self.own, self.cutoffs)
+
+    def before_cutoffs(self) -> Iterator[tuple[Ints, QueryBatch | None]]:
+        """Yield the rows of the queries of each day, and their batch on a view of the documents before that day.
+
+        The batch is None if no such document has a passage.
+        """
+        assert self.cutoffs is not None
+        for day in np.unique(self.cutoffs.queries):
+            rows = np.flatnonzero(self.cutoffs.queries == day)
+            part = self if len(rows) == len(self) else self.take(rows)
+            yield rows, part.once("before its day", part._before_its_day)
+
+    def _before_its_day(self) -> QueryBatch | None:
+        """Return the queries, which have one day, on a view of the documents before it; None if these have no text."""
+        assert self.cutoffs is not None
+        is_earlier = self.cutoffs.documents < self.cutoffs.queries[0]
+        has_passage = np.diff(self.engine.collection.passages.doc_offsets) > 0
+        return self.on_engine(self.engine.within(is_earlier)) if (is_earlier & has_passage).any() else None
 
     @cached_property
     def groups(self) -> Ints:
@@ -226,7 +269,7 @@ class QueryBatch:
             where = "cpu" if isinstance(index, AnyBM25) else index.search_device
             with self.timed("search query paragraphs (BM25)" if lexical else "search query paragraphs", where):
                 search = ParagraphSearch(index, "rrf", n_hits=n_hits)
-                return search.search(paragraphs, exclude=self.own, query_ids=self.ids)
+                return search.search(paragraphs, exclude=self.exclude, query_ids=self.ids)
 
         return self.once((index, n_hits), searched)
 
@@ -285,16 +328,18 @@ def sendable_batch(batch: QueryBatch) -> Sendable:
     A worker makes sparse vectors itself.
     """
 
-    def values() -> tuple[Queries, str, Matrix | None]:
+    def values() -> tuple[Queries, str, Cutoffs | None, Matrix | None]:
         is_dense = batch.has_vectors and not getattr(batch.engine.encoder, "is_sparse", False)
-        return batch.queries, batch.label, batch.vectors if is_dense else None
+        return batch.queries, batch.label, batch.cutoffs, batch.vectors if is_dense else None
 
     return Sendable(batch, batch_at, values)
 
 
-def batch_at(address: Address, queries: Queries, label: str, vectors: Matrix | None) -> QueryBatch:
+def batch_at(
+    address: Address, queries: Queries, label: str, cutoffs: Cutoffs | None, vectors: Matrix | None
+) -> QueryBatch:
     """Return a batch on the engine at an address."""
-    batch = QueryBatch(opened_engine(address), queries, label)
+    batch = QueryBatch(opened_engine(address), queries, label, cutoffs=cutoffs)
     if vectors is not None:
         batch.vectors = vectors
     return batch

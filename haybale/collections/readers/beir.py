@@ -1,7 +1,7 @@
 """Read BEIR's layout: JSON lines and tab-separated judgements, plain or ``.gz``.
 
     corpus.jsonl           {"_id", "title", "text", "metadata" (optional: an object)}
-    queries.jsonl          {"_id", "text", "own" (optional: the document the query was taken from)}
+    queries.jsonl          {"_id", "text", "own" (optional: the document the query was taken from), "date" (optional)}
     qrels/{split}.tsv      query-id, corpus-id, score
 
 Thakur et al., "BEIR: A Heterogeneous Benchmark for Zero-shot Evaluation …", NeurIPS 2021. As an extension of BEIR,
@@ -38,7 +38,7 @@ class BEIR(FolderReader):
         for line, record in read_jsonl(path):
             query_id, text = (text_field(path, line, record, name) for name in ("_id", "text"))
             own_document = text_field(path, line, record, "own", default="") or None
-            builder.add_query(query_id, text.split("\n"), own=own_document, at=(path, line))
+            builder.add_query(query_id, text.split("\n"), own=own_document, at=(path, line), date=record.get("date"))
         add_qrels_folder(builder, folder)
 
 

@@ -14,6 +14,7 @@ from haybale.device import device_of, placed, to_device, to_numpy
 from haybale.embeddings import encode_queries
 from haybale.errors import InputError
 from haybale.parameters import check_parameters
+from haybale.retrieval.exclusion import Exclusion
 from haybale.retrieval.hits import Hits, Ints
 from haybale.retrieval.parm.aggregate import CONSTRAINTS, find_aggregation, rank_documents, slices
 from haybale.retrieval.parm.formulas import Vectors
@@ -140,10 +141,10 @@ class ParagraphSearch:
         _check_paragraphs([str(i) for i in range(len(paragraphs))] if query_ids is None else query_ids, paragraphs)
         return self._search(paragraphs, self.index.excluded(exclude, len(paragraphs)))
 
-    def _search(self, paragraphs: Sequence[Paragraphs], excluded: Ints) -> ParagraphHits:
+    def _search(self, paragraphs: Sequence[Paragraphs], excluded: Exclusion) -> ParagraphHits:
         lengths = [_length(query) for query in paragraphs]
         offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
-        excluded, index = np.repeat(excluded, lengths), self.index
+        excluded, index = excluded[np.repeat(np.arange(len(lengths)), lengths)], self.index
         k = min(self.options["n_hits"], len(index))
         texts = [text for query in paragraphs for text in query] if _are_texts(paragraphs) else None
         if isinstance(index, AnyBM25):
