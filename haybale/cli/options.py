@@ -140,6 +140,12 @@ Where = Annotated[
         'Rank only documents with this SQL condition on their metadata, such as "year >= 2015". Default: all.', RANKING
     ),
 ]
+Before = Annotated[
+    str | None,
+    option(
+        "Queries find only documents before their own date; the metadata column with the dates. Default: all.", RANKING
+    ),
+]
 SetValues = Annotated[
     list[str] | None,
     option("NAME=VALUE sets a parameter of all rankers, bm25-doc.NAME=VALUE of one. Repeatable.", RANKING, "--set"),

@@ -12,7 +12,7 @@ import haybale
 from haybale.cli import options
 from haybale.cli.application import TRIALS, command
 from haybale.cli.options import RANKING, RESULTS, argument, engine_settings, given, option
-from haybale.cli.terminal import note, print_outcome, reporter
+from haybale.cli.terminal import console_for_tables, note, print_outcome, reporter
 from haybale.cli.values import parse_values
 from haybale.errors import InputError
 
@@ -31,6 +31,7 @@ def compare(
     ] = None,
     baseline: Annotated[str, option("The ranker that the others are tested against. Default: bm25.", RANKING)] = "bm25",
     where: options.Where = None,
+    before: options.Before = None,
     set_values: options.SetValues = None,
     split: options.Split = None,
     layout: options.Layout = None,
@@ -54,7 +55,8 @@ def compare(
     from haybale.collections.open import source_of
     from haybale.device import find_device
     from haybale.evaluation import default_rankers
-    from haybale.evaluation.comparison import KNOWN_QUESTIONS
+    from haybale.evaluation.comparison import KNOWN_QUESTIONS, LEFT_OUT
+    from haybale.evaluation.seen_queries import print_seen
     from haybale.folders import check_output, write_or_rescue
     from haybale.rankers import parse_all, set_all
     from haybale.retrieval.run import check_trec
@@ -71,7 +73,7 @@ def compare(
     named = dict(zip(named, set_all(list(named.values()), parse_values(set_values)), strict=True))
     report = reporter()
     with resuming(out, "comparing"), options.on_cluster_of(dask):
-        with record_timings(report) as before:
+        with record_timings(report) as preparation:
             if (Path(collection) / "engine.json").is_file():
                 for name in settings | given(layout=layout, missing_judgements=missing_judgements):
                     option = f"--{name.replace('_', '-')}"
@@ -87,19 +89,23 @@ def compare(
             ranked = whole.queries.take(whole.split(split or "dev").queries)
             check_trec([*ranked.ids.to_pylist(), *whole.doc_ids.to_pylist()])
         outcome = haybale.compare(
-            engine, named | ready, baseline=baseline, where=where, report=report, **given(split=split)
+            engine, named | ready, baseline=baseline, where=where, before=before, report=report, **given(split=split)
         )
-        seconds = before.seconds | outcome.seconds
+        seconds = preparation.seconds | outcome.seconds
         outcome = replace(outcome, seconds=seconds, source=source_of(collection), layout=layout)
         if out is not None:  # written before the table is printed, because printing may fail
             write_or_rescue(outcome.write, out)
     print_outcome(outcome, f"{outcome.collection.name}, {outcome.split}")
+    if outcome.seen is not None:
+        print_seen(console_for_tables(), outcome.seen, "nDCG@10")
     if repeated := outcome.facts.get(KNOWN_QUESTIONS):
         note(
             f"{repeated['queries']:,} of {repeated['of']:,} queries of {outcome.split} have the words of a training "
             f"query, such as {repeated['first']} and {repeated['training query']}: rankers that learn know the answers "
             "to these."
         )
+    if any(outcome.facts.get(LEFT_OUT, {}).values()):
+        note(f"--before leaves out {', '.join(f'{n:,} {what}' for what, n in outcome.facts[LEFT_OUT].items() if n)}.")
     if out is not None:
         note(f"Saved runs, table.md, results.json and settings.json to {out}.")
         note(f"Next: haybale report {shlex.quote(str(out))} --out report.html")

@@ -49,6 +49,7 @@ def rank(
         Path | None, option("Search only the documents whose ids are the lines of this file. Default: all.", RANKING)
     ] = None,
     where: options.Where = None,
+    before: options.Before = None,
     paragraphs: Annotated[
         str | None,
         option(
@@ -105,11 +106,11 @@ def rank(
     if heatmap is not None and not any(nested.name == "parm" for nested in _with_nested(chosen)):
         raise InputError(f"--heatmap needs a ranker with PARM, such as parm-vrrf, found {chosen}")
     if untrained is not None:
-        chosen = fitted(untrained, opened)
+        chosen = fitted(untrained, opened, before)
     runs: list[Run] = []
     reasons: dict[tuple[str, str], Explanation] = {}
     with resuming(out, "ranking"), options.on_cluster_of(dask):
-        batches: Iterable[QueryBatch] = batches_of(chosen, asked, within=limits, where=where)
+        batches: Iterable[QueryBatch] = batches_of(chosen, asked, within=limits, where=where, before=before)
         if adapt and isinstance(chosen, haybale.Learned):
             batches = list(batches)
             chosen = chosen.adapted_to(batches, k or WRITTEN)
@@ -145,7 +146,7 @@ def _explained(ranker: Ranker, batch: QueryBatch, row: int, doc_ids: list[str]) 
     return [ranker.explained(part, number) for number in batch.engine.collection.document_numbers(doc_ids).tolist()]
 
 
-def fitted(ranker: Ranker, engine: Engine) -> Ranker:
+def fitted(ranker: Ranker, engine: Engine, before: str | None = None) -> Ranker:
     """Fit a ranker on an engine, and print a note if that includes training."""
     from haybale.timing import record_timings
 
@@ -153,7 +154,7 @@ def fitted(ranker: Ranker, engine: Engine) -> Ranker:
         return ranker.fit(engine)
     note(f"{ranker} is trained first. To keep the trained ranker, use haybale train.")
     with record_timings(reporter()):
-        return ranker.fit(engine)
+        return ranker.fit(engine, before=before)
 
 
 def _with_nested(ranker: RankerContract) -> Iterator[RankerContract]:

@@ -34,6 +34,7 @@ def train(
         Path | None,
         option("Learn from the topics of a store that haybale review wrote. Default: from the split.", TEXTS),
     ] = None,
+    before: options.Before = None,
     set_values: options.SetValues = None,
     device: options.Device = None,
     dask: options.Dask = None,
@@ -51,12 +52,14 @@ def train(
     start = time.perf_counter()
     if judgements is not None and split is not None:
         raise InputError("--judgements cannot be combined with --split; omit one of them")
+    if judgements is not None and before is not None:
+        raise InputError("--judgements cannot be combined with --before, since topics have no date; omit one of them")
     chosen = parse_ranker(ranker, set_values)
     check_output(out)
     opened = haybale.Engine.open(engine, device=device)
     with resuming(out, "training"), options.on_cluster_of(dask), record_timings(reporter()):
         if judgements is None:
-            chosen.fit(opened, split)
+            chosen.fit(opened, split, before=before)
         else:
             train_ranker(chosen, opened, judgements)
         write_or_rescue(chosen.save, out)

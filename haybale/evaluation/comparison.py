@@ -10,19 +10,33 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from haybale.collections import Collection
 from haybale.collections.collection import take_strings
 from haybale.collections.query_groups import words_key
 from haybale.engine import Engine
 from haybale.errors import InputError
+from haybale.evaluation.dated_split import DatedSplit
 from haybale.evaluation.measures import MEASURES, evaluate, parse_measures
+from haybale.evaluation.seen_queries import NO_TEXT, SeenQueries, markdown_of
 from haybale.evaluation.significance import Results, results
 from haybale.evaluation.table import markdown
 from haybale.folders import whole_folder, write_json
 from haybale.parameters import COUNT_OR_NONE, SEQUENCE, TEXT_OR_NONE, Constraints, check_parameters
-from haybale.rankers import BM25, KNN, PARM, SVR, Learned, QueryBatch, Ranker, Training, from_spec, parse_all
+from haybale.rankers import (
+    BM25,
+    KNN,
+    PARM,
+    SVR,
+    Learned,
+    Popularity,
+    QueryBatch,
+    Ranker,
+    Training,
+    from_spec,
+    parse_all,
+)
 from haybale.ranking.empty_rankings import warn_of_empty
 from haybale.ranking.runs import runs_of
 from haybale.retrieval import Run
@@ -30,7 +44,11 @@ from haybale.retrieval.run import DEPTH
 from haybale.timing import record_timings, timed
 from haybale.versions import versions_of
 
-KNOWN_QUESTIONS = "queries with the words of a training query"  # an entry of Outcome.facts
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Entries of Outcome.facts.
+KNOWN_QUESTIONS, LEFT_OUT = "queries with the words of a training query", "left out by dates"
 
 Rankers = str | Sequence[Ranker | str] | Mapping[str, Ranker | str]
 
@@ -52,6 +70,7 @@ class Outcome:
     seconds: dict[str, float]  # the seconds of each stage, without nested stages
     facts: dict[str, Any]  # the shape of the vectors, the fit reports of the rankers, and known_questions
     settings: dict[str, Any]  # the settings of the engine
+    seen: SeenQueries | None = None  # how seen and unseen queries are ranked; None if no ranker learns
     source: str | None = None  # the path or name of the collection, if known
     layout: str | None = None
 
@@ -70,6 +89,7 @@ class Outcome:
             "settings": self.settings_dict(),
             "queries measured": self.results.n_queries,
             "rankers": self.results.to_dict(),
+            "seen": None if self.seen is None else self.seen.to_dict(),
             "seconds": self.seconds,
             "facts": self.facts,
             "environment": environment(),
@@ -89,7 +109,10 @@ class Outcome:
             (aside / "runs").mkdir()
             for name, run in self.runs.items():
                 run.to_trec(aside / "runs" / f"{file_name(name)}.trec", tag="".join(name.split()) or "haybale")
-            (aside / "table.md").write_text(markdown(self.results) + "\n", encoding="utf-8")
+            tables = [markdown(self.results)]
+            if self.seen is not None:
+                tables.append(markdown_of(self.seen, self.results.measures))
+            (aside / "table.md").write_text("\n\n".join(tables) + "\n", encoding="utf-8")
             write_json(aside / "results.json", self.to_dict())
             write_json(aside / "settings.json", self.settings_dict())
 
@@ -101,6 +124,7 @@ _RANGES: dict[str, Constraints] = {
     "n_train": COUNT_OR_NONE,
     "baseline": [str, Ranker],
     "where": TEXT_OR_NONE,
+    "before": TEXT_OR_NONE,
     "report": [callable, None],
 }
 
@@ -115,6 +139,7 @@ def compare(
     baseline: Ranker | str = "bm25",
     measures: Sequence[str] = MEASURES,
     where: str | None = None,
+    before: str | None = None,
     report: Callable[[str, float], None] | None = None,
 ) -> Outcome:
     """Rank the queries of a split with several rankers, and compare each ranker with a baseline.
@@ -142,6 +167,10 @@ def compare(
     where : str, optional
         Rank only documents that fulfil this SQL condition on their metadata, as in :meth:`Ranker.rank`, and evaluate on
         the judgements of these. Rankers learn from all judgements of ``train``.
+    before : str, optional
+        The column of the metadata with the dates of documents. Each query, also in training, finds only documents that
+        are certainly earlier than itself, as in :meth:`Ranker.rank`. Queries without a date, and judgements of
+        documents that are not earlier, are left out; the facts of the result count them.
     report : callable, optional
         Called with ``(stage, seconds)`` at the end of each stage.
 
@@ -167,13 +196,16 @@ def compare(
     with record_timings(report) as stages:
         engine = engine if isinstance(engine, Engine) else Engine(engine)
         _check_training(engine, named, split, train)
-        training = Training.of(engine, train) if train in engine.collection.splits else Training.of(engine)
+        training = Training.of(engine, train if train in engine.collection.splits else None, before=before)
         training = training if n_train is None else training.sample(n_train)
         snapshot = training.engine  # all rankers are fitted and ranked on it
         ranked = snapshot if where is None else snapshot.within(where=where)
-        collection, qrels = snapshot.collection, ranked.collection.qrels_frame(split)
+        collection = snapshot.collection
+        dated = None if before is None else DatedSplit.of(ranked.collection, split, before)
+        qrels = ranked.collection.qrels_frame(split) if dated is None else dated.qrels
         evaluate(Run.joined([]), qrels, measures)  # raises for unusable judgements before any work
-        batch = QueryBatch(ranked, ranked.collection.queries.take(collection.split(split).queries))
+        queries = ranked.collection.queries.take(collection.split(split).queries) if dated is None else dated.queries
+        batch = QueryBatch(ranked, queries, cutoffs=None if dated is None else dated.cutoffs)
         fitted = {
             name: ranker if _is_fitted_on(ranker, engine) else ranker._fitted_copy(training)
             for name, ranker in named.items()
@@ -183,12 +215,23 @@ def compare(
             warn_of_empty(run, name)
         with timed("evaluate"):
             table = results({name: evaluate(run, qrels, measures) for name, run in runs.items()}, first)
+            learns = any(ranker.needs_training for ranker in fitted.values())
+            seen = _seen(table, batch, qrels, training) if learns and training.has_relevant else None
     facts: dict[str, Any] = {"vectors": list(engine.passages.vectors.shape)} if "passages" in engine.made else {}
-    if any(ranker.needs_training for ranker in fitted.values()):
+    if dated is not None:
+        facts[LEFT_OUT] = dated.left_out | training.left_out
+    if learns:
         facts |= known_questions(collection, split, train)
     facts |= {name: ranker.fit_report_ for name, ranker in _all_of(fitted).items() if ranker.fit_report_}
-    settings = engine.settings if where is None else engine.settings | {"where": where}
-    return Outcome(collection, split, fitted, runs, table, stages.seconds, facts, settings)
+    chosen = {name: value for name, value in (("where", where), ("before", before)) if value is not None}
+    return Outcome(collection, split, fitted, runs, table, stages.seconds, facts, engine.settings | chosen, seen)
+
+
+def _seen(table: Results, batch: QueryBatch, qrels: pd.DataFrame, training: Training) -> SeenQueries:
+    """Return how rankers, and the frequencies of training judgements alone, rank seen and unseen queries."""
+    no_text = Popularity()._fitted_copy(training).run(batch, DEPTH)
+    values = table.values | {NO_TEXT: evaluate(no_text, qrels, table.measures).loc[table.values[table.baseline].index]}
+    return SeenQueries.of(values, qrels, {doc_id for ids in training.relevant for doc_id in ids})
 
 
 def _named(rankers: Rankers) -> dict[str, Ranker]:

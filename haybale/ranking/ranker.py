@@ -339,7 +339,7 @@ def _cutoffs(engine: Engine, queries: Queries, before: str | None) -> Cutoffs | 
     """Return the cutoffs of queries, None without ``before``; raise InputError for a query without a date."""
     if before is None:
         return None
-    cutoffs = cutoffs_of(engine, queries, before)
+    cutoffs = cutoffs_of(engine.collection, queries, before)
     check_dated(queries, cutoffs)
     return cutoffs
 

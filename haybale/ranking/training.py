@@ -153,7 +153,7 @@ class Training:
         def training_of(queries: Queries, relevant: list[list[str]], irrelevant: list[list[str]]) -> Training:
             if before is None:
                 return cls(QueryBatch(snapshot, queries, "train", live_engine=engine), relevant, irrelevant)
-            cutoffs = cutoffs_of(snapshot, queries, before)
+            cutoffs = cutoffs_of(collection, queries, before)
             rows = np.flatnonzero(cutoffs.queries != UNDATED)
             dated = queries.take(rows), "train"
             batch = QueryBatch(snapshot, *dated, live_engine=engine, cutoffs=cutoffs.take(rows))
@@ -206,7 +206,9 @@ class Training:
             return self
         rows = np.sort(np.random.default_rng(0).choice(len(batch), n, replace=False))
         sampled_relevant = [relevant[row] for row in rows]
-        return Training(batch.take(rows), sampled_relevant, irrelevant and [irrelevant[row] for row in rows])
+        sample = Training(batch.take(rows), sampled_relevant, irrelevant and [irrelevant[row] for row in rows])
+        sample.left_out = self.left_out
+        return sample
 
     @cached_property
     def digest(self) -> str:

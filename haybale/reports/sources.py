@@ -110,15 +110,13 @@ def find_split(sources: Sequence[Source], collection: Collection, split: str | N
     return split
 
 
-def find_where(sources: Sequence[Source], where: str | None) -> str | None:
-    """Return the given condition on documents, or the one that the sources record; None if they record none."""
-    if where is None:
-        named = {source.settings.get("where") for source in sources if source.settings}
-        if len(named) > 1:
-            shown = ", ".join(sorted(str(condition) for condition in named))
-            raise InputError(f"the runs must be of one condition 'where', found {shown}; write a report for each")
-        return next(iter(named), None)
-    return where
+def recorded_limit(sources: Sequence[Source], name: str) -> str | None:
+    """Return the condition ``where``, or the column ``before``, that the sources record; None if they record none."""
+    named = {source.settings.get(name) for source in sources if source.settings}
+    if len(named) > 1:
+        shown = ", ".join(sorted(str(limit) for limit in named))
+        raise InputError(f"the runs must have one setting {name!r}, found {shown}; write a report for each")
+    return next(iter(named), None)
 
 
 def limited(opened: Collection | Engine, where: str | None) -> Collection | Engine:

@@ -13,6 +13,7 @@ from haybale.collections import Collection
 from haybale.collections.collection import take_strings
 from haybale.errors import InputError, UnknownNameError
 from haybale.evaluation import Results, averages, evaluate, results
+from haybale.evaluation.dated_split import DatedSplit
 from haybale.reports.sources import Source, named_runs
 from haybale.retrieval import Run
 
@@ -95,9 +96,14 @@ class Study:
 
 
 def study(
-    sources: Sequence[Source], collection: Collection, split: str, baseline: str | None, ranker: str | None
+    sources: Sequence[Source],
+    collection: Collection,
+    split: str,
+    baseline: str | None,
+    ranker: str | None,
+    before: str | None = None,
 ) -> Study:
-    """Measure all runs on a split.
+    """Measure all runs on a split; with ``before``, the column of dates, on the judgements of earlier documents.
 
     Raises
     ------
@@ -129,7 +135,7 @@ def study(
         baseline = [*preferred, *runs][0]
     if ranker == baseline:
         raise InputError(f"the ranker must differ from the baseline, found {ranker!r} for both")
-    judged = collection.qrels_frame(split)
+    judged = collection.qrels_frame(split) if before is None else DatedSplit.of(collection, split, before).qrels
     table = results({name: evaluate(run, judged) for name, run in runs.items()}, baseline)
     qrels = judged[judged["relevance"] > 0].drop_duplicates(["query_id", "doc_id"])
     others = [name for name in runs if name != baseline]

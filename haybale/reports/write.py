@@ -20,7 +20,7 @@ from haybale.reports.charts import difference_chart, recall_chart
 from haybale.reports.page import write_page
 from haybale.reports.paragraphs import paragraphs_section
 from haybale.reports.picture import picture_section
-from haybale.reports.sources import describe_vectors, engine_for, find_split, find_where, limited, load, open_for
+from haybale.reports.sources import describe_vectors, engine_for, find_split, limited, load, open_for, recorded_limit
 from haybale.reports.study import MEASURE, Study, study, summarise
 from haybale.timing import record_timings, timed
 
@@ -99,10 +99,12 @@ def write_report(
         with timed("read runs"):
             sources = [load(path) for path in runs]
         with timed("read collection"):
-            opened = limited(open_for(sources, collection, layout), find_where(sources, where))
+            condition = recorded_limit(sources, "where") if where is None else where
+            opened = limited(open_for(sources, collection, layout), condition)
             whole = opened.whole if isinstance(opened, Engine) else opened
         with timed("evaluate"):
-            about = study(sources, whole, find_split(sources, whole, split), baseline, ranker)
+            before = recorded_limit(sources, "before")
+            about = study(sources, whole, find_split(sources, whole, split), baseline, ranker, before)
         if query is not None and query not in about.relevant:
             raise InputError(
                 f"the query {query!r} has no relevant document in {whole.name}, {about.split}; choose another query"
@@ -136,8 +138,11 @@ def _content(about: Study, n: int) -> dict[str, Any]:
         for kind in ("seconds", "facts", "environment")
     }
     record["settings"] = [(source.name, source.settings) for source in sources if source.settings]
-    why = "Not recorded in the runs. Give a folder written by haybale compare --out."
-    absent = {kind: why for kind in ("seconds", "facts", "settings") if not record[kind]}
+    why = "Give a folder written by haybale compare --out."
+    absent = {kind: f"Not recorded in the runs. {why}" for kind in ("seconds", "facts", "settings") if not record[kind]}
+    seen = [(source.name, source.results["seen"]) for source in sources if source.results.get("seen")]
+    if not seen:
+        absent["seen"] = f"Not recorded: no ranker of a comparison learns from judgements. {why}"
     if about.ranker is None:
         absent["queries"] = "There is only one run. Give a second one to compare them query by query."
     label = f"Differences in {MEASURE} of {table.n_queries} queries, {about.ranker} minus {about.baseline}, sorted"
@@ -157,6 +162,7 @@ def _content(about: Study, n: int) -> dict[str, Any]:
         "recall_chart": recall_chart(points, f"Recall of {len(points)} runs at cut-offs to {curves.index[-1]:,}"),
         "record": record,
         "rows": {name: cells(table, name, columns) for name in table.values},
+        "seen": seen,
     }
 
 

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from haybale.collections import Queries
+from haybale.collections import Collection, Queries
 from haybale.collections.dates import UNDATED, days_of
-from haybale.engine import Engine
 from haybale.errors import InputError, UnknownNameError
 from haybale.retrieval.exclusion import NO_DATE, Cutoffs
-from haybale.retrieval.hits import Ints
 
 
-def cutoffs_of(engine: Engine, queries: Queries, before: str) -> Cutoffs:
-    """Return the cutoffs of queries on a snapshot of an engine.
+def cutoffs_of(collection: Collection, queries: Queries, before: str) -> Cutoffs:
+    """Return the cutoffs of queries on the documents of a collection.
 
     Parameters
     ----------
-    engine : Engine
+    collection : Collection
     queries : Queries
         Their dates are those of ``queries.dates``; a query without one has the date of its own document, and UNDATED
         stands for no date at all.
@@ -29,18 +27,13 @@ def cutoffs_of(engine: Engine, queries: Queries, before: str) -> Cutoffs:
     InputError
         If no document has such a column, or a value in it is not a date.
     """
-    collection = engine.collection
     columns = [] if collection.metadata is None else collection.metadata.column_names
     if before not in columns:
         if not columns:
             raise InputError(f"before={before!r} needs documents with a date in this column, but they have no metadata")
         raise UnknownNameError("date column", before, columns)
-
-    def days_of_documents() -> tuple[Ints, Ints]:
-        assert collection.metadata is not None
-        return days_of(collection.metadata[before], collection.doc_ids, NO_DATE)
-
-    first, last = engine.cached(("days of documents", before), days_of_documents)
+    assert collection.metadata is not None
+    first, last = days_of(collection.metadata[before], collection.doc_ids, NO_DATE)
     days = np.full(len(queries), UNDATED) if queries.dates is None else queries.dates.copy()
     of_document = (days == UNDATED) & (queries.own >= 0)
     days[of_document] = first[queries.own[of_document]]
