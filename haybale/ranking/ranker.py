@@ -150,7 +150,7 @@ class Ranker(RankerContract):
             )
         if self.needs_training and any(training.left_out.values()):
             counts = ", ".join(f"{n:,} {what}" for what, n in training.left_out.items() if n)
-            warnings.warn(f"before={before!r} leaves out {counts}", stacklevel=2)
+            warnings.warn(f"before={before!r} leaves out {counts}; add dates to use them, too", stacklevel=2)
         return self._fit_on(training)
 
     def rank(

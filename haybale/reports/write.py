@@ -138,11 +138,9 @@ def _content(about: Study, n: int) -> dict[str, Any]:
         for kind in ("seconds", "facts", "environment")
     }
     record["settings"] = [(source.name, source.settings) for source in sources if source.settings]
-    why = "Give a folder written by haybale compare --out."
-    absent = {kind: f"Not recorded in the runs. {why}" for kind in ("seconds", "facts", "settings") if not record[kind]}
+    why = "Not recorded in the runs. Give a folder written by haybale compare --out."
+    absent = {kind: why for kind in ("seconds", "facts", "settings") if not record[kind]}
     seen = [(source.name, source.results["seen"]) for source in sources if source.results.get("seen")]
-    if not seen:
-        absent["seen"] = f"Not recorded: no ranker of a comparison learns from judgements. {why}"
     if about.ranker is None:
         absent["queries"] = "There is only one run. Give a second one to compare them query by query."
     label = f"Differences in {MEASURE} of {table.n_queries} queries, {about.ranker} minus {about.baseline}, sorted"

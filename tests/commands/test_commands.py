@@ -93,7 +93,9 @@ def test_compare_prints_one_table_and_writes_everything(data: Path, tmp_path: Pa
     )  # fmt: skip
     assert status == 0, said
     names = [name.partition("(")[0] for name in re.findall(r"^│ ([a-z][^ ]*) +│ +[01]\.\d{4}", shown, re.M)]
-    assert names == ["bm25", "bm25-doc", "svr", "parm-rrf", "parm-vrrf", "rrf"]
+    rankers = ["bm25", "bm25-doc", "svr", "parm-rrf", "parm-vrrf", "rrf"]
+    assert names == [*rankers, *rankers]  # the second table has the seen and unseen queries
+    assert re.search(r"^│ no text +│ +[01]\.\d{4}", shown, re.M)
     assert len(re.findall(r" \d+\.\d s\b", shown)) == 8  # the longest stages
     assert "fit svr" in said
     assert "\x1b[" not in shown + said  # no colours, because this is not a terminal
@@ -101,14 +103,15 @@ def test_compare_prints_one_table_and_writes_everything(data: Path, tmp_path: Pa
     assert len(results["seconds"]) > 8
     assert results["collection"]["source"] == str(data)
     assert len(list((out / "runs").glob("*.trec"))) == 6
-    rankers = {name.partition("(")[0]: each for name, each in results["settings"]["rankers"].items()}
-    assert (rankers["bm25"]["k1"], rankers["bm25-doc"]["k1"]) == (2, 6)
+    settings = {name.partition("(")[0]: each for name, each in results["settings"]["rankers"].items()}
+    assert (settings["bm25"]["k1"], settings["bm25-doc"]["k1"]) == (2, 6)
     page = tmp_path / "r.html"
     status, shown, said = here("report", str(out), "--out", str(page), "--queries", "1")
     assert status == 0, said
     assert shown.count("\n") == 1
     assert "bm25" in shown
     assert len(re.findall(r"p [=<] \d", shown)) == 2
+    assert results["seen"]["summary"].partition(":")[0] in page.read_text()
     assert str(data) not in page.read_text()  # the page does not show folders of the machine
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from shutil import copytree, rmtree
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from support.engines import assert_same
 from support.ranker_cases import queries_of
@@ -16,6 +18,7 @@ from support.topics import NEW, topic_collection
 from support.topics import SVR as SMALL_SVR
 
 from haybale import CollectionBuilder, Engine, load
+from haybale.collections.metadata import metadata_table
 from haybale.embeddings.lineage import trained_queries
 from haybale.errors import FileFormatError, InputError, StoreError
 from haybale.rankers import (
@@ -280,3 +283,25 @@ def test_searches_in_spaces_are_fused_and_are_evidence(engine: Engine, others: d
     assert_same(load(tmp_path / "ranker", engine).rank("dev"), run)
     with pytest.raises(InputError, match=r"spaces=.* found bm25; add space\(knn,engine="):
         Learned(BM25(), spaces=folders).fit(engine)
+
+
+def test_documents_of_another_engine_have_the_dates_of_the_first(others: dict[str, str]) -> None:
+    """The other engine has no dates, and its documents get those of the same ids."""
+    topics = topic_collection()
+    rows = [{"year": 2000 + number % 10} for number in range(topics.n_documents)]
+    days = np.datetime64("2000-01-01").astype("datetime64[D]").astype(np.int64) + 365 * (np.arange(90) % 11)
+    engine = Engine(replace(topics, metadata=metadata_table(rows), queries=replace(topics.queries, dates=days)))
+    year_of = dict(zip(topics.doc_ids.to_pylist(), [row["year"] for row in rows], strict=True))
+    ranker = RRF(BM25(), InSpace(KNN(), others["lsa6"])).fit(engine, before="year")
+    whole = InSpace(KNN(), others["lsa6"]).fit(engine)
+    queries = topics.queries.take(topics.split("dev").queries)
+    run = ranker.rank("dev", before="year")
+    assert sum(len(run[query]) for query in run.query_ids) > 50
+    for row, query in enumerate(run.query_ids):
+        year = int(str(days[topics.split("dev").queries[row]].astype("datetime64[D]"))[:4])
+        assert all(year_of[doc] < year for doc, _ in run[query])
+        earlier = [doc for doc, number in year_of.items() if number < year]
+        one = whole.rank("dev", before="year")[query]
+        with_text = set(earlier) - {"blank"}
+        part = whole.rank(queries.take([row]), within=earlier)[query] if with_text else []
+        assert [doc for doc, _ in one] == [doc for doc, _ in part]
