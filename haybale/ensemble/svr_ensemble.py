@@ -486,7 +486,7 @@ class SVREnsemble:
         excluded = index.excluded(exclude, m)
         if excluded.cutoffs is not None:
             raise InputError(
-                "exclude must have ids or numbers, found dates; search an index of the earlier documents instead"
+                "exclude must have documents, not dates, in SVREnsemble.search; search an index of the earlier documents"
             )
         sizes = np.append(np.diff(index.doc_offsets), 0)  # the last size is for -1, no document
         n_excluded = int(sizes[excluded.documents].max(initial=0))
