@@ -485,8 +485,9 @@ class SVREnsemble:
         weights = None if query_numbers is None else self.bag_weights(query_numbers, m)
         excluded = index.excluded(exclude, m)
         if excluded.cutoffs is not None:
+            n = len(excluded.cutoffs.documents)
             raise InputError(
-                "exclude must have documents, not dates, in SVREnsemble.search; search an index of the earlier documents"
+                f"exclude must have ids or numbers, found dates of {n:,} documents; search an index of the earlier ones"
             )
         sizes = np.append(np.diff(index.doc_offsets), 0)  # the last size is for -1, no document
         n_excluded = int(sizes[excluded.documents].max(initial=0))

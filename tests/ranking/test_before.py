@@ -295,3 +295,15 @@ def test_queries_in_files(small: Engine, tmp_path: Any) -> None:
     (tmp_path / "q.csv").write_text("id,text,date\na,dog,June\n")
     with pytest.raises(InputError, match="June"):
         queries_from(small.collection, tmp_path / "q.csv")
+
+
+@pytest.mark.parametrize("name", ["knn", "knn-doc(top=1)", "parm-vrrf", "rrf(knn,bm25)"])
+def test_an_engine_on_a_device_finds_the_same(topics: Collection, cupy: Any, name: str) -> None:
+    collection = dated(topics, 7)
+    runs = []
+    for device in ("cpu", "cuda"):
+        engine = Engine(collection, encoder="lsa(n_components=8)", device=device)
+        runs.append(parse(name).fit(engine).rank(dated_queries(engine, "test"), before="date"))
+    for query in runs[0].query_ids:
+        expected, found = (dict(run[query]) for run in runs)
+        assert found == pytest.approx(expected, abs=1e-5)
