@@ -72,8 +72,8 @@ class Ranker(RankerContract):
         Name of the class in ranker texts and in saved files.
     variants : dict of str to dict
         Names in ranker texts and tables, each with the parameters that it sets. Default: ``name`` without parameters.
-    uses_vectors, learns_documents, models, outside_state
-        What the ranker uses, which a subclass may set or define as properties.
+    uses_vectors, learns_documents, obeys_cutoffs, models, outside_state
+        What the ranker uses and does, which a subclass may set or define as properties.
     engine_ : Engine
         The engine that the ranker was fitted on. It ranks the documents that the engine has when a call begins.
     rankers_ : sequence of Ranker

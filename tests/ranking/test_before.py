@@ -21,6 +21,7 @@ from haybale.collections.dates import UNDATED, days_of, first_day
 from haybale.collections.metadata import metadata_table
 from haybale.errors import InputError, UnknownNameError
 from haybale.rankers import Ranker, Share, Training, queries_from
+from haybale.reports import write_report
 from haybale.retrieval import Run
 from haybale.retrieval.exclusion import NO_DATE
 from haybale.search import query_batch
@@ -265,7 +266,7 @@ def test_explanations(topics: Collection, name: str) -> None:
         assert ranker.explain(one, later, before="date").rank is None
 
 
-def test_comparisons_leave_out_later_documents(topics: Collection) -> None:
+def test_comparisons_leave_out_later_documents(topics: Collection, tmp_path: Any) -> None:
     engine = Engine(dated(topics, 3))
     outcome = compare(engine, "bm25,knn-queries", before="date")
     earlier = days_of_queries(engine, "dev")
@@ -285,6 +286,10 @@ def test_comparisons_leave_out_later_documents(topics: Collection) -> None:
     )
     left_out = list(outcome.facts["left out by dates"].values())
     assert left_out[:2] == [0, n_relevant + n_irrelevant]
+    outcome.write(tmp_path / "out")
+    report = write_report([tmp_path / "out"], tmp_path / "page.html", collection=engine, picture="none")
+    for name, values in outcome.results.values.items():
+        pd.testing.assert_frame_equal(report.results.values[name], values)
 
 
 def test_queries_in_files(small: Engine, tmp_path: Any) -> None:
