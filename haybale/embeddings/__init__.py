@@ -28,3 +28,4 @@ __all__ = [
     "encoder_maker",
     "parse_encoder",
 ]
+__dir__ = __all__.copy  # dir() lists the public names only

@@ -13,3 +13,4 @@ __all__ = [
     "default_rankers", "evaluate", "evaluate_passages", "markdown", "paired_tests", "print_table",
     "rank_passages", "recall_curves", "results", "section_qrels", "tune_bm25",
 ]  # fmt: skip
+__dir__ = __all__.copy  # dir() lists the public names only
