@@ -49,8 +49,8 @@ def returned_number(value: Any, method: str) -> float:
     """Return a finite number that ``method`` returned as float; raise InputError for anything else."""
     if isinstance(value, Real) and math.isfinite(value):
         return float(value)
-    found = str(value) if isinstance(value, Real) else _described(value)
-    raise InputError(f"{method} must return a finite number, found {found}; return a float")
+    shown = str(value) if isinstance(value, Real) else _described(value)
+    raise InputError(f"{method} must return a finite number, found {shown}; return a float")
 
 
 def returned_numbers(values: Any, shape: tuple[int, ...], method: str) -> Any:
