@@ -20,8 +20,7 @@ from haybale.errors import InputError
 from haybale.evaluation.dated_split import DatedSplit
 from haybale.evaluation.measures import MEASURES, evaluate, parse_measures
 from haybale.evaluation.seen_queries import NO_TEXT, SeenQueries, markdown_of
-from haybale.evaluation.significance import Results, results
-from haybale.evaluation.table import markdown
+from haybale.evaluation.table import Results, html_table_of, markdown, results
 from haybale.folders import whole_folder, write_json
 from haybale.parameters import COUNT_OR_NONE, SEQUENCE, TEXT_OR_NONE, Constraints, check_parameters
 from haybale.rankers import (
@@ -60,7 +59,7 @@ def default_rankers() -> list[Ranker]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a comparison."""
+    """The result of a comparison. A notebook shows its table."""
 
     collection: Collection
     split: str
@@ -100,10 +99,34 @@ class Outcome:
         rankers = {name: ranker.to_dict() for name, ranker in self.rankers.items()}
         return {"split": self.split, "baseline": self.results.baseline, **self.settings, "rankers": rankers}
 
-    def write(self, folder: Path | str) -> None:
-        """Write ``runs/<ranker>.trec``, ``table.md``, ``results.json`` and ``settings.json`` to a new folder.
+    @property
+    def title(self) -> str:
+        """The names of the collection and the split, above the table."""
+        return f"{self.collection.name}, {self.split}"
 
-        The folder appears only when it is complete. Raises :class:`~haybale.OutputExistsError` if it is not empty.
+    def to_frame(self, *, per_query: bool = False) -> pd.DataFrame:
+        """Return the table, or the values of each query, as :meth:`Results.to_frame` does."""
+        return self.results.to_frame(per_query=per_query)
+
+    def to_latex(
+        self, measures: Sequence[str] | None = None, *, title: str | None = None, label: str | None = None
+    ) -> str:
+        """Return the table in LaTeX, as :meth:`Results.to_latex` does; the default title is :attr:`title`."""
+        return self.results.to_latex(measures, title=self.title if title is None else title, label=label)
+
+    def __repr__(self) -> str:
+        return f"Outcome for {self.title}: {self.results!r}"
+
+    def _repr_html_(self) -> str:
+        """Return the table for notebooks."""
+        return html_table_of(self.results, self.title)
+
+    def write(self, folder: Path | str) -> None:
+        """Write ``runs/<ranker>.trec``, ``table.md`` and three more files to a new folder.
+
+        ``per_query.csv`` has the measures of each query, as :meth:`to_frame` returns them; ``results.json`` and
+        ``settings.json`` have :meth:`to_dict` and :meth:`settings_dict`. The folder appears only when it is complete.
+        Raises :class:`~haybale.OutputExistsError` if it is not empty.
         """
         with whole_folder(Path(folder)) as aside:
             (aside / "runs").mkdir()
@@ -113,6 +136,7 @@ class Outcome:
             if self.seen is not None:
                 tables.append(markdown_of(self.seen, self.results.measures))
             (aside / "table.md").write_text("\n\n".join(tables) + "\n", encoding="utf-8")
+            self.to_frame(per_query=True).to_csv(aside / "per_query.csv", index=False)
             write_json(aside / "results.json", self.to_dict())
             write_json(aside / "settings.json", self.settings_dict())
 

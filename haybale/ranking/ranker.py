@@ -26,6 +26,7 @@ from haybale.registry import Registry, undefined_methods
 from haybale.retrieval import Run
 from haybale.retrieval.exclusion import Cutoffs
 from haybale.retrieval.run import DEPTH
+from haybale.returned_values import method_of, returned
 from haybale.search.cutoffs import check_dated, cutoffs_of
 from haybale.search.explanation import Explanation
 from haybale.search.query_batch import QueryBatch
@@ -287,7 +288,11 @@ class Ranker(RankerContract):
         encoder = batch.engine.encoder if self.uses_vectors else None
         text = batch.once(("text", self._cache_key()), lambda: str(self))
         base = Explanation(text, batch.ids[0], doc_id, score, rank, matcher=encoder)
-        return base if rank is None else self.explain_document(batch, document, base)
+        if rank is None:
+            return base
+        explanation = self.explain_document(batch, document, base)
+        advice = "return dataclasses.replace(base, shares=…)"
+        return returned(explanation, Explanation, method_of(self, "explain_document"), advice)
 
     def save(self, folder: str | Path) -> None:
         """Write the fitted ranker, without its engine, to a new folder, which appears only when it is complete.

@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 
 from haybale.embeddings.lineage import check_unseen
 from haybale.engine.workers import Workers
+from haybale.errors import InputError
 from haybale.kept_results import Arrays, kept_results, task_key
 from haybale.ranking.contract import RankerContract
 from haybale.ranking.sendable_rankers import sendable_rankers
 from haybale.retrieval import Run
+from haybale.returned_values import method_of, returned
 from haybale.search.query_batch import QueryBatch, sendable_batch
 from haybale.timing import summed_timings
 
@@ -62,18 +64,31 @@ def _ranked(ranker: RankerContract, batch: QueryBatch, depth: int, out_of_fold: 
     """Return the run of a ranker; queries with cutoffs are ranked within earlier documents by day, if necessary."""
     if batch.cutoffs is None or ranker.obeys_cutoffs or batch.cutoffs.hide_nothing:
         is_learned = out_of_fold and ranker.needs_training
-        return ranker.out_of_fold_batch(batch, depth) if is_learned else ranker.rank_batch(batch, depth)
+        run = ranker.out_of_fold_batch(batch, depth) if is_learned else ranker.rank_batch(batch, depth)
+        return checked_run(run, batch, method_of(ranker, "out_of_fold_batch" if is_learned else "rank_batch"))
     collection = batch.engine.collection
     parts: list[tuple[NDArray[Any], ...]] = []
     for rows, earlier in batch.before_cutoffs():
         if earlier is not None:
-            run = runs_of([ranker], earlier, depth, out_of_fold=out_of_fold)[0]
-            run_rows, _, run_documents = run.numbers_in(collection)
-            parts.append((rows[run_rows], run_documents, run.coded()[-1]))
+            part = runs_of([ranker], earlier, depth, out_of_fold=out_of_fold)[0]
+            run_rows, _, run_documents = part.numbers_in(collection)
+            parts.append((rows[run_rows], run_documents, part.coded()[-1]))
     none = np.empty(0, dtype=np.int64)
     columns = zip((none, none, np.empty(0)), *parts, strict=True)
     all_rows, documents, scores = (np.concatenate(column) for column in columns)
     return Run.from_numbers(batch.ids, collection.doc_ids, all_rows, documents, scores, depth)
+
+
+def checked_run(run: Any, batch: QueryBatch, method: str) -> Run:
+    """Return what a ranker's method returned; raise InputError unless it is a run of the queries of the batch."""
+    advice = "return Run.from_numbers(batch.ids, …)"
+    checked = returned(run, Run, method, advice)
+    if checked.query_ids != batch.ids:
+        raise InputError(
+            f"{method} must return a run of the {len(batch):,} queries of the batch, in their order, found one of "
+            f"{len(checked):,} queries or others; {advice}"
+        )
+    return checked
 
 
 def _run_key(ranker: RankerContract, out_of_fold: bool) -> tuple[Any, ...]:
