@@ -11,6 +11,7 @@ collection and the writer of the files. The document that a query was taken from
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
@@ -43,7 +44,7 @@ def main() -> None:
         record = {"encoder": a.encoder.name, "length": a.length, "unit": a.unit}
         record |= {"bm25s": write(collection, folder, "bm25s", lexical(collection))}
         record |= {"dense": write(collection, folder, "dense", dense(collection, a.encoder, a.length, a.unit))}
-        write_json(folder / "runs.json", record | {"made": made("other_engine_runs.py", [name])})
+        write_json(folder / "runs.json", record | {"made": made("other_engine_runs.py", sys.argv[1:])})
 
 
 def write(collection: Collection, folder: Path, name: str, hits: Iterable[tuple[np.ndarray, np.ndarray]]) -> float:

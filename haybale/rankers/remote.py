@@ -71,7 +71,7 @@ class Remote(Ranker):
     uses_vectors = False
     _parameter_constraints: ClassVar = {
         "url": [str],
-        "query": [str],
+        "query": [str, Mapping],
         "id_field": TEXT_OR_NONE,
         "n_hits": COUNT,
         "authorization": TEXT_OR_NONE,
@@ -104,14 +104,12 @@ class Remote(Ranker):
         self.timeout = timeout
         self.retries = retries
 
-    @property
-    def query(self) -> str:
-        """The body of a search as JSON."""
-        return str(vars(self)["query"])
+    def _values(self) -> dict[str, Any]:
+        return super()._values() | {"query": self._query_text()}
 
-    @query.setter
-    def query(self, query: str | Mapping[str, Any]) -> None:
-        vars(self)["query"] = json.dumps(query) if isinstance(query, Mapping) else query
+    def _query_text(self) -> str:
+        """Return the body of a search as JSON."""
+        return self.query if isinstance(self.query, str) else json.dumps(self.query)
 
     @property
     def _ranks_whole_batches(self) -> bool:
@@ -122,15 +120,16 @@ class Remote(Ranker):
         """Check parameters as every ranker does, the address, and that the query is JSON with a place for the text."""
         super()._check_params()
         self._endpoint().check()
-        if _TEXT not in self.query or not isinstance(self._template(), dict):
+        if _TEXT not in self._query_text() or not isinstance(self._template(), dict):
             raise InputError(
-                f"query must be a JSON object with {_TEXT!r} in a text, found {self.query!r}; see {_EXAMPLE}"
+                f"query must be a JSON object with {_TEXT!r} in a text, found {self.query!r}; the default is an "
+                f"example, {_DEFAULT_QUERY}"
             )
 
     def _template(self) -> Any:
         """Return the query as plain values; None if it is not JSON."""
         try:
-            return json.loads(self.query)
+            return json.loads(self._query_text())
         except ValueError:
             return None
 
@@ -162,9 +161,6 @@ class Remote(Ranker):
 
     def explain_document(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:
         return replace(base, shares=[Share(f"score by {self.url}", base.score or 0.0)])
-
-
-_EXAMPLE = f"the default, {_DEFAULT_QUERY}"
 
 
 def _filled(template: Any, text: str) -> Any:

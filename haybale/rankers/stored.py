@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -28,6 +29,7 @@ _IN_MEMORY = "sha256:"  # the text of a run that is not in a file begins with it
 
 RankFunction: TypeAlias = Callable[[Mapping[str, str], int], RunLike]
 RunSource: TypeAlias = "str | Path | RunLike | Sequence[str | Path | RunLike] | Mapping[str, str | Path | RunLike]"
+Source: TypeAlias = "str | tuple[str, ...] | RankedLists | RankFunction"  # what they become
 
 
 class ChangedRunWarning(UserWarning):
@@ -91,15 +93,21 @@ class Stored(Ranker):
         self.unknown_documents = unknown_documents
         self.label = label
 
-    @property
-    def runs(self) -> str | tuple[str, ...] | RankedLists | RankFunction:
-        """The paths of the run files, the run in memory, or the function."""
-        source: str | tuple[str, ...] | RankedLists | RankFunction = vars(self)["runs"]
+    def _source(self) -> Source:
+        """Return the paths of files as texts, a function as it is, and everything else as one run in memory."""
+        converted = vars(self).get("_converted")
+        if converted is None or converted[0] is not self.runs:
+            self._converted = converted = self.runs, _source(self.runs)
+        source: Source = converted[1]
         return source
 
-    @runs.setter
-    def runs(self, runs: RunSource | RankFunction) -> None:
-        vars(self)["runs"] = _source(runs)
+    def _values(self) -> dict[str, Any]:
+        return super()._values() | {"runs": self._source()}
+
+    def _check_params(self) -> None:
+        """Check parameters as every ranker does, and that the runs have one of the forms."""
+        super()._check_params()
+        self._source()
 
     @property
     def _ranks_whole_batches(self) -> bool:
@@ -113,14 +121,16 @@ class Stored(Ranker):
 
     def _read(self) -> RankedLists | None:
         """Return the rankings; None for a function."""
-        if isinstance(self.runs, RankedLists):
-            return self.runs
-        if callable(self.runs):
+        source = self._source()
+        if isinstance(source, RankedLists):
+            return source
+        if callable(source):
             return None
-        if isinstance(self.runs, str) and self.runs.startswith(_IN_MEMORY):
+        if isinstance(source, str) and source.startswith(_IN_MEMORY):
             raise InputError(f"{self}: expected a run, found the digest of one that was in memory; give the run again")
-        paths = [self.runs] if isinstance(self.runs, str) else self.runs
-        return joined_lists([read_ranked_lists(path) for path in paths])
+        paths = [source] if isinstance(source, str) else source
+        parts = [read_ranked_lists(path) for path in paths]
+        return joined_lists(parts, hashlib.sha256("".join(part.sha256 for part in parts).encode()).hexdigest())
 
     def _check_answers(self, queries: Queries | None) -> None:
         """Raise :class:`~haybale.InputError` for a new text, or for queries that the runs do not have."""
@@ -160,44 +170,40 @@ class Stored(Ranker):
         return replace(base, shares=[Share("score in the run of another engine", base.score or 0.0)])
 
     def __str__(self) -> str:
-        """Return the ranker text; that of a run in memory begins with its digest, or is its label."""
-        values = {"unknown_queries": "error", "unknown_documents": "error", "label": None}
-        settings = [
-            f"{name}={shown(getattr(self, name))}" for name, default in values.items() if getattr(self, name) != default
+        """Return the ranker text; instead of runs in memory, it has their digest, or only their label."""
+        source = self._source()
+        settings = {"unknown_queries": "error", "unknown_documents": "error", "label": None}
+        parts = [
+            f"{name}={shown(getattr(self, name))}"
+            for name, default in settings.items()
+            if getattr(self, name) != default
         ]
-        runs = [] if self.label is not None and not isinstance(self.runs, str | tuple) else [self._text()]
-        return f"run({','.join([*runs, *settings])})"
+        in_files = isinstance(source, tuple) or (isinstance(source, str) and not source.startswith(_IN_MEMORY))
+        if in_files or self.label is None:
+            parts.insert(0, shown(_plain_source(source)))
+        return f"run({','.join(parts)})"
 
     def to_dict(self) -> dict[str, Any]:
-        values = super().to_dict()
-        if isinstance(self.runs, RankedLists):
-            return values | {"runs": str(self.runs)}
-        return values | {"runs": _function_name(self.runs)} if callable(self.runs) else values
-
-    def _text(self) -> str:
-        """Return the runs as ranker texts write them."""
-        if isinstance(self.runs, str | tuple):
-            return shown(self.runs)
-        return shown(str(self.runs) if isinstance(self.runs, RankedLists) else _function_name(self.runs))
+        return super().to_dict() | {"runs": _plain_source(self._source())}
 
     @property
     def outside_state(self) -> dict[str, Any]:
         """The digest of the run files."""
-        return {} if self._lists is None or isinstance(self.runs, RankedLists) else {"runs": self._lists.sha256}
+        return {} if self._lists is None else {"runs": self._lists.sha256}
 
     def save_state(self, folder: Path) -> dict[str, Any]:
         if self._lists is None:
             raise InputError(
                 f"{self}: expected files or runs to save, found a function; write a subclass of Ranker with a name"
             )
-        if isinstance(self.runs, RankedLists):
+        if isinstance(self._source(), RankedLists):
             self._lists.write(folder)
         return {"sha256": self._lists.sha256}
 
     def load_state(self, folder: Path, state: dict[str, Any], engine: Engine) -> None:
         self._documents = ExternalDocuments(self)
         if isinstance(self.runs, str) and self.runs.startswith(_IN_MEMORY):
-            self.runs = self._lists = RankedLists.read(folder)
+            self.runs = self._lists = RankedLists.read(folder, state["sha256"])
             return
         self._lists = self._read()
         if self._lists is not None and self._lists.sha256 != state["sha256"]:
@@ -208,7 +214,7 @@ class Stored(Ranker):
             warnings.warn(message, ChangedRunWarning, stacklevel=2)
 
 
-def _source(runs: Any) -> str | tuple[str, ...] | RankedLists | RankFunction:
+def _source(runs: Any) -> Source:
     """Return the paths of files as texts, a function as it is, and everything else as one run in memory."""
     if isinstance(runs, str | Path):
         return str(runs)
@@ -236,8 +242,13 @@ def _is_run(value: Any) -> bool:
     return not isinstance(value, list | tuple)
 
 
-def _function_name(function: RankFunction) -> str:
-    return str(getattr(function, "__qualname__", type(function).__qualname__))
+def _plain_source(source: Source) -> str | list[str]:
+    """Return paths, the digest of a run in memory, or the name of a function."""
+    if isinstance(source, tuple):
+        return list(source)
+    if callable(source):
+        return str(getattr(source, "__qualname__", type(source).__qualname__))
+    return str(source)
 
 
 def _named(ids: Sequence[str]) -> str:

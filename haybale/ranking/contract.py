@@ -154,7 +154,7 @@ class RankerContract(RankerParameters, ABC):
 
     def _check_answers(self, queries: Queries | None) -> None:
         """Raise :class:`~haybale.InputError` if the ranker, or a nested one, cannot rank queries; None: a new text."""
-        for ranker in self.nested():
+        for ranker in self.rankers_ or self.nested():
             ranker._check_answers(queries)
 
     def _own_encoder_queries(self, engine: Engine) -> frozenset[str]:

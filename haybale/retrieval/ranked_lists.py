@@ -66,14 +66,14 @@ class RankedLists:
         pq.write_table(pa.table(columns), folder / _RANKED)
 
     @classmethod
-    def read(cls, folder: Path) -> RankedLists:
-        """Read what :meth:`write` has written."""
+    def read(cls, folder: Path, sha256: str) -> RankedLists:
+        """Read what :meth:`write` of a run with this digest has written."""
         query_ids = pq.read_table(folder / _QUERIES).column("query_id").to_pylist()
         table = pq.read_table(folder / _RANKED)
         encoded = table.column("doc_id").combine_chunks().dictionary_encode()
         row, score = (table.column(name).to_numpy() for name in ("row", "score"))
         documents = encoded.indices.to_numpy().astype(np.int64)
-        return cls(Run(query_ids, row, documents, pa.chunked_array([encoded.dictionary]), score))
+        return cls(Run(query_ids, row, documents, pa.chunked_array([encoded.dictionary]), score), sha256)
 
 
 _QUERIES, _RANKED = "queries.parquet", "ranked.parquet"
@@ -85,7 +85,7 @@ def read_ranked_lists(path: str | Path) -> RankedLists:
     """Read a TREC run file, plain or ``.gz``; a file that a ranker has read already is not read again."""
     path = Path(path)
     if not path.is_file():
-        raise FileFormatError(path, None, "expected a TREC run file, found none; put it there or check the path")
+        raise FileFormatError(path, None, f"expected a TREC run file, found no file {path.name!r}; check the path")
     state = path.stat()
     key = str(path.absolute()), state.st_mtime_ns, state.st_size
     lists = _files.get(key)
@@ -134,8 +134,8 @@ def ranked_lists(given_run: RunLike) -> RankedLists:
     return RankedLists(_from_frame(frame, "run"))
 
 
-def joined_lists(parts: Sequence[RankedLists]) -> RankedLists:
-    """Join runs of different queries."""
+def joined_lists(parts: Sequence[RankedLists], sha256: str | None = None) -> RankedLists:
+    """Join runs of different queries; ``sha256`` is as for :class:`RankedLists`."""
     if len(parts) == 1:
         return parts[0]
     first_part: dict[str, int] = {}
@@ -143,7 +143,6 @@ def joined_lists(parts: Sequence[RankedLists]) -> RankedLists:
         for query_id in part.run.query_ids:
             if first_part.setdefault(query_id, number) != number:
                 raise InputError(f"runs: expected each query in one run, found {query_id!r} in two; remove it from one")
-    sha256 = hashlib.sha256("".join(part.sha256 for part in parts).encode()).hexdigest()
     return RankedLists(Run.joined([part.run for part in parts]), sha256)
 
 
@@ -199,9 +198,10 @@ def _no_columns() -> tuple[Any, Any, Any]:
 
 
 def _run_digest(run: Run) -> str:
-    """Return a digest of the query ids, document ids and scores of a run."""
-    rows, _, doc_ids, scores = run.flat()
-    sha256 = hashlib.sha256("\0".join([*run.query_ids, "", *doc_ids.to_pylist()]).encode())
+    """Return a digest of the query ids, document ids and scores of a run, whatever the order of the queries."""
+    query_ids = sorted(run.query_ids)
+    rows, _, doc_ids, scores = run.take(query_ids).flat()
+    sha256 = hashlib.sha256("\0".join([*query_ids, "", *doc_ids.to_pylist()]).encode())
     for array in (rows, scores):
         sha256.update(np.ascontiguousarray(array).data)
     return sha256.hexdigest()

@@ -23,7 +23,16 @@ _BUSY = (429, 502, 503, 504)  # statuses with which a service asks to try again 
 _FIRST_PAUSE_SECONDS = 0.5  # before the second try; each further pause is twice as long
 _MAX_REASON = 300  # characters of a service's error that a message has
 
-_of_thread = threading.local()  # .connections: {(process, scheme, host, port, timeout): an open connection}
+# .connections: the _Connections, by process, scheme, host, port and timeout
+_of_thread = threading.local()
+
+
+class _Connections(dict[tuple[Any, ...], http.client.HTTPConnection]):
+    """The open connections of a thread, which are closed when it ends."""
+
+    def __del__(self) -> None:
+        for connection in self.values():
+            connection.close()
 
 
 class EndpointHits(NamedTuple):
@@ -71,8 +80,8 @@ class SearchEndpoint:
             raise InputError(f"url must be that of an index, such as 'https://HOST:9200/INDEX', found {self.url!r}")
         if parts.username is not None or parts.password is not None:
             raise InputError(
-                "url must have no password, because rankers are saved with it, found one; put USER:PASSWORD into an "
-                "environment variable, and give its name as authorization"
+                f"url must have no password, because it is saved with rankers, found one for {parts.hostname!r}; put "
+                "USER:PASSWORD into an environment variable, and give the variable's name as authorization"
             )
 
     def search_all(self, bodies: Sequence[Mapping[str, Any]]) -> list[EndpointHits]:
@@ -140,7 +149,7 @@ class SearchEndpoint:
 
     def _sent(self, parts: SplitResult, path: str, data: bytes, headers: Mapping[str, str]) -> tuple[int, bytes]:
         """Send a request on the connection of this thread, and return status and content."""
-        connections = vars(_of_thread).setdefault("connections", {})
+        connections: _Connections = vars(_of_thread).setdefault("connections", _Connections())
         key = os.getpid(), parts.scheme, parts.hostname, parts.port, self.timeout
         is_new = key not in connections
         if is_new:
