@@ -5,8 +5,9 @@
 FOLDER has the files that other_engine_runs.py wrote: rankings by bm25s and by semantic_search of sentence-transformers
 for every split. haybale reads them as `run(FILE)`; it searches nothing. *Grid*: w · a + (1 − w) · b of the scores of
 both engines, scaled to 0 to 1 within a query, with the w among 0, .05, … 1 that has the highest nDCG@10 over all the
-queries of train and dev. `learned` learns on train alone. Tests are paired, over the queries of the test split, two-sided,
-corrected for the two comparisons of a collection; p is the larger one of the t-test and the randomisation test.
+queries of train and dev. `learned` learns on train alone. Tests are paired, over the queries of the test split,
+two-sided, corrected for the two comparisons of a collection; p is the larger one of the t-test and the randomisation
+test.
 
 With --times, `Learned` fuses ten runs, and ten runs are the evidence of `SVR`: five variants of each engine's, whose
 scores have noise, with 100 and with 1,000 documents a query. The test split is ranked at once and query after query.

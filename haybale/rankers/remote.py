@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
-import numpy as np
-
 from haybale.errors import InputError
 from haybale.parameters import COUNT, FROM_0, POSITIVE, TEXT_OR_NONE, one_of
 from haybale.ranking.external_documents import ExternalDocuments
@@ -156,8 +154,7 @@ class Remote(Ranker):
             with batch.timed("search remotely"):
                 for row, hits in zip(rows, endpoint.search_all(bodies), strict=True):
                     documents[batch.ids[row]] = list(zip(hits.doc_ids, hits.scores, strict=True))
-        run = ranked_lists(documents).run
-        return self._documents.in_engine(run.take(batch.ids), batch, np.arange(len(batch)), min(depth, self.n_hits))
+        return self._documents.in_engine(ranked_lists(documents), batch, min(depth, self.n_hits))
 
     def explain_document(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:
         return replace(base, shares=[Share(f"score by {self.url}", base.score or 0.0)])

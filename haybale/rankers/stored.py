@@ -9,8 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
-import numpy as np
-
 from haybale.collections import Queries
 from haybale.engine import Engine
 from haybale.errors import InputError
@@ -143,7 +141,7 @@ class Stored(Ranker):
             )
         lists = vars(self).get("_lists") or self._read()
         assert lists is not None
-        missing = [query_id for query_id in queries.ids.to_pylist() if query_id not in lists.query_ids]
+        missing = [query_id for query_id in queries.ids.to_pylist() if query_id not in lists.row_of]
         if missing and self.unknown_queries == "error":
             raise InputError(
                 f"{self}: expected rankings for all {len(queries):,} queries, found none for {len(missing):,}, such as "
@@ -156,15 +154,9 @@ class Stored(Ranker):
         if lists is None:
             assert callable(self.runs)
             lists = ranked_lists(self.runs(dict(zip(batch.ids, batch.texts, strict=True)), depth))
-        else:
+        elif batch.queries.numbered or not lists.row_of.keys() >= set(batch.ids):
             self._check_answers(batch.queries)
-        in_batch = [query_id in lists.query_ids for query_id in batch.ids]
-        if all(in_batch):
-            part, batch_rows = lists.run.take(batch.ids), np.arange(len(batch))
-        else:
-            batch_rows = np.flatnonzero(in_batch)
-            part = lists.run.take([batch.ids[row] for row in batch_rows.tolist()])
-        return self._documents.in_engine(part, batch, batch_rows, depth)
+        return self._documents.in_engine(lists, batch, depth)
 
     def explain_document(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:
         return replace(base, shares=[Share("score in the run of another engine", base.score or 0.0)])

@@ -39,12 +39,23 @@ class RankedLists:
     run : Run
     sha256 : str, optional
         The digest of the file that the run was read from. Default: a digest of the rankings.
+
+    Attributes
+    ----------
+    row_of : dict of str to int
+        The row of each query in the run.
+    offsets : (n_queries + 1,) int64
+        Where the documents of each query begin in ``documents`` and ``scores``.
+    documents, scores : (n,) int64, (n,) float64
+        The ranked documents, as positions in the table ``doc_ids``, and their scores.
     """
 
     def __init__(self, run: Run, sha256: str | None = None) -> None:
         self.run = run
         self.sha256 = _run_digest(run) if sha256 is None else sha256
-        self.query_ids = frozenset(run.query_ids)
+        self.row_of = {query_id: row for row, query_id in enumerate(run.query_ids)}
+        rows, _, self.documents, self.doc_ids, self.scores = run.coded()
+        self.offsets = np.searchsorted(rows, np.arange(len(run) + 1))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, RankedLists) and self.sha256 == other.sha256

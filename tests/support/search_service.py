@@ -120,8 +120,13 @@ def served(service: SearchService) -> Iterator[SearchService]:
         def log_message(self, format: str, *args: Any) -> None:
             """Print nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            """Print nothing: clients may close their connections."""
+
+    server = Server(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     service.url = f"http://127.0.0.1:{server.server_port}/laws"
