@@ -126,6 +126,7 @@ class Queries:
     ``own`` has the document that each query was taken from, or -1. The ranking of the query excludes this document.
     ``dates`` has the first day that the date of each query may mean (:mod:`~haybale.collections.dates`); None if no
     query has a date.
+    ``numbered`` says that the texts came without ids: the ids only count them, and name no query.
     """
 
     ids: Strings  # (n_queries,)
@@ -133,6 +134,7 @@ class Queries:
     offsets: Ints  # (n_queries + 1,)
     own: Ints  # (n_queries,)
     dates: Ints | None = None  # (n_queries,) days since 1970-01-01, UNDATED for a query without a date
+    numbered: bool = False
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -174,9 +176,8 @@ class Queries:
             raise InputError(f"query numbers must be distinct, found {distinct[counts.argmax()]} more than once")
         rows, offsets = ragged_take(self.offsets, chosen)
         dates = None if self.dates is None else self.dates[chosen]
-        part = Queries(
-            strings_at(self.ids, chosen), strings_at(self.paragraphs, rows), offsets, self.own[chosen], dates
-        )
+        columns = strings_at(self.ids, chosen), strings_at(self.paragraphs, rows), offsets, self.own[chosen], dates
+        part = Queries(*columns, self.numbered)
         if "same_words" in vars(self):
             vars(part)["same_words"] = self.same_words[chosen]
         return part
@@ -462,7 +463,7 @@ class Collection:
         for part, columns in parts.items():
             for field in () if columns is None else fields(columns):
                 column = getattr(columns, field.name)
-                if column is not None and not isinstance(column, str):
+                if column is not None and not isinstance(column, str | bool):
                     yield f"{part} {field.name}", column
 
     def __repr__(self) -> str:

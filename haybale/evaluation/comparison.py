@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from haybale.collections import Collection
-from haybale.collections.collection import take_strings
 from haybale.collections.query_groups import words_key
 from haybale.engine import Engine
 from haybale.errors import InputError
@@ -277,9 +276,11 @@ def _is_fitted_on(ranker: Ranker, engine: Engine) -> bool:
 
 
 def _check_training(engine: Engine, rankers: Mapping[str, Ranker], split: str, train: str) -> None:
-    evaluated = set(take_strings(engine.collection.queries.ids, engine.collection.split(split).queries))
+    queries = engine.collection.queries.take(engine.collection.split(split).queries)
+    evaluated = set(queries.ids.to_pylist())
     for name, ranker in rankers.items():
         ranker._check_params()
+        ranker._check_answers(queries)
         if _is_fitted_on(ranker, engine):
             seen = evaluated & ranker.learned_from()
             if seen:

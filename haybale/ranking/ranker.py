@@ -328,6 +328,7 @@ def batches_of(
     ranker._check_fitted()
     engine = (engine or ranker.engine_).snapshot()
     parsed = queries_from(engine.collection, queries)
+    ranker._check_answers(parsed)
     if within is not None or where is not None:
         engine = engine.within(within, where=where)
         parsed = replace(parsed, own=engine.numbers_within(parsed.own))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from support.engines import assert_same
 from support.topics import RANKERS, SVR
 
-from haybale import Engine, compare, load, parse
+from haybale import Engine, Stored, compare, load, parse
 from haybale.collections import Collection
 from haybale.collections.dates import UNDATED, days_of, first_day
 from haybale.collections.metadata import metadata_table
@@ -312,3 +312,15 @@ def test_an_engine_on_a_device_finds_the_same(topics: Collection, cupy: Any, nam
     for query in runs[0].query_ids:
         expected, found = (dict(run[query]) for run in runs)
         assert found == pytest.approx(expected, abs=1e-5)
+
+
+def test_runs_of_another_engine_have_the_dates_of_the_documents(topics: Collection) -> None:
+    engine = Engine(dated(topics, 13))
+    knn = parse("knn").fit(engine)
+    queries = dated_queries(engine, "dev")
+    stored = Stored(knn.rank(queries)).fit(engine, before="date")
+    run = stored.rank(queries, before="date", depth=5)
+    assert sum(len(run[query]) for query in run.query_ids) > 10
+    assert [doc for query in run.query_ids for doc, _ in run[query]] == [
+        doc for query in run.query_ids for doc, _ in knn.rank(queries, before="date", depth=5)[query]
+    ]
