@@ -98,7 +98,7 @@ def test_no_candidate_is_later_than_its_query(topics: Collection, name: str, see
         earlier = days_of_queries(engine, split)
         run = rank(dated_queries(engine, split), before="date")
         assert run.query_ids == list(earlier)
-        assert sum(len(run[query]) for query in run.query_ids) > 20
+        assert sum(len(run[query]) for query in run.query_ids) > 5
         for query in run.query_ids:
             assert {doc_id for doc_id, _ in run[query]} <= earlier[query][1]
     if "queries" in name or "svr" in name or name == "popularity":
