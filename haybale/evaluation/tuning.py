@@ -163,8 +163,8 @@ def tune_bm25(
     if not len(k1) or not len(b) or not len(k3):
         raise InputError(f"the grid needs at least one k1, b and k3, found k1={k1!r}, b={b!r} and k3={k3!r}")
     for setting in itertools.product(k1, b, k3):
-        values = dict(zip(("k1", "b", "k3"), setting, strict=True))
-        check_parameters("tune_bm25", values, BM25._parameter_constraints)
+        of_setting = dict(zip(("k1", "b", "k3"), setting, strict=True))
+        check_parameters("tune_bm25", of_setting, BM25._parameter_constraints)
     default = default_setting(unit)
     parse_measures([measure])
     part = collection.split(split)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -17,6 +17,10 @@ from haybale.retrieval import AnyBM25, Hits, Run
 from haybale.retrieval.query_saturation import K3_BY_LENGTH, counted_by_length, saturated_by_length
 from haybale.search.explanation import Explanation, Share, by_size, passage_note
 from haybale.search.query_batch import QueryBatch
+
+# With these parameters, the number of distinct terms that a query and a text share counts more than repetitions in the
+# query, which suits long queries. SVR and Learned have such rankers beside those with the defaults.
+LONG_QUERIES: dict[str, Any] = {"k1": 6.0, "b": 0.9, "k3": 0.0}
 
 
 @dataclass(eq=False, repr=False)

@@ -15,7 +15,7 @@ from haybale.collections.queries import QueriesLike
 from haybale.engine import Engine
 from haybale.errors import InputError
 from haybale.parameters import COUNT, RANDOM_STATE, SEQUENCE, SHARE, one_of
-from haybale.rankers.bm25 import BM25
+from haybale.rankers.bm25 import BM25, LONG_QUERIES
 from haybale.rankers.in_space import InSpace
 from haybale.rankers.knn import KNN
 from haybale.rankers.models.judged_pools import JudgedPools, ndcg, pool_run
@@ -70,7 +70,8 @@ class Learned(OutOfFold, Fusion):
     ----------
     *rankers : Ranker
         The rankers to fuse. Default: BM25 and nearest neighbours over passages and over documents, PARM with RRF and
-        VRRF, BM25 with learned weights of query terms, similar queries, and the SVR ensemble.
+        VRRF, BM25 over both with parameters for long queries (k1 6, b 0.9, k3 0), BM25 with learned weights of query
+        terms, similar queries, and the SVR ensemble.
     depth : int, default 100
         Documents of each ranker that are fused. Other documents follow below, ordered by their best rank.
     unseen_share : "auto" or float, default "auto"
@@ -413,8 +414,9 @@ def _fusions(plain: list[dict[str, Any] | None]) -> list[LearnedFusion | None]:
 def rankers_to_fuse(spaces: Sequence[str] = ()) -> tuple[Ranker, ...]:
     """Return the rankers that ``Learned(spaces=spaces)`` fuses."""
     searches = (BM25("passage"), BM25("document"), KNN("passage"), KNN("document"), PARM("rrf"), PARM("vrrf"))
+    long_queries = BM25("passage", **LONG_QUERIES), BM25("document", **LONG_QUERIES)
     in_spaces = [
         InSpace(search, folder) for folder in spaces for search in (KNN("passage"), KNN("document"), PARM("vrrf"))
     ]
     svr = SVR([*SVR()._implied()["evidence"], *in_spaces]) if in_spaces else SVR()
-    return (*searches, WeightedBM25(), SimilarQueries(), svr, *in_spaces)
+    return (*searches, *long_queries, WeightedBM25(), SimilarQueries(), svr, *in_spaces)
