@@ -40,6 +40,7 @@ MEASURES = {
         "analysis.py",
     ),
     "bench_calibration.py": ("review/calibration.py", "review/learner.py", "review/incremental_svr.py"),
+    "bench_defaults.py": CORE,
     "bench_encoders.py": ("embeddings/sentence_transformer.py", "embeddings/token_batches.py"),
     "bench_endurance.py": ("service", "search", "review/review.py", "review/judgement_store.py"),
     "bench_files.py": (
