@@ -2,10 +2,10 @@
 
     python benchmarks/bench_defaults.py FOLDER … [--parts bm25 rrf evidence] [--results benchmarks/results]
 
-*bm25*: k3 of BM25, on at most 1,200 training queries and on dev. *rrf*: fusions by reciprocal ranks, on dev. *evidence*:
-`svr` and `learned` with and without BM25 for long queries, for training queries out of fold, on dev and on test. All
-over TF-IDF. Each part of a collection is kept in `defaults-NAME.json`, of which the page is made; without collections
-only the page is made.
+*bm25*: k3 of BM25, on at most 1,200 training queries and on dev. *rrf*: fusions by reciprocal ranks, on dev.
+*evidence*: `svr` and `learned` with and without BM25 for long queries, for training queries out of fold, on dev and on
+test. All over TF-IDF. Each part of a collection is kept in `defaults-NAME.json`, of which the page is made; without
+collections only the page is made.
 """
 
 from __future__ import annotations
@@ -150,10 +150,10 @@ def page(records: list[dict[str, Any]]) -> list[str]:
     lines += table("|".join(["collection", *FUSIONS]), rows)
     lines += ["", "## `svr` and `learned` with BM25 for long queries", ""]
     lines += [
-        f"*With*: {LONG} are evidence of `svr` and parts of `learned` beside the others. All queries / unseen queries. "
-        "*train*: training queries out of fold. p: a paired t-test with the row above it, not corrected. Seconds are of "
-        "the CPU; parts that both have were fitted and searched for the first row. Decided on training queries and dev; "
-        "test was ranked once."
+        f"*With*: {LONG} are evidence of `svr` and parts of `learned` beside the others. All queries / unseen "
+        "queries. *train*: training queries out of fold. p: a paired t-test with the row above it, not corrected. "
+        "Seconds are of the CPU; what both rows have in common was fitted and searched for the first one. Decided on "
+        "training queries and dev; test was ranked once."
     ]
     rows = []
     for record in (each for each in records if "evidence" in each):
