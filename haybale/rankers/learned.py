@@ -32,6 +32,7 @@ from haybale.ranking.ranker import Ranker, batches_of, ranks_and_scores
 from haybale.ranking.training import Training
 from haybale.retrieval import Run
 from haybale.retrieval.fusion import completed
+from haybale.retrieval.query_saturation import K3_BY_LENGTH
 from haybale.search.explanation import Explanation, Share, by_size
 from haybale.search.query_batch import QueryBatch
 from haybale.timing import timed
@@ -381,6 +382,7 @@ class Learned(OutOfFold, Fusion):
 
     def load_state(self, folder: Path, state: dict[str, Any], engine: Engine) -> None:
         self.read_folds(folder)
+        state = _renamed(state, _names_before_k3_by_length(self.rankers_, state["fusion"]["runs"]))
         self.fusion_, self.selection_report_ = LearnedFusion.from_dict(state["fusion"]), dict(state["told"])
         self.fold_fusions_ = _fusions(state["folds"])
         self.candidates_ = [
@@ -409,6 +411,30 @@ def _plain(fusions: list[LearnedFusion | None]) -> list[dict[str, Any] | None]:
 
 def _fusions(plain: list[dict[str, Any] | None]) -> list[LearnedFusion | None]:
     return [None if fusion is None else LearnedFusion.from_dict(fusion) for fusion in plain]
+
+
+def _names_before_k3_by_length(rankers: Sequence[RankerContract], saved: Sequence[str]) -> dict[str, str]:
+    """Return the texts of rankers by those in a fusion saved when BM25's default ``k3`` was none, where they differ."""
+    names = {}
+    for ranker in rankers:
+        then = ranker.clone()
+        pending: list[RankerContract] = [then]
+        for inner in pending:
+            pending += inner.nested()
+            if isinstance(inner, BM25) and inner.k3 is None:
+                inner.k3 = K3_BY_LENGTH
+        if str(then) in saved and str(ranker) not in saved:
+            names[str(then)] = str(ranker)
+    return names
+
+
+def _renamed(value: Any, names: dict[str, str]) -> Any:
+    """Return plain values in which texts are replaced, each as a whole."""
+    if isinstance(value, list):
+        return [_renamed(element, names) for element in value]
+    if isinstance(value, dict):
+        return {names.get(key, key): _renamed(element, names) for key, element in value.items()}
+    return names.get(value, value) if isinstance(value, str) else value
 
 
 def rankers_to_fuse(spaces: Sequence[str] = ()) -> tuple[Ranker, ...]:
