@@ -141,13 +141,14 @@ def page(records: list[dict[str, Any]]) -> list[str]:
             rows.append([record["collection"], f"{record['bm25']['terms of a query, median']:,.0f}", *means])
         columns = [title for title in K3 if unit == "passage" or title in ("none", "0", "1", "8")]
         lines += table("|".join([f"over {unit}s", "n, median", *columns]), rows)
-    lines += ["", "## Fusions by reciprocal ranks, without training", "", "Dev."]
     rows = [
         [record["collection"], *(f"{value:.4f}" for value in record["rrf"]["nDCG@10"].values())]
         for record in records
         if "rrf" in record
     ]
-    lines += table("|".join(["collection", *FUSIONS]), rows)
+    if rows:
+        lines += ["", "## Fusions by reciprocal ranks, without training", "", "Dev."]
+        lines += table("|".join(["collection", *FUSIONS]), rows)
     lines += ["", "## `svr` and `learned` with BM25 for long queries", ""]
     lines += [
         f"*With*: {LONG} are evidence of `svr` and parts of `learned` beside the others. All queries / unseen "
