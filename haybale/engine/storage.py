@@ -33,6 +33,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from haybale.collections.files.ocr import RECOGNISED
 from haybale.embeddings.resumable_store import check_same
 from haybale.embeddings.store import CHUNKING
 from haybale.embeddings.store_files import StoreFiles, writer_lock
@@ -90,12 +91,12 @@ class Storage:
     def check_folder(self) -> dict[str, Any] | None:
         """Return the settings of the engine in the folder, which may be unfinished; None if the folder is empty.
 
-        Raises OutputExistsError if the folder has files but no engine.
+        Raises OutputExistsError if the folder has files but no engine, other than recognised pages of its documents.
         """
         assert self.folder is not None
         files = StoreFiles(self.folder)
         if not any(files.exists(name) for name in (_MANIFEST, _BUILDING)):
-            taken = [name for name in files.names() if not name.startswith(".")]
+            taken = [name for name in files.names() if not name.startswith(".") and name != RECOGNISED]
             if taken:
                 raise OutputExistsError(
                     f"{self.folder}: not an engine, holds other files ({taken[0]}); give a new folder"
