@@ -50,7 +50,8 @@ def add(
     """
     from haybale.collections.files.ocr import RECOGNISED, keeping_pages, with_languages
     from haybale.collections.unread import refuse_unread
-    from haybale.engine.update import FILES, earlier_records
+    from haybale.engine.indexed_source import FILES
+    from haybale.engine.update import earlier_records
     from haybale.timing import record_timings
 
     start = time.perf_counter()

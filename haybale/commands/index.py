@@ -83,7 +83,8 @@ def index(
     from haybale.collections.readers.files import Files, read_files
     from haybale.collections.unread import UNREAD_FILE, counted, refuse_unread
     from haybale.device import find_device
-    from haybale.engine.update import FILES, record_files, signatures, update
+    from haybale.engine.indexed_source import FILES
+    from haybale.engine.update import record_files, signatures, update
     from haybale.folders import check_file
     from haybale.timing import record_timings, timed
 
