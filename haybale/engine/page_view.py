@@ -11,7 +11,7 @@ import numpy as np
 
 from haybale.collections import Collection
 from haybale.collections.files.file_reader import Unreadable
-from haybale.collections.files.ocr import RECOGNISED, kept_tables
+from haybale.collections.files.ocr import kept_tables
 from haybale.collections.files.page_characters import PageCharacters, characters_of_table
 from haybale.collections.files.page_picture import DRAWN_SUFFIXES, PICTURE_SUFFIXES, DrawnPage, draw_page, with_boxes
 from haybale.collections.files.page_titles import TitledPage, page_of_title
@@ -25,6 +25,7 @@ from haybale.collections.files.passage_boxes import (
 )
 from haybale.engine.engine import Engine
 from haybale.engine.original_files import OriginalFile, OriginalFileError, OriginalFiles
+from haybale.engine.storage import RECOGNISED
 from haybale.errors import InputError
 
 Draw = Callable[[OriginalFile, int], DrawnPage]  # draws a page of a file, by its number from 0

@@ -5,6 +5,7 @@
     building.json      settings and digest, while the engine is being built
     judgements/        judgements that were added, in a file named by its SHA-256, which engine.json names
     metadata/          metadata that changed after documents were added, in the same way
+    ocr/               the words of pages that OCR has recognised, and where they are
     encoder/           the encoder, if it was fitted on the passages; others are loaded by name
     0/                 the documents that the engine was built from
         collection/    documents, queries and judgements
@@ -33,7 +34,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from haybale.collections.files.ocr import RECOGNISED
 from haybale.embeddings.resumable_store import check_same
 from haybale.embeddings.store import CHUNKING
 from haybale.embeddings.store_files import StoreFiles, writer_lock
@@ -48,6 +48,7 @@ from haybale.timing import timed
 FORMAT, VERSION = "haybale engine", 3
 # The entries of a manifest that no change of the engine changes.
 FIXED = ("id", "identity", "settings", "input", "language", "encoder")
+RECOGNISED = "ocr"  # the folder of pages that OCR has recognised (haybale.collections.files.ocr.keeping_pages)
 _MANIFEST, _BUILDING = "engine.json", "building.json"
 _SETTINGS = {
     "encoder": (str, dict),

@@ -14,6 +14,7 @@ import numpy as np
 from haybale.collections.files.file_reader import Unreadable
 from haybale.collections.files.page_characters import PageCharacters
 from haybale.collections.files.page_picture import DrawnPage, draw_page
+from haybale.errors import HaybaleError
 from haybale.service.limited_process import MAX_MEMORY, MAX_SECONDS, set_limits
 
 
@@ -57,7 +58,7 @@ def main() -> None:
     suffix, index = sys.argv[1], int(sys.argv[2])
     try:
         output = _written(draw_page(sys.stdin.buffer.read(), suffix, index))
-    except Unreadable as error:
+    except (Unreadable, HaybaleError) as error:
         output = json.dumps({"problem": str(error)}).encode() + b"\n"
     sys.stdout.buffer.write(output)
 

@@ -98,7 +98,8 @@ def ink(picture: bytes, boxes: Sequence[Any]) -> tuple[float, float]:
 
 def engine_of(source: Path, folder: Path, **options: str) -> Engine:
     """Build an engine from a folder of files, as ``haybale index`` does."""
-    from haybale.collections.files.ocr import RECOGNISED, keeping_pages
+    from haybale.collections.files.ocr import keeping_pages
+    from haybale.engine.storage import RECOGNISED
 
     files = signatures(source)
     with keeping_pages(folder / RECOGNISED):

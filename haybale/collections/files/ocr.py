@@ -33,7 +33,6 @@ from haybale.parallel import cpus
 T = TypeVar("T")
 
 ADVICE = "recognise its text (OCR) with --ocr missing"  # ends the reason of a page that OCR may read
-RECOGNISED = "ocr"  # the folder of recognised pages, in the folder of an engine
 DPI = 200
 _MAX_SECONDS = 300  # of a page
 _MIN_CONFIDENCE = 60  # per cent, of a page that is not listed
