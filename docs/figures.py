@@ -66,7 +66,8 @@ def see_a_page(folder: Path, out: Path) -> None:
             page = browser.new_page(base_url=address, viewport=PHONE, color_scheme="light")
             page.goto("/?q=how+long+may+the+lessor+keep+the+deposit")
             page.locator(".page-view summary").first.click()
-            page.wait_for_load_state("networkidle")
+            while not page.evaluate("document.querySelector('.page-view img').naturalWidth"):
+                page.wait_for_timeout(50)
             page.evaluate("document.querySelector('.hit').scrollIntoView()")
             picture(page, out / "pdfs-page.png")
         workspace.close()
