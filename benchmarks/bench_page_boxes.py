@@ -84,8 +84,11 @@ def rows_of(folder: Path, package: str, n_pages: int) -> Iterator[list[object]]:
         reader = reader_of("file.pdf")
         assert reader is not None
         passages = defaultdict[int, list[str]](list)
-        for part in read_documents(reader, data, {})[0][0].parts:
+        documents, _ = read_documents(reader, data, {})
+        for part in documents[0].parts if documents else ():
             passages[part.page or 0].append(part.text)
+        if not passages:  # a file of drawings
+            continue
         numbers = sorted(passages)
         sample = sorted({numbers[i * len(numbers) // n_pages] for i in range(n_pages)})
         counts, seconds = Counter[str](), list[float]()
