@@ -69,9 +69,9 @@ class SearchTask(NamedTuple):
     k: int
     where: str | None
     offset: int
-    together: str | None
     is_current: bool  # whether the process has the documents that the service has
     digest: str = ""
+    together: str | None = None
 
 
 class RefreshTask(NamedTuple):
@@ -176,7 +176,7 @@ class SearchProcesses:
         if saved is None or process is None:
             return None
         is_current = process.snapshot is not None and process.snapshot() is snapshot
-        search_task = SearchTask(saved[0], text, k, where, offset, together, is_current, saved[1])
+        search_task = SearchTask(saved[0], text, k, where, offset, is_current, saved[1], together)
         answer = self._ask(process, search_task, snapshot)
         check_wanted()  # otherwise the caller would search itself after the process was killed
         if isinstance(answer, Exception):
