@@ -99,6 +99,7 @@ MEASURES = {
     "bench_large.py": CORE,
     "bench_mixture.py": CORE,
     "bench_longformer.py": ("embeddings/networks", "embeddings/longformer.py"),
+    "bench_page_boxes.py": ("collections/files",),
     "bench_parm.py": ("retrieval/parm", "retrieval/hits.py", "vectors.py"),
     "bench_review.py": (
         "review/learner.py",
