@@ -86,16 +86,14 @@ class BM25(Ranker):
 
     def passage_hits(self, batch: QueryBatch, k: int) -> Hits:
         """Return the k best passages of each query."""
-    obeys_cutoffs = True
         index = self._index(batch.engine)
-        return index.search(self._queries(index, batch.texts), min(k, len(index)), exclude=batch.own)
+        return index.search(self._queries(index, batch.texts), min(k, len(index)), exclude=batch.exclude)
 
     def rank_batch(self, batch: QueryBatch, depth: int) -> Run:
         index = self._index(batch.engine)
         with batch.timed(f"search BM25 ({self.unit}s)", "cpu"):
-    obeys_cutoffs = True
             queries = self._queries(index, batch.texts)
-            rows, documents, scores = index.documents(queries, depth, exclude=batch.own, top=self.top)
+            rows, documents, scores = index.documents(queries, depth, exclude=batch.exclude, top=self.top)
             return Run.from_numbers(batch.ids, batch.engine.collection.doc_ids, rows, documents, scores, depth)
 
     def explain_document(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:
