@@ -15,8 +15,9 @@ import pytest
 
 from haybale import BM25, Engine
 from haybale.collections import Collection
-from haybale.collections.files import ocr
+from haybale.collections.files import tesseract
 from haybale.collections.files.ocr import keeping_pages
+from haybale.collections.files.rapid_ocr import RapidOCR
 from haybale.collections.readers.files import read_files
 from haybale.engine.update import record_files, signatures, update
 from haybale.errors import InputError, UnknownNameError
@@ -34,12 +35,8 @@ if "--version" in sys.argv:
 elif "--list-langs" in sys.argv:
     print("List of available languages (3):\\ndeu\\neng\\nosd")
 else:
-    data = sys.stdin.buffer.read()
-    if data.startswith(b"P5"):
-        _, size, _, pixels = data.split(b"\\n", 3)
-        level = sorted(pixels)[len(pixels) // 2]
-    else:
-        level = "picture"
+    _, size, _, pixels = sys.stdin.buffer.read().split(b"\\n", 3)
+    level = sorted(pixels)[len(pixels) // 2]
     with open(os.environ["CALLS"], "a") as calls:
         print(level, sys.argv[sys.argv.index("-l") + 1], file=calls)
     if level == 99:
@@ -62,9 +59,9 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (programs / "tesseract").chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     monkeypatch.setenv("CALLS", str(tmp_path / "calls"))
-    ocr._installed.cache_clear()
+    tesseract._installed.cache_clear()
     yield tmp_path / "calls"
-    ocr._installed.cache_clear()
+    tesseract._installed.cache_clear()
 
 
 @pytest.fixture
@@ -119,10 +116,10 @@ def test_pages_without_a_text_are_recognised_and_say_so(folder: Path, calls: Pat
     assert texts(collection) == {
         "digital.pdf": ["Nothing is missing."],
         "mixed.pdf": ["The cover.", page_text("120"), "The end."],
-        "photo.PNG": [page_text("picture")],
+        "photo.PNG": [page_text("200")],
         "scan.pdf": [page_text("130"), page_text("140")],
     }
-    assert called(calls) == ["120 deu", "130 deu", "140 deu", "picture deu"]
+    assert called(calls) == ["120 deu", "130 deu", "140 deu", "200 deu"]
     assert collection.sections is not None
     titles = [str(title) for title in collection.sections.titles]
     assert titles == ["page 1", "page 1", "page 2, read by OCR", "page 3", "page 1, read by OCR"] + [
@@ -146,7 +143,7 @@ def test_what_is_not_recognised_is_listed(folder: Path, calls: Path) -> None:
 def test_recognised_pages_are_kept(folder: Path, calls: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_pdf(folder / "scan.pdf", *range(100, 106))
     kept = tmp_path / "kept"
-    recognise = ocr.PageRecogniser._recognised
+    recognise = tesseract.Tesseract._run
     n_pages = iter(range(3))
 
     def interrupted(*arguments: Any) -> str:
@@ -154,10 +151,10 @@ def test_recognised_pages_are_kept(folder: Path, calls: Path, tmp_path: Path, mo
             raise KeyboardInterrupt
         return recognise(*arguments)
 
-    monkeypatch.setattr(ocr.PageRecogniser, "_recognised", interrupted)
+    monkeypatch.setattr(tesseract.Tesseract, "_run", interrupted)
     with keeping_pages(kept), pytest.raises(KeyboardInterrupt):
         read(folder, ocr="missing")
-    monkeypatch.setattr(ocr.PageRecogniser, "_recognised", recognise)
+    monkeypatch.setattr(tesseract.Tesseract, "_run", recognise)
     assert len(called(calls)) == 3
     with keeping_pages(kept):
         first = texts(read(folder, ocr="missing"))
@@ -198,8 +195,9 @@ def test_lacking_programs_languages_and_wrong_options(
     with pytest.raises(UnknownNameError, match="missing"):
         read(folder, ocr="some")
     monkeypatch.setenv("PATH", "")
-    ocr._installed.cache_clear()
-    with pytest.raises(InputError, match="tesseract"):
+    monkeypatch.setattr(RapidOCR, "is_installed", lambda: False)
+    tesseract._installed.cache_clear()
+    with pytest.raises(InputError, match=r"tesseract.*rapidocr"):
         read(folder, ocr="missing")
 
 
@@ -219,6 +217,6 @@ def test_a_rendered_page_is_read_by_tesseract(folder: Path) -> None:
     out = io.BytesIO()
     picture.save(out, "PNG")
     (folder / "scan.png").write_bytes(out.getvalue())
-    if "eng" in ocr._installed()[1]:
+    if "eng" in tesseract._installed()[1]:
         (passages,) = texts(read(folder, ocr="missing", ocr_languages="eng")).values()
         assert len(set(words.split()) - set(" ".join(passages).split())) <= 1
