@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from haybale.collections.files.pdf_pages import PDFLine
+from haybale.collections.files.page_lines import PDFLine
 
 COLUMNS = (
     "level", "page_num", "block_num", "par_num", "line_num", "word_num", "left", "top", "width", "height", "conf",
