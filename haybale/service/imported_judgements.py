@@ -83,7 +83,7 @@ def _rows(text: str) -> Iterator[tuple[str | None, str, str]]:
     if table.problems:
         line, reason = table.problems[0]
         raise InputError(f"line {line:,} of the file of judgements is no row of its table: {reason}")
-    (query,), (document,), (grade,) = positions[0] or [None], positions[1], positions[2]
+    query, document, grade = next(iter(positions[0]), None), positions[1][0], positions[2][0]
     for _, cells in table.rows:
         yield None if query is None else from_cell(cells[query]), from_cell(cells[document]), cells[grade]
 

@@ -409,7 +409,9 @@ def page(written: Written, depth: int = 5) -> str:
         lambda: f'<iframe srcdoc="{html.escape(written.some(lambda: page(written, 0)))}"></iframe>',
         lambda: f"<template shadowrootmode=open>{written.some(lambda: page(written, 0))}</template>",
         # What is set apart on the page, or replaces another word, is a word of its own.
-        lambda: "<x-a>{}</x-a><x-a>{}</x-a><del>{}</del><ins>{}</ins>".format(*(written.word() for _ in range(4))),
+        lambda: "<x-a>{}</x-a>{}<i style='display: inline-block'>{}</i>{}<del>{}</del><ins>{}</ins> ".format(
+            *(written.word() for _ in range(6))
+        ),
         lambda: "<svg><text>{}</text><text>{}<tspan y=9>{}</tspan></text></svg><button>{}</button>{} ".format(
             *(written.word() for _ in range(5))
         ),

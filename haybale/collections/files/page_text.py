@@ -38,6 +38,7 @@ _TYPES_WITH_VALUE = (
     "submit", "reset",
 )  # fmt: skip
 _SHOWS_AS_BLOCK = re.compile(r"display\s*:\s*(block|flex|grid|list-item|table)", re.I)
+_SETS_APART = re.compile(r"display\s*:\s*inline-|position\s*:\s*(absolute|fixed)", re.I)
 _ENDS_SENTENCE = re.compile(r"[.!?:;…]['\"’”»)\]]*$")
 # How an item of an enumeration begins: § 5, (a), 1., 12), - or a bullet.
 _BEGINS_ITEM = re.compile(r"(§+\s*\d|\(?\w{1,4}[.)]\s|\[\d+\]|[-–—•*·]\s)")
@@ -115,7 +116,7 @@ class PageText:
         self._n_preformatted += name in _PREFORMATTED
         if name in ("dt", "dd"):
             self._open_terms.append(name == "dt")
-        if _is_apart(element):
+        if _is_box(element) or _replaces(element):
             self._add(" ")
         if name == "iframe" and (srcdoc := element.get("srcdoc") or "").strip():
             self._targets[-1] += PageText(srcdoc).blocks
@@ -137,7 +138,7 @@ class PageText:
             self._end_reading()
         if _is_block(element):
             self._end_line()
-        elif name in _BOXES or "-" in name:
+        elif _is_box(element):
             self._add(" ")
         if name in ("dt", "dd"):
             self._open_terms.pop()
@@ -208,13 +209,17 @@ def _is_heading(element: Any) -> bool:
     return element.tag in _HEADINGS or element.get("role") == "heading"
 
 
-def _is_apart(element: Any) -> bool:
-    """Return whether an element within a line does not continue the word before it."""
-    name, before = element.tag, element.getprevious()
-    if name in _CHANGES and before is not None and not before.tail:
-        return before.tag in _CHANGES and before.tag != name  # the word that replaces another one
-    is_placed = name == "tspan" and (element.get("x") or element.get("y") or element.get("dy")) is not None
-    return name in _BOXES or "-" in name or is_placed  # a hyphen is in the names of elements that pages define
+def _is_box(element: Any) -> bool:
+    """Return whether an element within a line is set apart; a hyphen is in the names of elements that pages define."""
+    name = element.tag
+    is_placed = name == "tspan" and any(element.get(side) is not None for side in ("x", "y", "dy"))
+    return name in _BOXES or "-" in name or is_placed or _SETS_APART.search(element.get("style") or "") is not None
+
+
+def _replaces(element: Any) -> bool:
+    """Return whether an element is a change that stands right behind another one: the word in place of another."""
+    before = element.getprevious() if element.tag in _CHANGES else None
+    return before is not None and not before.tail and before.tag in _CHANGES and before.tag != element.tag
 
 
 def _is_unseen(element: Any) -> bool:
