@@ -82,7 +82,7 @@ def _rows(text: str) -> Iterator[tuple[str | None, str, str]]:
         raise InputError(f"the file of judgements must have one of the columns {shown}, found both; remove the others")
     if table.problems:
         line, reason = table.problems[0]
-        raise InputError(f"line {line:,} of the file of judgements is no row of its table: {reason}")
+        raise InputError(f"line {line:,} of the file of judgements is no row of its table: {reason}; correct it")
     query, document, grade = next(iter(positions[0]), None), positions[1][0], positions[2][0]
     for _, cells in table.rows:
         yield None if query is None else from_cell(cells[query]), from_cell(cells[document]), cells[grade]
