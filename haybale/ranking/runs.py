@@ -33,7 +33,9 @@ def runs_of(
     if out_of_fold:
         for ranker in rankers:
             _check_unseen(batch.ids, ranker)
-    keys = [_run_key(ranker, out_of_fold) for ranker in rankers]
+    keys = [
+        ("out of fold" if out_of_fold and ranker.needs_training else "run", ranker._cache_key()) for ranker in rankers
+    ]
     by_key = dict(zip(keys, rankers, strict=True))
     in_blocks = _ranked_in_blocks(by_key, batch, depth, out_of_fold) if len(batch) > batch.block else {}
 
@@ -82,11 +84,6 @@ def _check_unseen(query_ids: Sequence[str], ranker: RankerContract) -> None:
             f"({len(biased)} of {len(query_ids)} queries); leave such queries out, or train encoders with fold=… and "
             "give them as folds=[…]"
         )
-
-
-def _run_key(ranker: RankerContract, out_of_fold: bool) -> tuple[Any, ...]:
-    """Return the key of a run in the cache of a batch."""
-    return "out of fold" if out_of_fold and ranker.needs_training else "run", ranker._cache_key()
 
 
 def _ranked_in_blocks(
