@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -71,7 +72,7 @@ def queries_from(collection: Collection, given: QueriesLike, paragraphs: str | N
         columns = range(len(texts)), texts, None
     else:
         columns = _read_frame(given)
-    return queries_of(collection, *columns)
+    return replace(queries_of(collection, *columns), numbered=isinstance(given, str | Sequence))
 
 
 def queries_argument(text: str) -> str | Path:

@@ -18,6 +18,7 @@ from haybale.ranking.contract import RankerContract
 from haybale.ranking.sendable_rankers import sendable_rankers
 from haybale.retrieval import Hits, Run
 from haybale.retrieval.hits import from_flat
+from haybale.returned_values import method_of, returned
 from haybale.search.query_batch import QueryBatch, sendable_batch
 from haybale.timing import summed_timings
 
@@ -45,7 +46,8 @@ def runs_of(
             if key in in_blocks:
                 return in_blocks[key]
             is_learned = out_of_fold and ranker.needs_training
-            return ranker.out_of_fold_batch(batch, depth) if is_learned else ranker.rank_batch(batch, depth)
+            run = ranker.out_of_fold_batch(batch, depth) if is_learned else ranker.rank_batch(batch, depth)
+            return checked_run(run, batch, method_of(ranker, "out_of_fold_batch" if is_learned else "rank_batch"))
 
         return batch.cached_run(key, depth, make)
 
@@ -72,6 +74,18 @@ def hits_of(
             hits.append(from_flat(len(batch), rows, offsets[documents], scores.astype(np.float32)))
     by_ranker = dict(zip(distinct, hits, strict=True))
     return [by_ranker[ranker] for ranker in rankers]
+
+
+def checked_run(run: Any, batch: QueryBatch, method: str) -> Run:
+    """Return what a ranker's method returned; raise InputError unless it is a run of the queries of the batch."""
+    advice = "return Run.from_numbers(batch.ids, …)"
+    checked = returned(run, Run, method, advice)
+    if checked.query_ids != batch.ids:
+        raise InputError(
+            f"{method} must return a run of the {len(batch):,} queries of the batch, in their order, found one of "
+            f"{len(checked):,} queries or others; {advice}"
+        )
+    return checked
 
 
 def _check_unseen(query_ids: Sequence[str], ranker: RankerContract) -> None:
