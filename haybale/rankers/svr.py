@@ -20,7 +20,7 @@ from haybale.ensemble.pair_features import feature_names
 from haybale.errors import InputError
 from haybale.manifest import write_tensors
 from haybale.parameters import COUNT, NOT_NEGATIVE, one_of
-from haybale.rankers.bm25 import BM25
+from haybale.rankers.bm25 import BM25, LONG_QUERIES
 from haybale.rankers.knn import KNN
 from haybale.rankers.parm import PARM
 from haybale.rankers.similar_queries import SimilarQueries
@@ -54,7 +54,9 @@ def searches(unit: str = "document") -> tuple[Ranker, ...]:
 
 def default_evidence(unit: str = "document") -> tuple[Ranker, ...]:
     """Return the rankers whose scores and ranks are the evidence, if no others are given."""
-    return searches(unit) if unit == "passage" else (*searches(unit), WeightedBM25())
+    if unit == "passage":
+        return searches(unit)
+    return (*searches(unit), WeightedBM25(), BM25("passage", **LONG_QUERIES), BM25("document", **LONG_QUERIES))
 
 
 PUBLISHED: dict[str, Any] = {"unit": "passage", "candidates": (KNN("passage"),), "evidence": (), "n_train": 50}
@@ -78,8 +80,9 @@ class SVR(OutOfFold, Ranker):
     ----------
     evidence : sequence of Ranker, optional
         The rankers whose scores and ranks are evidence. Default: BM25 and KNN over passages and documents, PARM with
-        RRF and VRRF, similar queries, and BM25 with learned weights of query terms; with ``unit="passage"``, BM25 and
-        KNN over passages. With ``()``, the kernel is Kq · Kp.
+        RRF and VRRF, similar queries, BM25 with learned weights of query terms, and BM25 over passages and
+        documents with parameters for long queries, k1 6, b 0.9 and k3 0; with ``unit="passage"``, BM25 and KNN over
+        passages. With ``()``, the kernel is Kq · Kp.
     candidates : "evidence", sequence of Ranker or None, default "evidence"
         The rankers that retrieve the documents (or passages) to score. None scores all documents, as a first stage;
         training still uses the candidates of the evidence.

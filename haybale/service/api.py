@@ -6,6 +6,7 @@ import json
 from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Literal
+from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Query, Request
 from pydantic import BaseModel, Field
@@ -13,6 +14,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from haybale.errors import InputError
 from haybale.service.file_worker import MAX_TEXT
+from haybale.service.own_addresses import original_address, picture_address
 from haybale.service.roles import ADMIN, JUDGE, GuardedRoute, needs
 from haybale.service.security import judge_of
 from haybale.service.workspace import MAX_RESULTS, Workspace
@@ -23,9 +25,27 @@ if TYPE_CHECKING:
 MAX_NAME = 500  # characters of names and ids
 _EXPORT_MEDIA_TYPES = {"csv": "text/csv", "beir": "text/tab-separated-values"}
 
+_ANY_FILE = "application/octet-stream"
+# Nothing of a file runs here: what is not PDF is saved, and would have no origin if a browser showed it.
+_CSP_OF_FILE = "sandbox; default-src 'none'; frame-ancestors 'none'"
+_CSP_OF_PDF = "default-src 'none'; object-src 'self'; style-src 'unsafe-inline'; frame-ancestors 'none'"
+_PICTURE: dict[int | str, dict[str, Any]] = {200: {"content": {"image/png": {}, "image/jpeg": {}}}}
+_ORIGINAL: dict[int | str, dict[str, Any]] = {200: {"content": {"application/pdf": {}, _ANY_FILE: {}}}}
+
 Text = Annotated[str, Query(max_length=MAX_TEXT, description="The text to search for.")]
 Where = Annotated[str | None, Query(max_length=2000, description="An SQL condition on the metadata.")]
 RankerName = Annotated[str | None, Query(max_length=MAX_NAME, description="The name of a ranker. Default: the first.")]
+
+
+DocId = Annotated[str, Query(max_length=MAX_NAME, description="The id of a document.")]
+Together = Annotated[
+    str | None,
+    Query(max_length=MAX_NAME, description="Return documents with one value of this column after each other."),
+]
+PassageId = Annotated[str | None, Query(max_length=2 * MAX_NAME, description="The id of a passage. Default: none.")]
+PageNumber = Annotated[
+    int | None, Query(ge=1, le=10**6, description="The page, from 1. Default: that of the passage, or the first.")
+]
 
 
 class Search(BaseModel):
@@ -36,6 +56,7 @@ class Search(BaseModel):
     where: str | None = Field(None, max_length=2000)
     ranker: str | None = Field(None, max_length=MAX_NAME)
     offset: int = Field(0, ge=0, le=MAX_RESULTS)
+    together: str | None = Field(None, max_length=MAX_NAME)
 
 
 class Explained(BaseModel):
@@ -72,6 +93,31 @@ class Choice(BaseModel):
     judge: str = Field("", max_length=MAX_NAME)
 
 
+class PageBox(BaseModel):
+    """A rectangle on a page, as shares of its width and height from the upper left corner."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+
+class SeenPage(BaseModel):
+    """A page of a document, and where a passage is on it."""
+
+    doc_id: str
+    passage_id: str | None
+    page: int = Field(description="From 1.")
+    pages: list[int] = Field(description="The pages that the passage is on.")
+    n_pages: int = Field(description="The number of pages of the file.")
+    width: int = Field(description="Of the picture, in pixels.")
+    height: int
+    boxes: list[PageBox] = Field(description="A box around each line of the passage.")
+    note: str = Field(description="Why there is no box, or what the picture does not show; may be empty.")
+    picture: str = Field(description="The address of the picture, with the boxes on it.")
+    original: str = Field(description="The address of the file, at the page.")
+
+
 class Judge(BaseModel):
     """A judge by name."""
 
@@ -101,16 +147,17 @@ def search_api(workspace: Workspace) -> APIRouter:
         where: Where = None,
         ranker: RankerName = None,
         offset: Annotated[int, Query(ge=0, le=MAX_RESULTS)] = 0,
+        together: Together = None,
     ) -> Response:
         """Return the best documents for a text, with their best passages and what each ranker adds to the score."""
-        results = workspace.search(q, k, where, ranker, offset)
+        results = workspace.search(q, k, where, ranker, offset, together=together)
         return Response(results.to_json(), media_type="application/json")
 
     @router.post("/search")
     @needs(JUDGE)
     def search_long(body: Search) -> Response:
         """Search for a long text, such as a whole document."""
-        return search(body.q, body.k, body.where, body.ranker, body.offset)
+        return search(body.q, body.k, body.where, body.ranker, body.offset, body.together)
 
     @router.get("/explain")
     @needs(JUDGE)
@@ -142,6 +189,41 @@ def search_api(workspace: Workspace) -> APIRouter:
     ) -> dict[str, Any]:
         """Return a document with its passages, its links, its judgements, and what a query matches in it."""
         return workspace.document(doc_id, q, where, ranker, offset, limit).to_dict()
+
+    @router.get("/page")
+    @needs(JUDGE, is_large=True)
+    def page(request: Request, doc_id: DocId, passage_id: PassageId = None, page: PageNumber = None) -> SeenPage:
+        """Return where a passage is on a page of its file. Without a passage, say how large the page is."""
+        view, root = workspace.files.view(doc_id, passage_id, page), request.scope.get("root_path", "")
+        return SeenPage(
+            **{name: value for name, value in vars(view).items() if name in SeenPage.model_fields and name != "picture"}
+            | {"boxes": [PageBox(**box._asdict()) for box in view.boxes]},
+            picture=root + picture_address(doc_id, passage_id, view.page),
+            original=f"{root}{original_address(doc_id)}#page={view.page}",
+        )
+
+    @router.get("/page/picture", response_class=Response, responses=_PICTURE)
+    @needs(JUDGE, is_large=True)
+    def picture(doc_id: DocId, passage_id: PassageId = None, page: PageNumber = None, boxes: bool = True) -> Response:
+        """Return a page of a file as a picture, with boxes around the lines of a passage."""
+        view = workspace.files.view(doc_id, passage_id, page)
+        content, media_type = workspace.files.picture(view, boxes)
+        return Response(content, media_type=media_type)
+
+    @router.get("/original", response_class=Response, responses=_ORIGINAL)
+    @needs(JUDGE, is_large=True)
+    def original(doc_id: DocId, download: bool = False) -> Response:
+        """Return the file of a document: PDF files for browsers to show, others to save.
+
+        Files that changed after they were indexed are not returned.
+        """
+        file = workspace.files.file(doc_id)
+        is_shown, name = file.is_shown and not download, quote(file.name, safe="")
+        headers = {
+            "Content-Disposition": f"{'inline' if is_shown else 'attachment'}; filename*=UTF-8''{name}",
+            "Content-Security-Policy": _CSP_OF_PDF if is_shown else _CSP_OF_FILE,
+        }
+        return Response(file.data, media_type="application/pdf" if is_shown else _ANY_FILE, headers=headers)
 
     @router.get("/facets")
     @needs(JUDGE)

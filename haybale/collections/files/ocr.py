@@ -33,7 +33,6 @@ from haybale.parallel import cpus
 T = TypeVar("T")
 
 ADVICE = "recognise its text (OCR) with --ocr missing"  # ends the reason of a page that OCR may read
-RECOGNISED = "ocr"  # the folder of recognised pages, in the folder of an engine
 DPI = 200
 _MAX_SECONDS = 300  # of a page
 _MIN_CONFIDENCE = 60  # per cent, of a page that is not listed
@@ -121,8 +120,8 @@ class PageRecogniser:
     def _pages(self, data: bytes, digest: str, index: int | None) -> list[RecognisedPage]:
         """Return a recognised page, or those of a picture if ``index`` is None; they are recognised unless kept."""
         settings = f"{self.version}, {self.languages}, {self.turns_pages}, {DPI}, {index}"
-        name = f"{hashlib.sha256(settings.encode()).hexdigest()[:16]}.tsv.gz"
-        kept = None if self.folder is None else self.folder / digest[:2] / digest / name
+        name = f"{_page_name(index)}-{hashlib.sha256(settings.encode()).hexdigest()[:16]}.tsv.gz"
+        kept = None if self.folder is None else _kept_folder(self.folder, digest) / name
         table = None if kept is None else _read_table(kept)
         try:
             if table is None:
@@ -161,6 +160,32 @@ def _read_table(path: Path) -> str | None:
         return gzip.decompress(path.read_bytes()).decode()
     except (OSError, EOFError, zlib.error, UnicodeDecodeError):
         return None
+
+
+def kept_tables(folder: Path, digest: str, index: int | None) -> list[str]:
+    """Return the tables that are kept of a page, the latest first: one for each choice of languages and versions.
+
+    Parameters
+    ----------
+    folder : Path
+        As :func:`keeping_pages` takes it.
+    digest : str
+        The SHA-256 of the file, in hexadecimal digits.
+    index : int or None
+        The number of the page, from 0; None for the pages of a picture, which are in one table.
+    """
+    paths = _kept_folder(folder, digest).glob(f"{_page_name(index)}-*.tsv.gz")
+    tables = [_read_table(path) for path in sorted(paths, key=lambda path: path.stat().st_mtime_ns, reverse=True)]
+    return [table for table in tables if table is not None]
+
+
+def _kept_folder(folder: Path, digest: str) -> Path:
+    return folder / digest[:2] / digest
+
+
+def _page_name(index: int | None) -> str:
+    """Return how the names of the kept tables of a page begin."""
+    return "picture" if index is None else f"page-{index + 1}"
 
 
 def pages_of_table(table: str) -> list[RecognisedPage]:

@@ -111,9 +111,27 @@ def read_page(pdf: Any, index: int, find_spaces: bool = False) -> PDFPage:
     """
     pypdfium2 = import_optional("pypdfium2", EXTRA)
     try:
-        page = pdf[index]
+        with page_as_seen(pdf, index) as (page, annotations):
+            lines = _lines(page, find_spaces)
+            seen = _without_spaces(line.text for line in lines)
+            for annotation in annotations:  # whose picture lacks letters
+                if annotation.shown and _without_spaces([annotation.shown]) not in seen:
+                    lines += [
+                        PDFLine(text, after_gap=i == 0) for i, text in enumerate(annotation.shown.splitlines()) if text
+                    ]
+            n_comments = sum(annotation.is_comment for annotation in annotations)
+            return PDFPage(lines, _missing_text(page, "".join(line.text for line in lines)), n_comments)
     except pypdfium2.PdfiumError:
         return PDFPage([], _DAMAGED)
+
+
+@contextmanager
+def page_as_seen(pdf: Any, index: int) -> Iterator[tuple[Any, list[_Annotation]]]:
+    """Open a page in the block, with what was filled into forms and annotations as a part of it.
+
+    The value is a ``pypdfium2.PdfPage``, and the annotations that are not hidden.
+    """
+    page = pdf[index]
     try:
         annotations = [annotation for annotation in _annotations(pdf, page) if not annotation.is_hidden]
         if annotations and pdf.formenv is None:
@@ -121,18 +139,10 @@ def read_page(pdf: Any, index: int, find_spaces: bool = False) -> PDFPage:
             page.close()
             page = pdf[index]
         if annotations:
-            page.flatten()  # makes what annotations show a part of the page
+            page.flatten()
             page.close()
             page = pdf[index]
-        lines = _lines(page, find_spaces)
-        seen = _without_spaces(line.text for line in lines)
-        for annotation in annotations:  # whose picture lacks letters
-            if annotation.shown and _without_spaces([annotation.shown]) not in seen:
-                lines += [
-                    PDFLine(text, after_gap=i == 0) for i, text in enumerate(annotation.shown.splitlines()) if text
-                ]
-        n_comments = sum(annotation.is_comment for annotation in annotations)
-        return PDFPage(lines, _missing_text(page, "".join(line.text for line in lines)), n_comments)
+        yield page, annotations
     finally:
         page.close()
 
