@@ -118,7 +118,7 @@ MEASURES = {
         "retrieval/fusion.py",
     ),
     "bench_passage_sums.py": ("retrieval", "rankers/bm25.py", "rankers/knn.py"),
-    "bench_ocr.py": ("collections/files/ocr.py", "collections/files/pdf.py", "collections/files/pdf_pages.py"),
+    "bench_ocr.py": tuple(f"collections/files/{name}.py" for name in ("ocr", "tesseract", "recognised_words", "pdf")),
     "bench_readers.py": ("collections/files",),
     "bench_rerank.py": ("pairs",),
     "bench_scaling.py": ("retrieval", "ensemble", "embeddings"),

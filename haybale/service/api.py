@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -22,9 +21,6 @@ from haybale.service.workspace import MAX_RESULTS, Workspace
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from haybale.search import SearchResults, Snippet
-    from haybale.search.explanation import Explanation
 
 MAX_NAME = 500  # characters of names and ids
 _EXPORT_MEDIA_TYPES = {"csv": "text/csv", "beir": "text/tab-separated-values"}
@@ -135,9 +131,13 @@ class NewTraining(BaseModel):
     random_state: int = Field(0, ge=0, lt=2**31)
 
 
-def api(workspace: Workspace) -> APIRouter:
-    """Return the routes of the REST interface."""
-    router = APIRouter(prefix="/api", tags=["api"], route_class=GuardedRoute)
+def _router() -> APIRouter:
+    return APIRouter(prefix="/api", tags=["api"], route_class=GuardedRoute)
+
+
+def search_api(workspace: Workspace) -> APIRouter:
+    """Return the routes that search and that show documents."""
+    router = _router()
 
     @router.get("/search")
     @needs(JUDGE)
@@ -150,14 +150,14 @@ def api(workspace: Workspace) -> APIRouter:
         together: Together = None,
     ) -> Response:
         """Return the best documents for a text, with their best passages and what each ranker adds to the score."""
-        return _search_response(workspace.search(q, k, where, ranker, offset, together=together))
+        results = workspace.search(q, k, where, ranker, offset, together=together)
+        return Response(results.to_json(), media_type="application/json")
 
     @router.post("/search")
     @needs(JUDGE)
     def search_long(body: Search) -> Response:
         """Search for a long text, such as a whole document."""
-        results = workspace.search(body.q, body.k, body.where, body.ranker, body.offset, together=body.together)
-        return _search_response(results)
+        return search(body.q, body.k, body.where, body.ranker, body.offset, body.together)
 
     @router.get("/explain")
     @needs(JUDGE)
@@ -168,13 +168,14 @@ def api(workspace: Workspace) -> APIRouter:
         ranker: RankerName = None,
     ) -> dict[str, Any]:
         """Explain the score that a document has in a search, down to terms, passages and judged queries."""
-        return _explained(*workspace.explain(q, doc_id, where, ranker))
+        explanation, snippets = workspace.explain(q, doc_id, where, ranker)
+        return explanation.to_dict() | {"snippets": [snippet.to_dict() for snippet in snippets]}
 
     @router.post("/explain")
     @needs(JUDGE)
     def explain_long(body: Explained) -> dict[str, Any]:
         """Explain the score that a document has in the search for a long text."""
-        return _explained(*workspace.explain(body.q, body.doc_id, body.where, body.ranker))
+        return explain(body.q, body.doc_id, body.where, body.ranker)
 
     @router.get("/documents/{doc_id:path}")
     @needs(JUDGE)
@@ -244,6 +245,13 @@ def api(workspace: Workspace) -> APIRouter:
     def rankers() -> dict[str, Any]:
         """Return the rankers by name, the default first."""
         return {"rankers": [{"name": name, "ranker": str(workspace.ranker(name))} for name in workspace.rankers]}
+
+    return router
+
+
+def topics_api(workspace: Workspace) -> APIRouter:
+    """Return the routes of topics and their judgements."""
+    router = _router()
 
     @router.get("/topics")
     @needs(JUDGE)
@@ -346,6 +354,13 @@ def api(workspace: Workspace) -> APIRouter:
         headers = {"Content-Disposition": f'attachment; filename="{name}"'}
         return PlainTextResponse(text, headers=headers, media_type=_EXPORT_MEDIA_TYPES.get(format, "text/plain"))
 
+    return router
+
+
+def training_api(workspace: Workspace) -> APIRouter:
+    """Return the routes of trainings."""
+    router = _router()
+
     @router.get("/train")
     @needs(JUDGE)
     def trainings() -> dict[str, Any]:
@@ -392,14 +407,6 @@ async def _refuse_repeated(request: Request) -> None:
         json.loads(await request.body(), object_pairs_hook=with_names)
     if repeated:
         raise InputError(f"expected one value for {repeated[0]!r:.100}, found several; remove all but one")
-
-
-def _search_response(results: SearchResults) -> Response:
-    return Response(results.to_json(), media_type="application/json")
-
-
-def _explained(explanation: Explanation, snippets: Sequence[Snippet]) -> dict[str, Any]:
-    return explanation.to_dict() | {"snippets": [snippet.to_dict() for snippet in snippets]}
 
 
 def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:

@@ -19,6 +19,16 @@ _MAX_UNPACKED_BYTES = 2**30  # of all files in a zip file
 _MAX_ZIP_DEPTH = 3  # levels of zip files in zip files
 _asks_for_contents: ContextVar[bool] = ContextVar("whether documents get the contents of their files", default=False)
 _ANY_TYPE = ("application/octet-stream", "application/x-download", "application/force-download", "")
+_TYPES = mimetypes.MimeTypes(filenames=())
+_OFFICE = "application/vnd.openxmlformats-officedocument."
+_SUFFIXES = {  # of the types that Python does not know, or has several names for
+    "text/rtf": ".rtf", "application/rtf": ".rtf", "application/x-rtf": ".rtf",
+    f"{_OFFICE}wordprocessingml.document": ".docx", f"{_OFFICE}spreadsheetml.sheet": ".xlsx",
+    "application/vnd.oasis.opendocument.text": ".odt", "text/markdown": ".md", "application/x-pdf": ".pdf",
+    "application/x-research-info-systems": ".ris", "application/vnd.ms-outlook": ".msg", "application/mbox": ".mbox",
+    "application/xhtml+xml": ".xhtml", "application/csv": ".csv", "image/jpg": ".jpg",
+    "application/jsonl": ".jsonl", "application/x-ndjson": ".jsonl", "application/vnd.apache.parquet": ".parquet",
+}  # fmt: skip
 
 
 class Attachment(NamedTuple):
@@ -119,7 +129,8 @@ def _reader(name: str, content_type: str) -> FileReader | None:
 
 
 def _suffix(content_type: str) -> str:
-    return mimetypes.guess_extension(content_type) or ""
+    """Return how the names of files of a type end, which does not depend on the machine; "" for an unknown type."""
+    return _SUFFIXES.get(content_type) or _TYPES.guess_extension(content_type) or ""
 
 
 def _unpacked(content: bytes, options: Mapping[str, str], depth: int) -> Items:

@@ -13,6 +13,7 @@ from haybale.collections.files.file_reader import EXTRA, Unreadable
 from haybale.collections.files.page_characters import PageCharacters, characters_of_page
 from haybale.collections.files.passage_boxes import Box
 from haybale.collections.files.pdf_pages import opened_pdf, page_as_seen
+from haybale.collections.files.pictures import as_seen
 from haybale.extras import import_optional
 
 PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff")
@@ -108,7 +109,7 @@ def _drawn_picture(pillow: Any, data: bytes, index: int) -> DrawnPage:
             if image.width * image.height > _MAX_PIXELS_OF_FILE:
                 raise Unreadable(f"a picture of {image.width:,} × {image.height:,} pixels; open the file itself")
             size = image.size
-            image = import_optional("PIL.ImageOps", EXTRA).exif_transpose(image).convert("RGB")
+            image = as_seen(image).convert("RGB")
             most = min(1.0, (_MAX_PIXELS / (size[0] * size[1])) ** 0.5, _MAX_SIDE / max(size))
             if most < 1:
                 image.thumbnail((max(1, round(image.width * most)), max(1, round(image.height * most))))
