@@ -80,8 +80,9 @@ class Cut(OutOfFold, Ranker):
     The first ``depth`` documents of the ranker are candidates. A model gives each a probability of being relevant, from
     its score, its rank, the gaps to its neighbours and to the first document, and the ranks and scores that it has in
     the rankers within. The model is learned from out-of-fold rankings of the training queries. A rule decides from the
-    probabilities. The answer has the order and the scores of the ranker. Out of fold, a training query is answered by
-    the model and the threshold of the other folds.
+    probabilities. The answer has the order and the scores of the ranker. Out of fold, a training query is answered by a
+    model of the other folds, and by the threshold that is best for the queries of these; their probabilities are those
+    of cross-validation, so that their models have learned from the query.
 
     Parameters
     ----------
