@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _N_FOLDS = 5
+_QUERIES_AT_ONCE = 512  # whose features are in memory
 _MIN_QUERIES = 10  # training queries with a relevant candidate
 _MAX_FIXED_DEPTH = 20  # fixed depths that the fit report compares with
 _FEATURES_NAMED = 3  # features that an explanation names
@@ -70,7 +72,12 @@ class DecidedCandidates:
     features: Array  # (n, f)
     probabilities: Array  # (n,)
     is_answer: Mask  # (n,)
-    offsets: Ints  # (m + 1,) the candidates of query i are offsets[i]:offsets[i + 1]
+
+    def answers(self, depth: int) -> Run:
+        """Return the first ``depth`` documents of each answer, in the order of the inner ranker."""
+        rows, _, documents, doc_ids, scores = self.run.coded()
+        chosen = self.is_answer
+        return Run(self.run.query_ids, rows[chosen], documents[chosen], doc_ids, scores[chosen]).top(depth)
 
 
 @dataclass(eq=False, repr=False)
@@ -191,7 +198,8 @@ class Cut(OutOfFold, Ranker):
         """Learn models of the probabilities from out-of-fold rankings of the training queries."""
         batch, rows = self._training_rows(training)
         relevant = [set(training.relevant[row]) for row in rows]
-        run, features = self._candidates(batch, out_of_fold=True)
+        run, part_runs = self._runs(batch, out_of_fold=True)
+        features = candidate_features(run, part_runs, self._trained_parts())
         query, ranks, doc_ids, _ = run.flat()
         pairs = zip(query.tolist(), doc_ids.to_pylist(), strict=True)
         is_relevant = np.array([doc_id in relevant[row] for row, doc_id in pairs], dtype=bool)
@@ -222,12 +230,11 @@ class Cut(OutOfFold, Ranker):
 
     def _training_rows(self, training: Training) -> tuple[QueryBatch, Ints]:
         """Return the queries to learn from, in the order of their ids, and their rows among the training queries."""
-        rows = self.learnable_rows(training)
-        rows = rows[[bool(training.relevant[row]) for row in rows]]
-        drawn = np.random.default_rng(self.random_state).choice(
-            len(rows), size=min(len(rows), self.n_queries), replace=False
-        )
-        rows = np.array(sorted(rows[drawn].tolist(), key=lambda row: training.batch.ids[row]), dtype=np.int64)
+        ids, relevant = training.batch.ids, training.relevant
+        judged = [row for row in self.learnable_rows(training).tolist() if relevant[row]]
+        rows = np.array(sorted(judged, key=lambda row: ids[row]), dtype=np.int64)
+        n_drawn = min(len(rows), self.n_queries)
+        rows = rows[np.sort(np.random.default_rng(self.random_state).choice(len(rows), size=n_drawn, replace=False))]
         return training.batch.take(rows), rows
 
     def _rule(self, judged: JudgedCandidates) -> AnswerRule:
@@ -251,35 +258,48 @@ class Cut(OutOfFold, Ranker):
     def _trained_parts(self) -> list[str]:
         return [name for name, part in self._parts().items() if part.learns_documents]
 
-    def _candidates(self, batch: QueryBatch, *, out_of_fold: bool) -> tuple[Run, Array]:
-        """Return the first documents of the ranker with their features (n, f)."""
+    def _runs(self, batch: QueryBatch, *, out_of_fold: bool) -> tuple[Run, dict[str, Run]]:
+        """Return the first documents of the ranker, and those of the rankers within it by name."""
         parts = self._parts()
         run, *part_runs = runs_of([self.rankers_[0], *parts.values()], batch, self.depth, out_of_fold=out_of_fold)
-        return run, candidate_features(run, dict(zip(parts, part_runs, strict=True)), self._trained_parts())
+        return run, dict(zip(parts, part_runs, strict=True))
 
-    def _decided(self, batch: QueryBatch, folds: Ints | None = None) -> DecidedCandidates:
-        """Decide about the candidates; with ``folds`` (m,), by the model of each query's fold, -1 for the final one."""
-        run, features = self._candidates(batch, out_of_fold=folds is not None)
+    def _decided(self, batch: QueryBatch, folds: Ints | None = None) -> Iterator[DecidedCandidates]:
+        """Decide about the candidates of some queries at a time, so that memory is bounded.
+
+        With ``folds`` (m,), a query is decided by the model of its fold, and by the final one for -1.
+        """
+        run, part_runs = self._runs(batch, out_of_fold=folds is not None)
+        fold_of, trained = np.full(len(batch), -1) if folds is None else folds, self._trained_parts()
+        for start in range(0, len(batch), _QUERIES_AT_ONCE):
+            ids = batch.ids[start : start + _QUERIES_AT_ONCE]
+            part = run.take(ids)
+            features = candidate_features(part, {name: runs.take(ids) for name, runs in part_runs.items()}, trained)
+            yield self._decided_by_folds(part, features, fold_of[start : start + len(ids)])
+
+    def _decided_by_folds(self, run: Run, features: Array, fold_of: Ints) -> DecidedCandidates:
+        """Decide about the candidates of a run with features (n, f), by the model of each query's fold (m,)."""
         query = run.coded()[0]
-        fold_of = np.full(len(batch), -1) if folds is None else folds
         probabilities, is_answer = np.zeros(len(query)), np.zeros(len(query), dtype=bool)
         for fold in np.unique(fold_of).tolist():
             decision = self.decision_ if fold < 0 else self.fold_decisions_[fold]
             rows = fold_of[query] == fold
             probabilities[rows] = decision.model.probabilities(features[rows])
-            ends = np.cumsum(np.bincount(query[rows], minlength=len(batch)))
+            ends = np.cumsum(np.bincount(query[rows], minlength=len(fold_of)))
             is_answer[rows] = decision.rule.is_answer(np.append(0, ends), probabilities[rows])
-        offsets = np.searchsorted(query, np.arange(len(batch) + 1))
-        return DecidedCandidates(run, features, probabilities, is_answer, offsets)
+        return DecidedCandidates(run, features, probabilities, is_answer)
 
     def _decided_once(self, batch: QueryBatch) -> DecidedCandidates:
-        return batch.once(("decided", self._cache_key()), lambda: self._decided(batch))
+        """Return the candidates of the only query of a batch, which its explanations share."""
+        return batch.once(("decided", self._cache_key()), lambda: next(self._decided(batch)))
 
     def rank_batch(self, batch: QueryBatch, depth: int) -> Run:
-        return _answers(self._decided_once(batch), depth)
+        if len(batch) == 1:
+            return self._decided_once(batch).answers(depth)
+        return Run.joined([decided.answers(depth) for decided in self._decided(batch)])
 
     def out_of_fold_batch(self, batch: QueryBatch, depth: int) -> Run:
-        return _answers(self._decided(batch, self.folds_of(batch.ids)), depth)
+        return Run.joined([decided.answers(depth) for decided in self._decided(batch, self.folds_of(batch.ids))])
 
     def probabilities(
         self,
@@ -304,11 +324,11 @@ class Cut(OutOfFold, Ranker):
         import pandas as pd
 
         frames = []
-        for batch in batches_of(self, queries, within=within, where=where):
-            decided = self._decided(batch)
+        batches = batches_of(self, queries, within=within, where=where)
+        for decided in chain.from_iterable(map(self._decided, batches)):
             query, ranks, doc_ids, scores = decided.run.flat()
             columns = {
-                "query_id": np.asarray(batch.ids, dtype=object)[query],
+                "query_id": np.asarray(decided.run.query_ids, dtype=object)[query],
                 "doc_id": np.asarray(doc_ids.to_pylist(), dtype=object),
                 "rank": ranks,
                 "score": scores,
@@ -396,13 +416,6 @@ class Cut(OutOfFold, Ranker):
     @property
     def fit_report_(self) -> dict[str, Any]:
         return self.report_ | self.twins_.report
-
-
-def _answers(decided: DecidedCandidates, depth: int) -> Run:
-    """Return the run of the documents that belong to the answers."""
-    rows, _, documents, doc_ids, scores = decided.run.coded()
-    chosen = decided.is_answer
-    return Run(decided.run.query_ids, rows[chosen], documents[chosen], doc_ids, scores[chosen]).top(depth)
 
 
 def _log_loss(is_relevant: Mask, probabilities: Array) -> float:

@@ -247,3 +247,12 @@ def test_documents_added_later_are_candidates(tmp_path: Path) -> None:
     ranker.save(tmp_path / "model")
     found = load(tmp_path / "model", Engine.open(tmp_path / "engine")).rank({"q": "unheard"})["q"]
     assert [doc for doc, _ in found] == ["new"]
+
+
+def test_many_queries_are_decided_in_blocks(cut: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    ranker = cut(objective="macro-f1")
+    whole, frame, out_of_fold = ranker.rank("dev"), ranker.probabilities("dev"), ranker.out_of_fold("train")
+    monkeypatch.setattr("haybale.rankers.cut._QUERIES_AT_ONCE", 4)
+    assert_same(ranker.rank("dev"), whole)
+    pd.testing.assert_frame_equal(ranker.probabilities("dev"), frame)
+    assert_same(ranker.out_of_fold("train"), out_of_fold)
