@@ -66,14 +66,20 @@ from .rankers import KNN as KNN
 from .rankers import PARM as PARM
 from .rankers import RRF as RRF
 from .rankers import SVR as SVR
+<<<<<<< HEAD
 from .rankers import Cut as Cut
+=======
+from .rankers import ChangedRunWarning as ChangedRunWarning
+>>>>>>> main
 from .rankers import EmptyRankingWarning as EmptyRankingWarning
 from .rankers import Explanation as Explanation
 from .rankers import InSpace as InSpace
 from .rankers import Learned as Learned
 from .rankers import LearnedFusion as LearnedFusion
 from .rankers import Ranker as Ranker
+from .rankers import Remote as Remote
 from .rankers import SimilarQueries as SimilarQueries
+from .rankers import Stored as Stored
 from .rankers import WeightedBM25 as WeightedBM25
 from .rankers import load as load
 from .rankers import parse as parse

@@ -158,7 +158,7 @@ def save_figure(figure: Figure, path: Path | str) -> None:
     """
     suffix = check_figure(Path(path))
     matplotlib = import_optional("matplotlib", "reports")
-    fixed = {"svg.hashsalt": "haybale", "svg.fonttype": "path"}
+    fixed = {"svg.hashsalt": "haybale", "svg.fonttype": "path", "pdf.fonttype": 42}  # publishers refuse Type 3 fonts
     with replaced(Path(path)) as aside, matplotlib.rc_context(fixed):
         figure.savefig(aside, format=suffix[1:], dpi=_DPI, metadata=_SUFFIXES[suffix])
 

@@ -116,6 +116,10 @@ class ClusterError(HaybaleError, ConnectionError):
     """A cluster that cannot be reached, has no worker, or was lost during the computation."""
 
 
+class SearchServiceError(HaybaleError, ConnectionError):
+    """A search service that cannot be reached, refuses a search, or answers with a part of the results."""
+
+
 class OutputExistsError(HaybaleError, FileExistsError):
     """An output folder that exists and is not empty."""
 

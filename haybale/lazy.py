@@ -13,6 +13,8 @@ from typing import Any
 def attach_stub(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], dict[str, str]]:
     """Return ``__getattr__`` and ``__dir__`` of a package, and the module that defines each name of its stub.
 
+    ``dir(package)``, from which notebooks complete names, lists the names of the stub and imports none of them.
+
     Parameters
     ----------
     package : str
@@ -36,6 +38,6 @@ def attach_stub(package: str, file: str) -> tuple[Callable[[str], Any], Callable
         return value
 
     def names() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *module_of})
+        return sorted(module_of)
 
     return get, names, module_of

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,29 @@ def test_every_public_name_exists() -> None:
     assert {name for name in haybale.__all__ if getattr(haybale, name).__name__ != name} == set()
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         haybale.nothing  # noqa: B018
+
+
+def test_dir_lists_public_names_only_and_imports_none() -> None:
+    """Notebooks complete names from dir(): of haybale and of each package that says what is public."""
+    package = Path(haybale.__file__).parent
+    packages = [path.parent for path in package.rglob("__init__.py") if "__all__" in path.read_text("utf-8")]
+    names = [".".join(("haybale", *path.relative_to(package).parts)) for path in packages]
+    assert len(names) > 10
+    code = f"""
+import importlib, rlcompleter, sys
+import haybale
+before = set(sys.modules)
+assert dir(haybale) == sorted(haybale.__all__)
+assert set(sys.modules) == before, set(sys.modules) - before
+complete = rlcompleter.Completer({{"haybale": haybale}}).complete
+assert complete("haybale.WeightedB", 0).startswith("haybale.WeightedBM25"), complete("haybale.WeightedB", 0)
+assert complete("haybale.WeightedB", 1) is None
+for name in {[name for name in names if "cli" not in name and "pages" not in name]!r}:
+    module = importlib.import_module(name)
+    assert dir(module) == sorted(module.__all__), name
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_mypy_accepts_the_package_and_valid_calls_and_rejects_invalid_ones(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,6 @@ app = typer.Typer(
         'Start with "haybale demo". For your own documents: "haybale index FOLDER --out engine", then '
         '"haybale search engine QUERY". "haybale COMMAND --help" describes a command.'
     ),
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 

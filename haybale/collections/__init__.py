@@ -41,3 +41,4 @@ __all__ = [
     "save_collection",
     "with_paragraphs",
 ]
+__dir__ = __all__.copy  # dir() lists the public names only

@@ -123,11 +123,12 @@ class CollectionBuilder:
         if doc_id in self._documents:
             _fail(f"duplicate document id {doc_id!r}", at)
         _check_characters(at, doc_id, title)
+        texts = _as_texts(passages, f"document {doc_id!r}", at)
         number = self._documents[doc_id] = len(self._doc_ids)
         self._doc_ids.append(doc_id)
         self._passage_counts.append(0)
         self._titles.append(title)
-        for text in [passages] if isinstance(passages, str) else passages:
+        for text in texts:
             self.add_passage(number, text, at=at)
         if metadata:
             self.add_metadata(number, metadata, at)
@@ -156,6 +157,8 @@ class CollectionBuilder:
         self, document: int, text: str, passage_id: str | None = None, section: int = -1, at: At = None
     ) -> None:
         """Add one passage; the default id is ``<document id>:<position in the document, from 0>``."""
+        if not isinstance(text, str):
+            _fail_type("a passage", text, at)
         if not text.strip():
             self._n_blank += 1
             return
@@ -228,8 +231,11 @@ class CollectionBuilder:
         self._check_not_empty()  # otherwise an empty collection would be reported as an unknown id
         if query_id in self._queries:
             _fail(f"duplicate query id {query_id!r}", at)
-        texts = [paragraphs] if isinstance(paragraphs, str) else paragraphs
-        kept = [paragraph for paragraph in texts if paragraph.strip()]
+        kept = []
+        for text in _as_texts(paragraphs, f"query {query_id!r}", at):
+            if not isinstance(text, str):
+                _fail_type("a paragraph", text, at)
+            kept += [text] if text.strip() else []
         if not kept:
             _fail(f"query {query_id!r} is empty", at)
         _check_characters(at, query_id, *kept)
@@ -330,8 +336,22 @@ def _fail(message: str, at: At) -> NoReturn:
     raise InputError(message) if at is None else FileFormatError(at[0], at[1], message)
 
 
+def _fail_type(what: str, value: object, at: At) -> NoReturn:
+    _fail(f"{what} must be a string, found {type(value).__name__} {value!r:.40}; convert it with str()", at)
+
+
+def _as_texts(texts: str | Iterable[str], what: str, at: At) -> Iterable[str]:
+    """Return one text as a list; raise an error for what is no text and no iterable."""
+    if not isinstance(texts, Iterable):
+        _fail(f"{what} must have a string or a list of strings, found {type(texts).__name__}; give its paragraphs", at)
+    return [texts] if isinstance(texts, str) else texts
+
+
 def _check_characters(at: At, name: str, *texts: str) -> None:
     """Reject lone surrogates, which are valid in JSON but not in Arrow, and NUL characters in the id ``name``."""
+    for text in (name, *texts):
+        if not isinstance(text, str):
+            _fail_type("an id, title or text", text, at)
     if "\0" in name:
         _fail(f"an id must not contain NUL characters, found {name!r}", at)
     try:

@@ -124,12 +124,14 @@ class Queries:
     """Queries of one or more paragraphs; ``paragraphs[offsets[i]:offsets[i + 1]]`` are the paragraphs of query i.
 
     ``own`` has the document that each query was taken from, or -1. The ranking of the query excludes this document.
+    ``numbered`` says that the texts came without ids: the ids only count them, and name no query.
     """
 
     ids: Strings  # (n_queries,)
     paragraphs: Strings  # (n_paragraphs,)
     offsets: Ints  # (n_queries + 1,)
     own: Ints  # (n_queries,)
+    numbered: bool = False
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -170,7 +172,9 @@ class Queries:
         if len(distinct) != len(chosen):
             raise InputError(f"query numbers must be distinct, found {distinct[counts.argmax()]} more than once")
         rows, offsets = ragged_take(self.offsets, chosen)
-        part = Queries(strings_at(self.ids, chosen), strings_at(self.paragraphs, rows), offsets, self.own[chosen])
+        part = Queries(
+            strings_at(self.ids, chosen), strings_at(self.paragraphs, rows), offsets, self.own[chosen], self.numbered
+        )
         if "same_words" in vars(self):
             vars(part)["same_words"] = self.same_words[chosen]
         return part
@@ -456,7 +460,7 @@ class Collection:
         for part, columns in parts.items():
             for field in () if columns is None else fields(columns):
                 column = getattr(columns, field.name)
-                if column is not None and not isinstance(column, str):
+                if column is not None and not isinstance(column, str | bool):
                     yield f"{part} {field.name}", column
 
     def __repr__(self) -> str:

@@ -12,6 +12,7 @@ from haybale.collections.ids import distinct_ids
 from haybale.collections.reader import READERS, FolderReader, Reader
 from haybale.errors import InputError
 from haybale.frames import Frame
+from haybale.returned_values import method_of, returned
 from haybale.text_files import reading
 
 Documents: TypeAlias = "Collection | Frame | Mapping[str, str | Sequence[str] | Mapping[str, Any]] | str | Path"
@@ -38,14 +39,20 @@ def open_collection(name: str | Path, layout: str | None = None, *, missing_judg
     FileFormatError
         A file is not in the format of its layout.
     """
-    return find_reader(name, layout).read(str(name), missing_judgements=missing_judgements)
+    reader = find_reader(name, layout)
+    return _checked(reader, reader.read(str(name), missing_judgements=missing_judgements))
 
 
 def read_documents(source: str | Path | Collection, layout: str | None = None, *, warn: bool = True) -> Collection:
     """Return the documents of a collection; the queries and judgements of a folder or dataset are not read."""
     if isinstance(source, Collection):
         return source
-    return find_reader(source, layout).read(str(source), queries=False, warn=warn)
+    reader = find_reader(source, layout)
+    return _checked(reader, reader.read(str(source), queries=False, warn=warn))
+
+
+def _checked(reader: Reader, collection: Any) -> Collection:
+    return returned(collection, Collection, method_of(reader, "read"), "return builder.build()")
 
 
 def open_documents(given: Documents) -> Collection:

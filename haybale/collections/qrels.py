@@ -10,6 +10,7 @@ grades are 1, ``relevance``. For other files, the number of columns determines t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -62,8 +63,8 @@ def _grade(path: Path, line: int, text: str) -> int:
 def read_trec_run(path: Path | str) -> pd.DataFrame:
     """Read a run file, plain or ``.gz``: ``query id, Q0, document id, rank, score, tag``, separated by white space.
 
-    The frame has the columns ``query_id``, ``doc_id`` and ``score``, in the order of the lines. The rank column is
-    ignored, as in trec_eval. A line without six columns or a finite score raises :class:`FileFormatError`.
+    The frame has the columns ``query_id``, ``doc_id``, ``score`` and ``rank``, in the order of the lines. A rank that
+    is no number is NaN. A line without six columns or a finite score raises :class:`FileFormatError`.
     """
     import pandas as pd
 
@@ -74,8 +75,10 @@ def read_trec_run(path: Path | str) -> pd.DataFrame:
             raise FileFormatError(path, line, f"expected 6 columns (qid Q0 docid rank score tag), found {len(columns)}")
         if (score := finite_number(columns[4])) is None:
             raise FileFormatError(path, line, f"expected a finite number as score, found {columns[4]!r}")
-        rows.append((columns[0], columns[2], score))
-    return pd.DataFrame(rows, columns=["query_id", "doc_id", "score"]).astype({"score": float})
+        rank = finite_number(columns[3])
+        rows.append((columns[0], columns[2], score, math.nan if rank is None else rank))
+    frame = pd.DataFrame(rows, columns=["query_id", "doc_id", "score", "rank"])
+    return frame.astype({"score": float, "rank": float})
 
 
 def add_qrels(builder: CollectionBuilder, split: str, path: Path) -> None:

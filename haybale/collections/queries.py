@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -65,7 +66,7 @@ def queries_from(collection: Collection, given: QueriesLike, paragraphs: str | N
         return queries_of(collection, given, given.values())
     if isinstance(given, str | Sequence):
         texts = [given] if isinstance(given, str) else given
-        return queries_of(collection, range(len(texts)), texts)
+        return replace(queries_of(collection, range(len(texts)), texts), numbered=True)
     return queries_of(collection, *_read_frame(given))
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Container, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import haybale
 from haybale.cli import options
@@ -14,7 +15,12 @@ from haybale.cli.application import TRIALS, command
 from haybale.cli.options import RANKING, RESULTS, argument, engine_settings, given, option
 from haybale.cli.terminal import note, print_outcome, reporter
 from haybale.cli.values import parse_values
-from haybale.errors import InputError
+from haybale.errors import InputError, UnknownNameError
+
+if TYPE_CHECKING:
+    from haybale.evaluation import Outcome
+
+FORMATS = ("table", "latex", "csv", "json")
 
 
 @command(TRIALS)
@@ -42,6 +48,12 @@ def compare(
     out: Annotated[
         Path | None, option("Write runs and table to this new or empty folder. Default: print the table only.", RESULTS)
     ] = None,
+    format: Annotated[
+        str,
+        option(
+            "What is printed: table for people; latex, csv or json for papers and programs. Default: table.", RESULTS
+        ),
+    ] = "table",
     device: options.Device = None,
     dask: options.Dask = None,
 ) -> None:
@@ -60,6 +72,8 @@ def compare(
     from haybale.retrieval.run import check_trec
     from haybale.timing import record_timings, timed
 
+    if format not in FORMATS:
+        raise UnknownNameError("format", format, FORMATS)
     find_device(device or "cpu")  # raises for a missing device before any work
     if out is not None:
         check_output(out)
@@ -93,7 +107,10 @@ def compare(
         outcome = replace(outcome, seconds=seconds, source=source_of(collection), layout=layout)
         if out is not None:  # written before the table is printed, because printing may fail
             write_or_rescue(outcome.write, out)
-    print_outcome(outcome, f"{outcome.collection.name}, {outcome.split}")
+    if format == "table":
+        print_outcome(outcome, outcome.title)
+    else:
+        print(formatted(outcome, format))
     if repeated := outcome.facts.get(KNOWN_QUESTIONS):
         note(
             f"{repeated['queries']:,} of {repeated['of']:,} queries of {outcome.split} have the words of a training "
@@ -101,8 +118,17 @@ def compare(
             "to these."
         )
     if out is not None:
-        note(f"Saved runs, table.md, results.json and settings.json to {out}.")
+        note(f"Saved runs, table.md, per_query.csv, results.json and settings.json to {out}.")
         note(f"Next: haybale report {shlex.quote(str(out))} --out report.html")
+
+
+def formatted(outcome: Outcome, format: str) -> str:
+    """Return the table in LaTeX or CSV, or everything except the runs in JSON."""
+    if format == "latex":
+        return outcome.to_latex()
+    if format == "csv":
+        return outcome.to_frame().to_csv(index=False).rstrip("\n")
+    return json.dumps(outcome.to_dict(), indent=2, ensure_ascii=False)
 
 
 def _models(texts: Sequence[str], taken: Container[str]) -> dict[str, Path]:

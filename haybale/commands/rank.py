@@ -108,6 +108,7 @@ def rank(
         raise InputError(f"--adapt needs a ranker with learned weights, such as learned(bm25,svr), found {chosen}")
     if heatmap is not None and not any(nested.name == "parm" for nested in _with_nested(chosen)):
         raise InputError(f"--heatmap needs a ranker with PARM, such as parm-vrrf, found {chosen}")
+    chosen._check_answers(asked)
     if untrained is not None:
         chosen = fitted(untrained, opened)
     runs: list[Run] = []

@@ -39,8 +39,16 @@ def report(
     queries: Annotated[int, option("The number of wins and of losses. Default: 5.", RANKING, min=0)] = 5,
     query: Annotated[str | None, option("The id of the query of the heatmap. Default: a large win.", RANKING)] = None,
     picture: Annotated[
-        str, option("tsne draws a heatmap and a map of the vectors, none neither. Default: tsne.", VECTORS)
-    ] = "tsne",
+        str,
+        option(
+            "heatmap draws the paragraphs of a query and a document; tsne also a map of the vectors, which may take a "
+            "minute; none neither. Default: heatmap.",
+            VECTORS,
+        ),
+    ] = "heatmap",
+    figures: Annotated[
+        Path | None, option("Also save each chart as SVG and PDF in this folder. Default: no.", RESULTS)
+    ] = None,
 ) -> None:
     """Write an HTML page about runs: measures, recall curves, wins and losses with their texts, and pictures."""
     how = locals()
@@ -48,4 +56,6 @@ def report(
     from haybale.reports.study import summarise
 
     show(summarise(write_report(report=reporter(), **how)))
+    if figures is not None:
+        note(f"Saved the charts as SVG and PDF to {figures}.")
     note(f"Saved to {out} ({out.stat().st_size / 1000:,.0f} kB). Open it in a browser.")

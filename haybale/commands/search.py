@@ -45,6 +45,8 @@ def search(
     if model is not None and (ranker is not None or set_values):
         raise InputError("--ranker and --set cannot change a trained ranker; omit them or --model")
     untrained = None if model is not None else parse_ranker(ranker or DEFAULT_RANKER, set_values)
+    if untrained is not None:
+        untrained._check_answers(None)
     opened = haybale.Engine.open(engine, device=device)
     chosen = haybale.load(str(model), opened) if untrained is None else fitted(untrained, opened)
     results = chosen.search(text, k, where)

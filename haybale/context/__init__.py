@@ -23,3 +23,4 @@ __all__ = [
     "SectionPropagation",
     "TokenContext",
 ]
+__dir__ = __all__.copy  # dir() lists the public names only

@@ -13,7 +13,7 @@ from haybale.collections.collection import Ints
 from haybale.context.document_graph import DocumentGraph
 from haybale.context.relation_paths import RelationPaths
 from haybale.device import is_sparse, to_numpy
-from haybale.embeddings import Encoder
+from haybale.embeddings import Encoder, encode_texts
 from haybale.engine import Engine
 from haybale.retrieval.segmented_indexes import in_memory
 from haybale.search.explanation import Share
@@ -39,7 +39,7 @@ class NodeVectors:
         self.graph = graph
         self.passages = to_numpy(passages)
         title_rows = {title: row for row, title in enumerate(dict.fromkeys(filter(str.strip, graph.titles)))}
-        vectors: Any = encoder.encode(list(title_rows)) if title_rows else self.passages[:0]
+        vectors: Any = encode_texts(encoder, list(title_rows)) if title_rows else self.passages[:0]
         rows = np.array([title_rows.get(title, len(title_rows)) for title in graph.titles], dtype=np.int64)
         width = self.passages.shape[1]
         if self.is_sparse:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from haybale.embeddings.chunking import Chunking, cut
 from haybale.embeddings.concat import ConcatEncoder
-from haybale.embeddings.encoder import Encoder, encode_queries, encoder_maker, parse_encoder
+from haybale.embeddings.encoder import Encoder, encode_queries, encode_texts, encoder_maker, parse_encoder
 from haybale.embeddings.longformer import LongformerEncoder
 from haybale.embeddings.lsa import LSAEncoder
 from haybale.embeddings.sentence_transformer import SentenceTransformerEncoder
@@ -25,6 +25,8 @@ __all__ = [
     "cut",
     "embed",
     "encode_queries",
+    "encode_texts",
     "encoder_maker",
     "parse_encoder",
 ]
+__dir__ = __all__.copy  # dir() lists the public names only

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from haybale.embeddings.encoder import Encoder, Encodes, encode_queries
+from haybale.embeddings.encoder import Encoder, Encodes, description_of, encode_queries, encode_texts
 from haybale.embeddings.token_batches import check_texts
 from haybale.errors import InputError, VectorError
 from haybale.vectors import Matrix, check_matrix, normalized, normalized_sparse, reals
@@ -57,7 +57,7 @@ class ConcatEncoder(Encoder):
 
     def encode(self, texts: Sequence[str]) -> Matrix:
         """Encode (n,) texts to (n, d) float32; raise :class:`VectorError` if dense and sparse vectors are mixed."""
-        return self._joined(texts, lambda encoder, texts: encoder.encode(texts))
+        return self._joined(texts, encode_texts)
 
     def encode_queries(self, texts: Sequence[str]) -> Matrix:
         """Encode (n,) queries to (n, d) float32, with each encoder's own ``encode_queries`` if it has one."""
@@ -68,7 +68,7 @@ class ConcatEncoder(Encoder):
         for i, encoder in enumerate(self.encoders):
             if not hasattr(encoder, "describe"):
                 raise InputError(f"encoder {i}, {type(encoder).__name__}, has no describe(); add the method to it")
-        members = [encoder.describe() for encoder in self.encoders]  # type: ignore[attr-defined]
+        members = [description_of(encoder) for encoder in self.encoders]
         weights = self.weights.tolist()
         return {"class": type(self).__name__, "encoders": members, "weights": weights, "width": self.dim}
 

@@ -25,6 +25,7 @@ from haybale.grammar import Call, parse_call
 from haybale.manifest import MANIFEST
 from haybale.parameters import Constraints, check_parameters
 from haybale.registry import Registry, undefined_methods
+from haybale.returned_values import method_of, returned_json, returned_vectors
 from haybale.text_files import parsed_json, read_bytes
 from haybale.timing import timed
 from haybale.vectors import Matrix
@@ -116,9 +117,26 @@ ENCODERS: Registry[type[Encoder]] = Registry("encoder", "haybale.encoders")
 
 
 def encode_queries(encoder: Encodes, texts: Sequence[str]) -> Matrix:
-    """Encode (n,) queries to (n, d), with the encoder's own ``encode_queries`` if it has one, else as passages."""
+    """Encode (n,) queries to (n, d), with the encoder's own ``encode_queries`` if it has one, else as passages.
+
+    Raise InputError if the encoder returns anything else than such vectors.
+    """
     encode = getattr(encoder, "encode_queries", None)
-    return encoder.encode(texts) if encode is None else encode(texts)
+    if encode is None:
+        return encode_texts(encoder, texts)
+    vectors: Matrix = returned_vectors(encode(texts), len(texts), method_of(encoder, "encode_queries"))
+    return vectors
+
+
+def encode_texts(encoder: Encodes, texts: Sequence[str]) -> Matrix:
+    """Encode (n,) passages to (n, d); raise InputError if the encoder returns anything else than such vectors."""
+    vectors: Matrix = returned_vectors(encoder.encode(texts), len(texts), method_of(encoder, "encode"))
+    return vectors
+
+
+def description_of(encoder: Any) -> dict[str, Any]:
+    """Return what ``describe`` of an encoder returns; raise InputError unless these are JSON values."""
+    return returned_json(encoder.describe(), method_of(encoder, "describe"))
 
 
 def is_registered(encoder: Any) -> bool:

@@ -24,7 +24,7 @@ from haybale.cached import cached_property
 from haybale.collections import Collection
 from haybale.collections.collection import Ints, Strings
 from haybale.device import Device, find_device, to_device
-from haybale.embeddings.encoder import load_fitted, rebuild
+from haybale.embeddings.encoder import description_of, load_fitted, rebuild
 from haybale.embeddings.resumable_store import Chunks, Settings, check_same
 from haybale.embeddings.store_files import MANIFEST, StoreFiles, as_json
 from haybale.errors import InputError, StoreError
@@ -318,7 +318,7 @@ class EmbeddingStore:
         if files.exists(ENCODER):
             return load_encoder(files)
         encoder = rebuild(self.manifest["encoder"], "the store")
-        if as_json(encoder.describe()) != self.manifest["encoder"]:
+        if as_json(description_of(encoder)) != self.manifest["encoder"]:
             model = self.manifest["encoder"].get("model")
             raise StoreError(f"{self.path}: the model {model!r} is not the one that made the vectors; embed again")
         return encoder

@@ -15,7 +15,7 @@ from haybale.collections import Collection
 from haybale.collections.open import read_documents
 from haybale.collections.spool import spool
 from haybale.embeddings.chunking import Chunking
-from haybale.embeddings.encoder import is_fitted
+from haybale.embeddings.encoder import description_of, encode_texts, is_fitted
 from haybale.embeddings.resumable_store import Settings, Shard, StoreWriter, shard_name, store_writer, to_stored
 from haybale.embeddings.store import (
     ENCODER,
@@ -122,7 +122,7 @@ def embed(
         read = read_input(writer.files, writer.begun, source, layout, chunking, rows_per_chunk, writer.shard)
         if hasattr(encoder, "fit"):
             encoder = _fitted(encoder, writer)
-        settings = {"input": read, "encoder": encoder.describe(), "dtype": dtype, "rows_per_chunk": rows_per_chunk}
+        settings = {"input": read, "encoder": description_of(encoder), "dtype": dtype, "rows_per_chunk": rows_per_chunk}
         writer.begin(settings | {"digests": True})
         done = _embed_missing(writer, encoder)
     if truncated := done.counts["truncated"]:
@@ -182,7 +182,7 @@ def _embed_missing(writer: StoreWriter, encoder: Any) -> Embedded:
         def vectors(number: int) -> Floats:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", TruncationWarning)  # embed() warns once, for all passages
-                encoded = encoder.encode(passages.texts(number))
+                encoded = encode_texts(encoder, passages.texts(number))
             if sparse.issparse(encoded):
                 raise InputError(f"{name} makes sparse vectors, but a store needs dense ones; use another encoder")
             return to_stored(check_vectors(encoded, name, chunks.dim), writer.settings["dtype"], "the vectors")  # type: ignore[no-any-return]

@@ -5,3 +5,4 @@ from haybale.engine.engine import Engine
 from haybale.engine.reattaching import Unattached
 
 __all__ = ["Engine", "Judged", "Unattached"]
+__dir__ = __all__.copy  # dir() lists the public names only

@@ -11,6 +11,7 @@ import pyarrow as pa
 from haybale.collections import Collection, Passages
 from haybale.collections.collection import Ints, take_strings
 from haybale.device import to_numpy
+from haybale.embeddings import encode_texts
 from haybale.retrieval import PassageIndex
 from haybale.vectors import Floats, Matrix, check_vectors
 
@@ -78,7 +79,7 @@ class DocumentEncoder:
         vectors: Floats = self.passages[np.maximum(passages, 0)]
         is_new = passages < 0
         if is_new.any():
-            encoded = self.encoder.encode([texts[row] for row in np.flatnonzero(is_new).tolist()])
+            encoded = encode_texts(self.encoder, [texts[row] for row in np.flatnonzero(is_new).tolist()])
             name = f"{type(self.encoder).__name__}.encode"
             vectors[is_new] = to_numpy(check_vectors(encoded, name, vectors.shape[1]))
         return vectors

@@ -10,7 +10,7 @@ import numpy as np
 
 from haybale.cached import cached_property
 from haybale.embeddings import EmbeddingStore, encoder_maker
-from haybale.embeddings.encoder import announce_model, is_fitted, is_registered, load_fitted, rebuild
+from haybale.embeddings.encoder import announce_model, description_of, is_fitted, is_registered, load_fitted, rebuild
 from haybale.engine.indexing_segments import read_statistics
 from haybale.engine.storage import Storage
 from haybale.engine.texts import Texts
@@ -97,6 +97,6 @@ def describe_encoder(encoder: Any) -> Any:
     if not hasattr(encoder, "encode") or isinstance(encoder, str):
         raise InputError(f"an encoder needs a method encode(texts), which {type(encoder).__name__} lacks")
     if hasattr(encoder, "describe") and is_fitted(encoder):
-        return encoder.describe()
+        return description_of(encoder)
     values = encoder.get_params() if hasattr(encoder, "get_params") else {}
     return {"class": type(encoder).__name__, "parameters": values}

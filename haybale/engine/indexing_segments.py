@@ -37,7 +37,7 @@ from haybale.cluster import spread
 from haybale.collections import Collection
 from haybale.collections.collection import Ints, indptr_from_counts, ragged_take, strings_of, take_strings
 from haybale.collections.saved import load_documents
-from haybale.embeddings import EmbeddingStore, embed
+from haybale.embeddings import EmbeddingStore, embed, encode_texts
 from haybale.embeddings.counting import TermCounts, strings
 from haybale.embeddings.encoder import load_fitted
 from haybale.engine.document_vectors import (
@@ -366,8 +366,7 @@ def _encoder_of_thread(encoder: Any, call: str) -> Any:
 def _encoded(source: Collection, encoder: Any, folder: Path) -> Matrix:
     """Return the vectors of texts; dense ones are first written to an embedding store, which resumes."""
     if getattr(encoder, "is_sparse", False):
-        vectors: Matrix = encoder.encode(source.passages.texts.to_pylist())
-        return vectors
+        return encode_texts(encoder, source.passages.texts.to_pylist())
     embed(source, encoder, folder)
     return EmbeddingStore(folder).vectors_of(source)
 

@@ -14,7 +14,14 @@ from haybale.analysis import Analyzer
 from haybale.collections import Collection
 from haybale.device import find_device
 from haybale.device_memory import free_cached
-from haybale.embeddings import Chunking, EmbeddingStore, LongformerEncoder, SentenceTransformerEncoder, embed
+from haybale.embeddings import (
+    Chunking,
+    EmbeddingStore,
+    LongformerEncoder,
+    SentenceTransformerEncoder,
+    embed,
+    encode_texts,
+)
 from haybale.embeddings.store import CHUNKING
 from haybale.embeddings.store_files import BUILDING, LOCK, MANIFEST
 from haybale.engine.document_vectors import (
@@ -159,7 +166,7 @@ class Segment:
             source = part if name == "passages" else documents_as_passages(part)
             if folder is None or getattr(encoder, "is_sparse", False):
                 with timed(f"encode {name}"):
-                    vectors = self._encoder_of(name).encode(source.passages.texts.to_pylist())
+                    vectors = encode_texts(self._encoder_of(name), source.passages.texts.to_pylist())
             else:
                 vectors = self._embed(source, folder)
         device = find_device(self.device or "cpu")

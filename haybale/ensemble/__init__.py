@@ -26,6 +26,7 @@ __all__ = [
     "candidate_rows",
     "pair_features",
 ]
+__dir__ = __all__.copy  # dir() lists the public names only
 
 
 def __getattr__(name: str) -> Any:

@@ -10,16 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from haybale.collections import Collection
-from haybale.collections.collection import take_strings
 from haybale.collections.query_groups import words_key
 from haybale.engine import Engine
 from haybale.errors import InputError
 from haybale.evaluation.measures import MEASURES, evaluate, parse_measures
-from haybale.evaluation.significance import Results, results
-from haybale.evaluation.table import markdown
+from haybale.evaluation.table import Results, html_table_of, markdown, results
 from haybale.folders import whole_folder, write_json
 from haybale.parameters import COUNT_OR_NONE, SEQUENCE, TEXT_OR_NONE, Constraints, check_parameters
 from haybale.rankers import BM25, KNN, PARM, SVR, Learned, QueryBatch, Ranker, Training, from_spec, parse_all
@@ -29,6 +27,9 @@ from haybale.retrieval import Run
 from haybale.retrieval.run import DEPTH
 from haybale.timing import record_timings, timed
 from haybale.versions import versions_of
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 KNOWN_QUESTIONS = "queries with the words of a training query"  # an entry of Outcome.facts
 
@@ -42,7 +43,7 @@ def default_rankers() -> list[Ranker]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a comparison."""
+    """The result of a comparison. A notebook shows its table."""
 
     collection: Collection
     split: str
@@ -80,16 +81,41 @@ class Outcome:
         rankers = {name: ranker.to_dict() for name, ranker in self.rankers.items()}
         return {"split": self.split, "baseline": self.results.baseline, **self.settings, "rankers": rankers}
 
-    def write(self, folder: Path | str) -> None:
-        """Write ``runs/<ranker>.trec``, ``table.md``, ``results.json`` and ``settings.json`` to a new folder.
+    @property
+    def title(self) -> str:
+        """The names of the collection and the split, above the table."""
+        return f"{self.collection.name}, {self.split}"
 
-        The folder appears only when it is complete. Raises :class:`~haybale.OutputExistsError` if it is not empty.
+    def to_frame(self, *, per_query: bool = False) -> pd.DataFrame:
+        """Return the table, or the values of each query, as :meth:`Results.to_frame` does."""
+        return self.results.to_frame(per_query=per_query)
+
+    def to_latex(
+        self, measures: Sequence[str] | None = None, *, title: str | None = None, label: str | None = None
+    ) -> str:
+        """Return the table in LaTeX, as :meth:`Results.to_latex` does; the default title is :attr:`title`."""
+        return self.results.to_latex(measures, title=self.title if title is None else title, label=label)
+
+    def __repr__(self) -> str:
+        return f"Outcome for {self.title}: {self.results!r}"
+
+    def _repr_html_(self) -> str:
+        """Return the table for notebooks."""
+        return html_table_of(self.results, self.title)
+
+    def write(self, folder: Path | str) -> None:
+        """Write ``runs/<ranker>.trec``, ``table.md`` and three more files to a new folder.
+
+        ``per_query.csv`` has the measures of each query, as :meth:`to_frame` returns them; ``results.json`` and
+        ``settings.json`` have :meth:`to_dict` and :meth:`settings_dict`. The folder appears only when it is complete.
+        Raises :class:`~haybale.OutputExistsError` if it is not empty.
         """
         with whole_folder(Path(folder)) as aside:
             (aside / "runs").mkdir()
             for name, run in self.runs.items():
                 run.to_trec(aside / "runs" / f"{file_name(name)}.trec", tag="".join(name.split()) or "haybale")
             (aside / "table.md").write_text(markdown(self.results) + "\n", encoding="utf-8")
+            self.to_frame(per_query=True).to_csv(aside / "per_query.csv", index=False)
             write_json(aside / "results.json", self.to_dict())
             write_json(aside / "settings.json", self.settings_dict())
 
@@ -210,9 +236,11 @@ def _is_fitted_on(ranker: Ranker, engine: Engine) -> bool:
 
 
 def _check_training(engine: Engine, rankers: Mapping[str, Ranker], split: str, train: str) -> None:
-    evaluated = set(take_strings(engine.collection.queries.ids, engine.collection.split(split).queries))
+    queries = engine.collection.queries.take(engine.collection.split(split).queries)
+    evaluated = set(queries.ids.to_pylist())
     for name, ranker in rankers.items():
         ranker._check_params()
+        ranker._check_answers(queries)
         if _is_fitted_on(ranker, engine):
             seen = evaluated & ranker.learned_from()
             if seen:

@@ -15,6 +15,7 @@ from haybale.extras import import_optional
 from haybale.frames import Frame, FrameT, like, to_pandas
 from haybale.parameters import SEQUENCE, check_parameters
 from haybale.retrieval import Run
+from haybale.returned_values import returned_number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -108,6 +109,8 @@ def _computed(kinds: set[Any], grades: dict[str, dict[str, int]], ranks: dict[st
     iter_calc = import_optional("ir_measures").iter_calc
     try:
         yield from iter_calc(kinds, grades, ranks)
+    except InputError:  # of a measure that returned no number
+        raise
     except Exception as error:  # providers raise errors of many types, also for other judgements than theirs
         names = ", ".join(sorted(map(str, kinds)))
         raise InputError(
@@ -169,8 +172,11 @@ def _parse(name: str) -> Any:
     registry = import_optional("ir_measures.measures").registry
     if base in OWN_MEASURES:
         measure, n = OWN_MEASURES[base], _cutoff(name, cutoff)
-        define = import_optional("ir_measures").define_byquery
-        return define(lambda judged, ranked: measure(judged, ranked, n), name, support_cutoff=False)
+
+        def value(judged: Any, ranked: Any) -> float:
+            return returned_number(measure(judged, ranked, n), f"the measure {name}")
+
+        return import_optional("ir_measures").define_byquery(value, name, support_cutoff=False)
     if base not in registry:
         raise InputError(f"unknown measure {name!r}; give a measure of ir_measures, such as {', '.join(MEASURES)}")
     parameters, at_parameter = registry[base].SUPPORTED_PARAMS, registry[base].AT_PARAM

@@ -10,14 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from haybale.collections.ids import distinct_ids
-from haybale.errors import InputError, UnknownNameError
-from haybale.evaluation.measures import averages, values_by_query
-from haybale.frames import Frame
+from haybale.errors import InputError
 from haybale.parameters import COUNT, check_parameters
 
 _N_SIGN_PATTERNS = 10_000  # drawn by the randomisation test, so that p is at least 1 / 10,001
@@ -38,89 +34,6 @@ class Comparison:
     def p(self) -> float:
         """The larger p-value of the two tests."""
         return max(self.p_t, self.p_randomization)
-
-
-@dataclass(frozen=True)
-class Results:
-    """Frames of :func:`evaluate` by ranker, and their comparisons with the baseline."""
-
-    values: dict[str, pd.DataFrame]
-    baseline: str
-    comparisons: dict[str, dict[str, Comparison]]  # ranker -> measure -> comparison; the baseline has none
-
-    @property
-    def measures(self) -> list[str]:
-        return list(self.values[self.baseline].columns)
-
-    @property
-    def n_queries(self) -> int:
-        return len(self.values[self.baseline])
-
-    def to_dict(self) -> dict[str, object]:
-        """Return averages, p-values and effect sizes, for JSON."""
-        return {
-            name: {
-                "measures": averages(table),
-                "against_baseline": {m: vars(c) for m, c in self.comparisons.get(name, {}).items()},
-            }
-            for name, table in self.values.items()
-        }
-
-
-def results(values: dict[str, Frame], baseline: str) -> Results:
-    """Compare every ranker with the baseline on every measure.
-
-    Values of the same query are compared, whatever the order of the rows.
-
-    Parameters
-    ----------
-    values : dict of str to frame
-        Results of :func:`evaluate` by ranker, for the same queries: frames of pandas or cuDF, or tables of pyarrow. The
-        results have the query order of the baseline.
-    baseline : str
-        The ranker that the others are compared with. The Bonferroni factor is the number of other rankers.
-
-    Raises
-    ------
-    InputError
-        If ``values`` lack the baseline, if a ranker has other queries or lacks a measure of the baseline, or if a query
-        occurs twice.
-    """
-    if baseline not in values:
-        raise UnknownNameError("baseline", baseline, values)
-    tables = _for_the_same_queries({name: values_by_query(table) for name, table in values.items()}, baseline)
-    others = [name for name in tables if name != baseline]
-
-    def compared(name: str, measure: str) -> Comparison:
-        ours, theirs = (tables[ranker][measure].to_numpy() for ranker in (name, baseline))
-        return paired_tests(ours, theirs, n_comparisons=len(others))
-
-    measures = tables[baseline].columns
-    return Results(
-        tables, baseline, {name: {measure: compared(name, measure) for measure in measures} for name in others}
-    )
-
-
-def _for_the_same_queries(tables: dict[str, pd.DataFrame], baseline: str) -> dict[str, pd.DataFrame]:
-    """Return the tables with their rows in the order of the baseline's queries."""
-    ids = {name: distinct_ids(table.index.tolist(), f"results of {name}: query ids") for name, table in tables.items()}
-    wanted, ordered = ids[baseline], {}
-    for name, table in tables.items():
-        if unshared := set(ids[name]) ^ set(wanted):
-            first = min(unshared)
-            where = f"only {name if first in ids[name] else baseline} has {first!r}"
-            raise InputError(
-                f"results of {name}: expected the queries of {baseline}, but {where}; give both the same ones"
-            )
-        if lacking := [measure for measure in tables[baseline].columns if measure not in table.columns]:
-            columns = ", ".join(map(str, table.columns))
-            raise InputError(
-                f"results of {name}: expected the measure {lacking[0]!r} of {baseline}, found {columns}; add it"
-            )
-        row_of = {query: row for row, query in enumerate(ids[name])}
-        same = ids[name] == wanted
-        ordered[name] = table if same else table.iloc[[row_of[query] for query in wanted]]
-    return ordered
 
 
 def paired_tests(values: NDArray[np.float64], baseline: NDArray[np.float64], *, n_comparisons: int = 1) -> Comparison:

@@ -25,6 +25,7 @@ from haybale.errors import InputError
 from haybale.pairs.pair_encoders import PairEncoder
 from haybale.parameters import COUNT, COUNT_OR_NONE, Constraints, check_parameters, one_of
 from haybale.retrieval import Run
+from haybale.returned_values import method_of, returned_vectors
 from haybale.search.query_batch import QueryBatch
 from haybale.vectors import Floats, Matrix
 
@@ -185,7 +186,9 @@ class Reading:
             np.add(pairs, (of_query[self._rows[number]], of_document[self._documents[number]]))
             for number, pairs in zip(numbers.tolist(), chosen, strict=True)
         ]
-        encoded = self.pairs.encode(firsts, seconds, np.concatenate(which))
+        pair_rows, method = np.concatenate(which), method_of(self.pairs, "encode")
+        encoded = self.pairs.encode(firsts, seconds, pair_rows)
+        encoded = returned_vectors(encoded, len(pair_rows), method, "return one row for each pair")
         values, paragraphs, passages = [], [], []
         of_blocks = np.split(encoded, np.cumsum(self.n_pairs[numbers])[:-1])
         for number, pairs, part in zip(numbers.tolist(), chosen, of_blocks, strict=True):

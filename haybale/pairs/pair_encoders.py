@@ -20,6 +20,8 @@ from scipy import sparse
 from haybale.cached import cached_property
 from haybale.collections.collection import Ints
 from haybale.device import device_of, to_device, to_numpy
+from haybale.embeddings import encode_texts
+from haybale.embeddings.encoder import description_of
 from haybale.embeddings.token_batches import Batch, check_texts, encode_batches, token_batches
 from haybale.embeddings.torch_models import late_interaction, model_digests, torch_device, weights_digest
 from haybale.engine import Engine
@@ -196,12 +198,12 @@ class VectorPairs(PairEncoder):
     def __init__(self, encoder: Any, engine: Engine | None = None) -> None:
         self.encoder, self.engine = encoder, engine
         self._vectors = _TextCache(self._encoded)
-        if sparse.issparse(encoder.encode([_PROBE_TEXT])):
+        if sparse.issparse(encode_texts(encoder, [_PROBE_TEXT])):
             raise InputError(f"VectorPairs needs an encoder of dense vectors, found {type(encoder).__name__}")
 
     @cached_property
     def dim(self) -> int:
-        return int(self.encoder.encode([_PROBE_TEXT]).shape[1])
+        return int(encode_texts(self.encoder, [_PROBE_TEXT]).shape[1])
 
     def encode(self, firsts: Sequence[str], seconds: Sequence[str], which: Ints) -> Floats:
         texts, which = _distinct(firsts, seconds, which)
@@ -213,7 +215,7 @@ class VectorPairs(PairEncoder):
         return np.zeros(self.dim, dtype=np.float32)
 
     def describe(self) -> dict[str, Any]:
-        return {"class": "VectorPairs", "encoder": self.encoder.describe()}
+        return {"class": "VectorPairs", "encoder": description_of(self.encoder)}
 
     def _encoded(self, texts: Sequence[str]) -> list[Floats]:
         rows = np.array([self._row_of_digest.get(_digest(text), -1) for text in texts], dtype=np.int64)
@@ -224,7 +226,8 @@ class VectorPairs(PairEncoder):
             out[rows >= 0] = to_numpy(vectors[to_device(rows[rows >= 0], device_of(vectors))])
         others = np.flatnonzero(rows < 0)
         if len(others):
-            out[others] = self.encoder.encode([texts[i] for i in others.tolist()])
+            encoded: Any = encode_texts(self.encoder, [texts[i] for i in others.tolist()])
+            out[others] = encoded
         return list(out)
 
     @cached_property

@@ -28,7 +28,10 @@ from .models.learned_fusion import LearnedFusion as LearnedFusion
 from .models.new_queries import NewQueries as NewQueries
 from .models.new_queries import unseen_queries as unseen_queries
 from .parm import PARM as PARM
+from .remote import Remote as Remote
 from .rrf import RRF as RRF
 from .similar_queries import SimilarQueries as SimilarQueries
+from .stored import ChangedRunWarning as ChangedRunWarning
+from .stored import Stored as Stored
 from .svr import SVR as SVR
 from .weighted_bm25 import WeightedBM25 as WeightedBM25

@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from haybale.collections import Collection
+from haybale.collections import Collection, Queries
 from haybale.collections.collection import take_strings
 from haybale.embeddings.lineage import first_unseen, trained_queries
 from haybale.engine import Engine
@@ -86,6 +86,11 @@ class InSpace(Ranker):
             external = Training(batch, relevant, twins=training.twins)
             external.out_of_fold = training.out_of_fold
             self.external_rankers_.append(self.ranker._fitted_copy(external))
+
+    def _check_answers(self, queries: Queries | None) -> None:
+        """Raise InputError if the rankers of the other engines cannot rank queries; None: a new text."""
+        for ranker in vars(self).get("external_rankers_") or [self.ranker]:
+            ranker._check_answers(queries)
 
     def _own_encoder_queries(self, engine: Engine) -> frozenset[str]:
         """Return the ids of the queries that the encoders of all other engines were trained on."""

@@ -146,6 +146,7 @@ class Learned(OutOfFold, Fusion):
     def fit_batch(self, training: Training) -> None:
         import pandas as pd
 
+        self._check_answers(training.batch.queries)
         super().fit_batch(training.for_nested())
         batch, learnable_rows = training.batch, self.learnable_rows(training)
         drawn = np.random.default_rng(self.random_state).choice(

@@ -193,6 +193,7 @@ class SVR(OutOfFold, Ranker):
                 f"{self}: {units} training queries for n_bags={self.n_bags}, only {n_bags} bags are trained; add more"
             )
             warnings.warn(message, stacklevel=2)
+        self._check_answers(training.batch.queries)
         nested = training.for_nested()
         self.rankers_ = [ranker._fitted_copy(nested) for ranker in (*self._evidence(), *self._sources())]
         rows, relevant = self.learnable_rows(training), training.relevant

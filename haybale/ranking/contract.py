@@ -8,6 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+from haybale.collections import Queries
 from haybale.embeddings.lineage import queries_of_model, trained_queries
 from haybale.engine import Engine
 from haybale.errors import InputError, NotFittedError
@@ -156,6 +157,11 @@ class RankerContract(RankerParameters, ABC):
         check_parameters(type(self).__name__, self.get_params(deep=False), self._parameter_constraints)
         for ranker in self.nested():
             ranker._check_params()
+
+    def _check_answers(self, queries: Queries | None) -> None:
+        """Raise :class:`~haybale.InputError` if the ranker, or a nested one, cannot rank queries; None: a new text."""
+        for ranker in self.rankers_ or self.nested():
+            ranker._check_answers(queries)
 
     def _own_encoder_queries(self, engine: Engine) -> frozenset[str]:
         """Return the ids of the queries that the engine's encoder or all :attr:`models` were trained on."""

@@ -23,6 +23,7 @@ from haybale.ranking.training import Training
 from haybale.registry import Registry, undefined_methods
 from haybale.retrieval import Run
 from haybale.retrieval.run import DEPTH
+from haybale.returned_values import method_of, returned
 from haybale.search.explanation import Explanation
 from haybale.search.query_batch import QueryBatch
 from haybale.search.results import SearchResults
@@ -254,7 +255,11 @@ class Ranker(RankerContract):
         encoder = batch.engine.encoder if self.uses_vectors else None
         text = batch.once(("text", self._cache_key()), lambda: str(self))
         base = Explanation(text, batch.ids[0], doc_id, score, rank, matcher=encoder)
-        return base if rank is None else self.explain_document(batch, document, base)
+        if rank is None:
+            return base
+        explanation = self.explain_document(batch, document, base)
+        advice = "return dataclasses.replace(base, shares=…)"
+        return returned(explanation, Explanation, method_of(self, "explain_document"), advice)
 
     def save(self, folder: str | Path) -> None:
         """Write the fitted ranker, without its engine, to a new folder, which appears only when it is complete.
@@ -289,6 +294,7 @@ def batches_of(
     ranker._check_fitted()
     engine = (engine or ranker.engine_).snapshot()
     parsed = queries_from(engine.collection, queries)
+    ranker._check_answers(parsed)
     if within is not None or where is not None:
         engine = engine.within(within, where=where)
         parsed = replace(parsed, own=engine.numbers_within(parsed.own))

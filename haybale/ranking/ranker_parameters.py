@@ -36,6 +36,10 @@ class RankerParameters:
             f"{name}__{key}": value for name, ranker in nested.items() for key, value in ranker.get_params(deep).items()
         }
 
+    def _values(self) -> dict[str, Any]:
+        """Return the parameters by name, in the hashable form in which they are compared, printed and saved."""
+        return self.get_params(deep=False)
+
     def set_params(self, **params: Any) -> Self:
         """Set parameters by name, those of nested rankers as ``ranker__parameter``; InputError for unknown names."""
         for name, value in params.items():
@@ -54,7 +58,7 @@ class RankerParameters:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON: the name as ``ranker``, and every parameter; a nested ranker as ``rankers``."""
-        values = {name: _plain(value) for name, value in self.get_params(deep=False).items()}
+        values = {name: _plain(value) for name, value in self._values().items()}
         nested = {"rankers": [values.pop("ranker")]} if "ranker" in values else {}
         return {"ranker": self.name} | nested | values
 
@@ -65,7 +69,7 @@ class RankerParameters:
 
     def __repr__(self) -> str:
         args: list[str] = []
-        for name, value in self.get_params(deep=False).items():
+        for name, value in self._values().items():
             default = self.parameters()[name].default
             if name == "rankers":
                 args += map(repr, value)
@@ -79,7 +83,7 @@ class RankerParameters:
         for name, fixed in self.variants.items():
             expected = {key: parameter.default for key, parameter in self.parameters().items()} | fixed
             parts: list[str] = []
-            for key, value in self.get_params(deep=False).items():
+            for key, value in self._values().items():
                 if key == "rankers":
                     parts += map(str, value)
                 elif value is not expected[key] and shown(value) != shown(expected[key]):
@@ -99,7 +103,7 @@ def _plain(value: Any) -> Any:
 def comparable(value: Any) -> Any:
     """Return a hashable form that equal values share: rankers by class and parameters, lists as tuples."""
     if isinstance(value, RankerParameters):
-        return type(value), *map(comparable, value.get_params(deep=False).values())
+        return type(value), *map(comparable, value._values().values())
     if isinstance(value, Mapping):
         return "mapping", *((name, comparable(value[name])) for name in sorted(value))
     return tuple(map(comparable, value)) if isinstance(value, list | tuple) else value

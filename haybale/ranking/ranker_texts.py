@@ -1,6 +1,7 @@
 """Make rankers from ranker texts such as ``learned(bm25-doc(k1=6),svr)``, and from plain values of JSON and YAML.
 
-    ranker = name [ "(" [ ranker { "," ranker } ] { "," parameter "=" value } ")" ]
+    ranker = name [ "(" [ argument { "," argument } ] { "," parameter "=" value } ")" ]
+    argument = ranker | 'text' | "[" 'text' { "," 'text' } "]"
     value  = number | true | false | none | 'text' | "[" value { "," value } "]" | ranker
 
 Each class of rankers registers its names in :data:`haybale.rankers.RANKERS`.
@@ -79,8 +80,19 @@ def _ranker(value: Any, text: str) -> Ranker:
         return _make(value, [], {})
     if isinstance(value, Call):
         params = {name: _with_rankers(parameter, text) for name, parameter in value.params.items()}
-        return _make(value.name, [_ranker(arg, text) for arg in value.args], params)
+        return _make(value.name, [_argument(value.name, arg, text) for arg in value.args], params)
     raise InputError(f"ranker {text!r}: expected the name of a ranker, found {value!r}")
+
+
+def _argument(name: str, value: Any, text: str) -> Any:
+    """Return an argument without a name: a ranker, or texts for a class whose first parameter is no ranker."""
+    variant = RANKERS.find(name)
+    values = value if isinstance(value, tuple) else (value,)
+    if variant is not None and all(isinstance(part, str) and not isinstance(part, BareWord) for part in values):
+        first_parameter = next(iter(variant.ranker.parameters()), "rankers")
+        if first_parameter not in ("ranker", "rankers"):
+            return value
+    return _ranker(value, text)
 
 
 def _with_rankers(value: Any, text: str) -> Any:

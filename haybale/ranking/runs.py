@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 
 from haybale.embeddings.lineage import check_unseen
 from haybale.engine.workers import Workers
+from haybale.errors import InputError
 from haybale.kept_results import Arrays, kept_results, task_key
 from haybale.ranking.contract import RankerContract
 from haybale.ranking.sendable_rankers import sendable_rankers
 from haybale.retrieval import Run
+from haybale.returned_values import method_of, returned
 from haybale.search.query_batch import QueryBatch, sendable_batch
 from haybale.timing import summed_timings
 
@@ -52,11 +54,24 @@ def runs_of(
             if key in in_blocks:
                 return in_blocks[key]
             is_learned = out_of_fold and ranker.needs_training
-            return ranker.out_of_fold_batch(batch, depth) if is_learned else ranker.rank_batch(batch, depth)
+            run = ranker.out_of_fold_batch(batch, depth) if is_learned else ranker.rank_batch(batch, depth)
+            return checked_run(run, batch, method_of(ranker, "out_of_fold_batch" if is_learned else "rank_batch"))
 
         return batch.cached_run(key, depth, make)
 
     return [run_of(key) for key in keys]
+
+
+def checked_run(run: Any, batch: QueryBatch, method: str) -> Run:
+    """Return what a ranker's method returned; raise InputError unless it is a run of the queries of the batch."""
+    advice = "return Run.from_numbers(batch.ids, …)"
+    checked = returned(run, Run, method, advice)
+    if checked.query_ids != batch.ids:
+        raise InputError(
+            f"{method} must return a run of the {len(batch):,} queries of the batch, in their order, found one of "
+            f"{len(checked):,} queries or others; {advice}"
+        )
+    return checked
 
 
 def _run_key(ranker: RankerContract, out_of_fold: bool) -> tuple[Any, ...]:

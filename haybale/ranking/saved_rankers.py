@@ -18,6 +18,7 @@ from haybale.folders import whole_folder, write_json
 from haybale.manifest import check_all_files, digest, read_manifest, with_checksum
 from haybale.ranking.contract import RankerContract
 from haybale.ranking.twins import Twins
+from haybale.returned_values import method_of, returned_json
 
 FORMAT, VERSION, MANIFEST = "haybale ranker", 2, "ranker.json"  # version 1 had a different SVR
 _FITTED_KINDS = {"ranker": (str, dict), "within": [range(2**20)], "digest": (str, None), "facts": dict}
@@ -37,9 +38,10 @@ def save(ranker: RankerContract, folder: str | Path) -> None:
             state_folder = aside / "fitted" / str(number)
             state_folder.mkdir(parents=True)
             within = [numbers[id(nested)] for nested in inner.rankers_]
+            facts = returned_json(inner.save_state(state_folder), method_of(inner, "save_state"))
             entry = {"ranker": inner.to_dict(), "within": within, "digest": inner._training_digest}
             # Version 2 of the format calls the saved state "facts".
-            fitted.append(entry | inner.twins_.to_dict() | {"facts": inner.save_state(state_folder)})
+            fitted.append(entry | inner.twins_.to_dict() | {"facts": facts})
             if not any(state_folder.iterdir()):
                 state_folder.rmdir()
         files = {str(path.relative_to(aside)): digest(path) for path in sorted(aside.rglob("*")) if path.is_file()}

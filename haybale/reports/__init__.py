@@ -5,3 +5,4 @@ from haybale.reports.study import Study
 from haybale.reports.write import write_report
 
 __all__ = ["Source", "Study", "load", "write_report"]
+__dir__ = __all__.copy  # dir() lists the public names only

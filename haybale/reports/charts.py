@@ -5,14 +5,15 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from haybale.drawing import COLOURS, clean, draw_heatmap, draw_lines
+from haybale.drawing import COLOURS, clean, draw_heatmap, draw_lines, save_figure
 from haybale.extras import import_optional
 
 if TYPE_CHECKING:
@@ -29,7 +30,25 @@ _MAX_CELL_TITLES = 2000  # only this many cells of a heatmap, those with the lar
 _MARKERS = {"other": ("o", 4, 0.3), "near": ("o", 12, 0.6), "relevant": ("D", 30, 0.9), "query": ("x", 45, 1.0)}
 
 
-def recall_chart(curves: Mapping[str, tuple[Sequence[int], Sequence[float]]], label: str) -> Markup:
+class Chart(NamedTuple):
+    """A figure, and the SVG element that a page shows."""
+
+    figure: Figure
+    markup: Markup
+
+    def __html__(self) -> str:
+        """Return the SVG element; templates call this."""
+        return str(self.markup)
+
+    def save(self, path: Path) -> None:
+        """Save the figure, without its links within the page, as SVG and as PDF; ``path`` has no suffix."""
+        for collection in self.figure.axes[0].collections:
+            collection.set_urls([])
+        for suffix in (".svg", ".pdf"):
+            save_figure(self.figure, path.with_name(path.name + suffix))
+
+
+def recall_chart(curves: Mapping[str, tuple[Sequence[int], Sequence[float]]], label: str) -> Chart:
     """Draw recall curves over a logarithmic axis; a click on a name in the legend hides or shows its curve."""
     figure = draw_lines(curves, x_label="documents looked at", y_label="recall", log_x=True)
     titles = {}
@@ -45,7 +64,7 @@ def screening_chart(
     curves: Mapping[str, tuple[Sequence[float], Sequence[float]]],
     stops: Sequence[Sequence[str]],
     label: str,
-) -> Markup:
+) -> Chart:
     """Return the figure of simulated reviews; ``stops`` has the tooltips of each group of marks."""
     titles = {}
     for number, (name, points) in enumerate(curves.items()):
@@ -59,7 +78,7 @@ def screening_chart(
     return _inline(figure, "screening-chart", label, titles)
 
 
-def difference_chart(values: pd.Series, links: Mapping[str, str], label: str) -> Markup:
+def difference_chart(values: pd.Series, links: Mapping[str, str], label: str) -> Chart:
     """Draw a bar for each value in the given order; the bars of names in ``links`` are links."""
     figure, axes = _axes(9.5, 2.7)
     shown = [(left, str(name), value) for left, (name, value) in enumerate(values.items()) if value]
@@ -85,7 +104,7 @@ def share_chart(
     strongest: Sequence[tuple[int, int]],
     label: str,
     **labels: str,
-) -> Markup:
+) -> Chart:
     """Draw shares (n, m) as a heatmap with tooltips; the cells in ``strongest`` are numbered from 1."""
     figure = draw_heatmap(shares, rows, columns, value_label="share of the score", **labels)
     axes = figure.axes[0]
@@ -103,7 +122,7 @@ def scatter_chart(
     points: Mapping[str, Sequence[tuple[int, str, str]]],
     joins: Sequence[tuple[int, int, str]],
     label: str,
-) -> Markup:
+) -> Chart:
     """Draw points with the coordinates ``places`` (n, 2), and lines between them.
 
     ``points`` has a row, a colour and a tooltip for each point, by kind; the last kind is drawn on top. ``joins`` has
@@ -141,8 +160,8 @@ def _boxes(corners: Sequence[tuple[float, float, float, float]], **how: Any) -> 
     return import_optional("matplotlib.collections", "reports").PolyCollection(shapes, linewidths=0, **how)
 
 
-def _inline(figure: Figure, name: str, label: str, titles: Mapping[str, Sequence[str]]) -> Markup:
-    """Turn a figure into an SVG element with searchable texts; equal figures give equal strings.
+def _inline(figure: Figure, name: str, label: str, titles: Mapping[str, Sequence[str]]) -> Chart:
+    """Return a figure with an SVG element that has searchable texts; equal figures give equal elements.
 
     Parameters
     ----------
@@ -185,7 +204,7 @@ def _inline(figure: Figure, name: str, label: str, titles: Mapping[str, Sequence
             element.attrib |= {"class": kind, f"data-{kind}": number}
     root.attrib |= {"class": f"chart {name}", "role": "group", "aria-label": clean(label)}
     markup: Markup = import_optional("markupsafe", "reports").Markup(ElementTree.tostring(root, encoding="unicode"))
-    return markup
+    return Chart(figure, markup)
 
 
 def _theme_colour(colour: re.Match[str]) -> str:

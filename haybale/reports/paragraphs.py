@@ -24,33 +24,41 @@ from haybale.retrieval.run import DEPTH
 
 PAIRS = 5  # the number of pairs whose texts are shown
 WINS, LENGTH = 10, 12  # the default query is the one of the 10 largest wins whose length is closest to 12 paragraphs
+MAX_TRIED = 100  # queries, until PARM finds a relevant document of one
 
 
 def paragraphs_section(study: Study, engine: Engine, query: str | None) -> dict[str, Any]:
-    """Explain the first relevant document that PARM ranks for a query, by default for one of the largest wins."""
-    query = query or _default_query(study, engine)
-    texts, kind = _paragraphs(engine, query)
-    if not texts:
-        return {"absent": f"The query {query} has no text."}
-    own_document = engine.collection.queries.own[engine.collection.query_numbers([query])]
-    queries = Queries(strings_of([query]), strings_of(texts), np.array([0, len(texts)]), own_document)
-    batch = QueryBatch(engine, queries)
+    """Explain the first relevant document that PARM ranks for a query.
+
+    By default this is one of the largest wins, or else the first of the queries below, for which PARM finds one.
+    """
     parm = PARM("vrrf").fit(engine)
-    relevant = set(study.relevant[query])
-    best = next((document for document, _ in parm.run(batch, DEPTH)[query] if document in relevant), None)
-    if best is None:
-        return {
-            "absent": f"PARM finds no relevant document of the query {query} among the first {DEPTH:,}. Choose another "
-            "query with --query."
-        }
-    why = parm.explained(batch, int(engine.collection.document_numbers([best])[0])).detail
-    return {"query": query, "kind": kind, **_explained(why, kind)}
+    for candidate in [query] if query else _examples(study, engine):
+        texts, kind = _paragraphs(engine, candidate)
+        if not texts:
+            continue
+        own_document = engine.collection.queries.own[engine.collection.query_numbers([candidate])]
+        batch = QueryBatch(
+            engine, Queries(strings_of([candidate]), strings_of(texts), np.array([0, len(texts)]), own_document)
+        )
+        relevant = set(study.relevant[candidate])
+        best = next((document for document, _ in parm.run(batch, DEPTH)[candidate] if document in relevant), None)
+        if best is not None:
+            why = parm.explained(batch, int(engine.collection.document_numbers([best])[0])).detail
+            return {"query": candidate, "kind": kind, **_explained(why, kind)}
+    which = f"the query {query}" if query else f"any of {min(len(study.differences), MAX_TRIED):,} queries"
+    return {
+        "absent": f"PARM finds no relevant document of {which} among the first {DEPTH:,}. Choose another query with "
+        "--query."
+    }
 
 
-def _default_query(study: Study, engine: Engine) -> str:
-    ranked = [str(query) for query in study.differences.index[:WINS]]
-    lengths = np.array([len(_paragraphs(engine, query)[0]) for query in ranked])
-    return ranked[int(np.abs(np.log(np.maximum(lengths, 1) / LENGTH)).argmin())]
+def _examples(study: Study, engine: Engine) -> list[str]:
+    """Return the queries to try: the 10 largest wins, the one of nearly 12 paragraphs first, then those below."""
+    queries = [str(query) for query in study.differences.index[:MAX_TRIED]]
+    lengths = np.array([len(_paragraphs(engine, query)[0]) for query in queries[:WINS]])
+    order = np.abs(np.log(np.maximum(lengths, 1) / LENGTH)).argsort(kind="stable")
+    return [*(queries[row] for row in order.tolist()), *queries[WINS:]]
 
 
 def _paragraphs(engine: Engine, query: str) -> tuple[list[str], str]:

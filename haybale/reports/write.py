@@ -26,7 +26,8 @@ from haybale.timing import record_timings, timed
 
 _CONSTRAINTS = {
     "queries": FROM_0,
-    "picture": one_of(["tsne", "none"]),
+    "picture": one_of(["heatmap", "tsne", "none"]),
+    "figures": [str, Path, None],
     "report": [callable, None],
     "where": TEXT_OR_NONE,
 }
@@ -44,8 +45,9 @@ def write_report(
     ranker: str | None = None,
     queries: int = 5,
     query: str | None = None,
-    picture: str = "tsne",
+    picture: str = "heatmap",
     title: str | None = None,
+    figures: Path | str | None = None,
     report: Callable[[str, float], None] | None = None,
 ) -> Study:
     """Write one self-contained HTML page about runs.
@@ -76,11 +78,15 @@ def write_report(
         The number of wins, and of losses, that are shown.
     query : str, optional
         The id of the query of the heatmap. The default is one of the largest wins.
-    picture : {"tsne", "none"}, default "tsne"
-        Whether to draw the heatmap and a t-SNE map of queries and passages. They use the vectors of the engine, of the
-        recorded settings, or TF-IDF; ``"none"`` leaves both out and is faster.
+    picture : {"heatmap", "tsne", "none"}, default "heatmap"
+        Whether to draw a heatmap of the paragraphs of a query and a document, and, with ``"tsne"``, also a t-SNE map of
+        queries and passages, which may take a minute. They use the vectors of the engine, of the recorded settings, or
+        TF-IDF; ``"none"`` needs no vectors.
     title : str, optional
         The title of the page. The default is the names of the collection and the split.
+    figures : str or Path, optional
+        A folder to which each chart of the page is also saved, as SVG and as PDF, such as ``recall.pdf``; existing
+        files are replaced. By default there are none.
     report : callable, optional
         Called with ``(stage, seconds)`` at the end of each stage.
 
@@ -107,19 +113,23 @@ def write_report(
             raise InputError(
                 f"the query {query!r} has no relevant document in {whole.name}, {about.split}; choose another query"
             )
-        engine = engine_for(sources, opened) if picture == "tsne" else None
+        engine = None if picture == "none" else engine_for(sources, opened)
+        explained = plane = {"absent": "The encoder of the comparison is not recorded. Give an engine as --collection."}
+        if engine is not None or picture == "none":
+            explained, plane = ({"absent": f"Left out. Use --picture {name}."} for name in ("heatmap", "tsne"))
         if engine is not None:
-            explained, plane = paragraphs_section(about, engine, query), picture_section(about, engine)
-        elif picture == "tsne":
-            explained = plane = {
-                "absent": "The encoder of the comparison is not recorded. Give an engine as --collection."
-            }
-        else:
-            explained = plane = {"absent": "Left out. Use --picture tsne."}
+            explained = paragraphs_section(about, engine, query)
+            plane = picture_section(about, engine) if picture == "tsne" else plane
         vectors = describe_vectors(engine) if engine else ""
         sections = {"explained": explained, "plane": plane, "vectors": vectors}
-        template = files("haybale.reports") / "report.html"
-        write_page(out, template, {"title": title} | sections | _content(about, queries))
+        content = {"title": title} | sections | _content(about, queries)
+        if figures is not None:
+            charts = {"recall": content["recall_chart"], "differences": content["difference_chart"]}
+            charts |= {"paragraphs": explained.get("chart"), "picture": plane.get("chart")}
+            for name, chart in charts.items():
+                if chart is not None:
+                    chart.save(Path(figures, name))
+        write_page(out, files("haybale.reports") / "report.html", content)
     return about
 
 

@@ -31,3 +31,4 @@ __all__ = [
     "rank_documents",
     "reciprocal_rank_fusion",
 ]
+__dir__ = __all__.copy  # dir() lists the public names only

@@ -17,10 +17,11 @@ import numpy as np
 from haybale.cached import cached_property
 from haybale.device import Device, to_device
 from haybale.parallel import in_threads
-from haybale.retrieval.backends import Backend, BackendSearch, SearchResult, tiles_on
+from haybale.retrieval.backends import Backend, BackendSearch, Proposal, SearchResult, tiles_on
 from haybale.retrieval.device_search import exact_scores, length_of_longest
 from haybale.retrieval.hits import NO_PASSAGE, Ints, select
 from haybale.retrieval.id_order import IdOrder
+from haybale.returned_values import method_of, wrong_value
 from haybale.vectors import squared_lengths
 
 SLACK = 24  # candidates beyond k, so that most searches need only one proposal
@@ -90,7 +91,8 @@ class ExactSearch:
         lengths = xp.sqrt((queries.astype(np.float64) ** 2).sum(axis=1))
         # Each product may lose up to 2^-126 by underflow.
         bound = backend.error(width) * lengths * self._max_length + width * 2.0**-126
-        candidates, proposed = backend.propose(queries, self.vectors, depth)
+        proposal = backend.propose(queries, self.vectors, depth)
+        candidates, proposed = checked_proposal(proposal, (len(queries), depth), method_of(backend, "propose"))
         exact = self.inner_products(queries, candidates)
         if backend.is_checked and bool((xp.abs(proposed - exact) > 2 * bound[:, None]).any()):
             self._replace_backend()
@@ -135,3 +137,14 @@ class ExactSearch:
             return length_of_longest(self.device, self.vectors)
         squares = float(squared_lengths(self.vectors).max())  # squares below 2^-126 underflow
         return math.sqrt(squares) + math.sqrt(self.vectors.shape[1]) * 2.0**-63
+
+
+def checked_proposal(proposal: Any, shape: tuple[int, int], method: str) -> Proposal:
+    """Return what a backend proposes; raise InputError unless it is two arrays of a shape, numbers and scores."""
+    is_pair = isinstance(proposal, tuple) and len(proposal) == 2
+    for part in proposal if is_pair else [proposal]:
+        if not is_pair or getattr(part, "shape", None) != shape:
+            expected = f"passage numbers and scores, two arrays of shape {shape}"
+            raise wrong_value(part, method, expected, "return a tuple of both")
+    candidates, scores = proposal
+    return candidates, scores

@@ -18,6 +18,7 @@ from haybale.engine import Engine
 from haybale.errors import InputError, UnknownNameError
 from haybale.parameters import COUNT, COUNT_OR_NONE, FROM_0, RANDOM_STATE, TEXT_OR_NONE, Interval, check_parameters
 from haybale.progress import track
+from haybale.returned_values import method_of, returned_numbers
 from haybale.review.proposals import Bools, Floats, MakesLearner, top_documents, topic_learner
 from haybale.review.records import LabelledRecords, is_record_file, read_records
 from haybale.review.screening import Screening
@@ -74,18 +75,24 @@ class _Reader:
     def read_next(self) -> None:
         """Propose the next document, and learn its label."""
         if self.explore_every is not None and (len(self.order) + 1) % self.explore_every == 0:
-            scores = self.learner.disagreement()
+            scores = self.numbers("disagreement")
         else:
-            scores = self.learner.scores()
+            scores = self.numbers("scores")
         number = int(top_documents(scores, self.open, self.places, 1)[0])
         self.open[number] = False
         self.order.append(number)
         self.learner.judge(number, float(self.is_relevant[number]))
 
+    def numbers(self, method: str) -> Floats:
+        """Return a number for each document by a method of the learner."""
+        values = getattr(self.learner, method)()
+        checked: Floats = returned_numbers(values, self.open.shape, method_of(self.learner, method))
+        return checked
+
     def screening(self, n_documents: int) -> Screening:
         """Return what stopping rules see now, with the probabilities of the learner."""
         read, rest = np.array(self.order, dtype=int), np.flatnonzero(self.open)
-        probabilities: Floats = self.learner.probabilities()
+        probabilities = self.numbers("probabilities")
         return Screening(
             self.is_relevant[read],
             n_documents,
@@ -220,11 +227,11 @@ def _read(reader: _Reader, n: int, rules: Sequence[StoppingRule], learn_from: in
                     del live[name]
     rest = np.flatnonzero(reader.open)
     if len(rest):
-        reader.order += top_documents(reader.learner.scores(), reader.open, reader.places, len(rest)).tolist()
+        reader.order += top_documents(reader.numbers("scores"), reader.open, reader.places, len(rest)).tolist()
     labels, sampled = reader.is_relevant[reader.order], reader.drawn[reader.order]
     for rule in rules:
         if stops[str(rule)] is None:
-            scores = reader.learner.probabilities()[reader.order] if str(rule) in live else None
+            scores = reader.numbers("probabilities")[reader.order] if str(rule) in live else None
             at = rule.first_stop(labels, n, sampled=sampled, scores=scores)
             stops[str(rule)] = at if scores is None or at is None else max(at, learn_from)
     return stops

@@ -7,3 +7,4 @@ from haybale.search.results import SearchHit, SearchResults, SourceShare
 from haybale.search.snippets import Snippet
 
 __all__ = ["SearchHit", "SearchResults", "Snippet", "SourceShare"]
+__dir__ = __all__.copy  # dir() lists the public names only

@@ -11,7 +11,7 @@ import numpy as np
 from haybale.analysis import Analyzer
 from haybale.collections.splitters import sentences
 from haybale.device import to_numpy
-from haybale.embeddings import encode_queries
+from haybale.embeddings import encode_queries, encode_texts
 from haybale.embeddings.encoder import Encodes
 from haybale.search.phrases import Phrases, phrase_spans
 from haybale.search.snippets import Span
@@ -80,7 +80,7 @@ def nearest_sentences(encoder: Encodes, paragraphs: Sequence[str], texts: Sequen
     flat = [text[start:end] for text, text_spans in zip(texts, spans, strict=True) for start, end in text_spans]
     if not flat:
         return [None] * len(texts)
-    near = encode_queries(encoder, list(paragraphs)) @ encoder.encode(flat).T
+    near = encode_queries(encoder, list(paragraphs)) @ encode_texts(encoder, flat).T
     best = np.asarray(to_numpy(near.max(axis=0).toarray() if hasattr(near, "toarray") else near.max(axis=0))).ravel()
     ends = np.cumsum([0, *map(len, spans)])
     cosines = [best[start:end] for start, end in pairwise(ends)]  # of the sentences of each text

@@ -132,7 +132,7 @@ class SearchResults(Sequence[SearchHit]):
         """
         return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False, indent=indent)
 
-    def to_pandas(self) -> pd.DataFrame:
+    def to_frame(self) -> pd.DataFrame:
         """Return a frame with a row for each hit, with its best passage and its metadata.
 
         A column of metadata that has the name of another column gets the prefix ``metadata_``.

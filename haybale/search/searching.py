@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from haybale.collections import Collection
+from haybale.collections import Collection, Queries
 from haybale.collections.queries import queries_from
 from haybale.parameters import COUNT, FROM_0, check_parameters
 from haybale.retrieval.run import DEPTH
@@ -32,6 +32,9 @@ class Searchable(Protocol):
 
     def _check_fitted(self) -> None:
         """Raise an error if it is not fitted."""
+
+    def _check_answers(self, queries: Queries | None) -> None:
+        """Raise an error if it cannot rank queries; None is a new text."""
 
     def run(self, batch: QueryBatch, depth: int) -> Run:
         """Return the first documents of each query."""
@@ -99,6 +102,7 @@ def _batch_and_phrases(
 ) -> tuple[QueryBatch, Phrases | None] | None:
     """Return a text as a batch of one query on the documents to search, and its phrases; None without documents."""
     ranker._check_fitted()
+    ranker._check_answers(None)
     parsed = [parse_phrases(part) for part in ([text] if isinstance(text, str) else text)]
     quoted = [phrase for _, part_phrases in parsed for phrase in part_phrases]
     engine, phrases = ranker.engine_.snapshot(), None

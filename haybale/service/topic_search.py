@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from haybale.collections import Collection
+from haybale.collections import Collection, Queries
 from haybale.rankers import Explanation, QueryBatch, Ranker, Share
 from haybale.ranking.ranker import ranks_and_scores
 from haybale.retrieval import Run
@@ -49,6 +49,10 @@ class TopicSearch:
     def _check_fitted(self) -> None:
         """Raise :class:`~haybale.NotFittedError` if the ranker has not been fitted."""
         self.ranker._check_fitted()
+
+    def _check_answers(self, queries: Queries | None) -> None:
+        """Raise :class:`~haybale.InputError` if the ranker cannot rank queries; None is a new text."""
+        self.ranker._check_answers(queries)
 
     def run(self, batch: QueryBatch, depth: int) -> Run:
         """Return the first ``depth`` documents of the only query of a batch."""

@@ -96,6 +96,7 @@ class Workspace:
             raise InputError("a workspace needs a ranker, found none; give rankers={'bm25': parse('bm25').fit(engine)}")
         for ranker in rankers.values():
             ranker._check_fitted()
+            ranker._check_answers(None)
         bind(judgements, engine)
         self.engine, self.store = engine, judgements
         self._rankers, self._default = dict(rankers), next(iter(rankers))

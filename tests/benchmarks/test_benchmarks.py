@@ -20,8 +20,9 @@ import pandas as pd
 import pytest
 from support.structured import structured_collection
 from support.tiny_models import save_bi_encoder
+from support.topics import topic_collection
 
-from haybale import Engine, Learned, open_collection, parse
+from haybale import Engine, Learned, Run, open_collection, parse
 from haybale.parallel import cpus
 
 ROOT = Path(__file__).parents[2]
@@ -75,6 +76,29 @@ def test_help(name: str, script: Any, monkeypatch: pytest.MonkeyPatch, capsys: p
         runpy.run_path(str(BENCHMARKS / f"{name}.py"), run_name="__main__")
     assert left.value.code == 0
     assert "usage: " in capsys.readouterr().out
+
+
+@pytest.mark.thorough
+def test_small_other_engines(script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of bm25s and of a tiny encoder are fused; a weight of 1 is the first engine's ranking."""
+    pytest.importorskip("bm25s")
+    pytest.importorskip("sentence_transformers")
+    runs, module, made = script("other_engine_runs"), script("bench_other_engines"), topic_collection()
+    folder, model = tmp_path / made.name, Path(save_bi_encoder(tmp_path / "tiny"))
+    for title, hits in (("bm25s", runs.lexical(made)), ("dense", runs.dense(made, model, 16, "passage"))):
+        runs.write(made, folder, title, hits)
+    (folder / "runs.json").write_text(json.dumps({"encoder": "tiny", "length": 16, "made": {"command": "made"}}))
+    monkeypatch.setattr(module, "open_collection", lambda *_, **__: made)
+    monkeypatch.setattr(module, "N_SINGLE", 2)
+    record = module.measured("topics", tmp_path, True)
+    assert set(record["means"]) == {*module.ENGINES, "rrf", "grid", *module.LEARNERS}
+    page = "\n".join(module.page([json.loads(json.dumps(record)) | {"made": runs.made("bench_other_engines.py", [])}]))
+    assert page.count("learned, 100 documents a run") == 1
+    pair = [Run.from_trec(folder / f"{title}-dev.trec.gz") for title in module.ENGINES]
+    alone = module.weighted(pair, 1.0)
+    for query in pair[0].query_ids:
+        ranked = [doc for doc, _ in pair[0][query]]
+        assert [doc for doc, _ in alone[query]][: len(ranked) - 1] == ranked[:-1]
 
 
 @pytest.mark.thorough

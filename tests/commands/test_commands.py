@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import typer
 from support.cupy_double import installed
@@ -110,6 +112,29 @@ def test_compare_prints_one_table_and_writes_everything(data: Path, tmp_path: Pa
     assert "bm25" in shown
     assert len(re.findall(r"p [=<] \d", shown)) == 2
     assert str(data) not in page.read_text()  # the page does not show folders of the machine
+
+
+def test_compare_prints_formats_for_papers_and_programs(data: Path, tmp_path: Path, here: Call) -> None:
+    """The table alone is on stdout, and the folder has the values of each query."""
+    how = ("compare", str(data), "--rankers", "bm25,bm25-doc")
+    status, shown, said = here(*how, "--format", "csv", "--out", str(tmp_path / "out"))
+    assert status == 0, said
+    frame = pd.read_csv(io.StringIO(shown)).set_index("ranker")
+    values = pd.read_csv(tmp_path / "out" / "per_query.csv").groupby("ranker")["MAP"].mean()
+    assert list(frame.index) == ["bm25", "bm25-doc"]
+    assert frame["MAP"].to_dict() == pytest.approx(values.to_dict())
+    assert "per_query.csv" in said
+    status, shown, said = here(*how, "--format", "latex")
+    assert status == 0, said
+    assert shown.startswith("% ")
+    assert f"bm25-doc & {frame.loc['bm25-doc', 'MRR@10']:.4f}" in re.sub(r"\\textbf\{([\d.]+)\}", r"\1", shown)
+    assert shown.endswith("\\end{table}\n")
+    status, shown, said = here(*how, "--format", "json")
+    assert status == 0, said
+    assert json.loads(shown)["rankers"]["bm25"]["measures"]["MAP"] == pytest.approx(values["bm25"])
+    status, _, said = here(*how, "--format", "xml")
+    assert (status, said.count("\n")) == (2, 1)
+    assert "'xml'" in said
 
 
 def test_compare_on_the_documents_that_fulfil_a_condition(built: Path, tmp_path: Path, here: Call) -> None:

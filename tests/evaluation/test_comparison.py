@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from support.engines import assert_same, tree
 from support.topics import LEARNED, RANKERS, SVR
@@ -149,7 +150,10 @@ def test_files(engine: Engine, topics: Collection, tmp_path: Path) -> None:
     outcome, out = compare(engine, [*SOME, "rrf(knn, bm25-doc)"]), tmp_path / "new" / "out"
     outcome.write(out)
     runs = [f"out/runs/{file_name(name)}.trec" for name in outcome.runs]
-    assert sorted(tree(tmp_path / "new")) == sorted([*runs, "out/results.json", "out/settings.json", "out/table.md"])
+    others = [f"out/{name}" for name in ("per_query.csv", "results.json", "settings.json", "table.md")]
+    assert sorted(tree(tmp_path / "new")) == sorted([*runs, *others])
+    values = pd.read_csv(out / "per_query.csv", dtype={"query_id": str})
+    pd.testing.assert_frame_equal(values, outcome.to_frame(per_query=True), check_dtype=False, rtol=1e-15)
     for name in outcome.runs:
         read = Run.from_trec(out / "runs" / f"{file_name(name)}.trec")
         assert evaluate(read, topics.qrels_frame("dev")).equals(outcome.results.values[name])

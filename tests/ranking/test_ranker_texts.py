@@ -28,7 +28,9 @@ from haybale.rankers import (
     InSpace,
     Learned,
     Ranker,
+    Remote,
     SimilarQueries,
+    Stored,
     WeightedBM25,
     from_spec,
     parse,
@@ -43,13 +45,20 @@ KINDS = tuple(dict.fromkeys(variant.ranker for _, variant in RANKERS.items()))
 CLASSES = {kind.__name__: kind for kind in KINDS}
 NAMES = [name for name, (kind, _) in RANKERS.items() if name in kind.variants]  # without names of classes, such as parm
 # Names that need no argument.
-PLAIN = [name for name in NAMES if name != "rrf" and "ranker" not in RANKERS[name].ranker.parameters()]
+PLAIN = [
+    name
+    for name in NAMES
+    if name != "rrf" and not {"ranker", "runs", "url"}.intersection(RANKERS[name].ranker.parameters())
+]
 CASES = [
     *map(parse, [*PLAIN, *EXAMPLES]),
     CrossEncoder(parse(LEARNED), "o'neill/model", aggregation="mean"),
     PLI(parse(LEARNED), "a/model", n=3, epochs=2, store="folder"),
     parse("pli-paper(bm25-doc,cell=lstm)"),
     InSpace(parse(LEARNED), "o'neill's engine", folds=("one", "an/other")),
+    Stored("o'neill's run.trec", unknown_queries="empty", label="ours"),
+    Stored(["train.trec", "test.trec.gz"], unknown_documents="drop"),
+    Remote("https://host:9200/laws", {"query": {"match": {"body": "{text}"}}, "size": 7}, id_field="a.b", timeout=1.5),
     LinearContext(KNN(), mask="off", l2=1e-7, n_documents=50),
     TokenContext(KNN(), "a/model", kind="mix-im", n_passages=1),
     LinkedDocuments(SimilarQueries(), direction="citing", steps=1, decay=0.25),

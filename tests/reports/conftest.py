@@ -37,10 +37,10 @@ def folder(collection: Collection, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture
 def reported(folder: Path, collection: Collection, tmp_path: Path) -> Callable[..., Page]:
-    """Return the page about some runs, by default those of the folder."""
+    """Return the page about some runs, by default those of the folder, with all pictures."""
 
     def report(*runs: Path, **options: object) -> Page:
-        options = {"collection": collection} | options
+        options = {"collection": collection, "picture": "tsne"} | options
         write_report(list(runs) or [folder], tmp_path / "report.html", **options)  # type: ignore[arg-type]
         return Page((tmp_path / "report.html").read_text(encoding="utf-8"))
 

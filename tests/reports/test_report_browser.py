@@ -31,7 +31,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         ("hostile", hostile(), ("bm25", "bm25-doc")),
     ):
         compare(collection, rankers).write(folder / name)
-        write_report([folder / name], folder / f"{name}.html", collection=collection)
+        write_report([folder / name], folder / f"{name}.html", collection=collection, picture="tsne")
         addresses[name] = (folder / f"{name}.html").as_uri()
     topics = [LabelledTopic(name, ["d0", "d1", "d2", "d3"], "bel gon") for name in ("a topic", 40 * "long")]
     how = {"seeds": 2, "start": ["random", "both"], "rules": ["cmh", "consecutive(3)"], "learner": CountingLearner}

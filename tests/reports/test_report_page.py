@@ -7,13 +7,15 @@ import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
+import pandas as pd
 import pytest
 from support.pages import Page, hostile
 
 from haybale import Engine
-from haybale.collections import Collection
+from haybale.collections import Collection, CollectionBuilder
 from haybale.evaluation import averages, compare, evaluate
 from haybale.reports import load, write_report
 from haybale.retrieval import Run
@@ -24,7 +26,7 @@ Reported = Callable[..., Page]
 @pytest.fixture(scope="module")
 def page(collection: Collection, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Page:
     out = tmp_path_factory.mktemp("page") / "report.html"
-    write_report([folder], out, collection=collection)
+    write_report([folder], out, collection=collection, picture="tsne")
     return Page(out.read_text(encoding="utf-8"))
 
 
@@ -103,7 +105,8 @@ def test_hostile_texts_are_escaped(tmp_path: Path) -> None:
     collection, title = hostile(), "<script>alert(1)</script>$title"
     compare(collection, ("bm25", "bm25-doc")).write(tmp_path / "runs<b>")
     out = tmp_path / "r.html"
-    write_report([tmp_path / "runs<b>"], out, collection=collection, title=title, ranker="bm25-doc")
+    how = {"title": title, "ranker": "bm25-doc", "picture": "tsne"}
+    write_report([tmp_path / "runs<b>"], out, collection=collection, **how)  # type: ignore[arg-type]
     page = Page(out.read_text(encoding="utf-8"))
     assert page.unbalanced == []
     assert page.n_scripts == 1
@@ -148,13 +151,72 @@ def test_the_picture_shows_all_passages_and_queries(page: Page, collection: Coll
     assert set(titles) >= set(collection.passages.ids.to_pylist())
 
 
+def test_the_map_of_vectors_is_left_out_unless_it_is_wanted(
+    folder: Path, collection: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("haybale.reports.picture.TSNE", lambda **how: pytest.fail("drawn"))
+    write_report([folder], tmp_path / "r.html", collection=collection)
+    page = Page((tmp_path / "r.html").read_text(encoding="utf-8"))
+    assert page.absent == ["picture"]
+    assert "--picture tsne" in page.text
+    assert page.raw.count("<svg") == 3
+
+
+def test_the_explained_query_is_one_that_finds_a_relevant_document(tmp_path: Path) -> None:
+    """The queries with the largest wins have no text, or no term that any document has."""
+    builder = CollectionBuilder("gaps", language="english")
+    for number in range(6):
+        builder.add_document(f"d{number}", [f"apples number{number}", f"pears number{number} again"])
+    for number, texts in enumerate([["?"], ["unheard words"], ["nothing"], ["number3"], ["number4"]]):
+        builder.add_query(f"q{number}", texts, split="dev")
+        builder.add_judgement("dev", f"q{number}", f"d{number}")
+    collection = builder.build()
+    rows = [(f"q{number}", f"d{number}") for number in range(4)]
+    run = Run.from_frame(pd.DataFrame([{"query_id": q, "doc_id": d, "score": 1.0} for q, d in rows]))
+    worse = Run.from_frame(pd.DataFrame([{"query_id": "q4", "doc_id": "d4", "score": 1.0}]))
+    run.to_trec(tmp_path / "better.run")
+    worse.to_trec(tmp_path / "bm25.run")
+
+    def report(**how: Any) -> Page:
+        files = [tmp_path / "better.run", tmp_path / "bm25.run"]
+        write_report(files, tmp_path / "r.html", collection=collection, split="dev", **how)
+        return Page((tmp_path / "r.html").read_text(encoding="utf-8"))
+
+    page = report()
+    assert page.absent[0] == "picture"
+    assert re.search(r"The query <b>(\w+)</b> has", page.raw)[1] == "q3"
+    assert "paragraphs" in report(query="q1").absent
+
+
+def test_charts_are_saved_for_papers(folder: Path, collection: Collection, tmp_path: Path) -> None:
+    """Each chart of the page is an SVG and a PDF file, equal for equal runs, whose fonts publishers accept."""
+    for name in ("a", "b"):
+        how = {"picture": "tsne", "figures": tmp_path / name}
+        write_report([folder], tmp_path / "r.html", collection=collection, **how)  # type: ignore[arg-type]
+    charts = ("recall", "differences", "paragraphs", "picture")
+    files = sorted(f"{chart}.{suffix}" for chart in charts for suffix in ("svg", "pdf"))
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == files
+    for name in files:
+        content = (tmp_path / "a" / name).read_bytes()
+        assert content == (tmp_path / "b" / name).read_bytes(), name
+        if name.endswith(".svg"):
+            root = ElementTree.fromstring(content)
+            assert root.tag == "{http://www.w3.org/2000/svg}svg"
+            assert not list(root.iter("{http://www.w3.org/2000/svg}a"))  # no link into the page
+        else:
+            fonts = set(re.findall(rb"/Type /Font\s*/Subtype /(\w+)", content.replace(b"\n", b" ")))
+            assert fonts == ({b"Type0", b"CIDFontType2"} if name != "picture.pdf" else set()), name
+            assert b"/URI" not in content
+
+
 @pytest.mark.parametrize("encoder", ["tfidf", "lsa(n_components=6)"], ids=["sparse", "dense"])
 def test_an_engine_on_a_device_has_the_same_page(
     encoder: str, cupy: Any, folder: Path, collection: Collection, tmp_path: Path
 ) -> None:
     pages = []
     for device in ("cpu", "cuda"):
-        write_report([folder], tmp_path / "x.html", collection=Engine(collection, encoder=encoder, device=device))
+        engine = Engine(collection, encoder=encoder, device=device)
+        write_report([folder], tmp_path / "x.html", collection=engine, picture="tsne")
         pages.append(Page((tmp_path / "x.html").read_text(encoding="utf-8")))
     assert pages[0].sections == pages[1].sections
     assert pages[0].absent == pages[1].absent == []

@@ -73,7 +73,7 @@ def test_results_are_the_ranking_with_its_passages(fitted: Fitted, schema: Any, 
         size = max(abs(hit.score), sum(abs(share.share) for share in hit.shares))
         assert sum(share.share for share in hit.shares) == pytest.approx(hit.score, abs=1e-6 + 1e-5 * size)
     schema.validate(json.loads(found.to_json()))
-    assert 0 < len(found.to_pandas()) == len(found) <= 5
+    assert 0 < len(found.to_frame()) == len(found) <= 5
 
 
 def test_the_passage_and_terms_of_bm25(laws: Engine) -> None:
@@ -154,7 +154,7 @@ def test_phrases_must_occur(laws: Engine) -> None:
     assert marked(ranker.search('dog "needs no lead"')) == ["need no lead"]
     assert [hit.doc_id for hit in ranker.search('"lead" "alone"')] == ["cats"]
     nothing = ranker.search('"lead kept"')
-    assert (len(nothing), nothing.to_dict(), len(nothing.to_pandas())) == (0, {"query": '"lead kept"', "hits": []}, 0)
+    assert (len(nothing), nothing.to_dict(), len(nothing.to_frame())) == (0, {"query": '"lead kept"', "hits": []}, 0)
     assert "no document" in nothing._repr_html_()
     # The passage with the phrase comes first, whatever else is in the others.
     found = ranker.search('Dogs lead cats "dog owner"')
@@ -264,7 +264,7 @@ def test_titles_pages_headings_and_metadata(tmp_path: Path, schema: Any) -> None
     values = json.loads(found.to_json())
     schema.validate(values)
     assert next(hit for hit in values["hits"] if hit["doc_id"] == "notes.md")["metadata"]["date"] == "2015-03-01"
-    frame = found.to_pandas().set_index("doc_id")
+    frame = found.to_frame().set_index("doc_id")
     assert (frame.loc["case.pdf", "page"], frame.loc["notes.md", "court"]) == (2, "BGH")
     assert pd.isna(frame.loc["notes.md", "page"])
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any, ClassVar
 
@@ -18,6 +18,7 @@ from haybale.collections.unread import UnreadPart
 from haybale.errors import MissingExtraError, UnknownNameError
 from haybale.extras import import_optional
 from haybale.registry import Registry, undefined_methods
+from haybale.returned_values import method_of, wrong_value
 
 FILE_READERS: Registry[FileReader] = Registry("file format", "haybale.file_readers")
 EXTRA = "documents"  # the extra that installs the packages of file readers
@@ -34,6 +35,14 @@ OPTIONS: dict[str, tuple[str, ...] | None] = {
 
 class Unreadable(Exception):
     """A file that cannot be read, or not to its end; the message is the reason, which is listed."""
+
+
+class _WrongItem(Exception):
+    """A reader, not the file, is wrong: it yielded or returned an object of another type."""
+
+    def __init__(self, item: object) -> None:
+        super().__init__()
+        self.item = item
 
 
 def check_options(options: Mapping[str, str]) -> None:
@@ -126,13 +135,21 @@ def _read_into(
 ) -> str | None:
     """Append the documents of a file and the parts that were not read; return why reading ended before its end."""
     try:
-        for item in reader.read(data, options):
+        items: Any = reader.read(data, options)
+        if not isinstance(items, Iterable):
+            raise _WrongItem(items)
+        for item in items:
             if isinstance(item, UnreadPart):
                 unread.append(item)
+            elif not isinstance(item, FileDocument):
+                raise _WrongItem(item)
             elif any(part.text or part.heading for part in item.parts):
                 documents.append(item)
             else:
                 unread.append(UnreadPart(part=item.location, reason="no text"))
+    except _WrongItem as error:
+        expected = "an iterable of FileDocument and UnreadPart"
+        raise wrong_value(error.item, method_of(reader, "read"), expected, "yield one for each document") from None
     except Unreadable as error:
         return str(error)
     except MissingExtraError as error:  # raised for a page in a mail: only the packages of the mail reader were checked

@@ -5,3 +5,4 @@ from __future__ import annotations
 from haybale.review.stopping.rule import STOPPING_RULES, Advice, StoppingRule, parse_rule
 
 __all__ = ["STOPPING_RULES", "Advice", "StoppingRule", "parse_rule"]
+__dir__ = __all__.copy  # dir() lists the public names only

@@ -15,6 +15,7 @@ import numpy as np
 from haybale.grammar import Call, parse_call
 from haybale.parameters import MOST, Constraints, Interval, check_parameters
 from haybale.registry import Registry, undefined_methods
+from haybale.returned_values import method_of, returned
 from haybale.review.screening import Screening
 
 Kind = Literal["heuristic", "estimate", "certificate"]
@@ -107,7 +108,7 @@ class StoppingRule(ABC):
         for n in self.checkpoints(screening.n_documents):
             if n > screening.n_read or n == screening.n_documents:
                 return None
-            if self.advise(screening.prefix(n)).stop:
+            if self._advice(screening.prefix(n)).stop:
                 return n
         return None
 
@@ -126,7 +127,11 @@ class StoppingRule(ABC):
                 return Advice(False, "no document has been read")
             first = f", after {points[0]:,} documents" if len(points) else ""
             return Advice(False, f"{screening.n_read:,} documents have been read; too early for the first look{first}")
-        return self.advise(screening.prefix(points[last - 1]))
+        return self._advice(screening.prefix(points[last - 1]))
+
+    def _advice(self, screening: Screening) -> Advice:
+        advice = "return Advice(stop, reason)"
+        return returned(self.advise(screening), Advice, method_of(self, "advise"), advice)
 
     def first_stop(
         self, labels: Iterable[Any], n_documents: int, *, sampled: Any = (), scores: Any = None
@@ -154,6 +159,8 @@ class StoppingRule(ABC):
         """
         screening = Screening(np.asarray(labels), n_documents, np.asarray(sampled, dtype=bool), scores)
         stop = self.find_stop(screening)
+        if stop is not None:
+            returned(stop, (int, np.integer), method_of(self, "find_stop"), "return a number of documents, or None")
         return n_documents if stop is None and screening.n_read == n_documents else stop
 
     def get_params(self) -> dict[str, Any]:

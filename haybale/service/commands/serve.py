@@ -139,7 +139,9 @@ def _rankers(engine: Engine, models: list[str], rankers: list[str]) -> dict[str,
         name, text = _named(ranker_text)
         if name in fitted:
             raise InputError(f"rankers need different names, found {name!r} twice; use NAME=RANKER")
-        fitted[name] = haybale.parse(text).fit(engine)
+        unfitted = haybale.parse(text)
+        unfitted._check_answers(None)
+        fitted[name] = unfitted.fit(engine)
     return fitted
 
 
