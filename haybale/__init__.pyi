@@ -66,11 +66,8 @@ from .rankers import KNN as KNN
 from .rankers import PARM as PARM
 from .rankers import RRF as RRF
 from .rankers import SVR as SVR
-<<<<<<< HEAD
-from .rankers import Cut as Cut
-=======
 from .rankers import ChangedRunWarning as ChangedRunWarning
->>>>>>> main
+from .rankers import Cut as Cut
 from .rankers import EmptyRankingWarning as EmptyRankingWarning
 from .rankers import Explanation as Explanation
 from .rankers import InSpace as InSpace
