@@ -1,4 +1,4 @@
-"""Measure the CPU time of importing haybale and of one ranking command, beside importing scikit-learn and bm25s.
+"""Measure the CPU time of importing haybale and of three commands, beside importing scikit-learn and bm25s.
 
     python benchmarks/bench_imports.py [--rounds 7]
 
@@ -8,6 +8,7 @@ Every line is a process of its own; in each round all run once. The page has the
 from __future__ import annotations
 
 import resource
+import shlex
 import statistics
 import subprocess
 import sys
@@ -33,11 +34,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         engine = str(Path(folder, "engine"))
         haybale.Engine.build(TEXTS, engine, language="english")
-        rank = "import sys; from haybale.cli import main; sys.exit(main())"
         commands = {code: ["-c", code] for code in (PEER, "import bm25s", "from haybale import Engine, SVR")}
-        commands['haybale rank ENGINE "dog tax" --ranker bm25-doc'] = [
-            *("-c", rank, "rank", engine, "dog tax", "--ranker", "bm25-doc")
-        ]
+        for line in ("--help", 'search ENGINE "dog tax"', 'rank ENGINE "dog tax" --ranker bm25-doc'):
+            arguments = [engine if word == "ENGINE" else word for word in shlex.split(line)]
+            commands[f"haybale {line}"] = ["-c", "from haybale.cli import main; main()", *arguments]
         seconds: dict[str, list[float]] = {name: [] for name in commands}
         for _ in range(a.rounds + 1):
             for name, command in commands.items():

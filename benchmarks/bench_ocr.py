@@ -4,14 +4,22 @@
 
 Documents that are relevant to dev queries, and then others, are set on pages, up to a number of pages. The pages are
 rendered at 150 dpi, blurred, turned by up to half a degree and noised, and are the pictures of PDF files in
-FOLDER/scans; files that are there already are kept. They are read with `ocr="missing"`, and BM25 over documents ranks
-the dev queries on the recognised texts and on the texts of the collection.
+FOLDER/scans; files that are there already are kept. A process reads them with `ocr="missing"` and is killed when it has
+recognised half of the pages; another one goes on. BM25 over documents ranks the dev queries on the recognised texts and
+on the texts of the collection.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
+import os
 import random
 import re
+import resource
+import shutil
+import signal
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -24,12 +32,13 @@ import numpy as np
 from provenance import options, provenance, shown, table, write_page
 
 import haybale
-from haybale.collections.files.ocr import PageRecogniser, keeping_pages
+from haybale.collections.files.ocr import keeping_pages
 from haybale.collections.files.pdf_pages import opened_pdf, picture_of_page
 from haybale.collections.readers.files import read_files
 
 DPI, BLUR_RADIUS, MAX_DEGREES, NOISE = 150, 0.6, 0.5, 12  # radius in pixels, noise as a standard deviation of 255
 LINES, LETTERS = 52, 92  # of a page, and of a line
+RECOGNISED, TEXTS = "ocr", "texts.json"  # in the folder: the recognised pages, and the texts of the documents
 
 
 def main() -> None:
@@ -39,62 +48,92 @@ def main() -> None:
     parser.add_argument("--pages", type=int, default=1000)
     parser.add_argument("--languages", default="eng", help="of OCR")
     parser.add_argument("--note", default="", help="a sentence for the page")
+    parser.add_argument("--read", action="store_true", help=argparse.SUPPRESS)
     a = parser.parse_args()
+    if a.read:
+        read_here(a.folder, a.languages)
+        return
     collection = haybale.open_collection(a.collection)
     chosen = list(documents(collection, a.pages))
     texts = collection.document_texts()
     n_pages = sum(write_scan(a.folder / "scans" / f"{number}.pdf", texts[number]) for number in chosen)
-    done: list[int] = []
-    recognise = PageRecogniser._recognised
-
-    def counted(self: PageRecogniser, picture: bytes) -> str:
-        done.append(1)
-        return recognise(self, picture)
-
-    PageRecogniser._recognised = counted  # type: ignore[method-assign]
-    start = time.perf_counter()
-    with keeping_pages(a.folder / "ocr"):
-        read = read_files(a.folder / "scans", {"ocr": "missing", "ocr_languages": a.languages})
-    seconds = time.perf_counter() - start
-    recognised = {
-        int(doc_id.removesuffix(".pdf")): text
-        for doc_id, text in zip(read.doc_ids.to_pylist(), read.document_texts(), strict=True)
-    }
+    shutil.rmtree(a.folder / RECOGNISED, ignore_errors=True)
+    first, second = read_until(a, n_pages // 2), read_until(a)
+    recognised = {int(number): text for number, text in json.loads((a.folder / TEXTS).read_text()).items()}
     counts = [(words(texts[number]), words(recognised.get(number, ""))) for number in chosen]
     both = sum((digital & ocr).total() for digital, ocr in counts)
     recall, precision = (both / sum(pair[side].total() for pair in counts) for side in (0, 1))
     doc_ids = collection.doc_ids.to_pylist()
-    measured = [
+    digital, ocr = (
         ndcg(collection, {doc_ids[n]: source[n] for n in chosen if n in source})
         for source in (dict(enumerate(texts)), recognised)
-    ]
-    rows = [
-        [
-            n_pages,
-            len(done),
-            seconds,
-            seconds / max(1, len(done)),
-            recall,
-            precision,
-            *measured,
-            measured[1] / measured[0],
-        ]
+    )
+    times = [
+        [name, n, seconds, cpu, cpu / max(1, n), load]
+        for name, (n, seconds, cpu, load) in (
+            ("until it was killed", first),
+            ("the rest", second),
+            ("both", (*(a + b for a, b in zip(first[:3], second[:3], strict=True)), os.getloadavg()[0])),
+        )
     ]
     lines = [
         "# OCR of degraded pages",
         "",
         f"{len(chosen):,} documents of {collection.name} on {n_pages:,} pages of up to {LINES} lines, rendered at",
-        f"{DPI} dpi, blurred, turned by up to {MAX_DEGREES} degrees and noised. Pages that an earlier run had",
-        "recognised are kept. Words right are the share of the words of the documents that OCR reads, and precision",
-        "the share of its words that are in them. nDCG@10 is that of BM25 over documents for the dev queries that have",
-        f"a relevant document among them. {a.note}".strip(),
+        f"{DPI} dpi, blurred, turned by up to {MAX_DEGREES} degrees and noised. A process that reads them is killed",
+        "when half of the pages are recognised, and another one goes on. Pages are those that each of them wrote.",
+        "Seconds of all cores are those of the process and of its Tesseract processes, without the pages that the kill",
+        "cut off. The load is the mean number of processes that ran or waited in the last minute, ours included. "
+        f"{a.note}".strip(),
+        *table("reading|pages|s|s of all cores|s of a core, a page|load", times),
+        "",
+        "Words right are the share of the words of the documents that OCR reads, and precision the share of its words",
+        "that are in them. nDCG@10 is that of BM25 over documents for the dev queries that have a relevant document",
+        "among them.",
+        "",
         *table(
-            "pages|recognised now|s|s a page|words right|precision|nDCG@10, digital|nDCG@10, OCR|OCR / digital", rows, 0
+            "words right|precision|nDCG@10, digital|nDCG@10, OCR|OCR / digital",
+            [[recall, precision, digital, ocr, ocr / digital]],
+            0,
         ),
         "",
         provenance(shown("bench_ocr.py", sys.argv[1:]), more=("pypdfium2",)),
     ]
     write_page(a.results / "ocr.md", lines)
+
+
+def read_until(a: argparse.Namespace, n_pages: int | None = None) -> tuple[int, float, float, float]:
+    """Read the scans in a process of its own, and kill it when it has recognised so many pages.
+
+    Returns the number of pages that it recognised, the seconds it took, those of all cores, and the load.
+    """
+    kept = a.folder / RECOGNISED
+    n_before = n_recognised(kept)
+    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    command = [sys.executable, __file__, str(a.collection), str(a.folder), "--languages", a.languages, "--read"]
+    process = subprocess.Popen(command, start_new_session=True)
+    while process.poll() is None:
+        time.sleep(0.5)
+        if n_pages is not None and n_recognised(kept) >= n_pages:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    if n_pages is None and process.returncode:
+        raise SystemExit(f"the process that read ended with {process.returncode}")
+    seconds, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return n_recognised(kept) - n_before, seconds, cpu, os.getloadavg()[0]
+
+
+def n_recognised(folder: Path) -> int:
+    return sum(1 for _ in folder.glob("*/*/*.tsv.gz"))
+
+
+def read_here(folder: Path, languages: str) -> None:
+    """Read the scans in this process, and write their texts by the numbers of documents."""
+    with keeping_pages(folder / RECOGNISED):
+        read = read_files(folder / "scans", {"ocr": "missing", "ocr_languages": languages})
+    numbers = (doc_id.removesuffix(".pdf") for doc_id in read.doc_ids.to_pylist())
+    (folder / TEXTS).write_text(json.dumps(dict(zip(numbers, read.document_texts(), strict=True))))
 
 
 def documents(collection: Any, n_pages: int) -> Iterator[int]:

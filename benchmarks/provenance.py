@@ -40,6 +40,7 @@ MEASURES = {
         "analysis.py",
     ),
     "bench_calibration.py": ("review/calibration.py", "review/learner.py", "review/incremental_svr.py"),
+    "bench_defaults.py": CORE,
     "bench_encoders.py": ("embeddings/sentence_transformer.py", "embeddings/token_batches.py"),
     "bench_endurance.py": ("service", "search", "review/review.py", "review/judgement_store.py"),
     "bench_files.py": (
@@ -98,6 +99,7 @@ MEASURES = {
     "bench_large.py": CORE,
     "bench_mixture.py": CORE,
     "bench_longformer.py": ("embeddings/networks", "embeddings/longformer.py"),
+    "bench_page_boxes.py": ("collections/files",),
     "bench_parm.py": ("retrieval/parm", "retrieval/hits.py", "vectors.py"),
     "bench_review.py": (
         "review/learner.py",
@@ -116,7 +118,7 @@ MEASURES = {
         "retrieval/fusion.py",
     ),
     "bench_passage_sums.py": ("retrieval", "rankers/bm25.py", "rankers/knn.py"),
-    "bench_ocr.py": ("collections/files/ocr.py", "collections/files/pdf.py", "collections/files/pdf_pages.py"),
+    "bench_ocr.py": tuple(f"collections/files/{name}.py" for name in ("ocr", "tesseract", "recognised_words", "pdf")),
     "bench_readers.py": ("collections/files",),
     "bench_rerank.py": ("pairs",),
     "bench_scaling.py": ("retrieval", "ensemble", "embeddings"),

@@ -1,9 +1,9 @@
-"""Make the pictures of the tutorial for a team: a walk through the pages of the service, by Playwright and Chromium.
+"""Make the pictures of tutorials: walks through the pages of the service, by Playwright and Chromium.
 
     python docs/figures.py [FOLDER]         default: docs/tutorials
 
 ``make figures`` runs it. It writes invented contracts, serves them, judges with their true grades, trains, and takes
-pictures of pages as it goes. It also prints the measures of the training.
+pictures of pages as it goes. It also prints the measures of the training. Then it searches two PDF files.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ sys.path.insert(0, str(HERE.parent / "tests"))
 
 from support.browser import chromium  # noqa: E402
 from support.contracts import QUESTION, write_contracts  # noqa: E402
+from support.page_files import PASSAGES, by_reportlab, engine_of  # noqa: E402
 
 from haybale import Engine, parse  # noqa: E402
 from haybale.cli.options import DEFAULT_RANKER  # noqa: E402
@@ -50,6 +51,26 @@ def main(out: Path) -> None:
             with served(workspace) as address, chromium() as browser:
                 walk(browser, address, workspace, truth, out)
             workspace.close()
+        see_a_page(folder, out)
+
+
+def see_a_page(folder: Path, out: Path) -> None:
+    """Open the page of a hit in a PDF file on a phone, with a picture."""
+    (folder / "leases").mkdir()
+    for name, order in (("workshop.pdf", PASSAGES), ("office.pdf", PASSAGES[::-1])):
+        (folder / "leases" / name).write_bytes(by_reportlab(order, -1))
+    engine = engine_of(folder / "leases", folder / "leases-engine").prepare()
+    with JudgementStore() as store:
+        workspace = Workspace(engine, {DEFAULT_RANKER: parse(DEFAULT_RANKER).fit(engine)}, store)
+        with served(workspace) as address, chromium() as browser:
+            page = browser.new_page(base_url=address, viewport=PHONE, color_scheme="light")
+            page.goto("/?q=how+long+may+the+lessor+keep+the+deposit")
+            page.locator(".page-view summary").first.click()
+            while not page.evaluate("document.querySelector('.page-view img').naturalWidth"):
+                page.wait_for_timeout(50)
+            page.evaluate("document.querySelector('.hit').scrollIntoView()")
+            picture(page, out / "pdfs-page.png")
+        workspace.close()
 
 
 def walk(browser: Any, address: str, workspace: Workspace, truth: dict[str, dict[str, Any]], out: Path) -> None:

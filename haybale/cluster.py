@@ -53,8 +53,10 @@ def spread(
         total = len(arguments)
     client = dask_client()
     if client is None:
-        return track(_run_with_joblib(function, arguments, n_jobs, description), description, total)
-    return track(_run_with_dask(client, function, arguments, description), description, total)
+        results = _run_with_joblib(function, arguments, n_jobs, description)
+    else:
+        results = _run_with_dask(client, function, arguments, description)
+    return track(results, description, total)
 
 
 def _run_with_joblib(function: Callable[..., T], arguments: Tasks, n_jobs: int | None, description: str) -> Iterator[T]:

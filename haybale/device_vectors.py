@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haybale.device import device_of, to_device, to_numpy
+from haybale.device import Device, device_of, to_device, to_numpy
 from haybale.device_kernels import KernelFile, count_blocks
 
 _KERNELS = KernelFile(Path(__file__).with_name("vectors.cu"))
@@ -30,9 +30,11 @@ def squared_row_lengths(vectors: Any) -> Any:
         return out
 
 
-def weighted_sums(vectors: Any, share: NDArray[np.float64], centre: NDArray[np.float64], power: int) -> Any:
+def weighted_sums(
+    device: Device, vectors: Any, share: NDArray[np.float64], centre: NDArray[np.float64], power: int
+) -> Any:
     """Return Σ share_i · (x_i - centre)^power of float32 or float64 rows (n, d), (d,) in NumPy; the power is 1 or 2."""
-    device, (n, d) = device_of(vectors), vectors.shape
+    n, d = vectors.shape
     parts, blocks = min(_MAX_ROW_PARTS, max(1, n)), max(1, -(-d // _THREADS))
     with device.current():
         out = device.xp.zeros((parts, d))

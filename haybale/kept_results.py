@@ -132,16 +132,17 @@ def spread_resumably(
 
     ``keys()`` returns the :func:`task_key` of each task. It is called only within :func:`resumable`.
     """
-    kept = kept_results()
-    if kept is None:
-        return list(spread(function, tasks, n_jobs, description))
-    task_keys = list(keys())
-    results = [kept.get(key) for key in task_keys]
+    kept, task_keys = kept_results(), list[str]()
+    results: list[Arrays | None] = [None] * len(tasks)
+    if kept is not None:
+        task_keys = list(keys())
+        results = [kept.get(key) for key in task_keys]
+        report_resumed(description, sum(arrays is not None for arrays in results), len(tasks))
     missing = [number for number, arrays in enumerate(results) if arrays is None]
-    report_resumed(description, len(tasks) - len(missing), len(tasks))
     new_results = spread(function, [tasks[number] for number in missing], n_jobs, description)
     for number, arrays in zip(missing, new_results, strict=True):
-        kept.put(task_keys[number], arrays)
+        if kept is not None:
+            kept.put(task_keys[number], arrays)
         results[number] = arrays
     return [arrays for arrays in results if arrays is not None]
 

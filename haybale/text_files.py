@@ -154,13 +154,20 @@ def read_text(path: Path, limit: int = MAX_TEXT) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def read_tsv(path: Path, width: int, maxsplit: int = -1) -> Iterator[tuple[int, list[str]]]:
-    """Yield ``(line number, columns)``; a line that does not have ``width`` columns is an error."""
+def read_tsv(
+    path: Path, width: int, maxsplit: int = -1, header: Sequence[Sequence[str]] = ()
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield ``(line number, columns)``; a line that does not have ``width`` columns is an error.
+
+    ``header`` holds the names, in lower case, that each column may have in a header; a header in line 1 is left out.
+    """
     for number, line in read_lines(path):
         columns = line.split("\t", maxsplit)
         if len(columns) != width:
             raise FileFormatError(path, number, f"expected {width} tab-separated columns, found {len(columns)}")
-        yield number, columns
+        names = zip(columns, header, strict=False)
+        if number > 1 or not header or not all(name.strip().lower() in accepted for name, accepted in names):
+            yield number, columns
 
 
 def read_csv(
@@ -172,7 +179,8 @@ def read_csv(
     semicolon or a tab: the one that the header has most. A missing or doubled column, or a row that does not have as
     many cells as the header, is an error.
     """
-    table = read_delimited(read_text(path), ",;\t")
+    text = read_text(path)
+    table = read_delimited(text, ",;\t")
     names = [name.lower() for name in table.columns]
     columns = {}
     for key, accepted in {**needed, **optional}.items():

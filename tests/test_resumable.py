@@ -25,7 +25,6 @@ from haybale.ensemble.pair_scores import PairScores
 from haybale.errors import StoreError
 from haybale.kept_results import RANKER, KeptResults
 from haybale.rankers import QueryBatch, parse
-from haybale.ranking import runs
 from haybale.search import encoded_queries, query_batch
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* training queries for")
@@ -37,7 +36,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a block have three queries, so that small collections have many."""
     for module in (encoded_queries, query_batch):
         monkeypatch.setattr(module, "BLOCK", 3)
-    monkeypatch.setattr(runs, "_MAX_QUERIES_PER_BLOCK", 3)
+    monkeypatch.setattr("haybale.engine.workers._MAX_QUERIES_PER_BLOCK", 3)
 
 
 @pytest.fixture(scope="module")

@@ -23,6 +23,8 @@ from haybale.errors import FileFormatError, InputError, StoreError
 from haybale.manifest import with_checksum
 from haybale.review import JudgementStore, judgement_file_of
 
+TEXTS_NOW = {"bm25": "bm25(k3=none)"}  # what the texts of rankers stood for at that commit, where it differs
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -50,7 +52,7 @@ def test_engines_and_their_rankers_rank_the_same(folder: Path, name: str) -> Non
     engine = Engine.open(folder / name)
     assert engine.identity == recorded["identity"]
     for text, run in recorded["untrained"].items():
-        assert_same_ranking(ranked(haybale.parse(text).fit(engine)), run)
+        assert_same_ranking(ranked(haybale.parse(TEXTS_NOW.get(text, text)).fit(engine)), run)
     for model, run in recorded["models"].items():
         if "lim(" in (folder / model / "ranker.json").read_text():
             pytest.importorskip("torch")
@@ -60,7 +62,7 @@ def test_engines_and_their_rankers_rank_the_same(folder: Path, name: str) -> Non
         engine.remove(REMOVED)
         for again in (engine, Engine.open(folder / name)):
             for text, run in recorded["after"].items():
-                assert_same_ranking(ranked(haybale.parse(text).fit(again)), run)
+                assert_same_ranking(ranked(haybale.parse(TEXTS_NOW.get(text, text)).fit(again)), run)
 
 
 def test_an_engine_of_files_is_updated_and_keeps_its_judgements(folder: Path) -> None:

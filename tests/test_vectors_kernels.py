@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from support.cuda_on_cpu import kernels_of
 
 import haybale
+from haybale.device import device_of
 from haybale.device_vectors import scaled_vectors, squared_row_lengths, take_rows, weighted_sums
 from haybale.errors import VectorError
 from haybale.vectors import check_vectors
@@ -86,7 +87,9 @@ def test_matrices_without_rows_or_columns_on_a_device(cupy_double: Any, shape: t
     host = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
     vectors, (n, d) = cupy_double.asarray(host), shape
     np.testing.assert_array_equal(squared_row_lengths(vectors).get(), np.square(host).sum(axis=1))
-    np.testing.assert_array_equal(weighted_sums(vectors, np.ones(n), np.zeros(d), 1), host.sum(axis=0))
+    np.testing.assert_array_equal(
+        weighted_sums(device_of(vectors), vectors, np.ones(n), np.zeros(d), 1), host.sum(axis=0)
+    )
     np.testing.assert_array_equal(take_rows(vectors, np.arange(n)[::2]).get(), host[::2])
     scaled = scaled_vectors(vectors[:, ::-1], np.ones(d, dtype=np.float32), np.array(2.0, dtype=np.float32))
     np.testing.assert_array_equal(scaled.get(), (host[:, ::-1] - 1) * 2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -24,8 +24,11 @@ Columns: TypeAlias = tuple[Iterable[Any], Iterable[Text], Iterable[str | None] |
 
 _QUERY_FILES = (".jsonl", ".csv", ".tsv")  # files of queries; any other file is one document
 _ID, _TEXT = ("query_id", "id", "_id"), ("text", "query")  # accepted names of the columns of a CSV file
-_TSV_ID = (*_ID, "query-id", "qid", "queryid", "topic", "topic_id", "query")  # of the header that a TSV file may have
-_TSV_TEXT = (*_TEXT, "query_text", "querytext", "title", "question", "topic")
+# Accepted names of the columns in the header that a TSV file may have.
+TSV_HEADER = (
+    (*_ID, "query-id", "qid", "queryid", "topic", "topic_id", "query"),
+    (*_TEXT, "query_text", "querytext", "title", "question", "topic"),
+)
 
 
 def queries_from(collection: Collection, given: QueriesLike, paragraphs: str | None = None) -> Queries:
@@ -54,20 +57,22 @@ def queries_from(collection: Collection, given: QueriesLike, paragraphs: str | N
     InputError
         There is no query, a text is empty, a query id occurs twice, or a file or frame lacks a column.
     """
-    if paragraphs is not None and not (isinstance(given, Path) and suffix_of(given) not in _QUERY_FILES):
-        raise InputError(f"paragraphs={paragraphs!r} needs a single document; give a text file, or - for stdin")
+    if isinstance(given, Path):
+        return queries_of(collection, *_read_file(given, paragraphs), where=f"{given}: ")
+    _refuse_paragraphs(paragraphs)
     if isinstance(given, Queries):
         return given
     if isinstance(given, str) and given in collection.splits:
         return collection.queries.take(collection.splits[given].queries)
-    if isinstance(given, Path):
-        return queries_of(collection, *_read_file(given, paragraphs or "blank-lines"), where=f"{given}: ")
+    columns: Columns
     if isinstance(given, Mapping):
-        return queries_of(collection, given, given.values())
-    if isinstance(given, str | Sequence):
+        columns = given, given.values(), None
+    elif isinstance(given, str | Sequence):
         texts = [given] if isinstance(given, str) else given
-        return replace(queries_of(collection, range(len(texts)), texts), numbered=True)
-    return queries_of(collection, *_read_frame(given))
+        columns = range(len(texts)), texts, None
+    else:
+        columns = _read_frame(given)
+    return replace(queries_of(collection, *columns), numbered=isinstance(given, str | Sequence))
 
 
 def queries_argument(text: str) -> str | Path:
@@ -122,44 +127,38 @@ def queries_of(
     )
 
 
-def _read_file(path: Path, paragraphs: str) -> Columns:
-    match suffix_of(path):
-        case ".jsonl":
-            return _read_jsonl(path)
-        case ".csv":
-            return _read_csv(path)
-        case ".tsv":
-            rows = list(read_query_table(path))
-            return [query_id for _, query_id, _ in rows], [text for _, _, text in rows], None
-    splitter, text = find_splitter(paragraphs), read_text(path)
-    parts = [part.text for part in splitter(text)]
-    if not parts:
-        empty = "the text is empty; give a file with text"
-        message = f"{paragraphs!r} finds no paragraph; choose another splitter" if text.strip() else empty
-        raise FileFormatError(path, None, message)
-    return ["stdin" if path == STDIN else path.stem], [parts], None
+def _refuse_paragraphs(paragraphs: str | None) -> None:
+    if paragraphs is not None:
+        raise InputError(f"paragraphs={paragraphs!r} needs a single document; give a text file, or - for stdin")
 
 
-def read_query_table(path: Path) -> Iterator[tuple[int, str, str]]:
-    """Yield line number, id and text of each query of a tab-separated file, without its header if it has one."""
-    for line, (query_id, text) in read_tsv(path, 2, maxsplit=1):
-        if line > 1 or query_id.strip().lower() not in _TSV_ID or text.strip().lower() not in _TSV_TEXT:
-            yield line, query_id, text
-
-
-def _read_jsonl(path: Path) -> Columns:
-    ids, texts, own_ids = [], [], []
-    for line, record in read_jsonl(path):
-        ids.append(text_field(path, line, record, "query_id" if "query_id" in record else "_id"))
-        texts.append(text_field(path, line, record, "text").split("\n"))
-        own_ids.append(text_field(path, line, record, "own", default="") or None)
+def _read_file(path: Path, paragraphs: str | None) -> Columns:
+    suffix = suffix_of(path)
+    if suffix not in _QUERY_FILES:
+        paragraphs = paragraphs or "blank-lines"
+        splitter, text = find_splitter(paragraphs), read_text(path)
+        parts = [part.text for part in splitter(text)]
+        if not parts:
+            empty = "the text is empty; give a file with text"
+            message = f"{paragraphs!r} finds no paragraph; choose another splitter" if text.strip() else empty
+            raise FileFormatError(path, None, message)
+        return ["stdin" if path == STDIN else path.stem], [parts], None
+    _refuse_paragraphs(paragraphs)
+    if suffix == ".tsv":
+        rows = [columns for _, columns in read_tsv(path, 2, maxsplit=1, header=TSV_HEADER)]
+        return [query_id for query_id, _ in rows], [text for _, text in rows], None
+    ids, texts, own_ids = list[str](), list[list[str]](), list[str | None]()
+    if suffix == ".jsonl":
+        for line, record in read_jsonl(path):
+            ids.append(text_field(path, line, record, "query_id" if "query_id" in record else "_id"))
+            texts.append(text_field(path, line, record, "text").split("\n"))
+            own_ids.append(text_field(path, line, record, "own", default="") or None)
+    else:
+        for _, cells in read_csv(path, {"id": _ID, "text": _TEXT}, {"own": ["own"]}):
+            ids.append(cells["id"])
+            texts.append(cells["text"].split("\n"))
+            own_ids.append(cells.get("own") or None)
     return ids, texts, own_ids
-
-
-def _read_csv(path: Path) -> Columns:
-    rows = [row for _, row in read_csv(path, {"id": _ID, "text": _TEXT}, {"own": ["own"]})]
-    own_ids = [row["own"] or None for row in rows] if rows and "own" in rows[0] else None
-    return [row["id"] for row in rows], [row["text"].split("\n") for row in rows], own_ids
 
 
 def _read_frame(queries: Frame) -> Columns:

@@ -48,9 +48,11 @@ def add(
     added; with --replace, all such documents are replaced at once, and records that a file no longer has are removed. A
     process that has the engine open sees the change when it calls Engine.refresh() or opens the engine again.
     """
-    from haybale.collections.files.ocr import RECOGNISED, keeping_pages, with_languages
+    from haybale.collections.files.ocr import keeping_pages, with_languages
     from haybale.collections.unread import refuse_unread
-    from haybale.engine.update import FILES, earlier_records
+    from haybale.engine.indexed_source import FILES
+    from haybale.engine.storage import RECOGNISED
+    from haybale.engine.update import earlier_records
     from haybale.timing import record_timings
 
     start = time.perf_counter()

@@ -78,12 +78,14 @@ def index(
     With --segments, the indexes need not fit into the memory of one machine, and --dask indexes the segments on the
     workers of a cluster. Rankings are the same. Workers must reach the engine's folder by the same path.
     """
-    from haybale.collections.files.ocr import RECOGNISED, keeping_pages, with_languages
+    from haybale.collections.files.ocr import keeping_pages, with_languages
     from haybale.collections.open import find_reader
     from haybale.collections.readers.files import Files, read_files
     from haybale.collections.unread import UNREAD_FILE, counted, refuse_unread
     from haybale.device import find_device
-    from haybale.engine.update import FILES, record_files, signatures, update
+    from haybale.engine.indexed_source import FILES
+    from haybale.engine.storage import RECOGNISED
+    from haybale.engine.update import record_files, signatures, update
     from haybale.folders import check_file
     from haybale.timing import record_timings, timed
 

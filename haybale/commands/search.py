@@ -32,7 +32,17 @@ def search(
     ranker: options.Ranker = None,
     where: options.Where = None,
     set_values: options.SetValues = None,
-    k: Annotated[int, option("The number of documents. Default: 10.", RANKING, "--k", "-k", min=1)] = 10,
+    together: Annotated[
+        str | None,
+        option(
+            "A column of the metadata: show documents with one value of it together, such as thread for mails, or "
+            "parent for a mail with its attachments. Default: none.",
+            RANKING,
+        ),
+    ] = None,
+    k: Annotated[
+        int, option("The number of documents, or of groups with --together. Default: 10.", RANKING, "--k", "-k", min=1)
+    ] = 10,
     format: Annotated[
         str,
         option("table for people; json, one value; jsonl, one document in each line. Default: table.", RESULTS),
@@ -49,7 +59,7 @@ def search(
         untrained._check_answers(None)
     opened = haybale.Engine.open(engine, device=device)
     chosen = haybale.load(str(model), opened) if untrained is None else fitted(untrained, opened)
-    results = chosen.search(text, k, where)
+    results = chosen.search(text, k, where, together=together)
     if format == "json":
         print(results.to_json(indent=1))
     elif format == "jsonl":
@@ -59,20 +69,27 @@ def search(
         show("no document was found")
     else:
         console = console_for_tables()
+        groups = results.groups or ()
+        is_below = {rank for group in groups for rank in group.shown[1:]}
+        n_more = {group.shown[-1]: len(group.ranks) - len(group.shown) for group in groups}
         for hit in results:
-            console.print(_lines(hit), soft_wrap=True)
+            console.print(_lines(hit, "     " if hit.rank in is_below else ""), soft_wrap=True)
+            if n_more.get(hit.rank):
+                console.print(
+                    f"          and {n_more[hit.rank]:,} more of this {visible(str(together))}", soft_wrap=True
+                )
 
 
-def _lines(hit: SearchHit) -> Text:
+def _lines(hit: SearchHit, margin: str = "") -> Text:
     """Return the lines of a document: rank, title, place, id and score; and the best passage, its highlights bold."""
     from rich.text import Text
 
     best = hit.snippets[0] if hit.snippets else None
     passage_place = f", {best.place}" if best is not None and best.place else ""
     name = "" if hit.title == hit.doc_id else f"  {hit.doc_id}"
-    lines = Text(f"{hit.rank:>3}  {visible(f'{hit.title}{passage_place}{name}')}  {hit.score:.4f}")
+    lines = Text(f"{margin}{hit.rank:>3}  {visible(f'{hit.title}{passage_place}{name}')}  {hit.score:.4f}")
     if best is not None:
-        lines.append("\n     ")
+        lines.append(f"\n{margin}     ")
         for piece, highlighted in best.excerpt(_EXCERPT_CHARACTERS):
             lines.append(visible(re.sub(r"\s+", " ", piece)), style="bold" if highlighted else None)
     return lines

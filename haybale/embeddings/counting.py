@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +21,8 @@ from haybale.errors import InputError
 from haybale.progress import track
 
 Vocabulary = dict[str, int]
+
+_TERMS_PER_BLOCK = 2**20  # with repetitions, that are held at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,11 +52,16 @@ class TermCounts:
         """Count the terms of texts. New terms are added to ``vocabulary``, which is changed in place."""
         grown: Vocabulary = {} if vocabulary is None else vocabulary
         checked = track(strings(texts), "counting terms", len(texts) if isinstance(texts, Sized) else None)
-        terms, ends = array("i"), array("q", [0])
-        for numbers in analyzer.numbered(checked, grown, grow=True):
-            terms.extend(numbers)
-            ends.append(len(terms))
-        return cls.of_numbers(np.array(terms, dtype=np.int32), np.array(ends, dtype=np.int64), grown, analyzer)
+        counts, terms, offsets = array("f"), array("i"), array("q", [0])
+        for block in _blocks(analyzer.numbered(checked, grown, grow=True)):
+            rows = cls.of_numbers(*block, grown, analyzer).matrix
+            counts.frombytes(rows.data.tobytes())
+            terms.frombytes(rows.indices.astype(np.int32, copy=False).tobytes())
+            offsets.frombytes((rows.indptr[1:] + np.int64(offsets[-1])).tobytes())
+        arrays = np.asarray(counts), np.asarray(terms), np.asarray(offsets)
+        matrix = sparse.csr_matrix(arrays, shape=(len(offsets) - 1, len(grown)))
+        matrix.has_canonical_format = True
+        return cls(matrix, grown, analyzer)
 
     @classmethod
     def of_numbers(
@@ -90,6 +97,18 @@ class TermCounts:
         matrix = runs @ self.matrix
         matrix.sort_indices()
         return TermCounts(matrix, self.vocabulary, self.analyzer)
+
+
+def _blocks(texts: Iterable[Sequence[int]]) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int64]]]:
+    """Yield the terms of texts, one after the other, and where each text begins, for some texts at a time."""
+    terms, offsets = array("i"), array("q", [0])
+    for numbers in texts:
+        terms.extend(numbers)
+        offsets.append(len(terms))
+        if len(terms) >= _TERMS_PER_BLOCK:
+            yield np.array(terms, dtype=np.int32), np.array(offsets, dtype=np.int64)
+            terms, offsets = array("i"), array("q", [0])
+    yield np.array(terms, dtype=np.int32), np.array(offsets, dtype=np.int64)
 
 
 def strings(texts: Iterable[str] | Strings) -> Iterator[str]:

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haybale.errors import InputError
 from haybale.manifest import check_kinds
 from haybale.text_files import read_json
 
@@ -37,17 +36,6 @@ def queries_of_model(name: str) -> frozenset[str]:
     lineage = read_json(path)
     check_kinds(path, lineage, {"trained_on": [str], "selected_on": [str]})
     return frozenset(lineage["trained_on"]).union(lineage["selected_on"])
-
-
-def check_unseen(query_ids: Sequence[str], seen: frozenset[str], ranker: Any) -> None:
-    """Raise :class:`InputError` if an encoder behind a ranker was trained on a query; ``seen`` are its queries' ids."""
-    biased = [query for query in query_ids if query in seen] if seen else []
-    if biased:
-        raise InputError(
-            f"{ranker} cannot rank query {biased[0]!r} out of fold: an encoder behind it was trained on that query "
-            f"({len(biased)} of {len(query_ids)} queries); leave such queries out, or train encoders with fold=… and "
-            "give them as folds=[…]"
-        )
 
 
 def first_unseen(query_ids: Sequence[str], seen: Sequence[frozenset[str]]) -> NDArray[np.int64]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -43,6 +44,7 @@ from haybale.vectors import normalized_sparse
 
 FORMAT, VERSION = "haybale encoder", 1
 _TENSORS, _TERMS = "tensors.safetensors", "vocabulary.parquet"
+_ENTRIES_PER_BLOCK = 2**20  # of a matrix of counts, that are weighted at once
 
 
 class LexicalEncoder(Encoder):
@@ -163,7 +165,10 @@ class LexicalEncoder(Encoder):
     def fit_counts(self, counts: TermCounts) -> Self:
         """Learn terms and their weights from counted texts, bit for bit as :meth:`fit` does from the texts."""
         _check_analyzer(counts, self.chosen_analyzer())
-        df = np.bincount(counts.matrix.indices, minlength=counts.matrix.shape[1])
+        n_terms, terms = counts.matrix.shape[1], counts.matrix.indices
+        df = np.zeros(n_terms, dtype=np.int64)
+        for start in range(0, len(terms), step := max(n_terms, _ENTRIES_PER_BLOCK)):
+            df += np.bincount(terms[start : start + step], minlength=n_terms)
         return self.fit_frequencies(list(counts.vocabulary), df, len(counts))
 
     def fit_frequencies(self, names: Sequence[str], df: NDArray[np.int64], n: int) -> Self:
@@ -188,14 +193,29 @@ class LexicalEncoder(Encoder):
         self._check_fitted()
         _check_analyzer(counts, self.analyzer_)
         column = np.array([self.vocabulary_.get(term, -1) for term in counts.vocabulary], dtype=np.int32)
-        (terms,) = np.nonzero(column >= 0)
-        shape = (counts.matrix.shape[1], len(self.vocabulary_))
-        to_columns = sparse.csr_matrix((np.ones(len(terms), dtype=np.float32), (terms, column[terms])), shape=shape)
-        rows = counts.matrix @ to_columns
+        matrix, n_entries = counts.matrix, 0
+        data, columns = np.empty(matrix.nnz, dtype=np.float32), np.empty(matrix.nnz, dtype=np.int32)
+        indptr = np.zeros(matrix.shape[0] + 1, dtype=np.int64)
+        edges = np.searchsorted(matrix.indptr, np.arange(0, matrix.nnz, _ENTRIES_PER_BLOCK)).tolist()
+        for start, end in pairwise(dict.fromkeys([*edges, matrix.shape[0]])):
+            rows = self._weighted(matrix[start:end], column)
+            entries = slice(n_entries, n_entries + rows.nnz)
+            data[entries], columns[entries] = rows.data, rows.indices
+            indptr[start + 1 : end + 1] = n_entries + rows.indptr[1:]
+            n_entries += rows.nnz
+        data.resize(n_entries, refcheck=False)
+        columns.resize(n_entries, refcheck=False)
+        return sparse.csr_matrix((data, columns, indptr), shape=(matrix.shape[0], len(self.vocabulary_)))
+
+    def _weighted(self, counts: sparse.csr_matrix, column: NDArray[np.int32]) -> sparse.csr_matrix:
+        """Return the TF-IDF rows of counts; ``column`` has the column of each term, or -1."""
+        columns = column[counts.indices]
+        is_kept = columns >= 0
+        offsets = np.append(0, np.cumsum(is_kept))[counts.indptr]
+        arrays = counts.data[is_kept].astype(np.float64), columns[is_kept], offsets
+        rows = sparse.csr_matrix(arrays, shape=(counts.shape[0], len(self.vocabulary_)))
         rows.sort_indices()
-        tf = rows.data.astype(np.float64)
-        if self.sublinear_tf:
-            tf = 1 + np.log(tf)
+        tf = 1 + np.log(rows.data) if self.sublinear_tf else rows.data
         rows.data = tf * self.idf_[rows.indices]
         return normalized_sparse(rows)
 

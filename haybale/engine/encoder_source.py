@@ -82,7 +82,7 @@ class EncoderSource:
         encoder = copy.deepcopy(encoder)  # the caller's encoder stays unchanged
         with timed("fit encoder"):
             if self.texts.n_segments > 1 and self.texts.has_counts_for(encoder):
-                statistics = read_statistics(self.texts)["passage"]
+                statistics = read_statistics(self.texts.root / "0")["passage"]
                 df = np.fromiter(statistics.frequencies.values(), np.int64)
                 encoder.fit_frequencies(list(statistics.frequencies), df, statistics.n_texts)
             elif self.texts.has_counts_for(encoder):

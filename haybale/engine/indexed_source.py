@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any
 
 from haybale.errors import InputError
 
+FILES = "files.json"
 CHANGEABLE_OPTIONS = ("ocr", "ocr_languages")  # options of readers that updates may change
 _MIN_SHARE_OF_FILES = 0.5  # a folder with this share of the recorded files is taken for the recorded folder
 
@@ -52,3 +53,12 @@ def check_source(
             f"{source}: expected the source that {folder} was built from, {origin}, found another one: it has {same:,} "
             f"of {len(before):,} files, and all other documents would be removed; give a new --out"
         )
+
+
+def path_of(file: str, names: Set[str]) -> str:
+    """Return the name of the file on disk that has a document, which may be inside a zip file or a mail."""
+    if names == {""}:  # a zip file in place of a folder
+        return ""
+    parts = file.split("/")
+    candidates = ("/".join(parts[:n]) for n in range(1, len(parts) + 1))
+    return next((path for path in candidates if path in names), file.partition(":")[0])

@@ -259,18 +259,17 @@ def _read_tensors(folder: Path, kind: str) -> tuple[list[str], dict[str, Any], d
     return terms, mapped_tensors(folder / "tensors.safetensors"), manifest
 
 
-def read_statistics(texts: Texts) -> dict[str, TermStatistics]:
-    """Return the statistics of passages and of documents; terms are in the order of first occurrence."""
-    return _read_statistics(texts.root / "0")
-
-
 @lru_cache(maxsize=1)
 def _statistics_of_call(root: str, call: str) -> dict[str, TermStatistics]:
     """Return the statistics in a folder; the tasks of one call of :func:`index_all` share them."""
-    return _read_statistics(Path(root))
+    return read_statistics(Path(root))
 
 
-def _read_statistics(root: Path) -> dict[str, TermStatistics]:
+def read_statistics(root: Path) -> dict[str, TermStatistics]:
+    """Return the statistics of passages and of documents; terms are in the order of first occurrence.
+
+    ``root`` is the folder of the engine's first documents.
+    """
     folder = root / "statistics"
     manifest = read_manifest(folder, "term statistics", {"format": _STATISTICS_FORMAT, "version": 1})
     check_files(folder, manifest, ("terms.parquet",))
@@ -393,7 +392,7 @@ def open_segments(name: str, texts: Texts) -> SegmentedBM25 | SegmentedPassages:
 
     def statistics() -> TermStatistics:
         with texts.storage.unchanged():
-            return read_statistics(texts)[unit]
+            return read_statistics(texts.root / "0")[unit]
 
     return SegmentedBM25(segments, columns, texts.analyzer, statistics)
 

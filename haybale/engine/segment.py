@@ -104,7 +104,8 @@ class Segment:
     def write_indexes(self) -> None:
         """Make the missing indexes that are kept in the folder; of added documents, only those of vectors are kept.
 
-        The indexes of parts were written when the engine was built.
+        The indexes of parts were written when the engine was built. An index of the first documents leaves memory when
+        it has been written, so that one is held at a time.
         """
         if self.texts.n_segments > 1:
             return
@@ -112,6 +113,10 @@ class Segment:
             folder = self.texts.folder(name)
             if folder is not None and not _is_finished(folder):
                 self.index(name)
+                if not self.texts.number and _is_finished(folder):
+                    del self._indexes[name]
+        if not self.texts.number:
+            self.texts.forget_counts()
 
     def extend_index(self, index: Any, name: str) -> Any:
         """Append the documents of this segment to an index of earlier segments, whose ids they may repeat."""

@@ -5,6 +5,7 @@
     building.json      settings and digest, while the engine is being built
     judgements/        judgements that were added, in a file named by its SHA-256, which engine.json names
     metadata/          metadata that changed after documents were added, in the same way
+    ocr/               the words of pages that OCR has recognised, and where they are
     encoder/           the encoder, if it was fitted on the passages; others are loaded by name
     0/                 the documents that the engine was built from
         collection/    documents, queries and judgements
@@ -47,6 +48,7 @@ from haybale.timing import timed
 FORMAT, VERSION = "haybale engine", 3
 # The entries of a manifest that no change of the engine changes.
 FIXED = ("id", "identity", "settings", "input", "language", "encoder")
+RECOGNISED = "ocr"  # the folder of pages that OCR has recognised (haybale.collections.files.ocr.keeping_pages)
 _MANIFEST, _BUILDING = "engine.json", "building.json"
 _SETTINGS = {
     "encoder": (str, dict),
@@ -90,12 +92,12 @@ class Storage:
     def check_folder(self) -> dict[str, Any] | None:
         """Return the settings of the engine in the folder, which may be unfinished; None if the folder is empty.
 
-        Raises OutputExistsError if the folder has files but no engine.
+        Raises OutputExistsError if the folder has files but no engine, other than recognised pages of its documents.
         """
         assert self.folder is not None
         files = StoreFiles(self.folder)
         if not any(files.exists(name) for name in (_MANIFEST, _BUILDING)):
-            taken = [name for name in files.names() if not name.startswith(".")]
+            taken = [name for name in files.names() if not name.startswith(".") and name != RECOGNISED]
             if taken:
                 raise OutputExistsError(
                     f"{self.folder}: not an engine, holds other files ({taken[0]}); give a new folder"

@@ -22,13 +22,19 @@ from haybale.collections.readers.files import (
 )
 from haybale.collections.unread import refuse_unread, write_unread
 from haybale.engine.engine import Engine
-from haybale.engine.indexed_source import CHANGEABLE_OPTIONS, about_source, check_source, recorded_options
+from haybale.engine.indexed_source import (
+    CHANGEABLE_OPTIONS,
+    FILES,
+    about_source,
+    check_source,
+    path_of,
+    recorded_options,
+)
 from haybale.engine.reattaching import Unattached
 from haybale.errors import InputError
 from haybale.folders import replace_json
 from haybale.text_files import read_json
 
-FILES = "files.json"
 IDS = 2  # the version of the ids of records: keys or digests, and not positions
 
 Signature = list[Any]  # size, time in nanoseconds, SHA-256; of metadata.csv, its values, too
@@ -118,12 +124,12 @@ def update(
     if METADATA in changed:
         # A file that has lost a value of metadata.csv is read again: the value may have replaced one of the file.
         lost = (file for file, row in old_rows[0].items() if not row.keys() <= rows.get(file, {}).keys())
-        changed |= {_path_of(file, names) for file in lost}
+        changed |= {path_of(file, names) for file in lost}
         rows = {file: row for file, row in rows.items() if row != old_rows[0].get(file)}
     files = _files(engine.whole) if changed else {}
-    unread = [part for part in engine.unread if _path_of(part.file, names) in names - changed]
+    unread = [part for part in engine.unread if path_of(part.file, names) in names - changed]
     unread += (part for part in listing.unread if part.file != METADATA)
-    old = {doc_id for doc_id, file in files.items() if file is not None and _path_of(file, before.keys()) in changed}
+    old = {doc_id for doc_id, file in files.items() if file is not None and path_of(file, before.keys()) in changed}
     read, failed = read_some_files(source, options, changed & now.keys() - {METADATA}, files.keys() - old)
     new_files = {} if read is None else _files(read)
     stays = {doc_id: file for doc_id, file in files.items() if doc_id not in old}
@@ -148,7 +154,7 @@ def _files_of_other_ocr(engine: Engine, before: Mapping[str, str], now: Mapping[
     if all(before.get(name) == now.get(name) for name in CHANGEABLE_OPTIONS):
         return set()
     if (before.get("ocr", "never"), now.get("ocr")) == ("never", "missing"):
-        return {_path_of(part.file, names) for part in engine.unread} & names - {METADATA}
+        return {path_of(part.file, names) for part in engine.unread} & names - {METADATA}
     return set(names) - {METADATA}
 
 
@@ -221,12 +227,3 @@ def _judged(engine: Engine) -> set[tuple[str, str, str]]:
 
 def _digest(signature: Signature | None) -> Any:
     return None if signature is None else signature[2]
-
-
-def _path_of(file: str, names: Set[str]) -> str:
-    """Return the name of the file on disk that has a document, which may be inside a zip file or a mail."""
-    if names == {""}:  # a zip file in place of a folder
-        return ""
-    parts = file.split("/")
-    candidates = ("/".join(parts[:n]) for n in range(1, len(parts) + 1))
-    return next((path for path in candidates if path in names), file.partition(":")[0])

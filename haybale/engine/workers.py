@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from haybale.cluster import count_jobs, own_threads, shares_memory
 from haybale.engine.engine import Engine
 from haybale.errors import FileFormatError, StoreError
@@ -15,6 +17,9 @@ from haybale.parallel import at_most_threads
 from haybale.retrieval.object_storage import is_address
 
 Address = tuple[str, str]  # Engine.address
+
+_MAX_QUERIES_PER_BLOCK = 2048  # about; the hits of a block fit into memory
+_MIN_BLOCKS = 4  # in one process, so that an interruption loses little
 
 
 class Sendable(NamedTuple):
@@ -63,6 +68,23 @@ class Workers:
         """Return the number of tasks that run at the same time."""
         return 1 if self.address is None else count_jobs(-1)
 
+    def number_of_blocks(self, n: int, size: int) -> int:
+        """Return into how many blocks ``n`` queries are divided; ``size`` queries or fewer are not.
+
+        The number is the same for a computation that goes on after an interruption. Each worker gets equally many
+        blocks; one process, which keeps the results of blocks, gets at least four.
+        """
+        checkpoint, key = kept_results(), task_key("number of blocks", n, size)
+        saved = None if checkpoint is None else checkpoint.get(key)
+        if saved is not None:
+            return int(saved["number"])
+        jobs = self.count()
+        parts = jobs if jobs > 1 else _MIN_BLOCKS
+        number = min(parts * -(-n // (_MAX_QUERIES_PER_BLOCK * parts)), -(-n // size))
+        if checkpoint is not None and jobs > 1:  # a later run may have another number of workers
+            checkpoint.put(key, {"number": np.array(number)})
+        return number
+
     def run(
         self,
         function: Callable[..., Arrays],
@@ -91,12 +113,14 @@ class Workers:
         def task_keys() -> Iterable[str]:
             return (task_key(description, self.engine.documents_digest, *values) for values in keys())
 
+        run: Callable[..., Arrays]
         if self.address is None:  # one after the other: each task uses all cores itself
+            run, n_jobs = partial(function, *map(_here, common)), 1
             tasks = [tuple(map(_here, task)) for task in tasks]
-            return spread_resumably(partial(function, *map(_here, common)), tasks, task_keys, description, n_jobs=1)
-        tasks = [tuple(map(_sent, task)) for task in tasks]
-        run = partial(_run_task, self.address, function, tuple(map(_sent, common)))
-        return spread_resumably(run, tasks, task_keys, description)
+        else:
+            run, n_jobs = partial(_run_task, self.address, function, tuple(map(_sent, common))), None
+            tasks = [tuple(map(_sent, task)) for task in tasks]
+        return spread_resumably(run, tasks, task_keys, description, n_jobs)
 
 
 def _here(argument: Any) -> Any:

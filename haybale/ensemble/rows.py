@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haybale.device import is_sparse, to_numpy
+from haybale.device import to_numpy
 from haybale.errors import InputError
 from haybale.parameters import check_parameters, one_of
 from haybale.retrieval import AnyPassageIndex, Hits
@@ -147,5 +147,5 @@ def _nearest(index: AnyPassageIndex, queries: Matrix, rows: Ints, documents: Int
         # The few passages of a document are multiplied on the CPU, which takes less time than to ask a device.
         passages = to_numpy(index.vectors[int(index.doc_offsets[document]) : int(index.doc_offsets[document + 1])])
         similarity = passages @ queries[row].T
-        nearest[pair] = (similarity.toarray() if is_sparse(similarity) else similarity).argmax()
+        nearest[pair] = (similarity.toarray() if index.is_sparse else similarity).argmax()
     return np.asarray(index.doc_offsets[documents] + nearest)

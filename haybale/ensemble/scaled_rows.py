@@ -58,11 +58,12 @@ def scale_rows(
     """Fit the scalings on candidate rows, and scale the rows on a device.
 
     ``features`` (m·c, f) are those of the flattened candidates, to which ``rows.place`` refers. Raises
-    :class:`InputError` if ``eta`` needs them and there are none.
+    :class:`InputError` for rows that cannot be trained on, and if ``eta`` needs features and there are none.
     """
+    m, n = int(query_vectors.shape[0]), int(passage_vectors.shape[0])
+    rows.check_trainable(m, n)
     # Only vectors of candidate rows are scaled, because the collection may be far larger.
-    used_q, query = distinct_numbers(rows.query, int(query_vectors.shape[0]))
-    used_p, passage = distinct_numbers(rows.passage, int(passage_vectors.shape[0]))
+    (used_q, query), (used_p, passage) = distinct_numbers(rows.query, m), distinct_numbers(rows.passage, n)
     queries, passages = [take_rows(query_vectors, used_q, where)], [take_rows(passage_vectors, used_p, where)]
     spaces = fit_spaces(query, passage, queries, passages, gamma, standardize)
     scaling, values = _scaled_features(rows, features, eta) if eta else (None, None)

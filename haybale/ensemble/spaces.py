@@ -166,14 +166,13 @@ def fit_spaces(
     gammas = gamma if isinstance(gamma, list) else [gamma] * len(queries)
     if len(gammas) != len(queries):
         raise InputError(f"gamma must have one entry for each of {len(queries)} spaces, found {len(gammas)}")
-    of_queries, of_passages, resolved, where = [], [], [], device_of(queries[0])
+    of_queries, of_passages, resolved = [], [], []
     for of_space, q, p in zip(gammas, queries, passages, strict=True):
-        if is_sparse(q) != is_sparse(p):
-            kinds = " and ".join("sparse" if is_sparse(matrix) else "dense" for matrix in (q, p))
+        spread = standardize or isinstance(of_space, str)  # a γ in numbers does not depend on the variance
+        moments = _moments(query, q, standardize, spread), _moments(passage, p, standardize, spread)
+        if (moments[0].shift is None) != (moments[1].shift is None):
+            kinds = " and ".join("sparse" if half.shift is None else "dense" for half in moments)
             raise InputError(f"queries and passages must both be dense or both be sparse, found {kinds}")
-        with where.current():
-            spread = standardize or isinstance(of_space, str)  # a γ in numbers does not depend on the variance
-            moments = _moments(query, q, standardize, spread, where), _moments(passage, p, standardize, spread, where)
         pair = _resolved(of_space, moments)
         if dtype == np.float64:
             moments = moments[0].on_median_of(q), moments[1].on_median_of(p)
@@ -215,19 +214,20 @@ class _Moments(NamedTuple):
         return Scaling(self.shift, np.asarray(self.factor * np.sqrt(gamma), dtype=dtype), columns)
 
 
-def _moments(used: Ints, vectors: Matrix, standardize: bool, spread: bool, where: Device) -> _Moments:
+def _moments(used: Ints, vectors: Matrix, standardize: bool, spread: bool) -> _Moments:
     """Return statistics over candidate rows, which use the rows ``used`` of ``vectors`` (n, d).
 
     Without ``spread``, only the centre of dense vectors is computed.
     """
-    unit_factor, (n, width) = np.ones((), dtype=np.float32), vectors.shape
+    where, unit_factor, (n, width) = device_of(vectors), np.ones((), dtype=np.float32), vectors.shape
     if not width:  # without features, all rows are equal
         return _Moments(np.zeros(0, dtype=np.float32), unit_factor, 0, 0.0, 0.0)
     share: Any = np.bincount(used, minlength=n) / len(used)  # share of the candidate rows, by vector
     if is_sparse(vectors):
         if standardize:
             raise InputError("standardize=True needs dense vectors, found a sparse matrix; use standardize=False")
-        host = to_numpy(vectors)  # few sums: the CPU computes them before a device has compiled kernels for them
+        with where.current():
+            host = to_numpy(vectors)  # few sums: the CPU computes them before a device has compiled kernels for them
         sums = (np.asarray(matrix.sum(axis=1)).ravel() for matrix in (host, host.power(2)))
         mean, square = (float(share @ row_sums / width) for row_sums in sums)
         return _Moments(None, unit_factor, width, mean, square)
@@ -237,7 +237,9 @@ def _moments(used: Ints, vectors: Matrix, standardize: bool, spread: bool, where
     def weighted(centre: Any, power: int) -> Any:
         """Return the mean (d,) of a power of the vectors, less a centre, over the candidate rows."""
         if not where.is_cpu:
-            return device_vectors.weighted_sums(vectors, share, np.broadcast_to(np.float64(centre), width), power)
+            return device_vectors.weighted_sums(
+                where, vectors, share, np.broadcast_to(np.float64(centre), width), power
+            )
 
         def of_part(part: slice) -> Any:
             values = vectors[part].astype(np.float64)

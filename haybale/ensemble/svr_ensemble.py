@@ -298,7 +298,6 @@ class SVREnsemble:
         groups = np.arange(m) if groups is None else np.asarray(groups)
         if groups.shape != (m,):
             raise InputError(f"groups must have shape ({m},), found {groups.shape}")
-        rows.check_trainable(m, len(index))
         scaled = scale_rows(
             rows,
             vectors,

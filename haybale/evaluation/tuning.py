@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -26,7 +27,6 @@ from haybale.collections.collection import take_strings
 from haybale.errors import InputError
 from haybale.evaluation.measures import evaluate, parse_measures
 from haybale.parameters import (
-    BM25_RANGES,
     BOOLEAN,
     COUNT_OR_NONE,
     RANDOM_STATE,
@@ -40,13 +40,14 @@ from haybale.rankers import BM25
 from haybale.ranking.value_texts import shown
 from haybale.retrieval import BM25Index, Run
 from haybale.retrieval.hits import Ints
+from haybale.retrieval.query_saturation import K3_BY_LENGTH, saturated_by_length
 from haybale.retrieval.run import DEPTH as RUN_DEPTH
 
 K1 = (0.6, 0.9, 1.2, 1.6, 2.0, 3.0, 4.5, 6.0, 9.0, 12.0, 18.0)
 B = (0.3, 0.5, 0.75, 0.9, 1.0)
-K3 = (0.0, 2.0, 8.0, None)
-Setting = tuple[float, float, float | None]  # k1, b, k3
-DEFAULT: Setting = (BM25().k1, BM25().b, BM25().k3)
+K3 = (0.0, 2.0, 8.0, K3_BY_LENGTH, None)
+K3Value = float | str | None  # None counts each occurrence; "auto" is by the length of the query
+Setting = tuple[float, float, K3Value]  # k1, b, k3
 _N_FOLDS = 5
 _RANGES = {
     "unit": one_of(["passage", "document"]),
@@ -75,21 +76,21 @@ class Tuned:
     n_queries: int  # number of ranked queries, which all have a relevant document
     k1: float  # k1, b, k3 and value are those of the chosen setting
     b: float
-    k3: float | None
+    k3: K3Value
     value: float
     default: float  # the value with the ranker's defaults
-    grid: list[tuple[float, float, float | None, float]]  # (k1, b, k3, value), ascending; None is the largest k3
+    grid: list[tuple[float, float, K3Value, float]]  # (k1, b, k3, value), ascending; "auto" and None are the last k3
     gain: float | None = None  # cross-validated gain over the defaults; None with too few queries for folds
     interval: tuple[float, float] | None = None  # 95 % confidence interval of that gain
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON, with the grid as records."""
         grid = [dict(zip(("k1", "b", "k3", "value"), row, strict=True)) for row in self.grid]
-        default = dict(zip(("default_k1", "default_b", "default_k3"), DEFAULT, strict=True))
+        default = dict(zip(("default_k1", "default_b", "default_k3"), default_setting(self.unit), strict=True))
         return asdict(self) | default | {"grid": grid}
 
     @property
-    def best(self) -> tuple[float, float, float | None, float]:
+    def best(self) -> tuple[float, float, K3Value, float]:
         """The k1, b, k3 and value with the largest mean of the grid, significant or not."""
         return max(self.grid, key=lambda row: row[3])
 
@@ -111,7 +112,7 @@ def tune_bm25(
     *,
     k1: Sequence[float] = K1,
     b: Sequence[float] = B,
-    k3: Sequence[float | None] = K3,
+    k3: Sequence[K3Value] = K3,
     measure: str = "nDCG@10",
     language: str | None = None,
     compounds: bool | None = None,
@@ -138,8 +139,9 @@ def tune_bm25(
     split : str, default "dev"
         The split with the queries and judgements.
     k1, b, k3 : sequence of float
-        The grid. ``k3`` may contain None, which counts as larger than any number. Of equal settings the defaults are
-        chosen, then the smaller k1, b and k3. Defaults outside the grid are not chosen.
+        The grid. ``k3`` may contain "auto" and None, which count as larger than any number; over documents, "auto" is
+        None (:class:`~haybale.BM25`). Of equal settings the defaults are chosen, then the smaller k1, b and k3.
+        Defaults outside the grid are not chosen.
     measure : str, default "nDCG@10"
         Any measure of :func:`~haybale.evaluation.evaluate`.
     language : str, optional
@@ -161,7 +163,9 @@ def tune_bm25(
     if not len(k1) or not len(b) or not len(k3):
         raise InputError(f"the grid needs at least one k1, b and k3, found k1={k1!r}, b={b!r} and k3={k3!r}")
     for setting in itertools.product(k1, b, k3):
-        check_parameters("tune_bm25", dict(zip(("k1", "b", "k3"), setting, strict=True)), BM25_RANGES)
+        of_setting = dict(zip(("k1", "b", "k3"), setting, strict=True))
+        check_parameters("tune_bm25", of_setting, BM25._parameter_constraints)
+    default = default_setting(unit)
     parse_measures([measure])
     part = collection.split(split)
     judged = part.queries[np.isin(part.queries, part.relevant()[0])]
@@ -171,24 +175,24 @@ def tune_bm25(
         judged = np.sort(np.random.default_rng(random_state).choice(judged, size=n_queries, replace=False))
     index = BM25Index.from_collection(collection, unit, language=language, compounds=compounds)
     trials = _Trials(collection, split, judged, measure, index)
-    xs, ys, zs = (sorted({None if x is None else float(x) for x in axis}, key=_rising) for axis in (k1, b, k3))
+    xs, ys, zs = (sorted({_value(x, unit) for x in axis}, key=_rising) for axis in (k1, b, k3))
     _search_grid(trials, xs, ys, zs)
-    if DEFAULT[0] in xs and DEFAULT[1] in ys and DEFAULT[2] in zs:
-        trials.best_two([DEFAULT])
-    tried = sorted(trials.values, key=lambda setting: (setting != DEFAULT, *_order(setting)))
-    trials.best_two([DEFAULT])
+    if default[0] in xs and default[1] in ys and default[2] in zs:
+        trials.best_two([default])
+    tried = sorted(trials.values, key=lambda setting: (setting != default, *_order(setting)))
+    trials.best_two([default])
     queries = collection.queries.take(judged)
-    gains = np.array([trials.values[setting] - trials.values[DEFAULT] for setting in tried])  # (n_tried, n_judged)
+    gains = np.array([trials.values[setting] - trials.values[default] for setting in tried])  # (n_tried, n_judged)
     firsts, gains = _mean_of_twins(gains, queries.same_words)
     chosen, gain, interval = tried[_largest_gain(gains)], None, None
     held_out = _cross_validated(gains, queries.groups_by_document_id(collection.doc_ids)[firsts], random_state)
     if held_out is not None:
         gain = float(held_out.mean())
-        if gain <= 0 and DEFAULT in tried:
-            chosen = DEFAULT
+        if gain <= 0 and default in tried:
+            chosen = default
         error = stats.sem(held_out) * stats.t.ppf(0.975, len(held_out) - 1)
         interval = gain - float(error), gain + float(error)
-    if chosen != DEFAULT and (interval is None or interval[0] <= 0):
+    if chosen != default and (interval is None or interval[0] <= 0):
         estimate = "unknown, as there are too few for folds"
         if interval is not None:
             estimate = f"{gain:+.4f} by cross-validation, 95 % interval {interval[0]:+.4f} to {interval[1]:+.4f}"
@@ -202,7 +206,7 @@ def tune_bm25(
     means = {setting: float(values.mean()) for setting, values in trials.values.items()}
     grid = [(*setting, means[setting]) for setting in sorted(tried, key=_order)]
     about = unit, split, measure, index.analyzer.language, len(judged)
-    return Tuned(*about, *chosen, means[chosen], means[DEFAULT], grid, gain, interval)
+    return Tuned(*about, *chosen, means[chosen], means[default], grid, gain, interval)
 
 
 class _Trials:
@@ -210,7 +214,8 @@ class _Trials:
 
     def __init__(self, collection: Collection, split: str, judged: Ints, measure: str, index: BM25Index) -> None:
         self.doc_ids, self.measure, self.index = collection.doc_ids, measure, index
-        self.terms, self.own = index.analysed(collection.queries.texts(judged)), collection.queries.own[judged]
+        texts, self.own = collection.queries.texts(judged), collection.queries.own[judged]
+        self.terms, self.terms_by_length = index.analysed(texts), saturated_by_length(index, texts)
         self.ids = take_strings(collection.queries.ids, judged)
         qrels, cutoff = collection.qrels_frame(split), measure.partition("@")[2]
         self.qrels, self.depth = qrels[qrels["query_id"].isin(self.ids)], int(cutoff) if cutoff else RUN_DEPTH
@@ -219,8 +224,10 @@ class _Trials:
     def best_two(self, settings: Iterable[Setting]) -> list[Setting]:
         """Try settings, and return the two with the largest means of all that were tried."""
         for setting in track([new for new in settings if new not in self.values], "tuning BM25"):
-            self.index = self.index.with_parameters(*setting)
-            hits = self.index.documents(self.terms, self.depth, exclude=self.own)
+            k1, b, k3 = setting
+            self.index = self.index.with_parameters(k1, b, None if isinstance(k3, str) else k3)
+            terms = self.terms_by_length if k3 == K3_BY_LENGTH else self.terms
+            hits = self.index.documents(terms, self.depth, exclude=self.own)
             run = Run.from_numbers(self.ids, self.doc_ids, *hits, self.depth)
             self.values[setting] = evaluate(run, self.qrels, [self.measure])[self.measure].reindex(self.ids).to_numpy()
         return sorted(self.values, key=lambda tried: (-self.values[tried].mean(), *_order(tried)))[:2]
@@ -229,7 +236,7 @@ class _Trials:
 def _search_grid(trials: _Trials, xs: list[Any], ys: list[Any], zs: list[Any]) -> None:
     """Try settings of k1, b and k3 around the best two, until these have no untried neighbour."""
 
-    def neighbours(x: float, y: float, z: float | None) -> list[Setting]:
+    def neighbours(x: float, y: float, z: K3Value) -> list[Setting]:
         i, j = xs.index(x), ys.index(y)
         beside = itertools.product(xs[max(0, i - 1) : i + 2], ys[max(0, j - 1) : j + 2], [z])
         return [*beside, *((x, y, k3) for k3 in zs)]
@@ -276,6 +283,21 @@ def _order(setting: Setting) -> tuple[float, float, float]:
     return setting[0], setting[1], _rising(setting[2])
 
 
-def _rising(value: float | None) -> float:
-    """Return a sort key in which None is the largest."""
+def _rising(value: K3Value) -> float:
+    """Return a sort key in which "auto" and then None are the largest."""
+    if isinstance(value, str):
+        return sys.float_info.max
     return math.inf if value is None else value
+
+
+def _value(value: K3Value, unit: str) -> K3Value:
+    """Return a value of the grid, in which settings that are equal over a unit are the same."""
+    if isinstance(value, str):
+        return value if unit == "passage" else None
+    return None if value is None else float(value)
+
+
+def default_setting(unit: str) -> Setting:
+    """Return the setting that :class:`BM25` has by default; over documents, each occurrence of a term counts."""
+    ranker = BM25(unit)
+    return ranker.k1, ranker.b, _value(ranker.k3, unit)

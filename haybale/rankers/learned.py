@@ -15,7 +15,7 @@ from haybale.collections.queries import QueriesLike
 from haybale.engine import Engine
 from haybale.errors import InputError
 from haybale.parameters import COUNT, RANDOM_STATE, SEQUENCE, SHARE, one_of
-from haybale.rankers.bm25 import BM25
+from haybale.rankers.bm25 import BM25, LONG_QUERIES
 from haybale.rankers.in_space import InSpace
 from haybale.rankers.knn import KNN
 from haybale.rankers.models.judged_pools import JudgedPools, ndcg, pool_run
@@ -32,6 +32,7 @@ from haybale.ranking.ranker import Ranker, batches_of, ranks_and_scores
 from haybale.ranking.training import Training
 from haybale.retrieval import Run
 from haybale.retrieval.fusion import completed
+from haybale.retrieval.query_saturation import K3_BY_LENGTH
 from haybale.search.explanation import Explanation, Share, by_size
 from haybale.search.query_batch import QueryBatch
 from haybale.timing import timed
@@ -70,7 +71,8 @@ class Learned(OutOfFold, Fusion):
     ----------
     *rankers : Ranker
         The rankers to fuse. Default: BM25 and nearest neighbours over passages and over documents, PARM with RRF and
-        VRRF, BM25 with learned weights of query terms, similar queries, and the SVR ensemble.
+        VRRF, BM25 over both with parameters for long queries (k1 6, b 0.9, k3 0), BM25 with learned weights of query
+        terms, similar queries, and the SVR ensemble.
     depth : int, default 100
         Documents of each ranker that are fused. Other documents follow below, ordered by their best rank.
     unseen_share : "auto" or float, default "auto"
@@ -381,6 +383,7 @@ class Learned(OutOfFold, Fusion):
 
     def load_state(self, folder: Path, state: dict[str, Any], engine: Engine) -> None:
         self.read_folds(folder)
+        state = _renamed(state, _names_before_k3_by_length(self.rankers_, state["fusion"]["runs"]))
         self.fusion_, self.selection_report_ = LearnedFusion.from_dict(state["fusion"]), dict(state["told"])
         self.fold_fusions_ = _fusions(state["folds"])
         self.candidates_ = [
@@ -411,11 +414,36 @@ def _fusions(plain: list[dict[str, Any] | None]) -> list[LearnedFusion | None]:
     return [None if fusion is None else LearnedFusion.from_dict(fusion) for fusion in plain]
 
 
+def _names_before_k3_by_length(rankers: Sequence[RankerContract], saved: Sequence[str]) -> dict[str, str]:
+    """Return the texts of rankers by those in a fusion saved when BM25's default ``k3`` was none, where they differ."""
+    names = {}
+    for ranker in rankers:
+        then = ranker.clone()
+        pending: list[RankerContract] = [then]
+        for inner in pending:
+            pending += inner.nested()
+            if isinstance(inner, BM25) and inner.k3 is None:
+                inner.k3 = K3_BY_LENGTH
+        if str(then) in saved and str(ranker) not in saved:
+            names[str(then)] = str(ranker)
+    return names
+
+
+def _renamed(value: Any, names: dict[str, str]) -> Any:
+    """Return plain values in which texts are replaced, each as a whole."""
+    if isinstance(value, list):
+        return [_renamed(element, names) for element in value]
+    if isinstance(value, dict):
+        return {names.get(key, key): _renamed(element, names) for key, element in value.items()}
+    return names.get(value, value) if isinstance(value, str) else value
+
+
 def rankers_to_fuse(spaces: Sequence[str] = ()) -> tuple[Ranker, ...]:
     """Return the rankers that ``Learned(spaces=spaces)`` fuses."""
     searches = (BM25("passage"), BM25("document"), KNN("passage"), KNN("document"), PARM("rrf"), PARM("vrrf"))
+    long_queries = BM25("passage", **LONG_QUERIES), BM25("document", **LONG_QUERIES)
     in_spaces = [
         InSpace(search, folder) for folder in spaces for search in (KNN("passage"), KNN("document"), PARM("vrrf"))
     ]
     svr = SVR([*SVR()._implied()["evidence"], *in_spaces]) if in_spaces else SVR()
-    return (*searches, WeightedBM25(), SimilarQueries(), svr, *in_spaces)
+    return (*searches, *long_queries, WeightedBM25(), SimilarQueries(), svr, *in_spaces)

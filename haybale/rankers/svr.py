@@ -20,7 +20,7 @@ from haybale.ensemble.pair_features import feature_names
 from haybale.errors import InputError
 from haybale.manifest import write_tensors
 from haybale.parameters import COUNT, NOT_NEGATIVE, one_of
-from haybale.rankers.bm25 import BM25
+from haybale.rankers.bm25 import BM25, LONG_QUERIES
 from haybale.rankers.knn import KNN
 from haybale.rankers.parm import PARM
 from haybale.rankers.similar_queries import SimilarQueries
@@ -28,10 +28,10 @@ from haybale.rankers.weighted_bm25 import WeightedBM25
 from haybale.ranking.memory_tasks import candidate_scores
 from haybale.ranking.out_of_fold import OutOfFold
 from haybale.ranking.ranker import Ranker
-from haybale.ranking.runs import runs_of
+from haybale.ranking.runs import hits_of
 from haybale.ranking.training import Training
 from haybale.retrieval import AnyPassageIndex, Hits, Run, pool, rank_documents
-from haybale.retrieval.hits import Ints, from_flat
+from haybale.retrieval.hits import Ints
 from haybale.retrieval.run import DEPTH
 from haybale.search.explanation import Explanation, Share, by_size, device_notes
 from haybale.search.query_batch import QueryBatch
@@ -54,7 +54,9 @@ def searches(unit: str = "document") -> tuple[Ranker, ...]:
 
 def default_evidence(unit: str = "document") -> tuple[Ranker, ...]:
     """Return the rankers whose scores and ranks are the evidence, if no others are given."""
-    return searches(unit) if unit == "passage" else (*searches(unit), WeightedBM25())
+    if unit == "passage":
+        return searches(unit)
+    return (*searches(unit), WeightedBM25(), BM25("passage", **LONG_QUERIES), BM25("document", **LONG_QUERIES))
 
 
 PUBLISHED: dict[str, Any] = {"unit": "passage", "candidates": (KNN("passage"),), "evidence": (), "n_train": 50}
@@ -78,8 +80,9 @@ class SVR(OutOfFold, Ranker):
     ----------
     evidence : sequence of Ranker, optional
         The rankers whose scores and ranks are evidence. Default: BM25 and KNN over passages and documents, PARM with
-        RRF and VRRF, similar queries, and BM25 with learned weights of query terms; with ``unit="passage"``, BM25 and
-        KNN over passages. With ``()``, the kernel is Kq · Kp.
+        RRF and VRRF, similar queries, BM25 with learned weights of query terms, and BM25 over passages and
+        documents with parameters for long queries, k1 6, b 0.9 and k3 0; with ``unit="passage"``, BM25 and KNN over
+        passages. With ``()``, the kernel is Kq · Kp.
     candidates : "evidence", sequence of Ranker or None, default "evidence"
         The rankers that retrieve the documents (or passages) to score. None scores all documents, as a first stage;
         training still uses the candidates of the evidence.
@@ -213,8 +216,9 @@ class SVR(OutOfFold, Ranker):
         index, vectors = self._index(batch.engine), batch.vectors
         columns: dict[str, Any] = {"exclude": batch.own, "query_ids": batch.ids, "groups": batch.groups}
         columns["out_of_bag"] = training.out_of_fold
-        evidence, sources = self._hits(batch, out_of_fold=True)
-        candidates = pool(*(hits.top(self.n_train) for hits in sources), index=index)
+        hits = hits_of(self.rankers_, batch, self.n_candidates, self.unit, out_of_fold=True)
+        n_evidence = len(self._evidence())
+        candidates = pool(*(source.top(self.n_train) for source in hits[n_evidence:]), index=index)
         n_bags, n_rows = settings["n_bags"], int((candidates.passages >= 0).sum())
         # So many rows would give bags that are too large for memory.
         if self.overlap is None and self.rows_per_bag is None and n_rows > 2 * _MAX_BAG_ROWS * n_bags:
@@ -223,9 +227,9 @@ class SVR(OutOfFold, Ranker):
             min(_MAX_BAG_SHARE, _MAX_BAG_ROWS / max(1, n_rows)) if self.overlap is None else (1 + self.overlap) / n_bags
         )
         settings["overlap"] = max(0.0, min(share, 1 - 2 / n_bags) * n_bags - 1)  # two bags do not overlap
-        if evidence and self.eta:
+        if n_evidence and self.eta:
             settings["eta"] = self.eta
-            columns["features"] = features = self._features(candidates, evidence)
+            columns["features"] = features = self._features(candidates, hits[:n_evidence])
             of_rows = features[candidates.passages >= 0]
             if len(of_rows):  # otherwise fitting raises
                 self.feature_range_ = np.stack([of_rows.min(axis=0), of_rows.max(axis=0)])
@@ -235,26 +239,6 @@ class SVR(OutOfFold, Ranker):
 
     def _index(self, engine: Engine) -> AnyPassageIndex:
         return engine.documents if self.unit == "document" else engine.passages
-
-    def _hits(self, batch: QueryBatch, *, out_of_fold: bool) -> tuple[list[Hits], list[Hits]]:
-        """Return the first ``n_candidates`` hits of each ranker of the evidence, and of each one of the candidates."""
-        index = self._index(batch.engine)
-        rankers = list(dict.fromkeys(self.rankers_))
-
-        def hits_in(run: Run) -> Hits:
-            rows, _, documents = run.numbers_in(batch.engine.collection)
-            has_vector = np.diff(index.doc_offsets)[documents] > 0
-            rows, documents, scores = rows[has_vector], documents[has_vector], run.coded()[-1][has_vector]
-            return from_flat(len(batch), rows, index.doc_offsets[documents], scores.astype(np.float32))
-
-        if self.unit == "passage":
-            with batch.timed("search candidates", index.search_device):
-                hits_of = {ranker: ranker.passage_hits(batch, self.n_candidates) for ranker in rankers}  # type: ignore[attr-defined]
-        else:
-            runs = runs_of(rankers, batch, self.n_candidates, out_of_fold=out_of_fold)
-            hits_of = dict(zip(rankers, map(hits_in, runs), strict=True))
-        hits, n = [hits_of[ranker] for ranker in self.rankers_], len(self._evidence())
-        return hits[:n], hits[n:]
 
     def _features(self, candidates: Hits, evidence: list[Hits]) -> Floats:
         return pair_features(candidates, evidence, [ranker.learns_documents for ranker in self._evidence()])
@@ -269,7 +253,9 @@ class SVR(OutOfFold, Ranker):
         With ``numbers`` (m,), the row of each query among the training queries or -1, scores are out of bag.
         """
         ensemble, vectors, out_of_fold = self.ensemble_on(batch.engine), to_numpy(batch.vectors), numbers is not None
-        evidence, parts = self._hits(batch, out_of_fold=out_of_fold)
+        hits = hits_of(self.rankers_, batch, self.n_candidates, self.unit, out_of_fold=out_of_fold)
+        n_evidence = len(self._evidence())
+        parts = hits[n_evidence:]
         if self.candidates is None:
             with batch.timed(f"search {self}", ensemble.support_.device):
                 # Evidence can move hits of this search down. By these extra hits, the first n do not depend on depth.
@@ -279,7 +265,7 @@ class SVR(OutOfFold, Ranker):
         candidates = pool(*parts, index=self._index(batch.engine))
         features = None
         if ensemble.features_ is not None:
-            features = self._features(candidates, evidence)
+            features = self._features(candidates, hits[:n_evidence])
             if self.feature_range_ is not None:
                 features = np.clip(features, *self.feature_range_)
         scores = np.empty_like(candidates.scores)

@@ -220,7 +220,9 @@ class Ranker(RankerContract):
         document = int(batches[0].engine.collection.document_numbers([str(doc_id)])[0])
         return self.explained(batches[0], document)
 
-    def search(self, text: str | Sequence[str], k: int = 10, where: str | None = None) -> SearchResults:
+    def search(
+        self, text: str | Sequence[str], k: int = 10, where: str | None = None, *, together: str | None = None
+    ) -> SearchResults:
         """Return the best documents for one text with their best passages, what carried the score marked in them.
 
         The documents are those of :meth:`rank`. Highlights are terms for BM25 and TF-IDF, and the sentence nearest to
@@ -234,19 +236,24 @@ class Ranker(RankerContract):
             make no difference. If nothing of the query is a term, as in ``"§ 5"``, a document's score is the number of
             its passages that have the phrase.
         k : int, default 10
-            Largest number of documents.
+            Largest number of documents, or of groups with ``together``.
         where : str, optional
             Search only documents that fulfil this SQL condition on their metadata, as in :meth:`rank`; there may be
             none.
+        together : str, optional
+            Return documents with one value of this column of the metadata after each other: ``"thread"`` for the mails
+            of a thread with what was attached to them, ``"parent"`` for a mail with its attachments. Groups are in the
+            order of their best documents, and each has at most its five best; ``groups`` of the results has the ranks
+            of all. Default: the order of the ranks.
 
         Raises
         ------
         InputError
-            For an empty text, a phrase without a word, number or sign, or a wrong condition.
+            For an empty text, a phrase without a word, number or sign, a wrong condition or column.
         NotFittedError
             If the ranker has not been fitted.
         """
-        return search(self, text, k, where)
+        return search(self, text, k, where, together=together)
 
     def explained(self, batch: QueryBatch, document: int) -> Explanation:
         """Explain the score of a document, given by its number, for the only query of a batch."""

@@ -9,6 +9,7 @@ Each class of rankers registers its names in :data:`haybale.rankers.RANKERS`.
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from haybale.errors import FileFormatError, InputError, UnknownNameError
 from haybale.grammar import BareWord, Call, parse_values
 from haybale.ranking.contract import RankerContract
 from haybale.ranking.ranker import RANKERS, Ranker
+from haybale.ranking.ranker_parameters import comparable
 from haybale.text_files import read_text
 
 _MAX_NESTING = 32  # levels of rankers in rankers; deeper ones would take minutes to rank
@@ -229,8 +231,8 @@ def set_values(ranker: Ranker, values: Mapping[str, Any]) -> Ranker:
 
     ``k1`` is set in every ranker that has it, ``bm25-doc.k1`` in BM25 over documents, weighted or not, and ``bm25.k1``
     in BM25 over passages and in PARM over BM25. If a value changes default rankers, such as those of ``learned`` and
-    ``svr``, they become explicit parameters. Raises :class:`UnknownNameError` for a ranker or parameter that no ranker
-    has.
+    ``svr``, they become explicit parameters; those that have a value other than the default keep it, and of equal ones
+    the first stays. Raises :class:`UnknownNameError` for a ranker or parameter that no ranker has.
 
     >>> set_values(parse("learned(bm25,bm25-doc)"), {"bm25-doc.k1": 6, "unseen_share": 0.5})
     Learned(BM25(), BM25(unit='document', k1=6), unseen_share=0.5)
@@ -241,9 +243,10 @@ def set_values(ranker: Ranker, values: Mapping[str, Any]) -> Ranker:
 def set_all(rankers: Sequence[Ranker], values: Mapping[str, Any]) -> list[Ranker]:
     """Return copies of rankers with parameters set as by :func:`set_values`; some ranker must have each name."""
     copies = [ranker.clone() for ranker in rankers]
-    for name, value in values.items():
-        owner, _, parameter = name.rpartition(".")
-        if not sum(_set(ranker, owner, parameter, value) for ranker in copies):
+    names_set = {name for ranker in copies for name in _set(ranker, values)}
+    for name in values:
+        if name not in names_set:
+            owner, _, parameter = name.rpartition(".")
             raise _unknown(owner, parameter, rankers)
     for ranker in copies:
         ranker._check_params()
@@ -263,18 +266,32 @@ def _unknown(owner: str, parameter: str, rankers: Sequence[Ranker]) -> UnknownNa
     return UnknownNameError(f"parameter of {owner or texts}", parameter, names)
 
 
-def _set(ranker: RankerContract, owner: str, parameter: str, value: Any) -> int:
-    """Set one value, and return the number of rankers in which it was set."""
-    n_set = 0
-    if parameter in ranker.parameters() and (not owner or _is_called(ranker, owner, parameter)):
-        setattr(ranker, parameter, value)
-        n_set += 1
-    for name, defaults in ranker._implied().items():
-        changed = sum(_set(default, owner, parameter, value) for default in defaults)
-        if changed:
-            ranker._make_explicit(name, defaults)
-            return n_set + changed
-    return n_set + sum(_set(inner, owner, parameter, value) for inner in ranker.nested())
+def _set(ranker: RankerContract, values: Mapping[str, Any], *, is_default: bool = False) -> set[str]:
+    """Set values by name, and return the names of those that were set in some ranker.
+
+    ``is_default`` says that the ranker stands in for an omitted parameter of another one.
+    """
+    names = [name for name in values if _takes(ranker, name, is_default)]
+    for name in names:
+        setattr(ranker, name.rpartition(".")[2], values[name])
+    for parameter, defaults in ranker._implied().items():
+        names_of_defaults = {name for default in defaults for name in _set(default, values, is_default=True)}
+        if names_of_defaults:
+            distinct: dict[Any, RankerContract] = {}
+            for default in defaults:
+                distinct.setdefault(comparable(default), default)
+            ranker._make_explicit(parameter, tuple(distinct.values()))
+            return names_of_defaults.union(names)
+    return {*names}.union(*(_set(inner, values, is_default=is_default) for inner in ranker.nested()))
+
+
+def _takes(ranker: RankerContract, name: str, is_default: bool) -> bool:
+    """Return whether a value with a name such as ``k1`` or ``bm25.k1`` is set in this ranker."""
+    owner, _, parameter = name.rpartition(".")
+    if parameter not in ranker.parameters() or (owner and not _is_called(ranker, owner, parameter)):
+        return False
+    default_value = ranker.parameters()[parameter].default
+    return not is_default or default_value is inspect.Parameter.empty or getattr(ranker, parameter) == default_value
 
 
 def _with_nested(ranker: RankerContract) -> Iterator[RankerContract]:

@@ -1,29 +1,26 @@
-"""Runs of fitted rankers for a batch of queries; many queries are ranked in blocks, each by a task.
+"""Runs and hits of fitted rankers for a batch of queries; many queries are ranked in blocks, each by a task.
 
 A task returns runs as arrays of document numbers and scores. The rankers of one call share the searches of a block.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from haybale.embeddings.lineage import check_unseen
 from haybale.engine.workers import Workers
 from haybale.errors import InputError
-from haybale.kept_results import Arrays, kept_results, task_key
+from haybale.kept_results import Arrays
 from haybale.ranking.contract import RankerContract
 from haybale.ranking.sendable_rankers import sendable_rankers
-from haybale.retrieval import Run
+from haybale.retrieval import Hits, Run
+from haybale.retrieval.hits import from_flat
 from haybale.returned_values import method_of, returned
 from haybale.search.query_batch import QueryBatch, sendable_batch
 from haybale.timing import summed_timings
-
-_MAX_QUERIES_PER_BLOCK = 2048  # about; the hits of a block fit into memory
-_MIN_BLOCKS = 4  # in one process, so that an interruption loses little
 
 
 def runs_of(
@@ -36,17 +33,12 @@ def runs_of(
     """
     if out_of_fold:
         for ranker in rankers:
-            check_unseen(batch.ids, ranker.twins_.with_twins(ranker.encoder_queries), ranker)
-    keys = [_run_key(ranker, out_of_fold) for ranker in rankers]
+            _check_unseen(batch.ids, ranker)
+    keys = [
+        ("out of fold" if out_of_fold and ranker.needs_training else "run", ranker._cache_key()) for ranker in rankers
+    ]
     by_key = dict(zip(keys, rankers, strict=True))
-    in_blocks = dict[Any, Run]()
-    if len(batch) > batch.block and (workers := Workers(batch.engine)).divide:
-        deep = batch.deep(depth)
-        missing = [
-            key for key, ranker in by_key.items() if not (ranker._ranks_whole_batches or batch.has_run(key, deep))
-        ]
-        ranked = rank_in_blocks([by_key[key] for key in missing], batch, deep, out_of_fold, workers) if missing else []
-        in_blocks = dict(zip(missing, ranked, strict=True))
+    in_blocks = _ranked_in_blocks(by_key, batch, depth, out_of_fold) if len(batch) > batch.block else {}
 
     def run_of(key: Any) -> Run:
         def make(batch: QueryBatch, depth: int) -> Run:
@@ -62,6 +54,28 @@ def runs_of(
     return [run_of(key) for key in keys]
 
 
+def hits_of(
+    rankers: Sequence[RankerContract], batch: QueryBatch, depth: int, unit: str, *, out_of_fold: bool
+) -> list[Hits]:
+    """Return the first ``depth`` hits of each ranker: passages, or with ``unit="document"`` documents with a vector.
+
+    A document is a row of :attr:`Engine.documents`. Only rankers with a method ``passage_hits`` can have passages.
+    """
+    distinct = list(dict.fromkeys(rankers))
+    if unit == "passage":
+        with batch.timed("search candidates", batch.engine.passages.search_device):
+            hits = [ranker.passage_hits(batch, depth) for ranker in distinct]  # type: ignore[attr-defined]
+    else:
+        collection, offsets, hits = batch.engine.collection, batch.engine.documents.doc_offsets, []
+        for run in runs_of(distinct, batch, depth, out_of_fold=out_of_fold):
+            rows, _, documents = run.numbers_in(collection)
+            has_vector = np.diff(offsets)[documents] > 0
+            rows, documents, scores = rows[has_vector], documents[has_vector], run.coded()[-1][has_vector]
+            hits.append(from_flat(len(batch), rows, offsets[documents], scores.astype(np.float32)))
+    by_ranker = dict(zip(distinct, hits, strict=True))
+    return [by_ranker[ranker] for ranker in rankers]
+
+
 def checked_run(run: Any, batch: QueryBatch, method: str) -> Run:
     """Return what a ranker's method returned; raise InputError unless it is a run of the queries of the batch."""
     advice = "return Run.from_numbers(batch.ids, …)"
@@ -74,17 +88,35 @@ def checked_run(run: Any, batch: QueryBatch, method: str) -> Run:
     return checked
 
 
-def _run_key(ranker: RankerContract, out_of_fold: bool) -> tuple[Any, ...]:
-    """Return the key of a run in the cache of a batch."""
-    return "out of fold" if out_of_fold and ranker.needs_training else "run", ranker._cache_key()
+def _check_unseen(query_ids: Sequence[str], ranker: RankerContract) -> None:
+    """Raise :class:`InputError` if an encoder behind a ranker was trained on one of the queries."""
+    seen = ranker.twins_.with_twins(ranker.encoder_queries)
+    biased = [query for query in query_ids if query in seen] if seen else []
+    if biased:
+        raise InputError(
+            f"{ranker} cannot rank query {biased[0]!r} out of fold: an encoder behind it was trained on that query "
+            f"({len(biased)} of {len(query_ids)} queries); leave such queries out, or train encoders with fold=… and "
+            "give them as folds=[…]"
+        )
 
 
-def rank_in_blocks(
-    rankers: Sequence[RankerContract], batch: QueryBatch, depth: int, out_of_fold: bool, workers: Workers
-) -> list[Run]:
-    """Return the run of each ranker for a batch, whose queries are divided into blocks."""
-    rows = np.array_split(np.arange(len(batch)), _number_of_blocks(len(batch), batch.block, workers))
-    with sendable_rankers(rankers, workers) as (argument, ranker_keys):
+def _ranked_in_blocks(
+    rankers_by_key: Mapping[Any, RankerContract], batch: QueryBatch, depth: int, out_of_fold: bool
+) -> dict[Any, Run]:
+    """Return the runs that the batch lacks, by key, where work is divided; a task ranks each block of queries."""
+    workers = Workers(batch.engine)
+    if not workers.divide:
+        return {}
+    rows = np.array_split(np.arange(len(batch)), workers.number_of_blocks(len(batch), batch.block))
+    depth = batch.deep(depth)
+    missing = {
+        key: ranker
+        for key, ranker in rankers_by_key.items()
+        if not (ranker._ranks_whole_batches or batch.has_run(key, depth))
+    }
+    if not missing:
+        return {}
+    with sendable_rankers(list(missing.values()), workers) as (rankers, ranker_keys):
 
         def keys() -> Iterator[tuple[Any, ...]]:
             for block in rows:
@@ -92,29 +124,11 @@ def rank_in_blocks(
                 columns = queries.ids.to_pylist(), queries.paragraphs.to_pylist(), queries.offsets, queries.own
                 yield ranker_keys, depth, out_of_fold, *columns
 
+        blocks = [(sendable_batch(batch.take(block)),) for block in rows]
         with batch.timed("rank in blocks"), summed_timings():
-            blocks = [(sendable_batch(batch.take(block)),) for block in rows]
-            common = argument, depth, out_of_fold
+            common = rankers, depth, out_of_fold
             results = workers.run(rank_block, common, blocks, keys, "ranking blocks of queries")
-    return [_joined(results, number, batch) for number in range(len(rankers))]
-
-
-def _number_of_blocks(n: int, size: int, workers: Workers) -> int:
-    """Return the number of blocks of ``n`` queries, the same for a computation that goes on after an interruption.
-
-    Each worker gets equally many blocks; one process, which keeps the results of blocks, gets at least four. ``size``
-    queries or fewer are not divided.
-    """
-    checkpoint, key = kept_results(), task_key("number of blocks", n, size)
-    saved = None if checkpoint is None else checkpoint.get(key)
-    if saved is not None:
-        return int(saved["number"])
-    jobs = workers.count()
-    parts = jobs if jobs > 1 else _MIN_BLOCKS
-    number = min(parts * -(-n // (_MAX_QUERIES_PER_BLOCK * parts)), -(-n // size))
-    if checkpoint is not None and jobs > 1:  # a later run may have another number of workers
-        checkpoint.put(key, {"number": np.array(number)})
-    return number
+    return {key: _joined(results, number, batch) for number, key in enumerate(missing)}
 
 
 def rank_block(rankers: Sequence[RankerContract], depth: int, out_of_fold: bool, batch: QueryBatch) -> Arrays:

@@ -67,7 +67,8 @@ def sendable_rankers(
             new_folders.append(Path(tempfile.mkdtemp(prefix=RANKER, dir=parent)))
             folder = new_folders[-1] / "ranker"
             save(ranker, folder)
-        files = tuple((name, (folder / name).read_bytes()) for name in _file_names(folder)) if sends_files else ()
+        paths = sorted(path for path in folder.rglob("*") if path.is_file()) if sends_files else []
+        files = tuple((path.relative_to(folder).as_posix(), path.read_bytes()) for path in paths)
         unfitted = [inner.clone() for inner in innermost_first(ranker)]
         return _SentRanker(unfitted, "", str(folder), digest(folder / MANIFEST), files, outside)
 
@@ -80,21 +81,14 @@ def sendable_rankers(
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _file_names(folder: Path) -> list[str]:
-    """Return the paths of all files in a folder, also in subfolders, relative to it."""
-    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-
-
 def _rankers_at(address: Address, *sent: _SentRanker) -> list[RankerContract]:
     """Return rankers on the engine at an address, each made once in each process."""
-    return [_ranker_at(address, form) for form in sent]
-
-
-def _ranker_at(address: Address, sent: _SentRanker) -> RankerContract:
-    if sent.files:
-        folder = files_in_cache(f"ranker {sent.digest}", sent.files)
-        sent = replace(sent, folder=str(folder), files=())
-    return _loaded(address, sent)
+    rankers = []
+    for form in sent:
+        if form.files:
+            form = replace(form, folder=str(files_in_cache(f"ranker {form.digest}", form.files)), files=())
+        rankers.append(_loaded(address, form))
+    return rankers
 
 
 @lru_cache(maxsize=32)

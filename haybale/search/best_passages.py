@@ -79,19 +79,16 @@ def _with_query_terms(
 
     Without any evidence, return the query's terms. ``query_terms`` caches them by the id of the matcher.
     """
+    evidence = evidence or [Evidence(batch.engine.analyzer)]
     for ranker_evidence in evidence:
         if ranker_evidence.analyzer is not None and not ranker_evidence.terms:
             matcher_id = id(ranker_evidence.matcher)
             if matcher_id not in query_terms:
                 query_terms[matcher_id] = ranker_evidence.query_terms(batch)
-            weights, total = query_terms[matcher_id], sum(ranker_evidence.passages.values())
-            scale = total / (sum(weights.values()) or 1)
+            weights, shares = query_terms[matcher_id], ranker_evidence.passages
+            scale = sum(shares.values()) / (sum(weights.values()) or 1) if shares else 1.0
             ranker_evidence.terms.update({term: scale * weight for term, weight in weights.items()})
-    if evidence and any(ranker_evidence.terms or ranker_evidence.passages for ranker_evidence in evidence):
-        return evidence
-    terms = Evidence(batch.engine.analyzer)
-    terms.terms.update(terms.query_terms(batch))
-    return [terms]
+    return evidence
 
 
 def _counts(

@@ -250,7 +250,7 @@ class QueryBatch:
                 return cached[1].take(self.ids).top(depth)
         if not self.has_run(key, depth):
             deep = self.deep(depth)
-            self.keep_run(key, deep, make(self, deep))
+            self._runs[key] = deep, make(self, deep)
         return self._runs[key][1].top(depth)
 
     @property
@@ -262,10 +262,6 @@ class QueryBatch:
         """Return whether the cache has a run of this key that is deep enough."""
         cached = self._runs.get(key)
         return cached is not None and cached[0] >= depth
-
-    def keep_run(self, key: Hashable, depth: int, run: Run) -> None:
-        """Put a run with this depth into the cache."""
-        self._runs[key] = depth, run
 
     def deep(self, depth: int) -> int:
         """Return how deep the queries are searched if ``depth`` documents are needed."""

@@ -10,6 +10,7 @@ from datetime import date
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
+from haybale.search.hit_groups import HitGroup
 from haybale.search.snippets import Snippet
 
 if TYPE_CHECKING:
@@ -95,10 +96,15 @@ class SearchResults(Sequence[SearchHit]):
     ranker : str
         The ranker as a text.
     hits : sequence of SearchHit
+    groups : sequence of HitGroup, optional
+        If documents that belong together are shown together: the groups in the order of ``hits``. Default: none.
     """
 
-    def __init__(self, query: str, ranker: str, hits: Sequence[SearchHit]) -> None:
+    def __init__(
+        self, query: str, ranker: str, hits: Sequence[SearchHit], groups: Sequence[HitGroup] | None = None
+    ) -> None:
         self.query, self.ranker, self.hits = query, ranker, tuple(hits)
+        self.groups = None if groups is None else tuple(groups)
 
     def __len__(self) -> int:
         return len(self.hits)
@@ -120,7 +126,10 @@ class SearchResults(Sequence[SearchHit]):
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as :meth:`to_json` writes them."""
-        return {"query": self.query, "hits": [hit.to_dict() for hit in self.hits]}
+        values: dict[str, Any] = {"query": self.query, "hits": [hit.to_dict() for hit in self.hits]}
+        if self.groups is not None:
+            values["groups"] = [{"value": group.value, "ranks": group.ranks} for group in self.groups]
+        return values
 
     def to_json(self, indent: int | None = None) -> str:
         """Return JSON, as ``docs/search.schema.json`` describes it.

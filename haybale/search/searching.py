@@ -14,6 +14,7 @@ from haybale.parameters import COUNT, FROM_0, check_parameters
 from haybale.retrieval.run import DEPTH
 from haybale.search.best_passages import best_snippets
 from haybale.search.explanation import Explanation
+from haybale.search.hit_groups import group_ranked
 from haybale.search.phrases import Phrases, find_phrases, parse_phrases
 from haybale.search.query_batch import QueryBatch
 from haybale.search.results import SearchHit, SearchResults, SourceShare
@@ -46,20 +47,32 @@ class Searchable(Protocol):
 
 
 def search(
-    ranker: Searchable, text: str | Sequence[str], k: int, where: str | None = None, offset: int = 0
+    ranker: Searchable,
+    text: str | Sequence[str],
+    k: int,
+    where: str | None = None,
+    offset: int = 0,
+    together: str | None = None,
 ) -> SearchResults:
-    """Return what :meth:`haybale.Ranker.search` describes, without the first ``offset`` documents."""
+    """Return what :meth:`haybale.Ranker.search` describes, without the first ``offset`` documents, or groups."""
     check_parameters("search", {"k": k, "offset": offset}, {"k": COUNT, "offset": FROM_0})
     query = "\n".join([text] if isinstance(text, str) else text)
     batch_and_phrases = _batch_and_phrases(ranker, text, where)
     if batch_and_phrases is None:
-        return SearchResults(query, str(ranker), [])
+        return SearchResults(query, str(ranker), [], None if together is None else [])
     batch, phrases = batch_and_phrases
+    depth = offset + k if together is None else max(offset + k, DEPTH)
     # Explanations need a run of this depth, so that a shallower one would be made twice.
-    ranked = ranker.run(batch, max(offset + k, DEPTH)).top(offset + k)["query"]
+    ranked = ranker.run(batch, max(depth, DEPTH)).top(depth)["query"]
     if not ranked and phrases is not None:  # the phrases have no term that is indexed, as in "§ 5"
-        ranked = phrases.first_documents(batch.engine, offset + k)
-    ranked = ranked[offset:]
+        ranked = phrases.first_documents(batch.engine, depth)
+    ranks, groups = list(range(offset + 1, len(ranked) + 1)), None
+    if together is not None:
+        # Documents that the condition leaves out may say what belongs together.
+        all_documents = ranker.engine_.snapshot().collection
+        groups = group_ranked(all_documents, [doc_id for doc_id, _ in ranked], together)[offset : offset + k]
+        ranks = [rank for group in groups for rank in group.shown]
+    ranked = [ranked[rank - 1] for rank in ranks]
     collection = batch.engine.collection
     numbers = collection.document_numbers([doc_id for doc_id, _ in ranked]).tolist()
     reasons = []
@@ -71,11 +84,9 @@ def search(
         SearchHit(
             rank, doc_id, score, title_of(collection, number), metadata_of(collection, number), best, _shares(reason)
         )
-        for rank, ((doc_id, score), number, best, reason) in enumerate(
-            zip(ranked, numbers, snippets, reasons, strict=True), offset + 1
-        )
+        for rank, (doc_id, score), number, best, reason in zip(ranks, ranked, numbers, snippets, reasons, strict=True)
     ]
-    return SearchResults(query, str(ranker), hits)
+    return SearchResults(query, str(ranker), hits, groups)
 
 
 def explain_hit(

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from haybale.collections import Collection
+from haybale.collections.files.page_titles import page_of_title
 
 Span = tuple[int, int]
 
-_PAGE_TITLE = re.compile(r"page (\d+)(?:, (.+))?")  # and how the page was read
 _LEAD_DIVISOR = 8  # 1/8 of an excerpt's width is shown before its first highlight
 
 
@@ -112,11 +112,11 @@ def snippet_of(collection: Collection, passage: int, highlights: list[Span]) -> 
     passages, sections = collection.passages, collection.sections
     section = -1 if passages.sections is None else int(passages.sections[passage])
     title = "" if sections is None or section < 0 else str(sections.titles[section].as_py() or "")
-    page = _PAGE_TITLE.fullmatch(title)
+    page = page_of_title(title)
     return Snippet(
         str(passages.ids[passage].as_py()),
         str(passages.texts[passage].as_py()),
         highlights,
-        None if page is None else int(page[1]),
-        page[2] if page is not None else title or None,
+        None if page is None else page.number,
+        page.reading if page is not None else title or None,
     )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Literal
+from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Query, Request
 from pydantic import BaseModel, Field
@@ -14,6 +14,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from haybale.errors import InputError
 from haybale.service.file_worker import MAX_TEXT
+from haybale.service.own_addresses import original_address, picture_address
 from haybale.service.roles import ADMIN, JUDGE, GuardedRoute, needs
 from haybale.service.security import judge_of
 from haybale.service.workspace import MAX_RESULTS, Workspace
@@ -21,15 +22,30 @@ from haybale.service.workspace import MAX_RESULTS, Workspace
 if TYPE_CHECKING:
     import pandas as pd
 
-    from haybale.search import SearchResults, Snippet
-    from haybale.search.explanation import Explanation
-
 MAX_NAME = 500  # characters of names and ids
 _EXPORT_MEDIA_TYPES = {"csv": "text/csv", "beir": "text/tab-separated-values"}
+
+_ANY_FILE = "application/octet-stream"
+# Nothing of a file runs here: what is not PDF is saved, and would have no origin if a browser showed it.
+_CSP_OF_FILE = "sandbox; default-src 'none'; frame-ancestors 'none'"
+_CSP_OF_PDF = "default-src 'none'; object-src 'self'; style-src 'unsafe-inline'; frame-ancestors 'none'"
+_PICTURE: dict[int | str, dict[str, Any]] = {200: {"content": {"image/png": {}, "image/jpeg": {}}}}
+_ORIGINAL: dict[int | str, dict[str, Any]] = {200: {"content": {"application/pdf": {}, _ANY_FILE: {}}}}
 
 Text = Annotated[str, Query(max_length=MAX_TEXT, description="The text to search for.")]
 Where = Annotated[str | None, Query(max_length=2000, description="An SQL condition on the metadata.")]
 RankerName = Annotated[str | None, Query(max_length=MAX_NAME, description="The name of a ranker. Default: the first.")]
+
+
+DocId = Annotated[str, Query(max_length=MAX_NAME, description="The id of a document.")]
+Together = Annotated[
+    str | None,
+    Query(max_length=MAX_NAME, description="Return documents with one value of this column after each other."),
+]
+PassageId = Annotated[str | None, Query(max_length=2 * MAX_NAME, description="The id of a passage. Default: none.")]
+PageNumber = Annotated[
+    int | None, Query(ge=1, le=10**6, description="The page, from 1. Default: that of the passage, or the first.")
+]
 
 
 class Search(BaseModel):
@@ -40,6 +56,7 @@ class Search(BaseModel):
     where: str | None = Field(None, max_length=2000)
     ranker: str | None = Field(None, max_length=MAX_NAME)
     offset: int = Field(0, ge=0, le=MAX_RESULTS)
+    together: str | None = Field(None, max_length=MAX_NAME)
 
 
 class Explained(BaseModel):
@@ -76,6 +93,31 @@ class Choice(BaseModel):
     judge: str = Field("", max_length=MAX_NAME)
 
 
+class PageBox(BaseModel):
+    """A rectangle on a page, as shares of its width and height from the upper left corner."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+
+class SeenPage(BaseModel):
+    """A page of a document, and where a passage is on it."""
+
+    doc_id: str
+    passage_id: str | None
+    page: int = Field(description="From 1.")
+    pages: list[int] = Field(description="The pages that the passage is on.")
+    n_pages: int = Field(description="The number of pages of the file.")
+    width: int = Field(description="Of the picture, in pixels.")
+    height: int
+    boxes: list[PageBox] = Field(description="A box around each line of the passage.")
+    note: str = Field(description="Why there is no box, or what the picture does not show; may be empty.")
+    picture: str = Field(description="The address of the picture, with the boxes on it.")
+    original: str = Field(description="The address of the file, at the page.")
+
+
 class Judge(BaseModel):
     """A judge by name."""
 
@@ -89,9 +131,13 @@ class NewTraining(BaseModel):
     random_state: int = Field(0, ge=0, lt=2**31)
 
 
-def api(workspace: Workspace) -> APIRouter:
-    """Return the routes of the REST interface."""
-    router = APIRouter(prefix="/api", tags=["api"], route_class=GuardedRoute)
+def _router() -> APIRouter:
+    return APIRouter(prefix="/api", tags=["api"], route_class=GuardedRoute)
+
+
+def search_api(workspace: Workspace) -> APIRouter:
+    """Return the routes that search and that show documents."""
+    router = _router()
 
     @router.get("/search")
     @needs(JUDGE)
@@ -101,15 +147,17 @@ def api(workspace: Workspace) -> APIRouter:
         where: Where = None,
         ranker: RankerName = None,
         offset: Annotated[int, Query(ge=0, le=MAX_RESULTS)] = 0,
+        together: Together = None,
     ) -> Response:
         """Return the best documents for a text, with their best passages and what each ranker adds to the score."""
-        return _search_response(workspace.search(q, k, where, ranker, offset))
+        results = workspace.search(q, k, where, ranker, offset, together=together)
+        return Response(results.to_json(), media_type="application/json")
 
     @router.post("/search")
     @needs(JUDGE)
     def search_long(body: Search) -> Response:
         """Search for a long text, such as a whole document."""
-        return _search_response(workspace.search(body.q, body.k, body.where, body.ranker, body.offset))
+        return search(body.q, body.k, body.where, body.ranker, body.offset, body.together)
 
     @router.get("/explain")
     @needs(JUDGE)
@@ -120,13 +168,14 @@ def api(workspace: Workspace) -> APIRouter:
         ranker: RankerName = None,
     ) -> dict[str, Any]:
         """Explain the score that a document has in a search, down to terms, passages and judged queries."""
-        return _explained(*workspace.explain(q, doc_id, where, ranker))
+        explanation, snippets = workspace.explain(q, doc_id, where, ranker)
+        return explanation.to_dict() | {"snippets": [snippet.to_dict() for snippet in snippets]}
 
     @router.post("/explain")
     @needs(JUDGE)
     def explain_long(body: Explained) -> dict[str, Any]:
         """Explain the score that a document has in the search for a long text."""
-        return _explained(*workspace.explain(body.q, body.doc_id, body.where, body.ranker))
+        return explain(body.q, body.doc_id, body.where, body.ranker)
 
     @router.get("/documents/{doc_id:path}")
     @needs(JUDGE)
@@ -140,6 +189,41 @@ def api(workspace: Workspace) -> APIRouter:
     ) -> dict[str, Any]:
         """Return a document with its passages, its links, its judgements, and what a query matches in it."""
         return workspace.document(doc_id, q, where, ranker, offset, limit).to_dict()
+
+    @router.get("/page")
+    @needs(JUDGE, is_large=True)
+    def page(request: Request, doc_id: DocId, passage_id: PassageId = None, page: PageNumber = None) -> SeenPage:
+        """Return where a passage is on a page of its file. Without a passage, say how large the page is."""
+        view, root = workspace.files.view(doc_id, passage_id, page), request.scope.get("root_path", "")
+        return SeenPage(
+            **{name: value for name, value in vars(view).items() if name in SeenPage.model_fields and name != "picture"}
+            | {"boxes": [PageBox(**box._asdict()) for box in view.boxes]},
+            picture=root + picture_address(doc_id, passage_id, view.page),
+            original=f"{root}{original_address(doc_id)}#page={view.page}",
+        )
+
+    @router.get("/page/picture", response_class=Response, responses=_PICTURE)
+    @needs(JUDGE, is_large=True)
+    def picture(doc_id: DocId, passage_id: PassageId = None, page: PageNumber = None, boxes: bool = True) -> Response:
+        """Return a page of a file as a picture, with boxes around the lines of a passage."""
+        view = workspace.files.view(doc_id, passage_id, page)
+        content, media_type = workspace.files.picture(view, boxes)
+        return Response(content, media_type=media_type)
+
+    @router.get("/original", response_class=Response, responses=_ORIGINAL)
+    @needs(JUDGE, is_large=True)
+    def original(doc_id: DocId, download: bool = False) -> Response:
+        """Return the file of a document: PDF files for browsers to show, others to save.
+
+        Files that changed after they were indexed are not returned.
+        """
+        file = workspace.files.file(doc_id)
+        is_shown, name = file.is_shown and not download, quote(file.name, safe="")
+        headers = {
+            "Content-Disposition": f"{'inline' if is_shown else 'attachment'}; filename*=UTF-8''{name}",
+            "Content-Security-Policy": _CSP_OF_PDF if is_shown else _CSP_OF_FILE,
+        }
+        return Response(file.data, media_type="application/pdf" if is_shown else _ANY_FILE, headers=headers)
 
     @router.get("/facets")
     @needs(JUDGE)
@@ -161,6 +245,13 @@ def api(workspace: Workspace) -> APIRouter:
     def rankers() -> dict[str, Any]:
         """Return the rankers by name, the default first."""
         return {"rankers": [{"name": name, "ranker": str(workspace.ranker(name))} for name in workspace.rankers]}
+
+    return router
+
+
+def topics_api(workspace: Workspace) -> APIRouter:
+    """Return the routes of topics and their judgements."""
+    router = _router()
 
     @router.get("/topics")
     @needs(JUDGE)
@@ -263,6 +354,13 @@ def api(workspace: Workspace) -> APIRouter:
         headers = {"Content-Disposition": f'attachment; filename="{name}"'}
         return PlainTextResponse(text, headers=headers, media_type=_EXPORT_MEDIA_TYPES.get(format, "text/plain"))
 
+    return router
+
+
+def training_api(workspace: Workspace) -> APIRouter:
+    """Return the routes of trainings."""
+    router = _router()
+
     @router.get("/train")
     @needs(JUDGE)
     def trainings() -> dict[str, Any]:
@@ -309,14 +407,6 @@ async def _refuse_repeated(request: Request) -> None:
         json.loads(await request.body(), object_pairs_hook=with_names)
     if repeated:
         raise InputError(f"expected one value for {repeated[0]!r:.100}, found several; remove all but one")
-
-
-def _search_response(results: SearchResults) -> Response:
-    return Response(results.to_json(), media_type="application/json")
-
-
-def _explained(explanation: Explanation, snippets: Sequence[Snippet]) -> dict[str, Any]:
-    return explanation.to_dict() | {"snippets": [snippet.to_dict() for snippet in snippets]}
 
 
 def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:

@@ -1,8 +1,7 @@
 """Read a file that was uploaded as a query: the work of a process of its own, with limits of memory and time.
 
 ``python -m haybale.service.file_worker NAME`` reads the file from standard input, and writes a JSON object with
-``text``, or with ``problem``. A file of a few kilobytes can unpack to gigabytes, or keep a library busy for hours; the
-limits end this process then, and the service goes on.
+``text``, or with ``problem``.
 """
 
 from __future__ import annotations
@@ -10,20 +9,17 @@ from __future__ import annotations
 import io
 import json
 import re
-import resource
 import sys
 import zipfile
 import zlib
-from pathlib import Path
 from typing import Any
 
 from haybale.collections.files.file_reader import read_documents, reader_of
+from haybale.service.limited_process import MAX_MEMORY, set_limits
 
 MAX_TEXT = 200_000  # characters of a query
 MAX_PARAGRAPHS = 5000  # of a query; a search is run for each
 MAX_UNPACKED = 100_000_000  # bytes of a packed file, such as a document of Word
-MAX_MEMORY = 2**30  # bytes that reading may take beyond what Python takes
-MAX_SECONDS = 20  # of CPU
 
 _PARAGRAPH_TAG = re.compile(rb"<(?:w|text):(?:p|h)[ >/]")  # as Word and OpenDocument write it
 _TOO_MANY_PARAGRAPHS = f"a text must have at most {MAX_PARAGRAPHS:,} paragraphs, found {{:,}}; shorten it"
@@ -73,14 +69,7 @@ def packed_problem(data: bytes) -> str | None:
 
 def main() -> None:
     """Set the limits, read the file from standard input, and write its text to standard output."""
-    limits = {resource.RLIMIT_CPU: MAX_SECONDS, resource.RLIMIT_CORE: 0}
-    if sys.platform == "linux":
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
-        limits[resource.RLIMIT_AS] = pages * resource.getpagesize() + MAX_MEMORY
-    for kind, limit in limits.items():
-        most = resource.getrlimit(kind)[1]
-        limit = limit if most == resource.RLIM_INFINITY else min(limit, most)
-        resource.setrlimit(kind, (limit, limit))
+    set_limits()
     answer = text_of(sys.argv[1], sys.stdin.buffer.read())
     sys.stdout.buffer.write(json.dumps(answer).encode())
 

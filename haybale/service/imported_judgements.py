@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator
 
+from haybale.delimited_table import read_delimited
 from haybale.errors import InputError, UnknownNameError
 from haybale.spreadsheets import from_cell
 from haybale.text_files import whole_number
@@ -13,7 +12,6 @@ from haybale.text_files import whole_number
 _QUERY_COLUMNS = ("query_id", "query-id", "query", "topic")  # names of columns, in lower case
 _DOCUMENT_COLUMNS = ("doc_id", "corpus-id", "document")
 _GRADE_COLUMNS = ("grade", "relevance", "score")
-_MAX_CELL_CHARACTERS = 2**27
 _MAX_GRADE_DIGITS = 10
 
 
@@ -70,29 +68,24 @@ def grades_of_file(data: bytes, query: str | None = None) -> dict[str, int]:
 
 def _rows(text: str) -> Iterator[tuple[str | None, str, str]]:
     """Yield query (None if the file names none), document and grade of each judgement."""
-    header = text.lstrip("\r\n").partition("\n")[0]
-    csv.field_size_limit(_MAX_CELL_CHARACTERS)
-    table = csv.reader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=header.count))
-    try:
-        cells = next((row for row in table if any(row)), [])
-        names = [name.strip().lower() for name in cells]
-        query, document, grade = (
-            next((names.index(name) for name in column_names if name in names), None)
-            for column_names in (_QUERY_COLUMNS, _DOCUMENT_COLUMNS, _GRADE_COLUMNS)
-        )
-        if document is None or grade is None:
-            yield from _qrels(text)
-            return
-        for row in table:
-            if any(row):
-                if len(row) != len(names):
-                    raise InputError(
-                        f"line {table.line_num:,} of the file of judgements must have {len(names)} columns, as its "
-                        f"header, found {len(row)}"
-                    )
-                yield None if query is None else from_cell(row[query]), from_cell(row[document]), row[grade]
-    except csv.Error as error:
-        raise InputError(f"line {table.line_num:,} of the file of judgements must be CSV, found: {error}") from None
+    table = read_delimited(text.replace("\r\n", "\n").replace("\r", "\n"))
+    names = [name.lower() for name in table.columns]
+    positions = [
+        [at for at, name in enumerate(names) if name in column_names]
+        for column_names in (_QUERY_COLUMNS, _DOCUMENT_COLUMNS, _GRADE_COLUMNS)
+    ]
+    if not positions[1] or not positions[2]:
+        yield from _qrels(text)
+        return
+    if doubled := next((columns for columns in positions if len(columns) > 1), None):
+        shown = " and ".join(repr(table.columns[at]) for at in doubled)
+        raise InputError(f"the file of judgements must have one of the columns {shown}, found both; remove the others")
+    if table.problems:
+        line, reason = table.problems[0]
+        raise InputError(f"line {line:,} of the file of judgements is no row of its table: {reason}; correct it")
+    query, document, grade = next(iter(positions[0]), None), positions[1][0], positions[2][0]
+    for _, cells in table.rows:
+        yield None if query is None else from_cell(cells[query]), from_cell(cells[document]), cells[grade]
 
 
 def _qrels(text: str) -> Iterator[tuple[str | None, str, str]]:

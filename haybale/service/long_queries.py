@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
-import subprocess
-import sys
-import threading
 from collections import OrderedDict
 from contextlib import suppress
 from pathlib import Path
@@ -16,10 +12,9 @@ from pathlib import Path
 from haybale.collections.files.file_reader import reader_of
 from haybale.errors import InputError, MissingExtraError
 from haybale.folders import whole_file
-from haybale.service.file_worker import MAX_MEMORY, MAX_PARAGRAPHS, MAX_SECONDS, MAX_TEXT
-from haybale.stopping_work import Work, check_wanted, current_work
+from haybale.service.file_worker import MAX_PARAGRAPHS, MAX_TEXT
+from haybale.service.limited_process import MAX_MEMORY, MAX_SECONDS, output_of
 
-START_SECONDS = 10.0  # for a process to start, in addition to its work
 _MAX_TEXTS_IN_MEMORY = 1000  # without a folder
 # Formats whose files are one document, not a table of many.
 _QUERY_SUFFIXES = (".txt", ".md", ".pdf", ".docx", ".odt", ".rtf", ".html", ".eml")
@@ -93,8 +88,7 @@ def query_suffixes() -> list[str]:
 def query_of_file(name: str, data: bytes) -> str:
     """Return the text of a file as a query: its paragraphs, separated by blank lines.
 
-    The file is read in a process of its own, which ends after :data:`~haybale.service.file_worker.MAX_SECONDS`, or when
-    nobody waits for it any more.
+    The file is read in a process of its own, with limits (:mod:`haybale.service.limited_process`).
 
     >>> query_of_file("letter.txt", b"The lease ended.\\n\\nThe tenant stayed.")
     'The lease ended.\\n\\nThe tenant stayed.'
@@ -108,24 +102,7 @@ def query_of_file(name: str, data: bytes) -> str:
     reader = reader_of(name)
     if reader is None or not name.lower().endswith(tuple(query_suffixes())):
         raise InputError(f"a query must be a file of {', '.join(query_suffixes())}, found {name!r:.100}")
-    check_wanted()
-    command = [sys.executable, "-m", "haybale.service.file_worker", f"query{reader.suffixes[0]}"]
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-    )
-    timer = threading.Timer(MAX_SECONDS + START_SECONDS, process.kill)
-    timer.start()
-    work = current_work() or Work()
-    try:
-        with process, work.on_stop(process.kill):
-            output = process.communicate(data)[0]
-    finally:
-        timer.cancel()
-    check_wanted()
+    output = output_of("haybale.service.file_worker", [f"query{reader.suffixes[0]}"], data)
     try:
         answer = json.loads(output)
     except ValueError:

@@ -1,6 +1,8 @@
-"""Addresses within this service, to which a page may lead back."""
+"""Addresses within this service: those to which a page may lead back, and those of files and pictures of pages."""
 
 from __future__ import annotations
+
+from urllib.parse import urlencode
 
 
 def own_path(back: str, default: str = "") -> str:
@@ -16,3 +18,22 @@ def own_path(back: str, default: str = "") -> str:
     """
     is_path = back.startswith("/") and not back.startswith(("//", "/\\")) and back.isprintable()
     return back if is_path else default
+
+
+def original_address(doc_id: str) -> str:
+    """Return the address of the file of a document.
+
+    >>> original_address("a b.pdf")
+    '/api/original?doc_id=a+b.pdf'
+    """
+    return f"/api/original?{urlencode({'doc_id': doc_id})}"
+
+
+def picture_address(doc_id: str, passage_id: str | None, page: int | None) -> str:
+    """Return the address of the picture of a page, with boxes around a passage.
+
+    >>> picture_address("a.pdf", "a.pdf:3", None)
+    '/api/page/picture?doc_id=a.pdf&passage_id=a.pdf%3A3'
+    """
+    parameters = {"doc_id": doc_id, "passage_id": passage_id, "page": page}
+    return f"/api/page/picture?{urlencode({name: value for name, value in parameters.items() if value is not None})}"

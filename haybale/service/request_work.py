@@ -85,7 +85,9 @@ class LargeRequests:
             return is_free
 
 
-async def answered(handle: Handle, scope: Scope, receive: Receive, send: Send, is_change: bool) -> None:
+async def answered(
+    handle: Handle, scope: Scope, receive: Receive, send: Send, is_change: bool, is_large: bool = False
+) -> None:
     """Read a request, refuse what another site may have caused, and answer it."""
     request, body = Request(scope), b""
     refusal: Response | None = None
@@ -101,7 +103,7 @@ async def answered(handle: Handle, scope: Scope, receive: Receive, send: Send, i
         refusal = _refuse_other_sites(request, body)
     if refusal is not None:
         await refusal(scope, receive, send)
-    elif not _is_large(request, body):
+    elif not (is_large or _is_large(request, body)):
         await _worked(handle, scope, body, receive, send)
     else:
         async with scope["state"]["access"].large_requests.one() as has_turn:

@@ -29,19 +29,22 @@ READING = ("GET", "HEAD", "OPTIONS")  # methods that change nothing
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 
-def needs(role: str) -> Callable[[Endpoint], Endpoint]:
+def needs(role: str, *, is_large: bool = False) -> Callable[[Endpoint], Endpoint]:
     """Return a decorator that declares the role which the route of a function needs.
 
     Parameters
     ----------
     role : {"open", "judge", "admin"}
         ``"open"`` needs no user at all.
+    is_large : bool, default False
+        Whether a request takes as long as a large one, so that only a few work at once
+        (:class:`~haybale.service.request_work.LargeRequests`).
     """
     if role not in RANKS:
         raise ValueError(f"expected a role of {', '.join(RANKS)}, found {role!r}")
 
     def declared(endpoint: Endpoint) -> Endpoint:
-        endpoint.role = role  # type: ignore[attr-defined]
+        endpoint.role, endpoint.is_large = role, is_large  # type: ignore[attr-defined]
         return endpoint
 
     return declared
@@ -60,6 +63,7 @@ class GuardedRoute(APIRoute):
         if role not in RANKS:
             raise TypeError(f"the route {path} must declare a role, found none; add @needs(JUDGE) to its function")
         self.role: str = role
+        self.is_large = bool(getattr(endpoint, "is_large", False))
         self.path_regex = re.compile(rf"(?:{self.path_regex.pattern.removesuffix('$')})\Z", re.DOTALL)
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
@@ -73,7 +77,8 @@ class GuardedRoute(APIRoute):
         if refusal is not None:
             await refusal(scope, receive, send)
         else:
-            await answered(super().handle, scope, receive, send, is_change=scope["method"] not in READING)
+            is_change = scope["method"] not in READING
+            await answered(super().handle, scope, receive, send, is_change=is_change, is_large=self.is_large)
 
 
 def _head_as_get(scope: Scope) -> Scope:

@@ -71,6 +71,7 @@ class SearchTask(NamedTuple):
     offset: int
     is_current: bool  # whether the process has the documents that the service has
     digest: str = ""
+    together: str | None = None
 
 
 class RefreshTask(NamedTuple):
@@ -158,7 +159,13 @@ class SearchProcesses:
             return {number: process.process.pid for number, process in sorted(self._started.items())}
 
     def search(
-        self, ranker: str, text: str | list[str], k: int, where: str | None = None, offset: int = 0
+        self,
+        ranker: str,
+        text: str | list[str],
+        k: int,
+        where: str | None = None,
+        offset: int = 0,
+        together: str | None = None,
     ) -> SearchResults | None:
         """Search in a process that is free, or wait for one; None if the caller has to search itself.
 
@@ -169,7 +176,7 @@ class SearchProcesses:
         if saved is None or process is None:
             return None
         is_current = process.snapshot is not None and process.snapshot() is snapshot
-        search_task = SearchTask(saved[0], text, k, where, offset, is_current, saved[1])
+        search_task = SearchTask(saved[0], text, k, where, offset, is_current, saved[1], together)
         answer = self._ask(process, search_task, snapshot)
         check_wanted()  # otherwise the caller would search itself after the process was killed
         if isinstance(answer, Exception):

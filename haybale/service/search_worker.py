@@ -95,7 +95,7 @@ class SearchWorker:
         except HaybaleError as error:
             return str(error)
         try:
-            return search(ranker, task.text, task.k, task.where, task.offset)
+            return search(ranker, task.text, task.k, task.where, task.offset, task.together)
         except Exception as error:
             if not isinstance(error, HaybaleError):
                 error.add_note(traceback.format_exc())  # for the log of the service: a traceback cannot be sent

@@ -45,7 +45,7 @@ def create_app(workspace: Workspace, access: Access | None = None, log: TextIO |
 
     from haybale import __version__
     from haybale.service.access_log import AccessLog
-    from haybale.service.api import api
+    from haybale.service.api import search_api, topics_api, training_api
     from haybale.service.health import health_routes
     from haybale.service.login import login_routes
     from haybale.service.metrics import Metrics
@@ -92,6 +92,7 @@ def create_app(workspace: Workspace, access: Access | None = None, log: TextIO |
 
     application.router.route_class = GuardedRoute
     application.router.default = not_matched(application.router)
-    routers = health_routes(workspace, metrics), login_routes(workspace), api(workspace), pages(workspace), description
+    of_workspace = [routes(workspace) for routes in (login_routes, search_api, topics_api, training_api, pages)]
+    routers = health_routes(workspace, metrics), *of_workspace, description
     application.router.routes.extend(route for router in routers for route in router.routes)
     return application

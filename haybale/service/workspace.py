@@ -22,6 +22,7 @@ from haybale.review.topic_ranking import text_digest
 from haybale.search import SearchResults, Snippet
 from haybale.search.explanation import Explanation
 from haybale.search.searching import explain_hit, search, title_of
+from haybale.service.document_files import DocumentFiles
 from haybale.service.facets import Facet, condition, facets_of
 from haybale.service.long_queries import LongQueries
 from haybale.service.open_reviews import OpenReviews
@@ -99,6 +100,7 @@ class Workspace:
             ranker._check_answers(None)
         bind(judgements, engine)
         self.engine, self.store = engine, judgements
+        self.files = DocumentFiles(engine)
         self._rankers, self._default = dict(rankers), next(iter(rankers))
         self._lock = threading.RLock()
         self._rows: dict[int, TopicRows] = {}
@@ -149,6 +151,7 @@ class Workspace:
         ranker: str | None = None,
         offset: int = 0,
         topic: int | None = None,
+        together: str | None = None,
     ) -> SearchResults:
         """Return the best documents for a text, without the first ``offset`` ones.
 
@@ -166,6 +169,9 @@ class Workspace:
         offset : int, default 0
         topic : int, optional
             Fuse the ranking with the order of this topic's review, which has learned from the topic's judgements.
+        together : str, optional
+            Return documents with one value of this column after each other, as :meth:`haybale.Ranker.search` does;
+            ``k`` and ``offset`` are numbers of groups then.
 
         Raises
         ------
@@ -177,8 +183,10 @@ class Workspace:
             raise InputError(f"offset + k must be at most {MAX_RESULTS:,}, found {offset + k:,}; narrow the search")
         parts, results = paragraphs(text), None
         if self.processes is not None and topic is None:
-            results = self.processes.search(self._chosen(ranker), parts, k, where, offset)
-        return search(self._searched(ranker, topic), parts, k, where, offset) if results is None else results
+            results = self.processes.search(self._chosen(ranker), parts, k, where, offset, together)
+        if results is None:
+            results = search(self._searched(ranker, topic), parts, k, where, offset, together)
+        return results
 
     def explain(
         self,

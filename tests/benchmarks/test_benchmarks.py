@@ -171,6 +171,13 @@ def test_small_files(ran: Any, script: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
+def test_small_defaults(ran: Any, words: Path) -> None:
+    page = ran("bench_defaults", "defaults.md", str(words), "--parts", "bm25", "rrf")
+    assert re.search(r"^\| words \| \d+ \|( \d\.\d{4} / \d\.\d{4} \|){5}$", page, re.M)
+    assert re.search(r"^\| words \|( \d\.\d{4} \|){3}$", page, re.M)
+
+
+@pytest.mark.thorough
 def test_small_judgements(ran: Any, words: Path) -> None:
     page = ran("bench_judgements", "judgements.md", str(words), "--draws", "2", COUNTS=(3,))
     assert len(re.findall(r"^\| words \| 3 \| 0\.\d{4} \(0\.\d{4} to \d\.\d{4}\) \| \d of 2 \|", page, re.M)) == 1

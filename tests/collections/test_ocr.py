@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import shutil
@@ -9,14 +10,20 @@ import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from haybale import BM25, Engine
 from haybale.collections import Collection
-from haybale.collections.files import ocr
-from haybale.collections.files.ocr import keeping_pages
+from haybale.collections.files import rapid_ocr, tesseract
+from haybale.collections.files.ocr import keeping_pages, kept_tables
+from haybale.collections.files.pictures import pictures_in
+from haybale.collections.files.rapid_ocr import RapidOCR
 from haybale.collections.readers.files import read_files
 from haybale.engine.update import record_files, signatures, update
 from haybale.errors import InputError, UnknownNameError
@@ -34,12 +41,8 @@ if "--version" in sys.argv:
 elif "--list-langs" in sys.argv:
     print("List of available languages (3):\\ndeu\\neng\\nosd")
 else:
-    data = sys.stdin.buffer.read()
-    if data.startswith(b"P5"):
-        _, size, _, pixels = data.split(b"\\n", 3)
-        level = sorted(pixels)[len(pixels) // 2]
-    else:
-        level = "picture"
+    _, size, _, pixels = sys.stdin.buffer.read().split(b"\\n", 3)
+    level = sorted(pixels)[len(pixels) // 2]
     with open(os.environ["CALLS"], "a") as calls:
         print(level, sys.argv[sys.argv.index("-l") + 1], file=calls)
     if level == 99:
@@ -62,9 +65,9 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (programs / "tesseract").chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     monkeypatch.setenv("CALLS", str(tmp_path / "calls"))
-    ocr._installed.cache_clear()
+    tesseract._installed.cache_clear()
     yield tmp_path / "calls"
-    ocr._installed.cache_clear()
+    tesseract._installed.cache_clear()
 
 
 @pytest.fixture
@@ -119,10 +122,10 @@ def test_pages_without_a_text_are_recognised_and_say_so(folder: Path, calls: Pat
     assert texts(collection) == {
         "digital.pdf": ["Nothing is missing."],
         "mixed.pdf": ["The cover.", page_text("120"), "The end."],
-        "photo.PNG": [page_text("picture")],
+        "photo.PNG": [page_text("200")],
         "scan.pdf": [page_text("130"), page_text("140")],
     }
-    assert called(calls) == ["120 deu", "130 deu", "140 deu", "picture deu"]
+    assert called(calls) == ["120 deu", "130 deu", "140 deu", "200 deu"]
     assert collection.sections is not None
     titles = [str(title) for title in collection.sections.titles]
     assert titles == ["page 1", "page 1", "page 2, read by OCR", "page 3", "page 1, read by OCR"] + [
@@ -146,7 +149,7 @@ def test_what_is_not_recognised_is_listed(folder: Path, calls: Path) -> None:
 def test_recognised_pages_are_kept(folder: Path, calls: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_pdf(folder / "scan.pdf", *range(100, 106))
     kept = tmp_path / "kept"
-    recognise = ocr.PageRecogniser._recognised
+    recognise = tesseract.Tesseract._run
     n_pages = iter(range(3))
 
     def interrupted(*arguments: Any) -> str:
@@ -154,10 +157,10 @@ def test_recognised_pages_are_kept(folder: Path, calls: Path, tmp_path: Path, mo
             raise KeyboardInterrupt
         return recognise(*arguments)
 
-    monkeypatch.setattr(ocr.PageRecogniser, "_recognised", interrupted)
+    monkeypatch.setattr(tesseract.Tesseract, "_run", interrupted)
     with keeping_pages(kept), pytest.raises(KeyboardInterrupt):
         read(folder, ocr="missing")
-    monkeypatch.setattr(ocr.PageRecogniser, "_recognised", recognise)
+    monkeypatch.setattr(tesseract.Tesseract, "_run", recognise)
     assert len(called(calls)) == 3
     with keeping_pages(kept):
         first = texts(read(folder, ocr="missing"))
@@ -198,9 +201,91 @@ def test_lacking_programs_languages_and_wrong_options(
     with pytest.raises(UnknownNameError, match="missing"):
         read(folder, ocr="some")
     monkeypatch.setenv("PATH", "")
-    ocr._installed.cache_clear()
-    with pytest.raises(InputError, match="tesseract"):
+    monkeypatch.setattr(RapidOCR, "is_installed", lambda: False)
+    tesseract._installed.cache_clear()
+    with pytest.raises(InputError, match=r"tesseract.*rapidocr"):
         read(folder, ocr="missing")
+
+
+def test_the_pages_of_a_picture_are_seen_as_a_person_sees_them(folder: Path, calls: Path) -> None:
+    pages = [Image.new("L", (30, 40), level) for level in (111, 112, 113)]
+    pages[0].save(folder / "a.tif", save_all=True, append_images=pages[1:])
+    Image.fromarray(np.full((40, 30), 120 * 257, dtype=np.uint16)).save(folder / "b.tif")
+    Image.new("LA", (30, 40), (0, 0)).save(folder / "c.png")  # black, and transparent
+    (folder / "d.png").write_bytes((folder / "c.png").read_bytes()[:-30])
+    collection = read(folder, ocr="missing")
+    assert texts(collection) == {
+        "a.tif": [page_text(level) for level in ("111", "112", "113")],
+        "b.tif": [page_text("120")],
+        "c.png": [page_text("255")],
+    }
+    assert [part.file for part in collection.unread] == ["d.png"]
+
+
+@given(st.integers(1, 8), st.booleans())
+def test_pictures_are_turned_as_their_orientation_says(orientation: int, is_tiff: bool) -> None:
+    picture = Image.fromarray(np.repeat(np.repeat(np.array([[0, 80, 160], [240, 40, 120]], np.uint8), 8, 0), 8, 1))
+    exif, out = Image.Exif(), io.BytesIO()
+    exif[0x0112] = orientation
+    picture.save(out, "TIFF" if is_tiff else "PNG", exif=exif)
+    (turned,) = pictures_in(out.getvalue())
+    expected = np.asarray(picture)
+    if orientation >= 5:
+        expected = expected.T  # of which the others are mirrors
+    flips = {2: (1,), 3: (0, 1), 4: (0,), 6: (1,), 7: (0, 1), 8: (0,)}
+    assert (turned == np.flip(expected, flips.get(orientation, ()))).all()
+
+
+def test_a_page_is_turned_only_if_its_words_are_not_recognised(folder: Path, calls: Path) -> None:
+    write_pdf(folder / "a.pdf", 120, 77)
+    read(folder, ocr="missing")
+    assert called(calls) == ["120 deu+eng", "77 deu+eng", "77 deu+eng"]
+
+
+class DoubleOfRapidOCR:
+    """Recognises two columns of lines on any page, and a line below them, in no order."""
+
+    def __init__(self, params: dict[str, Any]) -> None:
+        assert params["EngineConfig.onnxruntime.intra_op_num_threads"] == 1
+
+    def __call__(self, picture: Any) -> Any:
+        assert picture.shape[2] == 3
+        if picture[0, 0, 0] == 99:
+            raise ValueError("no page")
+        columns = (("right column", 300), ("left column", 0))
+        lines = {f"{name} {n}": (x, 20 * n, x + 200) for n in (2, 0, 1) for name, x in columns}
+        lines["the line below"] = (0, 200, 500)
+        boxes = [[(x, y), (end, y), (end, y + 12), (x, y + 12)] for x, y, end in lines.values()]
+        return SimpleNamespace(boxes=np.array(boxes), txts=tuple(lines), scores=(0.9,) * len(lines))
+
+
+def test_without_tesseract_pages_are_recognised_by_rapidocr(
+    folder: Path, calls: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(RapidOCR, "is_installed", lambda: True)
+    monkeypatch.setattr(rapid_ocr, "version", lambda name: "3.10")
+    monkeypatch.setitem(sys.modules, "rapidocr", SimpleNamespace(RapidOCR=DoubleOfRapidOCR))
+    write_pdf(folder / "scan.pdf", 120, 99)
+    with keeping_pages(tmp_path / "kept"):
+        collection = read(folder, ocr="missing", ocr_languages="deu")
+    (passages,) = texts(collection).values()
+    sides = (" ".join(f"{name} column {n}" for n in range(3)) for name in ("left", "right"))
+    assert passages == [*sides, "the line below"]
+    assert [(part.part, "no page" in part.reason) for part in collection.unread] == [("page 2", True)]
+    assert [str(title) for title in collection.sections.titles] == ["page 1, read by OCR"]  # type: ignore[union-attr]
+    (table,) = kept_tables(tmp_path / "kept", hashlib.sha256((folder / "scan.pdf").read_bytes()).hexdigest(), 0)
+    page, *words = (row.split("\t") for row in table.split("\n")[1:])
+    assert page[0] == "1"
+    assert [(row[6], row[8], row[-1]) for row in words[:2]] == [("0", "62", "left"), ("77", "92", "column")]
+    with pytest.raises(InputError, match="rus"):
+        read(folder, ocr="missing", ocr_languages="deu+rus")
+
+
+@given(st.lists(st.tuples(*[st.floats(0, 1000)] * 4), min_size=1, max_size=30))
+def test_each_box_is_in_one_block(corners: list[tuple[float, ...]]) -> None:
+    boxes = np.array([(min(a, b), min(c, d), max(a, b), max(c, d)) for a, b, c, d in corners])
+    assert sorted(row for block in rapid_ocr.blocks_of(boxes) for row in block.tolist()) == list(range(len(boxes)))
 
 
 @pytest.mark.skipif(shutil.which("tesseract") is None, reason="needs Tesseract")
@@ -219,6 +304,6 @@ def test_a_rendered_page_is_read_by_tesseract(folder: Path) -> None:
     out = io.BytesIO()
     picture.save(out, "PNG")
     (folder / "scan.png").write_bytes(out.getvalue())
-    if "eng" in ocr._installed()[1]:
+    if "eng" in tesseract._installed()[1]:
         (passages,) = texts(read(folder, ocr="missing", ocr_languages="eng")).values()
         assert len(set(words.split()) - set(" ".join(passages).split())) <= 1

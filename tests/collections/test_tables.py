@@ -259,6 +259,19 @@ def saved(book: openpyxl.Workbook) -> bytes:
     return file.getvalue()
 
 
+def test_the_words_of_a_chart_are_told() -> None:
+    book = openpyxl.Workbook()
+    for row in (["id", "text", "fee"], [1, "one", 3]):
+        book.active.append(row)
+    chart = openpyxl.chart.BarChart()
+    chart.title = "Fees by court"
+    chart.add_data(openpyxl.chart.Reference(book.active, min_col=3, min_row=1, max_row=2), titles_from_data=True)
+    book.active.add_chart(chart)
+    documents, unread = read("a.xlsx", saved(book))
+    assert [text_of(document) for document in documents] == ["one"]
+    assert [(part.part, "Fees by court" in part.reason) for part in unread] == [("drawing chart1.xml", True)]
+
+
 def test_comments_and_a_password_are_told() -> None:
     book = openpyxl.Workbook()
     book.active.append(["text"])

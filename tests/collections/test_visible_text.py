@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -405,6 +406,17 @@ def page(written: Written, depth: int = 5) -> str:
         lambda: f"<input value='{written.word()}'><input type=hidden value='{written.word('unseen')}'>",
     ]
     makers += [
+        lambda: f'<iframe srcdoc="{html.escape(written.some(lambda: page(written, 0)))}"></iframe>',
+        lambda: f"<template shadowrootmode=open>{written.some(lambda: page(written, 0))}</template>",
+        # What is set apart on the page, or replaces another word, is a word of its own.
+        lambda: "<x-a>{}</x-a>{}<i style='display: inline-block'>{}</i>{}<del>{}</del><ins>{}</ins> ".format(
+            *(written.word() for _ in range(6))
+        ),
+        lambda: "<svg><text>{}</text><text>{}<tspan y=9>{}</tspan></text></svg><button>{}</button>{} ".format(
+            *(written.word() for _ in range(5))
+        ),
+    ]
+    makers += [
         lambda start=start: f"<{start}>{written.word('unseen')}</{start.partition(' ')[0]}>"
         for start in ("script", "style", "template", "nav", "div role=navigation", "noscript")
     ]
@@ -419,7 +431,11 @@ def test_each_run_of_a_page_is_read_once(is_in_main: bool, data: st.DataObject) 
     if is_in_main:
         outside = written.word("unseen")
         body = f"<div>{outside}</div><div><main>{body}</main></div>"
-    content = f"<!doctype html><html><head><title>Lease</title></head><body>{body}</body></html>".encode()
+    content = f"<!doctype html><html><head><title>Lease</title></head><body>{body}</body></html>"
+    if not is_in_main:
+        content += written.draw(st.sampled_from(["", "\n<html><head><title>Annex</title></head><body>"]))
+        content += written.some(lambda: page(written), 2)
+    content = content.encode()
     check(HTML(), content, written)
     if is_in_main:
         assert any(outside in part.reason for part in read(HTML(), content)[1])

@@ -53,7 +53,7 @@ def texts(page: str | bytes) -> list[str]:
     ("<?xml version='1.0' encoding='utf-8'?><html xmlns='http://www.w3.org/1999/xhtml'><p>one<br/>two</p></html>",
      ["one\ntwo"]),
     ("<h2><div>A</div></h2><p>one", ["[A]", "one"]),
-    ("<svg><title>t</title><text>drawn</text></svg><math><mi>a</mi><annotation>b</annotation></math>", ["drawna"]),
+    ("<svg><title>t</title><text>drawn</text></svg><math><mi>a</mi><annotation>b</annotation></math>", ["drawn a"]),
     ("<p>" + "<div>" * 1000 + "deep", ["deep"]),
 ])  # fmt: skip
 def test_blocks(page: str, expected: list[str]) -> None:

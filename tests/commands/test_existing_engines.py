@@ -11,7 +11,7 @@ import pytest
 
 from haybale import Engine
 from haybale.commands.index import FOR_AN_EXISTING_ENGINE, index
-from haybale.engine.update import FILES
+from haybale.engine.indexed_source import FILES
 
 Call = Callable[..., tuple[int, str, str]]
 TABLE = "name,body,text,heading\nr1,dogs bark,cats purr,One\nr2,cows moo,hens cluck,Two\n"

@@ -56,3 +56,19 @@ def test_trained_rankers_phrases_and_mistakes(built: Path, here: Call, tmp_path:
         status, shown, said = here("search", str(built), "rare5x", *options)
         assert (status, shown) == (2, "")
         assert said.startswith("haybale: ")
+
+
+def test_documents_that_belong_together_are_shown_below_each_other(here: Call, tmp_path: Path) -> None:
+    (tmp_path / "mails").mkdir()
+    for number, (refers, words) in enumerate([("", "rent"), ("", "rent rent rent"), ("<0@x>", "rent rent")]):
+        head = f"Subject: mail {number}\nMessage-ID: <{number}@x>\nReferences: {refers}\n"
+        (tmp_path / "mails" / f"{number}.eml").write_text(f"{head}\n{words}\n")
+    out = str(tmp_path / "engine")
+    assert here("index", str(tmp_path / "mails"), "--out", out, "--encoder", "tfidf(min_df=1)")[0] == 0
+    search = ("search", out, "rent", "--ranker", "bm25-doc")
+    ids = [line.split()[3] for line in here(*search, "--together", "thread")[1].splitlines()[::2]]
+    assert sorted(ids) == ["0.eml", "1.eml", "2.eml"]
+    assert abs(ids.index("0.eml") - ids.index("2.eml")) == 1
+    margins = [len(line) - len(line.lstrip()) for line in here(*search, "--together", "thread")[1].splitlines()[::2]]
+    assert sorted(margins)[1] < sorted(margins)[2]
+    assert here(*search, "--together", "topic")[0] == 2

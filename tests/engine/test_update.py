@@ -15,7 +15,8 @@ import pytest
 from haybale import BM25, Engine, InputError
 from haybale.collections.readers.files import read_files
 from haybale.collections.unread import sorted_parts
-from haybale.engine.update import FILES, record_files, signatures, update
+from haybale.engine.indexed_source import FILES
+from haybale.engine.update import record_files, signatures, update
 
 
 def built(source: Path, folder: Path) -> Engine:

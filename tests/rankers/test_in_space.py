@@ -265,10 +265,11 @@ def test_queries_that_an_encoder_was_trained_on(tmp_path: Path) -> None:
 
 def test_searches_in_spaces_are_fused_and_are_evidence(engine: Engine, others: dict[str, str], tmp_path: Path) -> None:
     """The default fusion with spaces is the one that names all of its rankers; changed parameters keep the spaces."""
-    searches = "bm25,bm25-doc,knn,knn-doc,parm-rrf,parm-vrrf,bm25-weighted,knn-queries"
+    long_queries = "bm25(k1=6,b=0.9,k3=0),bm25-doc(k1=6,b=0.9,k3=0)"
+    searches = f"bm25,bm25-doc,knn,knn-doc,parm-rrf,parm-vrrf,{long_queries},bm25-weighted,knn-queries"
     folders = [others["lsa4"], others["lsa9"]]
     spaces = ",".join(f"space({each},engine='{of}')" for of in folders for each in ("knn", "knn-doc", "parm-vrrf"))
-    evidence = "bm25,knn,bm25-doc,knn-doc,parm-rrf,parm-vrrf,knn-queries,bm25-weighted"
+    evidence = f"bm25,knn,bm25-doc,knn-doc,parm-rrf,parm-vrrf,knn-queries,bm25-weighted,{long_queries}"
     whole, ranker = parse(f"learned({searches},svr(evidence=[{evidence},{spaces}]),{spaces})"), Learned(spaces=folders)
     assert parse(str(ranker)) == from_spec(str(ranker)) == ranker
     assert [str(each) for each in ranker.nested()] == [str(each) for each in whole.nested()]

@@ -16,6 +16,7 @@ from haybale.collections import Collection
 from haybale.collections.queries import queries_of as query_columns
 from haybale.rankers import BM25, KNN, RRF, QueryBatch, Ranker, SimilarQueries, parse
 from haybale.retrieval import PassageIndex, Run, reciprocal_rank_fusion
+from haybale.retrieval.query_saturation import k3_of_length
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* bags have no relevant row")
 
@@ -88,6 +89,27 @@ def test_rankers_that_differ_in_k3_share_the_weights(engines: dict[str, Engine],
     query = {"q": f"{word(3)} {word(3)} {word(3)} {word(104)}"}
     runs = [BM25(k1=k1, k3=k3).fit(engines["tfidf"]).rank(query).to_frame()["score"] for k3 in (0, 2, None)]
     assert all((fewer <= more).all() and (fewer < more).any() for fewer, more in itertools.pairwise(runs))
+
+
+@pytest.mark.parametrize("top", [1, 2])
+def test_the_length_of_a_query_sets_k3_over_passages_only(engines: dict[str, Engine], top: int) -> None:
+    """Each query is ranked and explained as with the k3 of its length; over documents, each occurrence counts."""
+    engine, n_distinct = engines["tfidf"], 3
+    ranker, counted, one_k3 = (BM25(k3=k3, top=top).fit(engine) for k3 in ("auto", None, 8))
+    for n_terms in (12, 40, 400):
+        query = " ".join(word(3 + number % n_distinct) for number in range(n_terms - 1)) + " unheard"
+        expected = BM25(k3=k3_of_length(n_terms), top=top).fit(engine)
+        run, best = ranker.rank({"q": query}), ranker.search(query, k=1)[0].doc_id
+        assert_same(run, expected.rank({"q": query}))
+        shares = [
+            [(share.what, share.share) for share in each.explain(query, best).shares] for each in (ranker, expected)
+        ]
+        assert shares[0] == shares[1]
+        assert (run == one_k3.rank({"q": query})) == (n_terms > 100)
+        assert run != counted.rank({"q": query})
+        assert BM25("document").fit(engine).rank({"q": query}) == BM25("document", k3=None).fit(engine).rank(
+            {"q": query}
+        )
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,6 @@ from haybale import BM25, KNN, RRF, Engine, Learned, LSAEncoder, SimilarQueries,
 from haybale.engine.workers import Address, Sendable, Workers
 from haybale.errors import InputError, StoreError
 from haybale.rankers import QueryBatch, parse
-from haybale.ranking import runs
 from haybale.ranking.ranker import batches_of
 from haybale.ranking.saved_rankers import saved_in
 from haybale.ranking.sendable_rankers import sendable_rankers
@@ -200,7 +199,7 @@ class _NotKept:
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(query_batch, "BLOCK", 2)
-    monkeypatch.setattr(runs, "_MAX_QUERIES_PER_BLOCK", 2)
+    monkeypatch.setattr("haybale.engine.workers._MAX_QUERIES_PER_BLOCK", 2)
 
 
 @pytest.mark.usefixtures("small_blocks")

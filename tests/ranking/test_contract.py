@@ -15,7 +15,6 @@ from support.topics import topic_collection
 from haybale import Engine, parse, resumable
 from haybale.engine.workers import Workers, sendable_engine
 from haybale.rankers import QueryBatch, Ranker
-from haybale.ranking import runs
 from haybale.ranking.contract import RankerContract
 from haybale.ranking.runs import runs_of
 from haybale.search import query_batch
@@ -52,7 +51,7 @@ def test_runs_are_returned_in_the_order_of_the_rankers(
         expected = [ranker.run(QueryBatch(engine, queries, "train"), 20, out_of_fold=out_of_fold) for ranker in rankers]
         with monkeypatch.context() as patch:
             patch.setattr(query_batch, "BLOCK", 3)
-            patch.setattr(runs, "_MAX_QUERIES_PER_BLOCK", 3)
+            patch.setattr("haybale.engine.workers._MAX_QUERIES_PER_BLOCK", 3)
             with resumable(tmp_path / "tasks"):
                 batch = QueryBatch(engine, queries, "train")
                 assert runs_of(rankers, batch, 20, out_of_fold=out_of_fold) == expected

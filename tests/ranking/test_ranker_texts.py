@@ -39,6 +39,7 @@ from haybale.rankers import (
     set_all,
     set_values,
 )
+from haybale.rankers.bm25 import LONG_QUERIES
 from haybale.ranking.ranker_texts import _with_nested, parse_value
 
 KINDS = tuple(dict.fromkeys(variant.ranker for _, variant in RANKERS.items()))
@@ -274,22 +275,36 @@ def test_values_reach_every_nested_bm25_by_name(name: str) -> None:
     changed = set_values(parse(name), values)
     found = [each for each in _with_nested(changed) if hasattr(each, "k1")]
     assert found
+    long_queries = [BM25(unit, **LONG_QUERIES) for unit in ("passage", "document")]
+    assert any(each in long_queries for each in found) == (name in ("svr", "learned", "learned(svr,bm25-parm-rrf)"))
     for each in found:
+        if each in long_queries:
+            continue  # default rankers with values of their own keep them
         whole = isinstance(each, WeightedBM25) or (isinstance(each, BM25) and each.unit == "document")
         if isinstance(each, BM25 | WeightedBM25) or each.over == "bm25":
             assert (each.k1, each.b, each.k3) == ((6, 0.3, 2) if whole else (0.9, 0.5, 0)), each
         else:
             assert (each.k1, each.k3) == (1.2, None), "PARM over vectors does not search BM25"
-    assert all(each.k1 == 1.2 for each in _with_nested(parse(name)) if hasattr(each, "k1")), "set_values changes a copy"
+    unchanged = [each for each in _with_nested(parse(name)) if hasattr(each, "k1")]
+    assert {each.k1 for each in unchanged} <= {1.2, 6}, "set_values changes a copy"
     for before, after in zip(parse(name).nested(), changed.nested(), strict="svr" not in name):
         own, new = before.get_params(), after.get_params()
         assert {key for key in own if own[key] != new[key]} <= {"k1", "b", "k3", "evidence"}
 
 
+def test_default_rankers_that_become_equal_are_one() -> None:
+    changed = set_values(parse("learned"), {"bm25.k1": 6, "bm25.b": 0.9, "bm25.k3": 0})
+    svr = next(each for each in changed.nested() if isinstance(each, SVR))
+    for names in (list(map(str, changed.nested())), list(map(str, svr.evidence))):
+        assert names.count("bm25(k1=6,b=0.9,k3=0)") == 1
+        assert "bm25" not in names
+        assert {"bm25-doc", "bm25-doc(k1=6,b=0.9,k3=0)"} <= set(names)
+
+
 def test_unchanged_default_rankers_stay_implicit() -> None:
     assert str(set_values(parse("learned"), {"learned.unseen_share": 0.5})) == "learned(unseen_share=0.5)"
     changed = set_values(parse("learned(bm25,bm25-doc,svr)"), {"k1": 2})
-    assert {each.k1 for each in _with_nested(changed) if hasattr(each, "k1")} == {2}
+    assert {each.k1 for each in _with_nested(changed) if hasattr(each, "k1")} == {2, 6}
 
 
 def test_values_of_several_rankers() -> None:

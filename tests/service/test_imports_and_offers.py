@@ -38,6 +38,8 @@ IDS = sorted(decisions())
         "doc_id,grade\na,-1\n",
         f"doc_id,grade\na,{'9' * 5000}\n",
         'doc_id,grade\n"a,1\n',
+        "doc_id,title,grade\na,Rent, and more,1\n",
+        "doc_id,grade,relevance\na,1,0\n",
         "",
     ],
 )

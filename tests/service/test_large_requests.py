@@ -79,8 +79,8 @@ def test_a_packed_file_that_unpacks_to_much_is_not_read():
 
 def test_reading_ends_when_its_time_is_over(monkeypatch):
     """A process that takes no end is killed, and its request is answered."""
-    monkeypatch.setattr("haybale.service.long_queries.MAX_SECONDS", -10)
-    monkeypatch.setattr("haybale.service.long_queries.START_SECONDS", 10.01)
+    monkeypatch.setattr("haybale.service.limited_process.MAX_SECONDS", -10)
+    monkeypatch.setattr("haybale.service.limited_process.START_SECONDS", 10.01)
     with pytest.raises(InputError, match="seconds"):
         query_of_file("a.txt", b"dogs")
     work = Work()

@@ -7,16 +7,28 @@ import io
 import mimetypes
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from typing import NamedTuple
 
-from haybale.collections.files.file_document import FileDocument
+from haybale.collections.files.file_document import FileContent, FileDocument
 from haybale.collections.files.file_reader import FILE_READERS, FileReader, no_reader, read_documents, reader_of
 from haybale.collections.unread import UnreadPart
 
 Items = Iterator[FileDocument | UnreadPart]
 _MAX_UNPACKED_BYTES = 2**30  # of all files in a zip file
 _MAX_ZIP_DEPTH = 3  # levels of zip files in zip files
+_asks_for_contents: ContextVar[bool] = ContextVar("whether documents get the contents of their files", default=False)
 _ANY_TYPE = ("application/octet-stream", "application/x-download", "application/force-download", "")
+_TYPES = mimetypes.MimeTypes(filenames=())
+_OFFICE = "application/vnd.openxmlformats-officedocument."
+_SUFFIXES = {  # of the types that Python does not know, or has several names for
+    "text/rtf": ".rtf", "application/rtf": ".rtf", "application/x-rtf": ".rtf",
+    f"{_OFFICE}wordprocessingml.document": ".docx", f"{_OFFICE}spreadsheetml.sheet": ".xlsx",
+    "application/vnd.oasis.opendocument.text": ".odt", "text/markdown": ".md", "application/x-pdf": ".pdf",
+    "application/x-research-info-systems": ".ris", "application/vnd.ms-outlook": ".msg", "application/mbox": ".mbox",
+    "application/xhtml+xml": ".xhtml", "application/csv": ".csv", "image/jpg": ".jpg",
+    "application/jsonl": ".jsonl", "application/x-ndjson": ".jsonl", "application/vnd.apache.parquet": ".parquet",
+}  # fmt: skip
 
 
 class Attachment(NamedTuple):
@@ -91,6 +103,10 @@ def _items(name: str, attachment: Attachment, options: Mapping[str, str], depth:
     reader = _reader(name, attachment.content_type)
     if reader is not None:
         documents, unread = read_documents(reader, attachment.content, options)
+        if _asks_for_contents.get():
+            named = name if reader_of(name) is reader else f"{name}{reader.suffixes[0]}"
+            for document in documents:
+                document.content = document.content or FileContent(named, attachment.content)
         yield from documents
         yield from unread
     elif name.lower().endswith(".zip") or attachment.content_type in (
@@ -113,7 +129,8 @@ def _reader(name: str, content_type: str) -> FileReader | None:
 
 
 def _suffix(content_type: str) -> str:
-    return mimetypes.guess_extension(content_type) or ""
+    """Return how the names of files of a type end, which does not depend on the machine; "" for an unknown type."""
+    return _SUFFIXES.get(content_type) or _TYPES.guess_extension(content_type) or ""
 
 
 def _unpacked(content: bytes, options: Mapping[str, str], depth: int) -> Items:
@@ -137,3 +154,22 @@ def _unpacked(content: bytes, options: Mapping[str, str], depth: int) -> Items:
             continue
         for item in _items(name, attachment, options, depth):
             yield within(item, name, name, name)
+
+
+def attached_content(file: FileContent, key: str) -> FileContent | None:
+    """Return the file that a document was attached as to another file; None if it was not attached as a file.
+
+    Parameters
+    ----------
+    file : FileContent
+        The file that it was attached to, such as a mail.
+    key : str
+        The :attr:`~FileDocument.key` of the document.
+    """
+    reader = reader_of(file.name)
+    token = _asks_for_contents.set(True)
+    try:
+        documents = [] if reader is None else read_documents(reader, file.data, {})[0]
+    finally:
+        _asks_for_contents.reset(token)
+    return next((document.content for document in documents if document.key == key), None)

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from haybale.analysis import LANGUAGES, stop_words
 
-HYPHENS = "-\u00ad\u2010"
-_HYPHEN = re.escape(HYPHENS)
+HYPHENS = ("-", "\u00ad", "\u2010")
+_HYPHEN = re.escape("".join(HYPHENS))
 _SOFT_HYPHEN = "\u00ad"
 _MIN_WORDS = 200  # of a document whose languages are recognised by their function words
 _SHARE_OF_BEST = 0.5  # of the function words of its best language, that another language of a document has
@@ -53,16 +53,24 @@ class DocumentWords:
     function_words: frozenset[str] = frozenset()
 
     @classmethod
-    def of_lines(cls, lines: Iterable[str]) -> DocumentWords:
+    def of_lines(cls, lines: Sequence[str]) -> DocumentWords:
         """Count the words of lines, without the parts of words at their ends and beginnings."""
         counts, text = cls(), "\n".join(lines)
         counts.words.update(_WORD.findall(text))
-        counts.words.subtract(word for divided in _DIVIDED.findall(text) for word in divided)
-        for first, last in _COMPOUND.findall(text):
+        # The expressions take long, so that only the lines and tokens are searched that can have what they look for.
+        is_divided = [line.endswith(HYPHENS) for line in lines]
+        at_divisions = [
+            line if ends_divided or begins_divided else ""
+            for line, ends_divided, begins_divided in zip(lines, is_divided, [False, *is_divided], strict=False)
+        ]
+        counts.words.subtract(word for divided in _DIVIDED.findall("\n".join(at_divisions)) for word in divided)
+        tokens = [token for token in text.split() if "-" in token or "\u2010" in token]
+        for first, last in _COMPOUND.findall("\n".join(tokens)):
             counts.compounds[f"{first}-{last}".casefold()] += 1
             counts.first_parts.add(first.casefold())
             counts.last_parts.add(last.casefold())
-        counts.after_hyphens.update(word.casefold() for word in _SUSPENDED.findall(text))
+        with_hyphens = [line for line in lines if "- " in line or "\u2010 " in line]
+        counts.after_hyphens.update(word.casefold() for word in _SUSPENDED.findall("\n".join(with_hyphens)))
         for word, count in counts.words.items():
             counts.folded[word.casefold()] += count
         counts.function_words = _function_words(counts.folded)
@@ -123,7 +131,7 @@ class DocumentWords:
             if word[0] in _VOWELS:  # words are seldom divided before a vowel
                 score += 1 if before[-1] in _VOWELS else 2
             score += left[0].isupper() and following[0].isupper() and len(word) >= 4  # nouns
-            score += 2 * any(hyphen in after.rstrip(HYPHENS) for hyphen in HYPHENS)
+            score += 2 * any(hyphen in after.rstrip("".join(HYPHENS)) for hyphen in HYPHENS)
             score -= 3 * (after in self.function_words)
         return score
 
@@ -150,6 +158,9 @@ def join_divided(lines: Sequence[str], words: DocumentWords) -> Iterator[str]:
     """
     carried = list(lines)
     for number, line in enumerate(carried):
+        if not line.endswith(HYPHENS):
+            yield line
+            continue
         ahead = next((later for later in range(number + 1, len(carried)) if carried[later]), None)
         left = _LAST_WORD.search(line)
         right = None if ahead is None else _FIRST_WORD.match(carried[ahead])
@@ -162,6 +173,6 @@ def join_divided(lines: Sequence[str], words: DocumentWords) -> Iterator[str]:
             if division != "suspended":
                 line = (line[:-1] if division == "joined" else line) + right[0]
                 carried[ahead] = remainder
-                if not remainder and line.endswith(tuple(HYPHENS)):  # a word on three lines
+                if not remainder and line.endswith(HYPHENS):  # a word on three lines
                     carried[ahead], line = line, ""
         yield line

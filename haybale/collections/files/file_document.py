@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
+
+
+class FileContent(NamedTuple):
+    """A file by its name and its bytes."""
+
+    name: str
+    data: bytes
 
 
 @dataclass
@@ -31,6 +38,7 @@ class FileDocument:
     ``own_id`` is the id that a record has itself, in place of the file's path and the key. ``location`` names the part
     of the file that it is, such as ``"row 7"``, for the list of what was not read. ``attached_to`` is the key of the
     document that it was attached to, an empty text for the one without a key, and None if it was not attached.
+    ``content`` is the file that was attached, if the contents are asked for by ``attached_content``.
     """
 
     parts: list[Part]
@@ -42,3 +50,4 @@ class FileDocument:
     table: str = ""
     location: str = ""
     attached_to: str | None = None
+    content: FileContent | None = None

@@ -29,12 +29,16 @@ _UNSEEN = frozenset((
     "script", "style", "template", "noscript", "head", "title", "metadata", "desc", "datalist", "rp", "annotation",
     "annotation-xml", "audio", "video", "canvas", "nav", "search",
 ))  # fmt: skip
+# Elements within a line that a browser sets apart, so that words before and after them are two.
+_BOXES = frozenset(("button", "select", "meter", "progress", "output", "img", "svg", "text", "mtd"))
+_CHANGES = ("del", "ins", "s", "strike")
 _MENU_ROLES = ("navigation", "menu", "menubar", "search")
 _TYPES_WITH_VALUE = (
     "", "text", "email", "number", "date", "datetime-local", "month", "week", "time", "tel", "url", "button",
     "submit", "reset",
 )  # fmt: skip
 _SHOWS_AS_BLOCK = re.compile(r"display\s*:\s*(block|flex|grid|list-item|table)", re.I)
+_SETS_APART = re.compile(r"display\s*:\s*inline-|position\s*:\s*(absolute|fixed)", re.I)
 _ENDS_SENTENCE = re.compile(r"[.!?:;…]['\"’”»)\]]*$")
 # How an item of an enumeration begins: § 5, (a), 1., 12), - or a bullet.
 _BEGINS_ITEM = re.compile(r"(§+\s*\d|\(?\w{1,4}[.)]\s|\[\d+\]|[-–—•*·]\s)")
@@ -112,6 +116,10 @@ class PageText:
         self._n_preformatted += name in _PREFORMATTED
         if name in ("dt", "dd"):
             self._open_terms.append(name == "dt")
+        if _is_box(element) or _replaces(element):
+            self._add(" ")
+        if name == "iframe" and (srcdoc := element.get("srcdoc") or "").strip():
+            self._targets[-1] += PageText(srcdoc).blocks
         if name == "br":
             self._pieces.append("\n")
         elif name in ("option", "optgroup"):
@@ -130,6 +138,8 @@ class PageText:
             self._end_reading()
         if _is_block(element):
             self._end_line()
+        elif _is_box(element):
+            self._add(" ")
         if name in ("dt", "dd"):
             self._open_terms.pop()
         elif name == "dl":
@@ -186,6 +196,8 @@ def _parsed(page: str) -> tuple[Any, bool]:
     # Without huge_tree, the rest of a deeply nested page would be left out without a word.
     parser = html.HTMLParser(huge_tree=True)
     root = html.document_fromstring(page, parser=parser)
+    for sibling in list(root.itersiblings("*")):  # what stands after the end of the page, such as a second one
+        root.append(sibling)
     return root, any(error.type_name == "ERR_RESOURCE_LIMIT" for error in parser.error_log)
 
 
@@ -197,7 +209,22 @@ def _is_heading(element: Any) -> bool:
     return element.tag in _HEADINGS or element.get("role") == "heading"
 
 
+def _is_box(element: Any) -> bool:
+    """Return whether an element within a line is set apart; a hyphen is in the names of elements that pages define."""
+    name = element.tag
+    is_placed = name == "tspan" and any(element.get(side) is not None for side in ("x", "y", "dy"))
+    return name in _BOXES or "-" in name or is_placed or _SETS_APART.search(element.get("style") or "") is not None
+
+
+def _replaces(element: Any) -> bool:
+    """Return whether an element is a change that stands right behind another one: the word in place of another."""
+    before = element.getprevious() if element.tag in _CHANGES else None
+    return before is not None and not before.tail and before.tag in _CHANGES and before.tag != element.tag
+
+
 def _is_unseen(element: Any) -> bool:
+    if element.tag == "template" and element.get("shadowrootmode") is not None:
+        return False  # the content of the element around it
     return element.tag in _UNSEEN or (element.get("role") or "").lower() in _MENU_ROLES
 
 

@@ -8,19 +8,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from haybale.collections.files.attachments import read_attachments
-from haybale.collections.files.divided_words import DocumentWords, join_divided
+from haybale.collections.files.divided_words import HYPHENS, DocumentWords, join_divided
 from haybale.collections.files.file_document import FileDocument, Part
 from haybale.collections.files.file_reader import FileReader, Unreadable
 from haybale.collections.files.ocr import ADVICE, page_recogniser
+from haybale.collections.files.page_lines import PDFLine
 from haybale.collections.files.pdf_pages import (
-    PDFLine,
     PDFPage,
     embedded_files,
     has_xfa_form,
-    lacks_spaces,
     metadata_of,
     opened_pdf,
-    read_page,
+    read_pages,
 )
 from haybale.collections.unread import UnreadPart
 
@@ -38,8 +37,7 @@ class PDF(FileReader):
 
     def read(self, data: bytes, options: Mapping[str, str]) -> Iterator[FileDocument | UnreadPart]:
         with opened_pdf(data) as pdf:
-            find_spaces = lacks_spaces(pdf)
-            pages = [read_page(pdf, index, find_spaces) for index in range(len(pdf))]
+            pages = read_pages(pdf)
             title, metadata = metadata_of(pdf)
             files = list(embedded_files(pdf))
             xfa = has_xfa_form(pdf)
@@ -88,7 +86,9 @@ def joined_pages(pages: Sequence[Sequence[PDFLine]]) -> list[list[PDFLine]]:
     >>> [[line.text for line in page] for page in joined_pages(pages)]
     [['A lease of premises.', '1'], ['2']]
     """
-    words = DocumentWords.of_lines(line.text for page in pages for line in page)
+    if not any(line.text.endswith(HYPHENS) for page in pages for line in page):
+        return [[line for line in page if line.text] for page in pages]
+    words = DocumentWords.of_lines([line.text for page in pages for line in page])
     body: list[tuple[int, int]] = []  # a page and a line of it
     footnotes: list[list[tuple[int, int]]] = []
     for number, page in enumerate(pages):

@@ -7,51 +7,31 @@ from __future__ import annotations
 
 import ctypes
 import datetime
-import math
 import re
-import statistics
 import threading
 import warnings
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from haybale.collections.files.file_reader import EXTRA, Unreadable
+from haybale.collections.files.page_lines import PDFLine, TextLayer, lacks_spaces, opened_text
 from haybale.extras import import_optional
 
 PDFIUM = threading.RLock()
 
 _MAX_PIXELS = 40_000_000  # of the picture of a page
 _DAMAGED = "damaged"
-_LINE_END = re.compile("\r\n|[\r\n\ufffe]")  # PDFium writes U+FFFE for a hyphen at the end of a line, and the line end
+_SAMPLED_PAGES = (1 / 3, 2 / 3)  # of a file, by their share of its pages, that are looked at for missing spaces
 _UNREADABLE_CHARACTER = re.compile("[\x00-\x08\x0e-\x1f\ufffd\ue000-\uf8ff\U000f0000-\U0010ffff]")
 _MAX_UNREADABLE_SHARE = 0.3  # of the characters of a page, that fonts have no letters for
-_MAX_RISE = 0.6  # of the height of letters, between characters of a line
-_SAMPLED_PAGES = (1 / 3, 2 / 3)  # of a file, by their share of its pages, that are looked at for missing spaces
-_SAMPLED_CHARACTERS = 800  # of each of these pages
-_MIN_GAPS = 0.005  # gaps a word, in a file that lacks spaces
-_MIN_GAP = 0.12  # of the height of letters, between words
-_LETTERS = re.compile(r"[^\W_]{3,}")
-_MAX_SLANT = 0.1  # sine of the angle of a line that is not turned
-_GAP = 1.3  # usual distances of lines, above which a paragraph ends
 _FEW_CHARACTERS = 150  # of a page that may be a scan, with a stamp or a number on it
 _SCAN_SHARE = 0.7  # of the page, that a picture covers if it is a scan
 _DATE = re.compile(r"D?:?(\d{4})(\d\d)?(\d\d)?(\d\d)?(\d\d)?(\d\d)?(?:([+-])(\d\d)'?(\d\d)?)?")
-
-
-@dataclass(frozen=True)
-class PDFLine:
-    """A line of a page: its text, whether a paragraph ends before it, and the height of its letters in points."""
-
-    text: str
-    after_gap: bool = False
-    height: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -98,22 +78,63 @@ def opened_pdf(data: bytes) -> Iterator[Any]:
             pdf.close()
 
 
-def read_page(pdf: Any, index: int, find_spaces: bool = False) -> PDFPage:
-    """Return a page with all text that is seen: also what was filled into forms, and annotations.
+def read_pages(pdf: Any) -> list[PDFPage]:
+    """Return the pages of a ``pypdfium2.PdfDocument`` with all text that is seen, also in forms and annotations.
 
-    Parameters
-    ----------
-    pdf : pypdfium2.PdfDocument
-    index : int
-        The number of the page, from 0.
-    find_spaces : bool, default False
-        Whether to look for gaps between letters that PDFium takes for one word: see :func:`lacks_spaces`.
+    PDFium misses spaces of some files, such as those that groff has set. Two pages are looked at, since that takes
+    longer than reading them.
     """
     pypdfium2 = import_optional("pypdfium2", EXTRA)
-    try:
-        page = pdf[index]
-    except pypdfium2.PdfiumError:
-        return PDFPage([], _DAMAGED)
+    with ExitStack() as opened:
+        sampled: dict[int, _SeenPage] = {}
+        for index in {round(share * (len(pdf) - 1)) for share in _SAMPLED_PAGES}:
+            with suppress(pypdfium2.PdfiumError):
+                sampled[index] = opened.enter_context(_seen_page(pdf, index))
+        find_spaces = lacks_spaces(page.text_layer for page in sampled.values())
+        pages: list[PDFPage] = []
+        for index in range(len(pdf)):
+            try:
+                with nullcontext(sampled[index]) if index in sampled else _seen_page(pdf, index) as page:
+                    pages.append(_read_page(page, find_spaces))
+            except pypdfium2.PdfiumError:
+                pages.append(PDFPage([], _DAMAGED))
+    return pages
+
+
+class _SeenPage(NamedTuple):
+    """A ``pypdfium2.PdfPage``, its text, and its annotations that are not hidden."""
+
+    page: Any
+    text_layer: TextLayer
+    annotations: list[_Annotation]
+
+
+@contextmanager
+def _seen_page(pdf: Any, index: int) -> Iterator[_SeenPage]:
+    with page_as_seen(pdf, index) as (page, annotations), opened_text(page) as text_layer:
+        yield _SeenPage(page, text_layer, annotations)
+
+
+def _read_page(seen_page: _SeenPage, find_spaces: bool) -> PDFPage:
+    page, text_layer, annotations = seen_page
+    lines = text_layer.lines(find_spaces)
+    if annotations:
+        seen = _without_spaces(line.text for line in lines)
+        for annotation in annotations:  # whose picture lacks letters
+            if annotation.shown and _without_spaces([annotation.shown]) not in seen:
+                shown = enumerate(annotation.shown.splitlines())
+                lines += [PDFLine(text, after_gap=i == 0) for i, text in shown if text]
+    n_comments = sum(annotation.is_comment for annotation in annotations)
+    return PDFPage(lines, _missing_text(page, "".join([line.text for line in lines])), n_comments)
+
+
+@contextmanager
+def page_as_seen(pdf: Any, index: int) -> Iterator[tuple[Any, list[_Annotation]]]:
+    """Open a page in the block, with what was filled into forms and annotations as a part of it.
+
+    The value is a ``pypdfium2.PdfPage``, and the annotations that are not hidden.
+    """
+    page = pdf[index]
     try:
         annotations = [annotation for annotation in _annotations(pdf, page) if not annotation.is_hidden]
         if annotations and pdf.formenv is None:
@@ -121,18 +142,10 @@ def read_page(pdf: Any, index: int, find_spaces: bool = False) -> PDFPage:
             page.close()
             page = pdf[index]
         if annotations:
-            page.flatten()  # makes what annotations show a part of the page
+            page.flatten()
             page.close()
             page = pdf[index]
-        lines = _lines(page, find_spaces)
-        seen = _without_spaces(line.text for line in lines)
-        for annotation in annotations:  # whose picture lacks letters
-            if annotation.shown and _without_spaces([annotation.shown]) not in seen:
-                lines += [
-                    PDFLine(text, after_gap=i == 0) for i, text in enumerate(annotation.shown.splitlines()) if text
-                ]
-        n_comments = sum(annotation.is_comment for annotation in annotations)
-        return PDFPage(lines, _missing_text(page, "".join(line.text for line in lines)), n_comments)
+        yield page, annotations
     finally:
         page.close()
 
@@ -198,105 +211,6 @@ def _make_form_environment(pdf: Any) -> None:
     config = pypdfium2.raw.FPDF_FORMFILLINFO(version=2)
     handle = pypdfium2.raw.FPDFDOC_InitFormFillEnvironment(pdf, config)
     pdf.formenv = pypdfium2.PdfFormEnv(handle, config)
-
-
-def lacks_spaces(pdf: Any) -> bool:
-    """Return whether PDFium misses spaces of a file, as in some that groff has set: it joins words with gaps in them.
-
-    Some pages are looked at, since that takes longer than reading them.
-    """
-    raw, n_words, n_gaps = import_optional("pypdfium2", EXTRA).raw, 0, 0
-    for index in {round(part * (len(pdf) - 1)) for part in _SAMPLED_PAGES}:
-        with suppress(import_optional("pypdfium2", EXTRA).PdfiumError):
-            page = pdf[index]
-            text_page = page.get_textpage()
-            text = text_page.get_text_range()[:_SAMPLED_CHARACTERS]
-            n_words += len(text.split())
-            n_gaps += len(_gaps(raw, text_page, text))
-            text_page.close()
-            page.close()
-    return n_gaps > _MIN_GAPS * n_words
-
-
-def _gaps(raw: Any, text_page: Any, text: str) -> list[int]:
-    """Return the positions in a text of letters that have a gap before them, though no space."""
-    gaps: list[int] = []
-    box, box_of = raw.FS_RECTF(), raw.FPDFText_GetLooseCharBox
-    for word in _LETTERS.finditer(text):
-        within, right = list[int](), None
-        for at in range(word.start(), word.end()):
-            box_of(text_page, at, box)
-            if right is not None and box.left - right > _MIN_GAP * (box.top - box.bottom):
-                within.append(at)
-            right = box.right
-        if 2 * len(within) < len(word[0]):  # otherwise the letters are spaced out
-            gaps += within
-    return gaps
-
-
-def _lines(page: Any, find_spaces: bool) -> list[PDFLine]:
-    """Return the lines of a page in the order of the file; lines of a divided word end with a hyphen."""
-    raw = import_optional("pypdfium2", EXTRA).raw
-    text_page = page.get_textpage()
-    try:
-        text = text_page.get_text_range()
-        if any(character in text for character in "\ud800\ufffd") or len(text) < text_page.count_chars():
-            text = text_page.get_text_bounded().replace("\x02", "\ufffe") or text
-        is_aligned = len(text) == text_page.count_chars()  # positions in the text are those of characters
-        gaps = _gaps(raw, text_page, text) if find_spaces and is_aligned else []
-        positions, start = list[tuple[float, float, str]](), 0
-        for end in _LINE_END.finditer(f"{text}\n"):
-            hyphen = "-" if end[0] == "\ufffe" else ""
-            positions += _parts_of_line(raw, text_page, text, start, end.start(), hyphen, gaps)
-            start = end.end()
-    finally:
-        text_page.close()
-    distances = [above[0] - below[0] for above, below in pairwise(positions)]
-    usual = [step for step, (_, height, _) in zip(distances, positions, strict=False) if 0 < step < 3 * height]
-    least = _GAP * statistics.median_low(usual) if usual else float("inf")
-    after_gap = [False, *(distance > least for distance in distances)]
-    return [PDFLine(line.rstrip(), gap, height) for (_, height, line), gap in zip(positions, after_gap, strict=False)]
-
-
-def _spaced(text: str, start: int, end: int, gaps: list[int]) -> str:
-    """Return a part of a text with spaces at gaps."""
-    if not gaps:
-        return text[start:end]
-    cuts = [start, *gaps[bisect_right(gaps, start) : bisect_left(gaps, end)], end]
-    return " ".join(text[a:b] for a, b in pairwise(cuts))
-
-
-def _parts_of_line(
-    raw: Any, text_page: Any, text: str, start: int, end: int, hyphen: str, gaps: list[int]
-) -> Iterator[tuple[float, float, str]]:
-    """Yield the height above the bottom of the page, the height of letters and the text of a line with its hyphen.
-
-    Two lines are yielded where PDFium took short ones for one.
-    """
-    content = text[start:end]
-    end -= len(content) - len(content.rstrip())
-    start += len(content) - len(content.lstrip())
-    if start >= end:
-        return
-    first, height = _position(raw, text_page, start)
-    least = _MAX_RISE * height
-    if end - start > 1 and abs(first - _position(raw, text_page, end - 1)[0]) > least > 0:
-        angle = raw.FPDFText_GetCharAngle(text_page, raw.FPDFText_GetCharIndexFromTextIndex(text_page, start))
-        for at in range(start + 1, end) if abs(math.sin(angle)) < _MAX_SLANT else ():
-            bottom, next_height = _position(raw, text_page, at)
-            if abs(first - bottom) > least and not text[at].isspace():
-                yield first, height, _spaced(text, start, at, gaps)
-                start, first, height = at, bottom, next_height
-    yield first, height, _spaced(text, start, end, gaps) + hyphen
-
-
-def _position(raw: Any, text_page: Any, at: int) -> tuple[float, float]:
-    """Return how high a character is above the bottom of a page, and how high letters of its font are, in points."""
-    character = raw.FPDFText_GetCharIndexFromTextIndex(text_page, at)
-    x, y, box = ctypes.c_double(), ctypes.c_double(), raw.FS_RECTF()
-    raw.FPDFText_GetCharOrigin(text_page, character, x, y)
-    raw.FPDFText_GetLooseCharBox(text_page, character, box)
-    return y.value, box.top - box.bottom
 
 
 def _missing_text(page: Any, text: str) -> str:

@@ -19,7 +19,7 @@ from haybale.extras import import_optional
 _WORKBOOK = "xl/workbook.xml"
 _ESCAPE = re.compile("_x([0-9A-Fa-f]{4})_")  # ST_Xstring, ECMA-376 part 1, 22.9.2.19
 _COMMENTS = re.compile(r"xl/(?:comments|threadedComments)[^.]*\.xml|xl/(?:comments|threadedComments)/.*\.xml")
-_DRAWING = re.compile(r"xl/drawings/drawing\d+\.xml")
+_DRAWING = re.compile(r"xl/(?:drawings/drawing|charts/chart|diagrams/data)[^/]*\.xml")
 
 
 @dataclass
@@ -127,12 +127,12 @@ def _without_value(packed: PackedXML, path: str) -> Iterator[UnreadPart]:
 
 
 def _outside_of_cells(packed: PackedXML) -> Iterator[UnreadPart]:
-    """Yield what is not in cells: comments, text boxes and shapes."""
+    """Yield what is not in cells: comments, text boxes, shapes, charts and diagrams."""
     if any(map(_COMMENTS.fullmatch, packed.names)):
         yield UnreadPart(part="comments", reason="comments on cells are not read")
     for name in sorted(filter(_DRAWING.fullmatch, packed.names)):
         root = packed.root(name)
         words = [] if root is None else " ".join(element.text or "" for element in root.iter("{*}t")).split()
         if words:
-            reason = f"{len(words):,} words of text boxes are not read, such as {' '.join(words[:5])!r:.60}"
+            reason = f"{len(words):,} words of boxes and charts are not read, such as {' '.join(words[:5])!r:.60}"
             yield UnreadPart(part=f"drawing {name.rpartition('/')[2]}", reason=reason)

@@ -29,6 +29,7 @@ from haybale.collections.files.file_reader import (
     reader_of,
 )
 from haybale.collections.files.ocr import ADVICE, PageRecogniser, recognising
+from haybale.collections.files.page_titles import title_of_page
 from haybale.collections.files.table_rows import Row
 from haybale.collections.folder_listing import link_that_leaves, list_files, refuse_special_file
 from haybale.collections.ids import check_characters
@@ -40,7 +41,6 @@ from haybale.parallel import cpus
 from haybale.progress import track
 
 METADATA = "metadata.csv"
-BY_OCR = ", read by OCR"  # ends the title of a page whose text was recognised
 _MAX_FILE_BYTES = 2**31  # bytes of a file, and of a file in a zip file
 _MAX_ARCHIVE_BYTES = 2**33  # bytes of all files in a zip file
 _MAX_ZIP_DEPTH = 3  # levels of zip files in zip files
@@ -259,6 +259,30 @@ def _reason_against(entry: zipfile.ZipInfo) -> str | None:
     return "its name leaves the zip file; pack it anew" if leaves else None
 
 
+def content_of_file(path: Path, name: str, file: str) -> bytes:
+    """Return the bytes of a file that was read: that on disk, or one in it if it is a zip file.
+
+    Parameters
+    ----------
+    path : Path
+        The file on disk.
+    name : str
+        Its name as :func:`paths_of` has it: empty for a zip file in place of a folder.
+    file : str
+        The metadata ``file`` of its documents.
+
+    Raises
+    ------
+    Unreadable
+        If a zip file does not have the file, or a file is too large.
+    """
+    item = _Item(path, (), name or path.name)
+    for expanded in _expanded(item, [], None if name else ""):
+        if expanded.id == file:
+            return _content(expanded)
+    raise Unreadable(f"{file!r:.200} is not in {path.name!r:.200}")
+
+
 def _content(item: _Item) -> bytes:
     """Return the bytes of a file, also in nested zip files."""
     refuse_special_file(item.path)
@@ -364,7 +388,7 @@ def _add(builder: CollectionBuilder, name: str, file: str, document: FileDocumen
     section, section_title, n_sections = -1, None, 0
     before = [document.title] if document.title and parts and not _is_in(document.title, parts[0].text) else []
     for part in parts:
-        part_title = part.heading if part.page is None else f"page {part.page}{BY_OCR if part.by_ocr else ''}"
+        part_title = part.heading if part.page is None else title_of_page(part.page, part.by_ocr)
         if part_title is not None and (part_title != section_title or not part.text):
             section = builder.add_section(number, f"{doc_id}#{n_sections}", part_title, None)
             n_sections += 1

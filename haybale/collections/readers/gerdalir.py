@@ -14,7 +14,7 @@ from pathlib import Path
 
 from haybale.collections.builder import CollectionBuilder
 from haybale.collections.qrels import add_qrels
-from haybale.collections.queries import read_query_table
+from haybale.collections.queries import TSV_HEADER
 from haybale.collections.reader import FolderReader
 from haybale.errors import InputError
 from haybale.text_files import find_file, need_file, read_tsv
@@ -37,6 +37,6 @@ class GerDaLIR(FolderReader):
             raise InputError(f"{folder}: expected queries/queries.{{train,dev,test}}.tsv or .tsv.gz, found none")
         for split in splits:
             path = need_file(folder / "queries", f"queries.{split}.tsv")
-            for line, query_id, text in read_query_table(path):
+            for line, (query_id, text) in read_tsv(path, 2, maxsplit=1, header=TSV_HEADER):
                 builder.add_query(query_id, [text], split=split, at=(path, line))
             add_qrels(builder, split, need_file(folder / "qrels", f"qrels.{split}.tsv"))

@@ -6,7 +6,8 @@ from fastapi import APIRouter, Request
 from starlette.responses import HTMLResponse
 
 from haybale.search import Snippet
-from haybale.service.pages.rendering import Renderer, address, document_address
+from haybale.service.own_addresses import original_address
+from haybale.service.pages.rendering import Renderer, address, document_address, view_address
 from haybale.service.pages.search_page import SearchState
 from haybale.service.roles import JUDGE, needs
 from haybale.service.workspace import Workspace
@@ -53,6 +54,10 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
             "document.html",
             document=document,
             unread=[part for part in workspace.engine.unread if part.file == document.metadata.get("file")],
+            file_problem=workspace.files.problem(doc_id),
+            original_link=root + original_address(doc_id),
+            is_drawable=workspace.files.is_drawable(doc_id, document.metadata),
+            view_link=lambda passage: root + view_address(doc_id, passage.passage_id, None, kept),
             headings=_headings(document.passages),
             anchors=anchors,
             matching={part.passage_id for part in document.passages if any(text in part.text for text in texts)},

@@ -121,6 +121,17 @@ def document_address(doc_id: str, *parameters: Mapping[str, Any] | Sequence[tupl
     return address(f"/documents/{quote(doc_id, safe='')}", *parameters)
 
 
+def view_address(
+    doc_id: str, passage_id: str | None, page: int | None, *parameters: Mapping[str, Any] | Sequence[tuple[str, Any]]
+) -> str:
+    """Return the address of the page that shows a page of a file, with a passage boxed.
+
+    >>> view_address("a.pdf", None, 3)
+    '/page?id=a.pdf&page=3'
+    """
+    return address("/page", {"id": doc_id, "passage": passage_id, "page": page}, *parameters)
+
+
 class Renderer:
     """Renders the pages of a workspace."""
 

@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from haybale.service.pages import (
     document_page,
+    file_page,
     help_page,
     long_query_page,
     review_page,
@@ -31,7 +32,7 @@ def pages(workspace: Workspace) -> APIRouter:
     router = APIRouter(include_in_schema=False, route_class=GuardedRoute)
     renderer = Renderer(workspace)
     for module in (
-        search_page, long_query_page, document_page, topic_pages, review_page, training_page, help_page,
+        search_page, long_query_page, document_page, file_page, topic_pages, review_page, training_page, help_page,
         unread_page,
     ):  # fmt: skip
         module.add_routes(router, workspace, renderer)

@@ -21,8 +21,9 @@ from haybale.search import SearchResults
 from haybale.service.facets import Facet
 from haybale.service.file_worker import MAX_TEXT
 from haybale.service.long_queries import query_suffixes
+from haybale.service.own_addresses import picture_address
 from haybale.service.pages.paragraph_map import ParagraphMap, paragraph_map
-from haybale.service.pages.rendering import FOLDER, Renderer, address, document_address
+from haybale.service.pages.rendering import FOLDER, Renderer, address, document_address, view_address
 from haybale.service.pages.share_tree import ShareBar, paragraph_explanation, share_bars
 from haybale.service.request_texts import paragraphs
 from haybale.service.roles import JUDGE, needs
@@ -31,6 +32,7 @@ from haybale.service.workspace import Workspace
 MAX_DIGITS = 18  # of a number in an address
 _HITS_PER_PAGE, _MAX_HITS_PER_PAGE = 10, 100
 _MAX_HITS_IN_FILE = 20  # a small number, because each hit is explained
+_TOGETHER = {"thread": "mails of a thread", "parent": "a mail and its attachments"}  # by column of the metadata
 _MAX_OPEN_VALUES = 8  # of a facet; the others are folded
 
 
@@ -39,7 +41,8 @@ class SearchState:
     """What the address of a search says; equal addresses are equal searches.
 
     ``text`` is the id of a long query, whose text the workspace keeps, ``values`` and ``ends`` are what is
-    chosen of facets, and ``learned`` says whether the topic's judgements rank, too.
+    chosen of facets, ``learned`` says whether the topic's judgements rank, too, and ``together`` is the column by which
+    hits are shown together.
     """
 
     query: str
@@ -48,6 +51,7 @@ class SearchState:
     ranker: str
     topic: str
     learned: str
+    together: str
     offset: int
     k: int
     values: dict[str, list[str]]
@@ -67,11 +71,11 @@ class SearchState:
                 ends.setdefault(column, ["", ""])[kind == "to"] = value.strip()
         text = parameters.get("text", "")
         query = workspace.long_queries.text(text) if text else parameters.get("q", "")
-        names = ("where", "ranker", "topic", "learned")
-        where, ranker, topic, learned = (parameters.get(name, "").strip() for name in names)
+        names = ("where", "ranker", "topic", "learned", "together")
+        where, ranker, topic, learned, together = (parameters.get(name, "").strip() for name in names)
         offset = _number(parameters.get("offset"), 0, 0)
         k = min(_number(parameters.get("k"), _HITS_PER_PAGE, 1), _MAX_HITS_PER_PAGE)
-        return cls(query.strip(), text, where, ranker, topic, learned, offset, k, values, ends)
+        return cls(query.strip(), text, where, ranker, topic, learned, together, offset, k, values, ends)
 
     @property
     def facets(self) -> list[tuple[str, str]]:
@@ -98,6 +102,7 @@ class SearchState:
             *self.facets,
             ("topic", self.topic),
             ("learned", self.learned),
+            ("together", self.together),
         ]
         pairs += [("k", self.k if self.k != _HITS_PER_PAGE else None), ("offset", self.offset or None)]
         return [(name, value) for name, value in pairs if name not in without and name.partition(".")[0] not in without]
@@ -115,7 +120,8 @@ class SearchState:
     def search(self, workspace: Workspace, most: int = _MAX_HITS_PER_PAGE) -> SearchResults:
         """Return the results."""
         where, ranker = self.condition(workspace), self.ranker or None
-        return workspace.search(self.query, min(self.k, most), where, ranker, self.offset, self.learned_topic)
+        n, together = min(self.k, most), self.together or None
+        return workspace.search(self.query, n, where, ranker, self.offset, self.learned_topic, together)
 
     def condition(self, workspace: Workspace) -> str | None:
         """Return the condition and the chosen facets as one condition."""
@@ -161,7 +167,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
                 results = state.search(workspace)
         except InputError as wrong:
             error = str(wrong)
-        state = state or SearchState("", "", "", "", "", "", 0, _HITS_PER_PAGE, {}, {})
+        state = state or SearchState("", "", "", "", "", "", "", 0, _HITS_PER_PAGE, {}, {})
         values = _values(workspace, state, results, error, request.scope.get("root_path", ""))
         return renderer.page(request, "search.html", 422 if error else 200, **values)
 
@@ -209,6 +215,7 @@ def _values(
 ) -> dict[str, Any]:
     """Return what the template of searches shows."""
     collection = workspace.engine.collection
+    columns = [] if collection.metadata is None else collection.metadata.column_names
     topics = workspace.topics() if not state.query else []
     topic = None if state.topic_number is None else workspace.topic(state.topic_number)
     n_chosen = sum(len([value for value in values if value]) for values in state.chosen.values())
@@ -219,6 +226,13 @@ def _values(
         "query": state.query,
         "error": error,
         "hits": results or [],
+        "groups": None if results is None else results.groups,
+        "n_more": {
+            group.shown[-1]: len(group.ranks) - len(group.shown) for group in (results and results.groups) or ()
+        },
+        "below": {rank: group.ranks[0] for group in (results and results.groups) or () for rank in group.shown[1:]},
+        "together": state.together,
+        "columns_together": {name: words for name, words in _TOGETHER.items() if name in columns},
         "offset": state.offset,
         "size": state.k,
         "rankers": workspace.rankers,
@@ -244,6 +258,11 @@ def _values(
         "sent_link": address(root + "/sent", state.parameters(*([] if state.learned else ["topic"]))),
         "learned": state.learned_topic is not None,
         "document_link": lambda doc_id: root + document_address(doc_id, state.parameters("topic", "offset", "k")),
+        "is_drawable": workspace.files.is_drawable,
+        "view_link": lambda doc_id, passage_id: (
+            root + view_address(doc_id, passage_id, None, state.parameters("topic", "offset", "k"))
+        ),
+        "picture_link": lambda doc_id, passage_id: root + picture_address(doc_id, passage_id, None),
         "why_link": lambda doc_id: address(root + "/why", {"id": doc_id}, state.parameters()),
         "page_link": lambda offset: link(state.parameters("offset"), offset=max(0, offset) or None),
     }

@@ -70,6 +70,11 @@
     });
   }
 
+  // A page that cannot be drawn: the link says why.
+  for (const picture of document.querySelectorAll(".page-view img")) {
+    picture.addEventListener("error", () => picture.replaceWith("This page cannot be shown. Why?"));
+  }
+
   // Why: the explanation opens below the hit.
   const hits = [...document.querySelectorAll(".hit")];
   const toggle = async (hit) => {
@@ -135,6 +140,6 @@
   }
 
   window.addEventListener("beforeprint", () => {
-    for (const each of document.querySelectorAll("details:not([open])")) each.open = true;
+    for (const each of document.querySelectorAll("details:not([open]):not(.page-view)")) each.open = true;
   });
 })();
