@@ -131,6 +131,7 @@ MEASURES = {
         "cluster.py",
     ),
     "bench_serving.py": ("engine", "retrieval", "search", "ranking", "rankers", "ensemble", "collections", *WITHOUT),
+    "bench_sets.py": CORE,
     "bench_snippets.py": (
         "search",
         "analysis.py",

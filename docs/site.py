@@ -33,6 +33,7 @@ EXTENSIONS = (
     "haybale.cli.application.command",
     "haybale.ensemble.pair_features.pair_features",
     "haybale.evaluation.own_measures.register_measure",
+    "haybale.evaluation.own_measures.register_ratio",
     "haybale.pyterrier.to_pyterrier",
     "haybale.rankers.reranker.Reranker",
     "haybale.retrieval.backends.Backend",

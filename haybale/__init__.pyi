@@ -67,6 +67,7 @@ from .rankers import PARM as PARM
 from .rankers import RRF as RRF
 from .rankers import SVR as SVR
 from .rankers import ChangedRunWarning as ChangedRunWarning
+from .rankers import Cut as Cut
 from .rankers import EmptyRankingWarning as EmptyRankingWarning
 from .rankers import Explanation as Explanation
 from .rankers import InSpace as InSpace

@@ -110,7 +110,7 @@ class RankerTransformer(pt.Transformer):
         engine = self.ranker.engine_.snapshot()
         batches = batches_of(self.ranker, self._queries(engine, names, inp), engine=engine)
         run = Run.joined([self.ranker.run(batch, self.depth) for batch in batches])
-        warn_of_empty(run, str(self.ranker))
+        warn_of_empty(run, self.ranker)
         rows, _, documents, table, scores = run.coded()
         return _results(inp, rows, table.take(pa.array(documents)).to_pylist(), scores, self.depth)
 

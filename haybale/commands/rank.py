@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 SHOWN, WRITTEN = 10, 1000  # default numbers of documents for each query
 WIDTH = 100  # the largest number of characters of a title or text in a line
 _TREC_SUFFIXES = (".trec", ".trec.gz")
+_COLIEE_SUFFIX = ".coliee"
 
 
 @command(ENGINES)
@@ -65,7 +66,9 @@ def rank(
     out: Annotated[
         Path | None,
         option(
-            "Write the ranking: .trec, .trec.gz, .jsonl (with explanations), or else a tab-separated table.", RESULTS
+            "Write the ranking: .trec, .trec.gz, .coliee (its name is the run tag), .jsonl (with explanations), or "
+            "else a tab-separated table.",
+            RESULTS,
         ),
     ] = None,
     device: options.Device = None,
@@ -82,7 +85,7 @@ def rank(
     from haybale.folders import check_file, write_or_rescue
     from haybale.ranking.empty_rankings import warn_of_empty
     from haybale.ranking.ranker import batches_of
-    from haybale.retrieval.run import check_trec
+    from haybale.retrieval.run import check_coliee, check_trec
     from haybale.text_files import read_lines
 
     if model is not None and (ranker is not None or set_values):
@@ -98,8 +101,9 @@ def rank(
     limits = None if within is None else [line.strip() for _, line in read_lines(within)]
     if where is not None:
         opened.documents_where(where)  # raises for a wrong condition
-    if out is not None and out.name.endswith(_TREC_SUFFIXES):
-        check_trec([*asked.ids.to_pylist(), *(opened.collection.doc_ids.to_pylist() if limits is None else limits)])
+    if out is not None and out.name.endswith((*_TREC_SUFFIXES, _COLIEE_SUFFIX)):
+        names = [*asked.ids.to_pylist(), *(opened.collection.doc_ids.to_pylist() if limits is None else limits)]
+        check_coliee(names, out.stem) if out.suffix == _COLIEE_SUFFIX else check_trec(names)
     chosen = untrained or haybale.load(str(model), opened)
     if adapt and not isinstance(chosen, haybale.Learned):
         raise InputError(f"--adapt needs a ranker with learned weights, such as learned(bm25,svr), found {chosen}")
@@ -129,7 +133,7 @@ def rank(
                 for line in _lines(collection, query_id, batch.texts[row], first, explanations if explain else []):
                     show(line)
         ranked = haybale.Run.joined(runs)
-        warn_of_empty(ranked, str(chosen))
+        warn_of_empty(ranked, chosen)
         if out is not None:
             kept = reasons if explain else {}
             write_or_rescue(lambda path: _write(ranked, collection, kept, str(chosen), path), out)
@@ -202,6 +206,9 @@ def _write(run: Run, collection: Collection, reasons: dict[tuple[str, str], Expl
 
     if out.name.endswith(_TREC_SUFFIXES):
         run.to_trec(out, tag=file_name(name))
+        return
+    if out.suffix == _COLIEE_SUFFIX:
+        run.to_coliee(out, tag=out.stem)
         return
     rows = run.to_frame()[["query_id", "doc_id", "rank", "score", "true_score"]].to_dict("records")
     with whole_file(out) as file:

@@ -235,7 +235,7 @@ def compare(
         }
         runs = dict(zip(fitted, runs_of(list(fitted.values()), batch, DEPTH), strict=True))
         for name, run in runs.items():
-            warn_of_empty(run, name)
+            warn_of_empty(run, fitted[name], name)
         with timed("evaluate"):
             table = results({name: evaluate(run, qrels, measures) for name, run in runs.items()}, first)
             learns = any(ranker.needs_training for ranker in fitted.values())

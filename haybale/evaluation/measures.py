@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from haybale.collections.qrels import judgements
 from haybale.errors import InputError
-from haybale.evaluation.own_measures import OWN_MEASURES
+from haybale.evaluation.own_measures import OWN_MEASURES, RATIOS
 from haybale.extras import import_optional
 from haybale.frames import Frame, FrameT, like, to_pandas
 from haybale.parameters import SEQUENCE, check_parameters
@@ -27,8 +27,19 @@ _EXAMPLE = {"cutoff": "10", "recall": "0.1"}  # of what stands behind "@"
 MEASURES = ("MRR@10", "nDCG@10", "nDCG@20", "Recall@100", "Recall@1000", "MAP")
 
 
+class RatioMeasure(NamedTuple):
+    """A measure of :data:`~haybale.evaluation.own_measures.RATIOS`, over the first ``cutoff`` documents or all."""
+
+    name: str
+    cutoff: int | None
+
+
 def evaluate(run: Run | Frame, qrels: FrameT, measures: Sequence[str] = MEASURES) -> FrameT:
     """Compute measures for each judged query; the measure of the run is their mean.
+
+    ``MicroP``, ``MicroR`` and ``MicroF1`` divide sums over all queries, Σ a / Σ b. The mean of their columns is this
+    ratio r, too: query q of m has r + (a − r b) · m / Σ b, the linear part of its influence on r (the delta method). So
+    tests and intervals over queries are those of the ratio, but a value of one query may lie outside 0 to 1.
 
     Queries with a relevant document are evaluated; a measure is 0 if the run has no document for the query. Queries
     without a relevant document are omitted. Documents with equal scores count in the order of the run: by rising id,
@@ -43,7 +54,8 @@ def evaluate(run: Run | Frame, qrels: FrameT, measures: Sequence[str] = MEASURES
         relevant. If a pair is judged twice, the last grade counts.
     measures : sequence of str, default :data:`MEASURES`
         Names of ir_measures, with or without a cut-off (``P@5``, ``nDCG@10``, ``MAP``), or of haybale, with a cut-off
-        (``PRES@100``). A cut-off is a whole number from 1; ``IPrec@0.1`` has a recall in its place.
+        (``PRES@100``); ``MicroP``, ``MicroR`` and ``MicroF1`` may have one. A cut-off is a whole number from 1;
+        ``IPrec@0.1`` has a recall in its place.
 
     Returns
     -------
@@ -79,12 +91,15 @@ def evaluate(run: Run | Frame, qrels: FrameT, measures: Sequence[str] = MEASURES
     for query, document, grade in evaluated[["query_id", "doc_id", "relevance"]].itertuples(index=False):
         grades[query][document] = int(grade)
     # ir_measures computes RR in Python, which is slow, so it only gets documents above the cut-off.
-    reciprocal = {kind for kind in kinds if kind.NAME == "RR" and "cutoff" in kind.params}
+    reciprocal = {kind for kind in kinds if getattr(kind, "NAME", "") == "RR" and "cutoff" in kind.params}
     depth = max((int(kind["cutoff"]) for kind in reciprocal), default=1)
     values: dict[tuple[str, Any], float] = {}
-    for some, part in ((reciprocal, run.top(depth)), (set(kinds) - reciprocal, run)):
+    ratios = {kind for kind in kinds if isinstance(kind, RatioMeasure)}
+    for some, part in ((reciprocal, run.top(depth)), (set(kinds) - reciprocal - ratios, run)):
         for metric in _computed(some, grades, _ranks(part, grades)) if some else ():
             values[metric.query_id, metric.measure] = metric.value
+    for ratio in ratios:
+        values |= {(query, ratio): value for query, value in _ratio_values(ratio, run, grades).items()}
     rows = [[values.get((query, kind), 0.0) for kind in kinds] for query in queries]
     return like(pd.DataFrame(rows, pd.Index(queries, name="query_id"), list(measures)), qrels)
 
@@ -102,6 +117,21 @@ def _computed(kinds: set[Any], grades: dict[str, dict[str, int]], ranks: dict[st
             f"measures {names}: expected values from ir_measures, found {type(error).__name__}: {error!s:.200}; "
             f"give other measures, such as {', '.join(MEASURES)}"
         ) from error
+
+
+def _ratio_values(kind: RatioMeasure, run: Run, grades: dict[str, dict[str, int]]) -> dict[str, float]:
+    """Return the value of each query, whose mean is the ratio of the sums; 0 for all if the denominators are 0."""
+    ranks = _ranks(run if kind.cutoff is None else run.top(kind.cutoff), grades)
+    relevant = {query: {doc for doc, grade in judged.items() if grade > 0} for query, judged in grades.items()}
+    counts = [
+        (len(relevant[query] & ranks.get(query, {}).keys()), len(ranks.get(query, {})), len(relevant[query]))
+        for query in grades
+    ]
+    numerators, denominators = RATIOS[kind.name](*np.array(counts, dtype=float).T)
+    total = float(denominators.sum())
+    ratio = float(numerators.sum()) / total if total else 0.0
+    values = ratio + (numerators - ratio * denominators) * (len(grades) / (total or 1.0))
+    return dict(zip(grades, values.tolist(), strict=True))
 
 
 def _ranks(run: Run, queries: dict[str, Any]) -> dict[str, dict[str, float]]:
@@ -136,8 +166,10 @@ def parse_measures(names: Sequence[str]) -> list[Any]:
 
 def _parse(name: str) -> Any:
     # ir_measures.parse_measure uses ast.Num, which Python 3.14 no longer has.
-    registry = import_optional("ir_measures.measures").registry
     base, at, cutoff = name.partition("@")
+    if base in RATIOS:
+        return RatioMeasure(base, _cutoff(name, cutoff) if at else None)
+    registry = import_optional("ir_measures.measures").registry
     if base in OWN_MEASURES:
         measure, n = OWN_MEASURES[base], _cutoff(name, cutoff)
 

@@ -20,6 +20,7 @@ from haybale.search.explanation import Share as Share
 from haybale.search.query_batch import QueryBatch as QueryBatch
 
 from .bm25 import BM25 as BM25
+from .cut import Cut as Cut
 from .in_space import InSpace as InSpace
 from .knn import KNN as KNN
 from .learned import Learned as Learned

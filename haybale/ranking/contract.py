@@ -96,6 +96,12 @@ class RankerContract(RankerParameters, ABC):
         return any(ranker.learns_documents for ranker in self.nested())
 
     @property
+    def may_answer_nothing(self) -> bool:
+        """Whether it is no fault that a query has no document. Default: whether all nested rankers may."""
+        nested = self.nested()
+        return bool(nested) and all(ranker.may_answer_nothing for ranker in nested)
+
+    @property
     def uses_vectors(self) -> bool:
         """Whether the ranker itself uses vectors of the engine's encoder; nested rankers do not count."""
         return True

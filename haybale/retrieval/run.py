@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import re
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from itertools import pairwise
@@ -19,12 +20,13 @@ from haybale.cached import cached_property
 from haybale.collections import Collection, read_trec_run
 from haybale.collections.collection import Strings, numbers_below, ragged_take, take_strings
 from haybale.collections.ids import as_id, as_ids, distinct_ids, id_codes, id_table, in_one_table, in_order_of_ids
-from haybale.errors import InputError
+from haybale.errors import FileFormatError, InputError
 from haybale.folders import replaced
 from haybale.frames import Frame, check_filled, column_names, in_library, numbers, to_pandas
 from haybale.notebook import html_table
 from haybale.parameters import FROM_0, check_parameters
 from haybale.retrieval.hits import Ints
+from haybale.text_files import read_lines
 from haybale.vectors import reals
 
 if TYPE_CHECKING:
@@ -222,6 +224,57 @@ class Run:
             file = files.enter_context(io.TextIOWrapper(file, encoding="utf-8", newline="\n"))
             file.writelines(f"{query} Q0 {document} {rank} {score!r} {tag}\n" for query, document, rank, score in lines)
 
+    @classmethod
+    def from_coliee(cls, path: Path | str) -> Run:
+        """Read a file in the form of :meth:`to_coliee`; scores fall from line to line.
+
+        Queries without an answer are not in the file, so the run lacks them.
+
+        Raises
+        ------
+        FileFormatError
+            For a line that does not have three columns.
+        InputError
+            For a document that occurs twice for one query.
+        """
+        import pandas as pd
+
+        rows: list[tuple[str, str]] = []
+        for number, line in read_lines(Path(path)):
+            columns = line.split()
+            if len(columns) != 3:
+                raise FileFormatError(
+                    path, number, f"expected a query, a document and a tag, found {len(columns)} columns; correct it"
+                )
+            rows.append((columns[0], columns[1]))
+        frame = pd.DataFrame(rows, columns=["query_id", "doc_id"], dtype=object)
+        return cls.from_frame(frame.assign(score=-np.arange(len(rows), dtype=np.float64)), max(1, len(rows)))
+
+    def to_coliee(self, path: Path | str, tag: str = "haybale") -> None:
+        """Write the documents of each query as answers in the form of COLIEE's task 1, atomically.
+
+        A line is ``query document tag``, separated by single spaces, such as ``000001 000018 univABC``. All documents
+        of the run are answers: rank with :class:`~haybale.Cut`, or cut the run with :meth:`top`. See
+        https://coliee.org/submission.
+
+        Parameters
+        ----------
+        path : Path or str
+            An existing file is replaced.
+        tag : str, default "haybale"
+            The run tag: at most 12 letters and digits, which identify the group and the run.
+
+        Raises
+        ------
+        InputError
+            For another tag, or if an id is empty or contains white space; nothing is written then.
+        """
+        names = take_strings(self._doc_ids, self._documents)
+        check_coliee([*self.query_ids, *names], tag)
+        queries = np.asarray(self.query_ids, dtype=object)[self._rows]
+        with replaced(Path(path)) as aside, open(aside, "w", encoding="utf-8", newline="\n") as file:
+            file.writelines(f"{query} {document} {tag}\n" for query, document in zip(queries, names, strict=True))
+
     @overload
     def to_frame(self, library: Literal["pandas"] = "pandas") -> pd.DataFrame: ...
     @overload
@@ -353,7 +406,14 @@ def check_trec(names: Sequence[str]) -> None:
     """Raise InputError for ids or a tag that a TREC file cannot hold: empty ones, or those with white space."""
     if " ".join(names).split() != names:
         name = next(name for name in names if name.split() != [name])
-        raise InputError(f"run: {name!r} cannot stand in a TREC file, which separates columns by spaces; change it")
+        raise InputError(f"run: {name!r} cannot stand in a file that separates columns by spaces; change it")
+
+
+def check_coliee(names: Sequence[str], tag: str) -> None:
+    """Raise InputError for a tag that COLIEE does not take, and for ids that its files cannot hold."""
+    if not re.fullmatch("[A-Za-z0-9]{1,12}", tag):
+        raise InputError(f"run: the tag of a COLIEE file must be 1 to 12 letters and digits, found {tag!r}")
+    check_trec(names)
 
 
 def _has_duplicates(rows: Ints, documents: Ints, n_queries: int, n_documents: int) -> bool:

@@ -115,7 +115,7 @@ class Explanation:
     def text(self, top: int = 5, width: int = 100) -> str:
         """Return lines with the ``top`` largest shares of each ranker, and texts cut to ``width`` characters."""
         if self.score is None:
-            return f"{self.doc_id}: {self.ranker} does not find it"
+            return "\n".join([f"{self.doc_id}: {self.ranker} does not find it", *self._lines(top, width, "  ")])
         head = f"{self.doc_id}: rank {self.rank:,}, {self.ranker} {self.score:.4f}"
         return "\n".join([head, *self._lines(top, width, "  ")])
 

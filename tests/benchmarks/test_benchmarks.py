@@ -22,7 +22,7 @@ from support.structured import structured_collection
 from support.tiny_models import save_bi_encoder
 from support.topics import topic_collection
 
-from haybale import Engine, Learned, Run, open_collection, parse
+from haybale import BM25, KNN, SVR, Engine, Learned, Run, open_collection, parse
 from haybale.parallel import cpus
 
 ROOT = Path(__file__).parents[2]
@@ -178,6 +178,25 @@ def test_small_defaults(ran: Any, words: Path) -> None:
 
 
 @pytest.mark.thorough
+@pytest.mark.filterwarnings("ignore:.*found at most", "ignore:.*training queries for")
+def test_small_sets(ran: Any, script: Any, words: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both answers of a small collection; the page is that of the records, and models are used again."""
+    small = Learned(BM25(), SVR([BM25("document"), KNN()], n_bags=4, n_jobs=1))
+    monkeypatch.setattr(script("bench_sets"), "Learned", small.clone)
+    page = ran("bench_sets", "sets.md", str(words), "--work", str(tmp_path / "work"), TARGETS=(("recall", 0.5),))
+    row = r"^\| words \| `cut\((?:learned|svr)\)` \| \w+ \| \d\.\d{3} \(\d+\) \| \d\.\d{3} \|"
+    assert len(re.findall(row, page, re.M)) == 4
+    record = loaded(tmp_path / "sets-words.json")
+    for row in record["rows"].values():
+        assert row["per query"] >= row["macro-f1"]["best"] >= row["macro-f1"]["fixed"]
+        assert sum(row["bins"]["relevant"]) <= record["relevant"]
+        assert row["micro-f1"]["interval"][0] <= row["micro-f1"]["values"]["MicroF1"] <= row["micro-f1"]["interval"][1]
+    folder = tmp_path / "work" / "words" / "learned"
+    written = folder.stat().st_mtime_ns
+    assert ran("bench_sets", "sets.md", str(words), "--work", str(tmp_path / "work"), TARGETS=(("recall", 0.5),))
+    assert folder.stat().st_mtime_ns == written
+
+
 def test_small_judgements(ran: Any, words: Path) -> None:
     page = ran("bench_judgements", "judgements.md", str(words), "--draws", "2", COUNTS=(3,))
     assert len(re.findall(r"^\| words \| 3 \| 0\.\d{4} \(0\.\d{4} to \d\.\d{4}\) \| \d of 2 \|", page, re.M)) == 1
@@ -475,6 +494,9 @@ def test_every_page_names_its_commit_and_what_it_measures(script: Any) -> None:
 def test_pages_say_what_was_measured(script: Any) -> None:
     page = (RESULTS / "serving.md").read_text(encoding="utf-8")
     assert page == script("bench_serving").page(loaded(RESULTS / "serving.json"))
+    page = (RESULTS / "sets.md").read_text(encoding="utf-8")
+    records = [loaded(path) for path in sorted(RESULTS.glob("sets-*.json"))]
+    assert page == "\n".join([*script("bench_sets").page(records), ""])
     lines = (RESULTS / "gpu.md").read_text(encoding="utf-8").splitlines()
     assert lines == "\n".join(script("bench_gpu").page(loaded(RESULTS / "gpu.json"))).splitlines()
     lines = (RESULTS / "stopping.md").read_text(encoding="utf-8").splitlines()

@@ -235,7 +235,7 @@ def test_trec_qrels_and_runs(tmp_path: Path) -> None:
     qrels = put(tmp_path / "qrels.txt", "q1 0 d1 2\nq1 0 d2 0\n", zipped=True)
     assert list(read_qrels(qrels)) == [(1, "q1", "d1", 2), (2, "q1", "d2", 0)]
     run = put(tmp_path / "run.txt", "q1 Q0 d2 1 3.5 me\nq1 Q0 d1 2 1e-3 me\n")
-    assert read_trec_run(run).to_numpy().tolist() == [["q1", "d2", 3.5], ["q1", "d1", 0.001]]
+    assert read_trec_run(run).to_numpy().tolist() == [["q1", "d2", 3.5, 1], ["q1", "d1", 0.001, 2]]
     for text, message in {
         "q1 Q0 d2 1 3.5": "5",
         "q1 Q0 d2 1 x me": "'x'",

@@ -94,6 +94,19 @@ def test_adding_documents_equals_indexing_all_at_once(data: Path, tmp_path: Path
     assert (tmp_path / "e.trec").read_text() == (tmp_path / "whole.trec").read_text()
 
 
+def test_answers_are_written_in_the_form_of_coliee(engine: Path, tmp_path: Path, here: Call) -> None:
+    """The name of the file is the run tag, which is checked before any work."""
+    out = tmp_path / "univABC.coliee"
+    status, _, said = here("rank", str(engine), "train", "--ranker", "bm25", "--k", "2", "--out", str(out))
+    assert status == 0, said
+    lines = out.read_text().splitlines()
+    assert lines
+    assert all(re.fullmatch(r"train\d+ d\d+ univABC", line) for line in lines)
+    status, _, said = here("rank", str(engine), "train", "--out", str(tmp_path / "a-tag.coliee"))
+    assert status == 2
+    assert "'a-tag'" in said
+
+
 def test_removed_documents_are_not_found(engine: Path, tmp_path: Path, here: Call) -> None:
     status, out, said = here("remove", str(engine), "d03", "d04")
     assert status == 0, said

@@ -39,6 +39,7 @@ RANKERS = (
     f"rrf(knn,rrf(bm25,svr({EVIDENCE})),depth=25)",
     LEARNED,
     f"learned(bm25-doc,rrf(knn,knn-queries),{LEARNED})",
+    "cut(rrf(bm25,knn-queries),objective=recall,target=0.9,at_least_one=true)",
 )
 LEARNING = tuple(name for name in RANKERS if "svr" in name or "queries" in name or "weighted" in name)
 
