@@ -105,7 +105,6 @@ def of_split(path: Path) -> dict[str, Any]:
         train, test = (runs_of(kept[kind], kept[f"{kind}_ids"], names) for kind in ("train", "test"))
         trained = [*kept["trained"], *(["learned"] if target == "learned" else [])]
         forecaster = Forecaster.fit(train, target, trained, kept["train_relevant"], groups, is_unseen)
-        assert forecaster is not None
         values = ndcg(test[target], test[target].query_ids, qrels)
         forecast, plain = forecaster.forecast(test, LEVEL), forecaster.forecast_as_trained(len(values), LEVEL)
         n, at = forecast.n_training, AT

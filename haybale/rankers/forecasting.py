@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from haybale.collections.queries import QueriesLike
 from haybale.errors import InputError
 from haybale.manifest import read_tensors, write_tensors
-from haybale.parameters import SHARE, check_parameters
-from haybale.rankers.models.forecaster import MIN_TRAINING_QUERIES, Forecast, Forecaster
+from haybale.parameters import COUNT, SHARE, check_parameters
+from haybale.rankers.models.forecaster import Forecast, Forecaster
 from haybale.rankers.models.new_queries import unseen_queries
 from haybale.ranking.out_of_fold import learning
 from haybale.ranking.ranker import batches_of
@@ -26,7 +26,8 @@ from haybale.search.query_batch import QueryBatch
 
 _DEPTH = 10  # documents of each run that a forecast looks at
 _MAX_TRAINING_QUERIES = 1000  # from which a forecast is learned; more hardly make the interval narrower
-_MIN_QUERIES = 10  # whose mean is forecast
+MIN_QUERIES = 10  # whose mean is forecast
+_MIN_TRAINING_QUERIES = 30  # with a relevant document, and groups of them
 _RANDOM_STATE = 0
 _TENSORS = "forecast.safetensors"
 
@@ -83,18 +84,18 @@ class Forecasting:
         """
         self._check_fitted()
         check_parameters("forecast", {"level": level}, {"level": SHARE})
-        return self.forecast_of(list(batches_of(self, queries, before=before)), level=level)
+        forecast: Forecast = self.forecast_of(list(batches_of(self, queries, before=before)), level=level)
+        return forecast
 
     def forecast_of(self: Any, batches: Sequence[QueryBatch], *, level: float = 0.95) -> Forecast:
         """Forecast the mean nDCG@10 of the queries of batches, as :meth:`forecast` does.
 
         The batches keep the rankings, so the ranker ranks them without another search.
         """
-        if not 0 < level < 1:
-            raise InputError(f"level: expected more than 0 and less than 1, found {level}; give 0.95, for example")
+        _check_level(level)
         ids = [query for batch in batches for query in batch.ids]
-        if len(ids) < _MIN_QUERIES:
-            raise InputError(f"a forecast needs at least {_MIN_QUERIES} queries, found {len(ids)}; give more queries")
+        if len(ids) < MIN_QUERIES:
+            raise InputError(f"a forecast needs at least {MIN_QUERIES} queries, found {len(ids)}; give more queries")
         trained_on = self.learned_from().intersection(ids)
         if trained_on:
             raise InputError(
@@ -105,18 +106,36 @@ class Forecasting:
         parts = [self._runs_to_forecast(batch) for batch in batches]
         return forecaster.forecast({name: Run.joined([part[name] for part in parts]) for name in parts[0]}, level)
 
-    def learn_forecast(self: Any) -> Forecaster:
+    def forecast_as_trained(self: Any, n_queries: int, *, level: float = 0.95) -> Forecast:
+        """Forecast as :meth:`forecast`, for a number of queries that are drawn as the training queries were."""
+        forecaster: Forecaster = self.learn_forecast()
+        check_parameters("forecast", {"n_queries": n_queries, "level": level}, {"n_queries": COUNT, "level": SHARE})
+        _check_level(level)
+        return forecaster.forecast_as_trained(n_queries, level)
+
+    @property
+    def can_forecast(self) -> bool:
+        """Whether the ranker learned, or still can learn, what :meth:`forecast` needs."""
+        return self._forecaster is not None or self._judged_queries is not None
+
+    def learn_forecast(self: Any, training: Training | None = None) -> Forecaster:
         """Learn what :meth:`forecast` needs, if it has not been learned yet; a ranker saved afterwards keeps it.
 
-        Raises :class:`~haybale.InputError` as :meth:`forecast` does.
+        The training queries are ranked out of fold again; with ``training``, which the ranker was fitted on, by the
+        searches that it keeps. Raises :class:`~haybale.InputError` as :meth:`forecast` does.
         """
         self._check_fitted()
-        if self._forecaster is None and self._judged_queries is not None:
-            with learning:
-                self._learn_forecaster(self._judged_queries)
+        with learning:
+            if self._forecaster is None and self._judged_queries is not None:
+                judged: _JudgedQueries = self._judged_queries
+                rows = {} if training is None else {query: row for row, query in enumerate(training.batch.ids)}
+                if training is not None and rows.keys() >= set(judged.batch.ids):
+                    cached = training.batch.take(np.array([rows[query] for query in judged.batch.ids]))
+                    judged = replace(judged, batch=cached)
+                self._learn_forecaster(judged)
         if self._forecaster is None:
             raise InputError(
-                f"{self} cannot forecast: expected what it learned from at least {MIN_TRAINING_QUERIES} training "
+                f"{self} cannot forecast: expected what it learned from at least {_MIN_TRAINING_QUERIES} training "
                 "queries with a relevant document, from as many groups, found none; judge more queries, and call "
                 "learn_forecast() before the ranker is saved or adapted"
             )
@@ -134,7 +153,7 @@ class Forecasting:
         n_drawn = min(len(judged), _MAX_TRAINING_QUERIES)
         chosen = judged[np.sort(np.random.default_rng(_RANDOM_STATE).choice(len(judged), n_drawn, replace=False))]
         groups = whole.groups
-        if min(len(chosen), len(np.unique(groups[chosen]))) < MIN_TRAINING_QUERIES:
+        if min(len(chosen), len(np.unique(groups[chosen]))) < _MIN_TRAINING_QUERIES:
             return
         batch = whole.take(chosen)
         if not at_once:  # without the cached rankings, which take memory
@@ -175,3 +194,8 @@ class Forecasting:
         """Read what :meth:`_write_forecaster` wrote and returned; rankers saved by earlier versions have none."""
         self._judged_queries = None
         self._forecaster = None if saved is None else Forecaster.from_saved(saved, read_tensors(folder / _TENSORS))
+
+
+def _check_level(level: float) -> None:
+    if not 0 < level < 1:
+        raise InputError(f"level: expected more than 0 and less than 1, found {level}; give 0.95, for example")

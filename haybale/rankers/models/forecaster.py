@@ -19,7 +19,6 @@ from haybale.retrieval import Run
 from haybale.retrieval.fusion import same_queries
 from haybale.retrieval.hits import Ints
 
-MIN_TRAINING_QUERIES = 30  # queries with a relevant document, and groups of them, that a forecast is learned from
 _MIN_OF_EACH_KIND = 10  # unseen training queries, and others, from which the share of unseen queries is estimated
 _RANDOM_STATE = 0
 
@@ -107,17 +106,17 @@ class Forecaster:
         relevant: Sequence[Sequence[str]],
         groups: Ints,
         is_unseen: NDArray[np.bool_],
-    ) -> Self | None:
-        """Learn from out-of-fold runs (m queries) by name; return None if too few queries have a relevant document.
+    ) -> Self:
+        """Learn from out-of-fold runs (m queries) by name; queries without relevant documents are left out.
 
         ``relevant``, ``groups`` and ``is_unseen`` are of the queries of the runs. ``trained`` names the runs that
         learned which documents are relevant.
         """
         rows = np.flatnonzero([bool(len(documents)) for documents in relevant])
-        if min(len(rows), len(np.unique(groups[rows]))) < MIN_TRAINING_QUERIES:
-            return None
         query_ids = [same_queries(list(runs.values()))[row] for row in rows]
-        qrels = pd.DataFrame({"query_id": query_ids, "doc_id": [relevant[row] for row in rows]}).explode("doc_id")
+        qrels = pd.DataFrame({"query_id": query_ids, "doc_id": [relevant[row] for row in rows.tolist()]}).explode(
+            "doc_id"
+        )
         judged_runs = {name: run.take(query_ids) for name, run in runs.items()}
         others = sorted(set(trained) - {target}), sorted(set(runs) - set(trained) - {target})
         unseen, new_queries = is_unseen[rows], None
