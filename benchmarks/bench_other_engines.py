@@ -222,7 +222,7 @@ def page(records: list[dict[str, Any]]) -> list[str]:
         "alone, had been ranked on test before (irled .4115, obliqa-mp .5789, peps .5521, scifact .7198). The encoder",
         "is all-MiniLM-L6-v2. Texts are cut at 128 tokens, so that the dense rankings of long documents are weak.",
         "gesetze and pydocs were not measured. The machine did other work at the same time, so that CPU time says",
-        "more than time. Where a collection lacks the last two lines, only the two lists were measured.",
+        "more than time.",
         *table("collection | ranking | nDCG@10 | MRR@10 | Recall@100", rows, 2),
         "",
         "The difference in nDCG@10 from the better engine (on test), and from the grid. p: paired, two-sided,",
