@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from provenance import commit, made, measures, options, origin, printed_stages, read_all, table, write_json, write_page
 
-from haybale import Engine, Learned, Run, open_collection
+from haybale import Engine, Learned, Ranker, Run, open_collection
 from haybale.rankers import QueryBatch, Training, unseen_queries
 from haybale.rankers.models.forecaster import Forecaster
 from haybale.rankers.models.judged_pools import ndcg
@@ -77,7 +77,7 @@ def rank(name: str, paths: list[Path], n_training: int, n_test: int) -> None:
             "groups": training.batch.groups,
             "test_ids": batch.ids,
             "test_relevant": [relevant[query] for query in batch.ids],
-            "trained": [str(part) for part in learned.rankers_ if part.learns_documents],
+            "trained": [name_of(part) for part in learned.rankers_ if part.learns_documents],
             "commit": commit(),
         }
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -87,8 +87,12 @@ def rank(name: str, paths: list[Path], n_training: int, n_test: int) -> None:
 
 def frames(learned: Learned, batch: QueryBatch, out_of_fold: bool) -> dict[str, pd.DataFrame]:
     """Return the first documents of `learned` and of the rankers in it, as frames by name."""
-    runs = {str(part): part.run(batch, DEPTH, out_of_fold=out_of_fold) for part in (learned, *learned.rankers_)}
+    runs = {name_of(part): part.run(batch, DEPTH, out_of_fold=out_of_fold) for part in (learned, *learned.rankers_)}
     return {name: run.to_frame()[["query_id", "doc_id", "rank", "score"]] for name, run in runs.items()}
+
+
+def name_of(ranker: Ranker) -> str:
+    return str(ranker.name) if ranker.name in TARGETS else str(ranker)
 
 
 def of_split(path: Path) -> dict[str, Any]:

@@ -178,9 +178,9 @@ class Forecasting:
         """Return the first documents of the ranker and of those within it, by name."""
         parts = {str(part): part for part in self.rankers_}
         # Not by run(…, out_of_fold=True), which needs the keys that a ranker has only after fitting.
-        own = self.out_of_fold_batch(batch, _DEPTH) if out_of_fold else self.run(batch, _DEPTH)
+        of_ranker = self.out_of_fold_batch(batch, _DEPTH) if out_of_fold else self.run(batch, _DEPTH)
         runs = runs_of(list(parts.values()), batch, _DEPTH, out_of_fold=out_of_fold)
-        return {str(self): own} | dict(zip(parts, runs, strict=True))
+        return {str(self): of_ranker} | dict(zip(parts, runs, strict=True))
 
     def _write_forecaster(self: Any, folder: Path) -> dict[str, Any] | None:
         """Write what the forecast was learned from, if it was; return plain values."""
