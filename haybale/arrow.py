@@ -49,6 +49,11 @@ def numbers_of(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
     return np.concatenate([*map(np.from_dlpack, chunks)]) if chunks else np.empty(0, dtype=np.int64)
 
 
+def free_unused() -> None:
+    """Return the memory of freed columns to the system; Arrow keeps it for new columns otherwise."""
+    pa.default_memory_pool().release_unused()
+
+
 def true_rows(mask: pa.Array | pa.ChunkedArray) -> NDArray[np.int64]:
     """Return the rows (n,) of a column of booleans without nulls that are true.
 

@@ -32,10 +32,12 @@ from haybale.errors import FileFormatError, InputError, told_apart
 from haybale.parameters import check_parameters, one_of
 
 At = tuple[Path, int] | None  # file and line
+# The strings, and their characters, that a column holds before they become an Arrow chunk, which takes less memory.
+_STRINGS_PER_CHUNK, _CHARACTERS_PER_CHUNK = 2**14, 2**22
 
 
 class StringColumn:
-    """A growing column of strings; 65,536 of them, or 16 million characters, become one Arrow chunk."""
+    """A growing column of strings, made of Arrow chunks."""
 
     def __init__(self) -> None:
         self._chunks: list[pa.Array] = []
@@ -45,7 +47,7 @@ class StringColumn:
     def append(self, value: str) -> None:
         self._buffer.append(value)
         self._n_characters += len(value)
-        if len(self._buffer) == 65_536 or self._n_characters >= 2**24:
+        if len(self._buffer) == _STRINGS_PER_CHUNK or self._n_characters >= _CHARACTERS_PER_CHUNK:
             self._flush()
 
     def _flush(self) -> None:

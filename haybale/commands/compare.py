@@ -39,6 +39,14 @@ def compare(
     where: options.Where = None,
     before: options.Before = None,
     set_values: options.SetValues = None,
+    measures: Annotated[
+        str | None,
+        option(
+            "Measures, separated by commas, such as MicroF1,SetF,nDCG@5. Default: MRR@10, nDCG@10, nDCG@20, "
+            "Recall@100, Recall@1000 and MAP.",
+            RESULTS,
+        ),
+    ] = None,
     split: options.Split = None,
     layout: options.Layout = None,
     missing_judgements: options.MissingJudgements = None,
@@ -68,6 +76,7 @@ def compare(
     from haybale.device import find_device
     from haybale.evaluation import default_rankers
     from haybale.evaluation.comparison import KNOWN_QUESTIONS, LEFT_OUT
+    from haybale.evaluation.measures import MEASURES, parse_measures
     from haybale.evaluation.seen_queries import print_seen
     from haybale.folders import check_output, write_or_rescue
     from haybale.rankers import parse_all, set_all
@@ -76,6 +85,8 @@ def compare(
 
     if format not in FORMATS:
         raise UnknownNameError("format", format, FORMATS)
+    names = MEASURES if measures is None else [name.strip() for name in measures.split(",")]
+    parse_measures(names)  # raises for unknown measures before any work
     find_device(device or "cpu")  # raises for a missing device before any work
     if out is not None:
         check_output(out)
@@ -103,7 +114,14 @@ def compare(
             ranked = whole.queries.take(whole.split(split or "dev").queries)
             check_trec([*ranked.ids.to_pylist(), *whole.doc_ids.to_pylist()])
         outcome = haybale.compare(
-            engine, named | ready, baseline=baseline, where=where, before=before, report=report, **given(split=split)
+            engine,
+            named | ready,
+            baseline=baseline,
+            measures=names,
+            where=where,
+            before=before,
+            report=report,
+            **given(split=split),
         )
         seconds = preparation.seconds | outcome.seconds
         outcome = replace(outcome, seconds=seconds, source=source_of(collection), layout=layout)
@@ -112,7 +130,7 @@ def compare(
     if format == "table":
         print_outcome(outcome, outcome.title)
         if outcome.seen is not None:
-            print_seen(console_for_tables(), outcome.seen, "nDCG@10")
+            print_seen(console_for_tables(), outcome.seen)
         for name, forecast in outcome.forecasts.items():
             show(f"Forecast of {name} from training alone: {forecast}.")
     else:
@@ -131,11 +149,11 @@ def compare(
 
 
 def formatted(outcome: Outcome, format: str) -> str:
-    """Return the table in LaTeX or CSV, or everything except the runs in JSON."""
+    """Return the tables in LaTeX, all rows in CSV, or everything except the runs in JSON."""
     if format == "latex":
-        return outcome.to_latex()
+        return outcome.to_latex(groups=True)
     if format == "csv":
-        return outcome.to_frame().to_csv(index=False).rstrip("\n")
+        return outcome.to_frame(groups=True).to_csv(index=False).rstrip("\n")
     return json.dumps(outcome.to_dict(), indent=2, ensure_ascii=False)
 
 

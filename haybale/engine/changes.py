@@ -37,6 +37,7 @@ from typing import Any
 from uuid import uuid4
 
 from haybale.analysis import Analyzer
+from haybale.arrow import free_unused
 from haybale.cached import cached_property
 from haybale.collections import Collection
 from haybale.collections.queries import QueriesLike
@@ -154,6 +155,7 @@ class LiveDocuments:
             if not finished and not (folder / "0" / "collection").exists():
                 with timed("write collection"):
                     save_collection(self.snapshot.all_documents, folder / "0" / "collection")
+                free_unused()  # that of the blocks that were compressed
         return finished
 
     def _request(self, settings: Mapping[str, Any]) -> dict[str, Any]:

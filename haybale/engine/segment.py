@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from haybale.analysis import Analyzer
+from haybale.arrow import free_unused
 from haybale.collections import Collection
 from haybale.device import find_device
 from haybale.device_memory import free_cached
@@ -112,6 +113,7 @@ class Segment:
         for name in INDEXES[2:] if self.texts.number else INDEXES:
             folder = self.texts.folder(name)
             if folder is not None and not _is_finished(folder):
+                free_unused()  # that of the texts of which the engine was built, and of earlier indexes
                 self.index(name)
                 if not self.texts.number and _is_finished(folder):
                     del self._indexes[name]

@@ -10,18 +10,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from haybale.collections import Collection
 from haybale.collections.query_groups import words_key
 from haybale.engine import Engine
 from haybale.errors import InputError
 from haybale.evaluation.dated_split import DatedSplit
+from haybale.evaluation.intervals import LEVEL, N_SAMPLES, SEED
 from haybale.evaluation.measures import MEASURES, evaluate, parse_measures
 from haybale.evaluation.seen_queries import NO_TEXT, SeenQueries, markdown_of
 from haybale.evaluation.table import Results, html_table_of, markdown, results
 from haybale.folders import whole_folder, write_json
-from haybale.parameters import COUNT_OR_NONE, SEQUENCE, TEXT_OR_NONE, Constraints, check_parameters
+from haybale.parameters import BOOLEAN, COUNT_OR_NONE, SEQUENCE, TEXT_OR_NONE, Constraints, check_parameters
 from haybale.rankers import (
     BM25,
     KNN,
@@ -44,11 +47,10 @@ from haybale.retrieval.run import DEPTH
 from haybale.timing import record_timings, timed
 from haybale.versions import versions_of
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 # Entries of Outcome.facts.
 KNOWN_QUESTIONS, LEFT_OUT = "queries with the words of a training query", "left out by dates"
+
+ALL = "all"  # the group of all queries
 
 Rankers = str | Sequence[Ranker | str] | Mapping[str, Ranker | str]
 
@@ -89,6 +91,7 @@ class Outcome:
             },
             "settings": self.settings_dict(),
             "queries measured": self.results.n_queries,
+            "intervals": {"level": LEVEL, "samples of queries": N_SAMPLES, "random state": SEED},
             "rankers": self.results.to_dict(),
             "seen": None if self.seen is None else self.seen.to_dict(),
             "forecasts": {name: forecast.to_dict() for name, forecast in self.forecasts.items()},
@@ -107,28 +110,65 @@ class Outcome:
         """The names of the collection and the split, above the table."""
         return f"{self.collection.name}, {self.split}"
 
-    def to_frame(self, *, per_query: bool = False) -> pd.DataFrame:
-        """Return the table, or the values of each query, as :meth:`Results.to_frame` does."""
-        return self.results.to_frame(per_query=per_query)
+    def to_frame(self, *, per_query: bool = False, groups: bool = False) -> pd.DataFrame:
+        """Return the table, or the values of each query, as :meth:`Results.to_frame` does.
+
+        Parameters
+        ----------
+        per_query : bool, default False
+            Whether there is a row for each ranker and query.
+        groups : bool, default False
+            Whether to add a column ``group``. With ``per_query``, it is the group of the query: ``"seen"``, ``"partly
+            seen"`` or ``"unseen"``, or ``"all"`` if no ranker learns. Otherwise it is ``"all"``, and rows of the means
+            of each group follow, as in :meth:`SeenQueries.to_frame`; ``n_queries`` is the size of the group.
+        """
+        check_parameters("to_frame", {"groups": groups}, {"groups": BOOLEAN})
+        frame = self.results.to_frame(per_query=per_query)
+        if not groups:
+            return frame
+        if per_query:
+            group_of = {} if self.seen is None else self.seen.group_of
+            frame.insert(2, "group", [group_of.get(query, ALL) for query in frame["query_id"]])
+            return frame
+        frame.insert(1, "group", ALL)
+        frame.insert(2, "n_queries", self.results.n_queries)
+        return frame if self.seen is None else pd.concat([frame, self.seen.to_frame()], ignore_index=True)
 
     def to_latex(
-        self, measures: Sequence[str] | None = None, *, title: str | None = None, label: str | None = None
+        self,
+        measures: Sequence[str] | None = None,
+        *,
+        title: str | None = None,
+        label: str | None = None,
+        groups: bool = False,
     ) -> str:
-        """Return the table in LaTeX, as :meth:`Results.to_latex` does; the default title is :attr:`title`."""
-        return self.results.to_latex(measures, title=self.title if title is None else title, label=label)
+        """Return the table in LaTeX, as :meth:`Results.to_latex` does; the default title is :attr:`title`.
+
+        With ``groups``, the table of :meth:`SeenQueries.to_latex` follows if a ranker learns; its label is ``label``
+        with ``-groups``.
+        """
+        check_parameters("to_latex", {"groups": groups}, {"groups": BOOLEAN})
+        title = self.title if title is None else title
+        table = self.results.to_latex(measures, title=title, label=label)
+        if not groups or self.seen is None:
+            return table
+        label = None if label is None else f"{label}-groups"
+        return f"{table}\n\n{self.seen.to_latex(measures, title=title, label=label)}"
 
     def __repr__(self) -> str:
         return f"Outcome for {self.title}: {self.results!r}"
 
     def _repr_html_(self) -> str:
-        """Return the table for notebooks."""
-        return html_table_of(self.results, self.title)
+        """Return the table for notebooks, and the one of seen and unseen queries if a ranker learns."""
+        table = html_table_of(self.results, self.title)
+        return table if self.seen is None else f"<div>{table}{self.seen._repr_html_()}</div>"
 
     def write(self, folder: Path | str) -> None:
         """Write ``runs/<ranker>.trec``, ``table.md`` and three more files to a new folder.
 
-        ``per_query.csv`` has the measures of each query, as :meth:`to_frame` returns them; ``results.json`` and
-        ``settings.json`` have :meth:`to_dict` and :meth:`settings_dict`. The folder appears only when it is complete.
+        ``per_query.csv`` has the measures and the group of each query, as :meth:`to_frame` returns them;
+        ``results.json`` and ``settings.json`` have :meth:`to_dict` and :meth:`settings_dict`. The folder appears only
+        when it is complete.
         Raises :class:`~haybale.OutputExistsError` if it is not empty.
         """
         with whole_folder(Path(folder)) as aside:
@@ -139,7 +179,7 @@ class Outcome:
             if self.seen is not None:
                 tables.append(markdown_of(self.seen, self.results.measures))
             (aside / "table.md").write_text("\n\n".join(tables) + "\n", encoding="utf-8")
-            self.to_frame(per_query=True).to_csv(aside / "per_query.csv", index=False)
+            self.to_frame(per_query=True, groups=True).to_csv(aside / "per_query.csv", index=False)
             write_json(aside / "results.json", self.to_dict())
             write_json(aside / "settings.json", self.settings_dict())
 
@@ -244,7 +284,7 @@ def compare(
         with timed("evaluate"):
             table = results({name: evaluate(run, qrels, measures) for name, run in runs.items()}, first)
             learns = any(ranker.needs_training for ranker in fitted.values())
-            seen = _seen(table, batch, qrels, training) if learns and training.has_relevant else None
+            seen = _seen(table, runs, batch, qrels, training) if learns and training.has_relevant else None
     facts: dict[str, Any] = {"vectors": list(engine.passages.vectors.shape)} if "passages" in engine.made else {}
     if dated is not None:
         facts[LEFT_OUT] = dated.left_out | training.left_out
@@ -267,11 +307,15 @@ def _forecasts(rankers: Mapping[str, Ranker], batch: QueryBatch, training: Train
     return forecasts
 
 
-def _seen(table: Results, batch: QueryBatch, qrels: pd.DataFrame, training: Training) -> SeenQueries:
+def _seen(
+    table: Results, runs: dict[str, Run], batch: QueryBatch, qrels: pd.DataFrame, training: Training
+) -> SeenQueries:
     """Return how rankers, and the frequencies of training judgements alone, rank seen and unseen queries."""
     no_text = Popularity()._fitted_copy(training).run(batch, DEPTH)
     values = table.values | {NO_TEXT: evaluate(no_text, qrels, table.measures).loc[table.values[table.baseline].index]}
-    return SeenQueries.of(values, qrels, {doc_id for ids in training.relevant for doc_id in ids})
+    return SeenQueries.of(
+        values, runs | {NO_TEXT: no_text}, qrels, {doc_id for ids in training.relevant for doc_id in ids}
+    )
 
 
 def _named(rankers: Rankers) -> dict[str, Ranker]:

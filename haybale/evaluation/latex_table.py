@@ -6,8 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 
 from haybale.drawing import clean
-from haybale.errors import InputError
+from haybale.errors import InputError, UnknownNameError
+from haybale.parameters import SEQUENCE, TEXT_OR_NONE
 
+LATEX_RANGES = {"measures": [*SEQUENCE, None], "title": TEXT_OR_NONE, "label": TEXT_OR_NONE}
 _MARKS = {"†": r"$^{\dagger}$", "‡": r"$^{\ddagger}$"}
 # Characters that LaTeX, or its package babel, reads as commands, or that its older fonts show as others.
 _ESCAPES = {
@@ -19,36 +21,34 @@ _SPECIAL = re.compile(r"[\\{}%&$#_~^<>|`\"]|(?<=-)-|(?<=,),|(?<=')'")  # two hyp
 
 
 def latex_table(
-    measures: Sequence[str],
+    heads: Sequence[str],
     rows: Mapping[str, Sequence[tuple[str, str, bool]]],
-    baseline: str,
-    n_queries: int,
-    title: str | None,
+    caption: str,
     label: str | None,
 ) -> str:
     """Return a table in LaTeX.
 
     Parameters
     ----------
-    measures : sequence of str
+    heads : sequence of str
         The heads of the columns behind the first one.
     rows : mapping of str to sequence of (str, str, bool)
         The cells of each ranker: a number, its significance marks, and whether it is the best of its column.
-    baseline : str
-        The ranker that the others were tested against.
-    n_queries : int
-    title, label : str, optional
-        As for :meth:`Results.to_latex`.
+    caption : str
+        The caption in LaTeX.
+    label : str, optional
+        The label of the table, which is checked.
     """
+    check_label(label)
     lines = [
         r"% Needs \usepackage{booktabs}.",
         r"\begin{table}",
         r"\centering",
-        rf"\caption{{{_caption(title, n_queries, baseline, len(rows) - 1)}}}",
+        rf"\caption{{{caption}}}",
         *([] if label is None else [rf"\label{{{label}}}"]),
-        rf"\begin{{tabular}}{{l{'r' * len(measures)}}}",
+        rf"\begin{{tabular}}{{l{'r' * len(heads)}}}",
         r"\toprule",
-        rf"Ranker & {' & '.join(map(escaped, measures))} \\",
+        rf"Ranker & {' & '.join(map(escaped, heads))} \\",
         r"\midrule",
     ]
     for ranker, row in rows.items():
@@ -68,9 +68,20 @@ def _mark(marks: str) -> str:
     return rf"\rlap{{{_MARKS[marks]}}}" if marks else ""
 
 
-def _caption(title: str | None, n_queries: int, baseline: str, n_comparisons: int) -> str:
+def chosen_measures(measures: Sequence[str], measured: Sequence[str]) -> list[str]:
+    """Return the measures of a table; UnknownNameError for one that was not measured, InputError if there is none."""
+    for measure in measures:
+        if measure not in measured:
+            raise UnknownNameError("measure of the results", str(measure), measured)
+    if not measures:
+        raise InputError(f"to_latex needs at least one measure, found none; give some of {', '.join(measured)}")
+    return list(measures)
+
+
+def caption(title: str | None, n_queries: int, baseline: str, n_comparisons: int) -> str:
+    """Return the caption of a table of means, in LaTeX, which explains the significance marks."""
     queries = "query" if n_queries == 1 else "queries"
-    sentences = [] if title is None else [f"{escaped(title.rstrip('. '))}."]
+    sentences = first_sentence(title)
     sentences.append(f"Means over {n_queries:,} {queries}; the best value of each measure is bold.")
     if n_comparisons:
         sentences.append(
@@ -79,6 +90,11 @@ def _caption(title: str | None, n_queries: int, baseline: str, n_comparisons: in
             f"comparison{'' if n_comparisons == 1 else 's'}."
         )
     return " ".join(sentences)
+
+
+def first_sentence(title: str | None) -> list[str]:
+    """Return the title of a caption as a sentence in LaTeX; empty without a title."""
+    return [] if title is None else [f"{escaped(title.rstrip('. '))}."]
 
 
 def escaped(text: str) -> str:

@@ -25,6 +25,7 @@ _DECIMAL = re.compile(r"[0-9]+(\.[0-9]+)?")
 _EXAMPLE = {"cutoff": "10", "recall": "0.1"}  # of what stands behind "@"
 
 MEASURES = ("MRR@10", "nDCG@10", "nDCG@20", "Recall@100", "Recall@1000", "MAP")
+MAIN_MEASURE = "nDCG@10"  # orders rankers and queries, and stands for all measures where there is room for one only
 
 
 class RatioMeasure(NamedTuple):
@@ -65,8 +66,8 @@ def evaluate(run: Run | Frame, qrels: FrameT, measures: Sequence[str] = MEASURES
     Raises
     ------
     InputError
-        For an unknown measure, one without the cut-off or the program that it needs, an invalid cut-off, invalid
-        judgements, and judgements without a relevant document.
+        For an unknown measure, one that occurs twice, one without the cut-off or the program that it needs, an invalid
+        cut-off, invalid judgements, and judgements without a relevant document.
 
     Examples
     --------
@@ -161,7 +162,20 @@ def averages(table: Frame) -> dict[str, float]:
 def parse_measures(names: Sequence[str]) -> list[Any]:
     """Return ir_measures' objects for names of measures; InputError for an unknown name."""
     check_parameters("evaluate", {"measures": names}, {"measures": SEQUENCE})
-    return [_parse(str(name)) for name in names]
+    texts = [str(name) for name in names]
+    if repeated := [name for number, name in enumerate(texts) if name in texts[:number]]:
+        raise InputError(f"expected different measures, found {repeated[0]!r} twice; give it once")
+    return [_parse(name) for name in texts]
+
+
+def main_measure(measures: Sequence[str]) -> str:
+    """Return :data:`MAIN_MEASURE` if it is among the measures, else the first of them."""
+    return MAIN_MEASURE if MAIN_MEASURE in measures else measures[0]
+
+
+def is_ratio(measure: str) -> bool:
+    """Return whether a measure divides sums over all queries, such as ``MicroF1@5``."""
+    return measure.partition("@")[0] in RATIOS
 
 
 def _parse(name: str) -> Any:
@@ -178,7 +192,13 @@ def _parse(name: str) -> Any:
 
         return import_optional("ir_measures").define_byquery(value, name, support_cutoff=False)
     if base not in registry:
-        raise InputError(f"unknown measure {name!r}; give a measure of ir_measures, such as {', '.join(MEASURES)}")
+        names = [*RATIOS, *OWN_MEASURES, *registry]
+        similar = [f"{other}{at}{cutoff}" for other in names if other.casefold() == base.casefold()]
+        hint = f" (did you mean {' or '.join(similar)}?)" if similar else ""
+        raise InputError(
+            f"unknown measure {name!r}{hint}; give a measure of ir_measures, such as {', '.join(MEASURES)}, or of "
+            f"haybale: {', '.join([*RATIOS, *(f'{other}@10' for other in OWN_MEASURES)])}"
+        )
     parameters, at_parameter = registry[base].SUPPORTED_PARAMS, registry[base].AT_PARAM
     if at and at_parameter not in parameters:
         raise InputError(f"measure {name!r}: {base} has no cut-off, found {cutoff!r}; write {base}")

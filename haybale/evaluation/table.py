@@ -16,16 +16,17 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from haybale.cached import cached_property
 from haybale.collections.ids import distinct_ids
 from haybale.drawing import clean
 from haybale.errors import InputError, UnknownNameError
-from haybale.evaluation.latex_table import check_label, latex_table
+from haybale.evaluation.intervals import intervals_of_rankers
+from haybale.evaluation.latex_table import LATEX_RANGES, caption, chosen_measures, latex_table
 from haybale.evaluation.measures import averages, values_by_query
 from haybale.evaluation.significance import Comparison, paired_tests
 from haybale.frames import Frame
-from haybale.parameters import BOOLEAN, SEQUENCE, TEXT_OR_NONE, check_parameters
+from haybale.parameters import BOOLEAN, check_parameters
 
-_LATEX_RANGES = {"measures": [*SEQUENCE, None], "title": TEXT_OR_NONE, "label": TEXT_OR_NONE}
 DETAILED = ("MRR@10", "nDCG@10")  # measures with columns for the p-value and the effect size
 
 
@@ -45,11 +46,17 @@ class Results:
     def n_queries(self) -> int:
         return len(self.values[self.baseline])
 
+    @cached_property
+    def intervals(self) -> dict[str, dict[str, tuple[float, float]]]:
+        """The 95 % interval of each mean by ranker and measure, as :func:`~haybale.evaluation.intervals` finds it."""
+        return intervals_of_rankers(self.values)
+
     def to_dict(self) -> dict[str, object]:
-        """Return averages, p-values and effect sizes, for JSON."""
+        """Return averages, intervals, p-values and effect sizes, for JSON."""
         return {
             name: {
                 "measures": averages(table),
+                "intervals": {measure: list(bounds) for measure, bounds in self.intervals[name].items()},
                 "against_baseline": {m: vars(c) for m, c in self.comparisons.get(name, {}).items()},
             }
             for name, table in self.values.items()
@@ -62,8 +69,9 @@ class Results:
         ----------
         per_query : bool, default False
             By default there is a row for each ranker with the means over the queries; behind the measures there are
-            columns such as ``p nDCG@10``, the larger corrected p-value of both tests, and ``d nDCG@10``, the effect
-            size; they are NaN for the baseline. If true, there is a row for each ranker and query, with the values of
+            columns such as ``low nDCG@10`` and ``high nDCG@10``, the ends of the 95 % interval, ``p nDCG@10``, the
+            larger corrected p-value of both tests, and ``d nDCG@10``, the effect size; p and d are NaN for the
+            baseline. If true, there is a row for each ranker and query, with the values of
             the query, whose id is in a column ``query_id``.
         """
         check_parameters("to_frame", {"per_query": per_query}, {"per_query": BOOLEAN})
@@ -77,6 +85,8 @@ class Results:
         for name, table in self.values.items():
             means, row = averages(table), dict[str, object]({"ranker": name})
             row |= {measure: means[measure] for measure in self.measures}
+            for measure, (low, high) in self.intervals[name].items():
+                row |= {f"low {measure}": low, f"high {measure}": high}
             for measure, compared in self.comparisons.get(name, {}).items():
                 d = compared.effect_size
                 row |= {f"p {measure}": compared.p, f"d {measure}": np.nan if d is None else d}
@@ -106,21 +116,13 @@ class Results:
             If the results lack a measure.
         """
         values = {"measures": measures, "title": title, "label": label}
-        check_parameters("to_latex", values, _LATEX_RANGES)
-        check_label(label)
-        measures = self.measures if measures is None else list(measures)
-        for measure in measures:
-            if measure not in self.measures:
-                raise UnknownNameError("measure of the results", str(measure), self.measures)
-        if not measures:
-            raise InputError(
-                f"to_latex needs at least one measure, found none; give some of {', '.join(self.measures)}"
-            )
+        check_parameters("to_latex", values, LATEX_RANGES)
+        measures = chosen_measures(self.measures if measures is None else measures, self.measures)
         columns = [(measure, measure) for measure in measures]
         rows = {
             name: [(cell.text, cell.marks, cell.best) for cell in cells(self, name, columns)] for name in self.values
         }
-        return latex_table(measures, rows, self.baseline, self.n_queries, title, label)
+        return latex_table(measures, rows, caption(title, self.n_queries, self.baseline, len(rows) - 1), label)
 
     def __repr__(self) -> str:
         return f"Results of {len(self.values)} rankers for {self.n_queries:,} queries"

@@ -14,6 +14,7 @@ from haybale.engine import Engine
 from haybale.engine.document_filter import DocumentFilter
 from haybale.errors import FileFormatError, InputError
 from haybale.evaluation.comparison import file_name
+from haybale.evaluation.measures import MEASURES, parse_measures
 from haybale.retrieval import Run
 from haybale.text_files import read_json
 
@@ -117,6 +118,22 @@ def recorded_limit(sources: Sequence[Source], name: str) -> str | None:
         shown = ", ".join(sorted(str(limit) for limit in named))
         raise InputError(f"the runs must have one setting {name!r}, found {shown}; write a report for each")
     return next(iter(named), None)
+
+
+def recorded_measures(sources: Sequence[Source]) -> list[str]:
+    """Return the measures that the sources record, as far as they can be computed here; by default ``MEASURES``."""
+    recorded = (ranker for source in sources for ranker in source.results.get("rankers", {}).values())
+    measures = dict.fromkeys(measure for ranker in recorded for measure in ranker.get("measures", ()))
+    return list(filter(_is_computable, measures)) or list(MEASURES)
+
+
+def _is_computable(measure: str) -> bool:
+    """Return whether a measure is known; a user's own one is known only where its module is imported."""
+    try:
+        parse_measures([measure])
+    except InputError:
+        return False
+    return True
 
 
 def limited(opened: Collection | Engine, where: str | None) -> Collection | Engine:

@@ -14,10 +14,9 @@ from haybale.collections.collection import take_strings
 from haybale.errors import InputError, UnknownNameError
 from haybale.evaluation import Results, averages, evaluate, results
 from haybale.evaluation.dated_split import DatedSplit
-from haybale.reports.sources import Source, named_runs
+from haybale.evaluation.measures import main_measure
+from haybale.reports.sources import Source, named_runs, recorded_measures
 from haybale.retrieval import Run
-
-MEASURE = "nDCG@10"  # orders rankers and compares queries
 
 
 @dataclass(frozen=True)
@@ -39,6 +38,11 @@ class Study:
     def baseline(self) -> str:
         return self.results.baseline
 
+    @property
+    def measure(self) -> str:
+        """The measure that orders rankers and compares queries: nDCG@10, or else the first."""
+        return main_measure(self.results.measures)
+
     @cached_property
     def relevant(self) -> dict[str, list[str]]:
         """The relevant documents of each measured query, in the order of the judgements."""
@@ -46,9 +50,9 @@ class Study:
 
     @cached_property
     def differences(self) -> pd.Series:
-        """The ranker's nDCG@10 minus the baseline's by query, in descending order and then by id."""
+        """The ranker's :attr:`measure` minus the baseline's by query, in descending order and then by id."""
         names = (self.ranker or self.baseline, self.baseline)
-        ours, theirs = (self.results.values[name][MEASURE].sort_index() for name in names)
+        ours, theirs = (self.results.values[name][self.measure].sort_index() for name in names)
         return (ours - theirs).sort_values(ascending=False, kind="stable")
 
     @property
@@ -136,22 +140,23 @@ def study(
     if ranker == baseline:
         raise InputError(f"the ranker must differ from the baseline, found {ranker!r} for both")
     judged = collection.qrels_frame(split) if before is None else DatedSplit.of(collection, split, before).qrels
-    table = results({name: evaluate(run, judged) for name, run in runs.items()}, baseline)
+    measures = recorded_measures(sources)
+    table = results({name: evaluate(run, judged, measures) for name, run in runs.items()}, baseline)
     qrels = judged[judged["relevance"] > 0].drop_duplicates(["query_id", "doc_id"])
     others = [name for name in runs if name != baseline]
-    best = max(others, key=lambda name: averages(table.values[name])[MEASURE], default=None)
+    best = max(others, key=lambda name: averages(table.values[name])[main_measure(measures)], default=None)
     return Study(collection, split, qrels, runs, table, ranker or best, sources)
 
 
 def summarise(about: Study) -> str:
     """Summarise the results in one or two sentences."""
-    table, baseline = about.results, about.baseline
-    means = {name: averages(values)[MEASURE] for name, values in table.values.items()}
+    table, baseline, measure = about.results, about.baseline, about.measure
+    means = {name: averages(values)[measure] for name, values in table.values.items()}
     theirs = f"{means[baseline]:.3f}"
     if not table.comparisons:
-        return f"The {MEASURE} of {baseline} is {theirs}, the mean over {table.n_queries:,} queries."
+        return f"The {measure} of {baseline} is {theirs}, the mean over {table.n_queries:,} queries."
     best = max(table.comparisons, key=lambda name: means[name])
-    compared = table.comparisons[best][MEASURE]
+    compared = table.comparisons[best][measure]
     tests = {"t-test": compared.p_t, "randomisation test": compared.p_randomization}
     p = max(tests.values())
     sure = " and ".join(f"p {'< 0.0001' if p < 0.0001 else f'= {p:.2g}'} by the {test}" for test, p in tests.items())
@@ -159,10 +164,10 @@ def summarise(about: Study) -> str:
     ours = f"{means[best]:.3f}"
     if compared.difference <= 0:
         return (
-            f"No ranker is better than the baseline {baseline}, whose {MEASURE} is {theirs}. "
+            f"No ranker is better than the baseline {baseline}, whose {measure} is {theirs}. "
             f"The next best is {best} with {ours} ({sure})."
         )
     gain = f", an increase of {100 * compared.difference / means[baseline]:.0f} %" if means[baseline] else ""
     why = "significant" if p < 0.05 else "not significant"
-    both = f"Its {MEASURE} is {ours}, that of the baseline {baseline} is {theirs}{gain}"
+    both = f"Its {measure} is {ours}, that of the baseline {baseline} is {theirs}{gain}"
     return f"The best ranker is {best}. {both} ({sure}: {why})."

@@ -13,6 +13,8 @@ from haybale.collections import Collection
 from haybale.engine import Engine
 from haybale.errors import InputError
 from haybale.evaluation import recall_curves
+from haybale.evaluation.intervals import LEVEL, N_SAMPLES
+from haybale.evaluation.measures import is_ratio
 from haybale.evaluation.table import cells, columns_of, legend
 from haybale.folders import check_file
 from haybale.parameters import FROM_0, TEXT_OR_NONE, check_parameters, one_of
@@ -21,7 +23,7 @@ from haybale.reports.page import write_page
 from haybale.reports.paragraphs import paragraphs_section
 from haybale.reports.picture import picture_section
 from haybale.reports.sources import describe_vectors, engine_for, find_split, limited, load, open_for, recorded_limit
-from haybale.reports.study import MEASURE, Study, study, summarise
+from haybale.reports.study import Study, study, summarise
 from haybale.timing import record_timings, timed
 
 _CONSTRAINTS = {
@@ -52,6 +54,7 @@ def write_report(
 ) -> Study:
     """Write one self-contained HTML page about runs.
 
+    Its measures are those that the folders record, as far as they are known here, or else the default ones.
     Everything is read, checked and measured first; the page is written at the end, so an error leaves no partial page.
 
     Parameters
@@ -73,7 +76,8 @@ def write_report(
     baseline : str, optional
         The ranker that the others are tested against. The default is the recorded one, or else bm25, or the first run.
     ranker : str, optional
-        The ranker whose wins and losses are shown. The default is the one with the best nDCG@10 besides the baseline.
+        The ranker whose wins and losses are shown. The default is the one with the best nDCG@10, or
+        else the best first measure, besides the baseline.
     queries : int, default 5
         The number of wins, and of losses, that are shown.
     query : str, optional
@@ -153,7 +157,9 @@ def _content(about: Study, n: int) -> dict[str, Any]:
     seen = [(source.name, source.results["seen"]) for source in sources if source.results.get("seen")]
     if about.ranker is None:
         absent["queries"] = "There is only one run. Give a second one to compare them query by query."
-    label = f"Differences in {MEASURE} of {table.n_queries} queries, {about.ranker} minus {about.baseline}, sorted"
+    label = (
+        f"Differences in {about.measure} of {table.n_queries} queries, {about.ranker} minus {about.baseline}, sorted"
+    )
     return {
         "about": about,
         "absent": absent,
@@ -166,7 +172,10 @@ def _content(about: Study, n: int) -> dict[str, Any]:
         "lead": summarise(about),
         "legend": legend(table),
         "links": links,
-        "measure": MEASURE,
+        "level": LEVEL,
+        "measure": about.measure,
+        "n_samples": N_SAMPLES,
+        "ratios": [measure for measure in table.measures if is_ratio(measure)],
         "recall_chart": recall_chart(points, f"Recall of {len(points)} runs at cut-offs to {curves.index[-1]:,}"),
         "record": record,
         "rows": {name: cells(table, name, columns) for name in table.values},

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from haybale.arrow import number_array, numbers_of
+from haybale.arrow import free_unused, number_array, numbers_of
 from haybale.cached import cached_property
 from haybale.collections.collection import (
     Strings,
@@ -255,4 +255,5 @@ def _checked_ids(ids: Ids | None, n: int, kind: str, distinct: bool) -> Strings:
     if distinct and len(column.unique()) != n:
         twice = Counter(column.to_pylist()).most_common(1)[0][0]
         raise InputError(f"{kind}_ids hold an id twice: {twice!r}; give ids that do not repeat")
+    free_unused()  # that of the table of distinct ids
     return column

@@ -46,9 +46,10 @@ class Postings:
         >>> postings.texts.tolist(), postings.counts.tolist(), postings.offsets.tolist()
         ([0, 0, 1], [2, 1, 1], [0, 1, 3])
         """
+        lengths = counts.lengths  # before the table takes memory
         table = counts.matrix.tocsc()
         table.sort_indices()
-        offsets, lengths = table.indptr.astype(np.int64), counts.lengths
+        offsets = table.indptr.astype(np.int64)
         texts, times = table.indices.astype(np.int32, copy=False), table.data.astype(np.int32)
         return cls(texts, times, offsets, lengths, np.diff(offsets), len(lengths), int(lengths.sum()))
 

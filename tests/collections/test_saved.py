@@ -124,6 +124,32 @@ def in_other_chunks(part: Any, rng: np.random.Generator) -> Any:
     return pa.chunked_array(arrays, type=pa.large_string())
 
 
+@given(st.lists(st.lists(texts, max_size=5), min_size=1, max_size=6), st.integers(1, 4), st.integers(1, 8))
+@settings(max_examples=20, deadline=None)
+def test_sizes_of_chunks_change_nothing(documents: list[list[str]], n_strings: int, n_characters: int) -> None:
+    """A collection that is built from small chunks is the one that is built from one chunk, in memory and on disk."""
+    assume(any(documents))
+
+    def built() -> Collection:
+        builder = CollectionBuilder("texts")
+        for number, passages in enumerate(documents):
+            builder.add_document(f"d{number}", passages)
+        return builder.build()
+
+    whole = built()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("haybale.collections.builder._STRINGS_PER_CHUNK", n_strings)
+        patch.setattr("haybale.collections.builder._CHARACTERS_PER_CHUNK", n_characters)
+        in_chunks = built()
+    assert in_chunks.passages.texts.num_chunks >= sum(map(len, documents)) / n_strings
+    assert in_chunks.digest() == whole.digest()
+    with TemporaryDirectory() as folder:
+        saved = Path(folder)
+        save_collection(whole, saved / "whole")
+        save_collection(in_chunks, saved / "chunks")
+        assert tree(saved / "whole") == tree(saved / "chunks")
+
+
 @settings(deadline=None)
 @given(collection=collections(), seed=st.integers(0, 1000))
 def test_loading_returns_the_saved_collection(collection: Collection, seed: int) -> None:

@@ -140,6 +140,43 @@ def test_compare_prints_formats_for_papers_and_programs(data: Path, tmp_path: Pa
     assert "'xml'" in said
 
 
+def test_compare_measures_what_is_asked_for(data: Path, tmp_path: Path, here: Call) -> None:
+    """The table, the formats, the files and the report have the chosen measures, also without nDCG@10."""
+    out, names = tmp_path / "out", ["MicroF1", "SetF", "P@2"]
+    how = ("compare", str(data), "--rankers", "bm25,cut(svr(n_bags=2))", "--measures", "MicroF1, SetF,P@2")
+    status, shown, said = here(*how, "--out", str(out))
+    assert status == 0, said
+    assert all(name in shown for name in names)
+    assert "nDCG" not in shown
+    assert re.search(r"^│ no text +│ +\d\.\d{4}", shown, re.M)
+    record = json.loads((out / "results.json").read_text())
+    assert all(list(ranker["measures"]) == list(ranker["intervals"]) == names for ranker in record["rankers"].values())
+    assert list(pd.read_csv(out / "per_query.csv").columns) == ["ranker", "query_id", "group", *names]
+    page = tmp_path / "r.html"
+    status, shown, said = here("report", str(out), "--out", str(page), "--picture", "none")
+    assert status == 0, said
+    low, high = record["rankers"]["bm25"]["intervals"]["SetF"]
+    assert f"{low:.3f} to {high:.3f}" in page.read_text()
+    assert f"{record['rankers']['bm25']['measures']['MicroF1']:.4f}" in page.read_text()
+    assert "nDCG" not in page.read_text()
+    status, shown, said = here(*how, "--format", "csv")
+    assert status == 0, said
+    frame = pd.read_csv(io.StringIO(shown))
+    assert set(frame["group"]) >= {"all", *(name for name, part in record["seen"]["groups"].items() if part["queries"])}
+    status, shown, said = here(*how, "--format", "latex")
+    assert status == 0, said
+    assert shown.count("\\begin{table}") == 2
+    for measures, named in (
+        ("microf1@5", "mean MicroF1@5"),
+        ("P@5,P@5", "'P@5' twice"),
+        ("P@5,,MAP", "''"),
+        ("P", "P@10"),
+    ):
+        status, _, said = here("compare", str(data), "--rankers", "bm25", "--measures", measures)
+        assert (status, said.count("\n")) == (2, 1)
+        assert named in said
+
+
 def test_compare_on_the_documents_that_fulfil_a_condition(built: Path, tmp_path: Path, here: Call) -> None:
     pytest.importorskip("duckdb")
     how = ("--rankers", "bm25", "--where", "title <> 'Title 5'", "--out", str(tmp_path / "out"))

@@ -153,13 +153,13 @@ def test_files(engine: Engine, topics: Collection, tmp_path: Path) -> None:
     others = [f"out/{name}" for name in ("per_query.csv", "results.json", "settings.json", "table.md")]
     assert sorted(tree(tmp_path / "new")) == sorted([*runs, *others])
     values = pd.read_csv(out / "per_query.csv", dtype={"query_id": str})
-    pd.testing.assert_frame_equal(values, outcome.to_frame(per_query=True), check_dtype=False, rtol=1e-15)
+    pd.testing.assert_frame_equal(values, outcome.to_frame(per_query=True, groups=True), check_dtype=False, rtol=1e-15)
     for name in outcome.runs:
         read = Run.from_trec(out / "runs" / f"{file_name(name)}.trec")
         assert evaluate(read, topics.qrels_frame("dev")).equals(outcome.results.values[name])
     record, settings = (json.loads((out / f"{name}.json").read_text()) for name in ("results", "settings"))
     assert set(record) == {
-        *("date", "collection", "settings", "queries measured", "rankers", "seen", "forecasts", "seconds"),
+        *("date", "collection", "settings", "queries measured", "intervals", "rankers", "seen", "forecasts", "seconds"),
         *("facts", "environment"),
     }
     assert record["collection"]["queries"] == {"train": 60, "dev": 15, "test": 15}

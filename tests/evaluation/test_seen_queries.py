@@ -11,6 +11,8 @@ from support.topics import EVIDENCE
 
 from haybale import Engine, Popularity, compare, evaluate, load, parse
 from haybale.collections import Collection
+from haybale.errors import InputError, UnknownNameError
+from haybale.evaluation.latex_table import escaped
 from haybale.evaluation.seen_queries import SeenQueries
 from haybale.rankers import Training
 from haybale.reports import write_report
@@ -27,7 +29,7 @@ def test_groups_are_those_of_the_definition() -> None:
     pairs = [("a", "x", 1), ("a", "y", 2), ("b", "x", 1), ("b", "z", 1), ("c", "z", 1), ("d", "x", 1), ("d", "z", 0)]
     qrels = pd.DataFrame(pairs, columns=["query_id", "doc_id", "relevance"])
     values = pd.DataFrame({"MAP": [0.25, 0.5, 1.0, 0.75]}, index=pd.Index(["d", "c", "b", "a"], name="query_id"))
-    seen = SeenQueries.of({"bm25": values, "none": values * 0}, qrels, ["x", "y", "other"])
+    seen = SeenQueries.of({"bm25": values, "none": values * 0}, {}, qrels, ["x", "y", "other"])
     assert seen.groups == {"seen": ["d", "a"], "partly seen": ["b"], "unseen": ["c"]}
     assert seen.averages["bm25"] == {"seen": {"MAP": 0.5}, "partly seen": {"MAP": 1.0}, "unseen": {"MAP": 0.5}}
     assert [seen.to_dict()["groups"][name]["share"] for name in seen.groups] == [0.5, 0.25, 0.25]
@@ -58,6 +60,61 @@ def test_a_comparison_splits_every_measure(topics: Collection, n_train: int | No
     assert all(value == 0 for value in outcome.seen.averages["no text"].get("unseen", {}).values())
 
 
+def test_micro_averages_of_a_group_are_those_of_its_queries(topics: Collection) -> None:
+    """The values of single queries belong to the ratio of all queries, so their mean over a group is another number."""
+    outcome = compare(Engine(topics), f"bm25,cut(svr({EVIDENCE}))", split="test", measures=["MicroF1", "SetF", "P@5"])
+    assert outcome.seen is not None
+    qrels = topics.qrels_frame("test")
+    differs = False
+    for ranker, run in outcome.runs.items():
+        for group, means in outcome.seen.averages[ranker].items():
+            queries = outcome.seen.groups[group]
+            alone = evaluate(run, qrels[qrels["query_id"].isin(queries)], list(means))
+            assert means == pytest.approx(alone.mean().to_dict())
+            differs |= abs(outcome.results.values[ranker].loc[queries, "MicroF1"].mean() - means["MicroF1"]) > 1e-3
+    assert differs
+
+
+def test_frames_html_and_latex_have_the_groups(topics: Collection) -> None:
+    outcome = compare(Engine(topics), RANKERS, split="test", measures=["MRR@10", "MicroF1@1"])
+    seen = outcome.seen
+    assert seen is not None
+    frame, table = outcome.to_frame(groups=True), outcome.to_frame()
+    whole, parts = frame[frame["group"] == "all"], frame[frame["group"] != "all"]
+    pd.testing.assert_frame_equal(whole.drop(columns=["group", "n_queries"]), table)
+    assert whole["n_queries"].tolist() == [outcome.results.n_queries] * len(table)
+    for row in parts.to_dict("records"):
+        assert row["n_queries"] == len(seen.groups[row["group"]]) > 0
+        assert {name: row[name] for name in seen.measures} == seen.averages[row["ranker"]][row["group"]]
+    assert set(parts["ranker"]) == {*outcome.runs, "no text"}
+    values = outcome.to_frame(per_query=True, groups=True)
+    for group, queries in seen.groups.items():
+        assert set(values.loc[values["group"] == group, "query_id"]) == set(queries)
+    pd.testing.assert_frame_equal(values.drop(columns="group"), outcome.to_frame(per_query=True))
+    header, rows = seen.table("MRR@10")
+    page = outcome._repr_html_()
+    assert seen._repr_html_() in page
+    assert all(f"<th>{text}</th>" in page for text in header)
+    assert all("".join(f"<td>{text}</td>" for text in cells) in page for _, *cells in rows)
+    latex = outcome.to_latex(["MicroF1@1"], label="tab:x", groups=True)
+    assert latex.startswith(outcome.to_latex(["MicroF1@1"], label="tab:x"))
+    second = latex.partition("\\end{table}\n\n")[2]
+    assert second == seen.to_latex(["MicroF1@1"], title=outcome.title, label="tab:x-groups")
+    lines = [line.removesuffix(r" \\").split(" & ") for line in second.splitlines() if line.endswith(r" \\")]
+    header, rows = seen.table("MicroF1@1")
+    assert lines[0] == ["Ranker", *header[1:]]
+    for line, row in zip(lines[1:], rows, strict=True):
+        assert [cell.removeprefix(r"\textbf{").removesuffix("}") for cell in line] == [escaped(row[0]), *row[1:]]
+    for column in range(1, len(header)):
+        best = max(row[column] for row in rows)
+        assert all(line[column] == rf"\textbf{{{best}}}" for line in lines[1:] if best in line[column])
+        assert any(line[column].startswith(r"\textbf") for line in lines[1:])
+    with pytest.raises(UnknownNameError, match="'P@5'"):
+        seen.to_latex(["P@5"])
+    with pytest.raises(InputError, match="'groups'"):
+        outcome.to_frame(groups="seen")  # type: ignore[arg-type]
+
+
 def test_files_and_the_page_have_the_groups(topics: Collection, tmp_path: Path) -> None:
     engine = Engine(topics)
     outcome = compare(engine, RANKERS, split="test")
@@ -78,6 +135,9 @@ def test_a_comparison_without_learning_has_no_groups(topics: Collection, tmp_pat
     engine = Engine(topics)
     outcome = compare(engine, "bm25,knn")
     assert outcome.seen is None
+    assert outcome.to_latex(groups=True) == outcome.to_latex()
+    for per_query in (False, True):
+        assert set(outcome.to_frame(per_query=per_query, groups=True)["group"]) == {"all"}
     outcome.write(tmp_path / "out")
     write_report([tmp_path / "out"], tmp_path / "page.html", collection=engine, picture="none")
     assert "no text" not in (tmp_path / "page.html").read_text()

@@ -16,7 +16,7 @@ import pytest
 from haybale import Engine
 from haybale.collections import Collection
 from haybale.errors import InputError, UnknownNameError
-from haybale.evaluation import Outcome, Results, compare, results
+from haybale.evaluation import Outcome, Results, compare, intervals, results
 from haybale.evaluation.latex_table import escaped
 
 HOSTILE = "<script>alert(1)</script> & \\input{/etc/passwd} 50% $x$ #1 a_b ^~|`' \"a\" {--} ,, '' \x1b[2J\nb"
@@ -100,8 +100,16 @@ def test_frames_have_the_values_of_the_evaluation(outcome: Outcome) -> None:
             compared = table.comparisons.get(name, {}).get(measure)
             expected = [np.nan] * 2 if compared is None else [compared.p, compared.effect_size]
             np.testing.assert_array_equal(frame.loc[name, [f"p {measure}", f"d {measure}"]].astype(float), expected)
+            low, high = intervals(values)[measure]
+            assert (frame.loc[name, f"low {measure}"], frame.loc[name, f"high {measure}"]) == (low, high)
+    record = outcome.to_dict()
+    assert record["rankers"]["fused"]["intervals"] == {
+        measure: list(bounds) for measure, bounds in intervals(table.values["fused"]).items()
+    }
+    assert record["intervals"] == {"level": 0.95, "samples of queries": 2000, "random state": 0}
     alone = results({"bm25": table.values["bm25"]}, "bm25").to_frame()
-    assert list(alone.columns) == ["ranker", *table.measures]
+    bounds = [f"{end} {measure}" for measure in table.measures for end in ("low", "high")]
+    assert list(alone.columns) == ["ranker", *table.measures, *bounds]
     with pytest.raises(InputError, match="'per_query'"):
         outcome.to_frame(per_query="yes")  # type: ignore[arg-type]
 
