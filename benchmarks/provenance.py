@@ -60,6 +60,7 @@ MEASURES = {
         "retrieval/parm",
     ),
     "bench_filters.py": ("engine/document_filter.py", "collections/metadata.py"),
+    "bench_forecast.py": CORE,
     "bench_fusion.py": (
         "rankers/models/conditional_logit.py",
         "rankers/models/judged_pools.py",

@@ -13,7 +13,7 @@ import haybale
 from haybale.cli import options
 from haybale.cli.application import TRIALS, command
 from haybale.cli.options import RANKING, RESULTS, argument, engine_settings, given, option
-from haybale.cli.terminal import console_for_tables, note, print_outcome, reporter
+from haybale.cli.terminal import console_for_tables, note, print_outcome, reporter, show
 from haybale.cli.values import parse_values
 from haybale.errors import InputError, UnknownNameError
 
@@ -131,6 +131,8 @@ def compare(
         print_outcome(outcome, outcome.title)
         if outcome.seen is not None:
             print_seen(console_for_tables(), outcome.seen)
+        for name, forecast in outcome.forecasts.items():
+            show(f"Forecast of {name} from training alone: {forecast}.")
     else:
         print(formatted(outcome, format))
     if repeated := outcome.facts.get(KNOWN_QUESTIONS):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from haybale import Ranker
 
 FEW = 100  # with this many judged queries, training was better in every draw (benchmarks/results/judgements.md)
+FORECAST_QUERIES = 300  # that a forecast after training is for
 
 
 @command(ENGINES)
@@ -46,6 +47,7 @@ def train(
     """
     from haybale.cli.resuming import resuming
     from haybale.folders import check_output, write_or_rescue
+    from haybale.rankers.forecasting import Forecasting
     from haybale.review import train_ranker
     from haybale.timing import record_timings
 
@@ -62,6 +64,8 @@ def train(
             chosen.fit(opened, split, before=before)
         else:
             train_ranker(chosen, opened, judgements)
+        if isinstance(chosen, Forecasting) and chosen.can_forecast:
+            chosen.learn_forecast()
         write_or_rescue(chosen.save, out)
     reports = [(inner, inner.fit_report_) for inner in _all(chosen) if inner.fit_report_]
     seconds = f"{time.perf_counter() - start:.1f} s"
@@ -80,6 +84,9 @@ def train(
     weights = next(((inner, report["weights"]) for inner, report in reports if "weights" in report), None)
     if weights is not None:
         show(f"The inputs of {weights[0].name} with the largest weights: {_largest(weights[1], 3)}.")
+    if isinstance(chosen, Forecasting) and chosen.can_forecast:
+        forecast = chosen.forecast_as_trained(FORECAST_QUERIES)
+        show(f"Forecast for queries like those it was trained on: {forecast}.")
     show(f"Saved to {out} ({size_on_disk(out)}).")
     if verbosity.verbose:
         for inner, report in reports:

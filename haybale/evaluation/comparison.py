@@ -7,7 +7,7 @@ import os
 import platform
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,8 @@ from haybale.rankers import (
     from_spec,
     parse_all,
 )
+from haybale.rankers.forecasting import MIN_QUERIES, Forecasting
+from haybale.rankers.models.forecaster import Forecast
 from haybale.ranking.empty_rankings import warn_of_empty
 from haybale.ranking.runs import runs_of
 from haybale.retrieval import Run
@@ -73,6 +75,7 @@ class Outcome:
     seen: SeenQueries | None = None  # how seen and unseen queries are ranked; None if no ranker learns
     source: str | None = None  # the path or name of the collection, if known
     layout: str | None = None
+    forecasts: dict[str, Forecast] = field(default_factory=dict)  # of nDCG@10, made before judgements are read
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON: everything except the runs, and today's date in UTC."""
@@ -91,6 +94,7 @@ class Outcome:
             "intervals": {"level": LEVEL, "samples of queries": N_SAMPLES, "random state": SEED},
             "rankers": self.results.to_dict(),
             "seen": None if self.seen is None else self.seen.to_dict(),
+            "forecasts": {name: forecast.to_dict() for name, forecast in self.forecasts.items()},
             "seconds": self.seconds,
             "facts": self.facts,
             "environment": environment(),
@@ -276,6 +280,7 @@ def compare(
         runs = dict(zip(fitted, runs_of(list(fitted.values()), batch, DEPTH), strict=True))
         for name, run in runs.items():
             warn_of_empty(run, fitted[name], name)
+        forecasts = {} if where is not None else _forecasts(fitted, batch, training)
         with timed("evaluate"):
             table = results({name: evaluate(run, qrels, measures) for name, run in runs.items()}, first)
             learns = any(ranker.needs_training for ranker in fitted.values())
@@ -287,7 +292,19 @@ def compare(
         facts |= known_questions(collection, split, train)
     facts |= {name: ranker.fit_report_ for name, ranker in _all_of(fitted).items() if ranker.fit_report_}
     chosen = {name: value for name, value in (("where", where), ("before", before)) if value is not None}
-    return Outcome(collection, split, fitted, runs, table, stages.seconds, facts, engine.settings | chosen, seen)
+    settings = engine.settings | chosen
+    return Outcome(collection, split, fitted, runs, table, stages.seconds, facts, settings, seen, forecasts=forecasts)
+
+
+def _forecasts(rankers: Mapping[str, Ranker], batch: QueryBatch, training: Training) -> dict[str, Forecast]:
+    """Return what the rankers that can forecast expect, from training and from the rankings of the batch alone."""
+    forecasts = {}
+    for name, ranker in rankers.items():
+        if isinstance(ranker, Forecasting) and ranker.can_forecast and len(batch) >= MIN_QUERIES:
+            ranker.learn_forecast(training)
+            with timed("forecast"):
+                forecasts[name] = ranker.forecast_of([batch])
+    return forecasts
 
 
 def _seen(

@@ -24,6 +24,7 @@ from .cut import Cut as Cut
 from .in_space import InSpace as InSpace
 from .knn import KNN as KNN
 from .learned import Learned as Learned
+from .models.forecaster import Forecast as Forecast
 from .models.learned_fusion import LearnedFusion as LearnedFusion
 from .models.new_queries import NewQueries as NewQueries
 from .models.new_queries import unseen_queries as unseen_queries

@@ -16,6 +16,7 @@ from haybale.engine import Engine
 from haybale.errors import InputError
 from haybale.parameters import COUNT, RANDOM_STATE, SEQUENCE, SHARE, one_of
 from haybale.rankers.bm25 import BM25, LONG_QUERIES
+from haybale.rankers.forecasting import Forecasting
 from haybale.rankers.in_space import InSpace
 from haybale.rankers.knn import KNN
 from haybale.rankers.models.judged_pools import JudgedPools, ndcg, pool_run
@@ -61,7 +62,7 @@ class Candidate:
         return (1 - new) * self.known + new * self.new
 
 
-class Learned(OutOfFold, Fusion):
+class Learned(Forecasting, OutOfFold, Fusion):
     """Rank by a weighted sum of features of each ranker, with weights learned on judged queries.
 
     :class:`~haybale.LearnedFusion` has the formulas. The weights are learned from out-of-fold rankings of the training
@@ -179,6 +180,9 @@ class Learned(OutOfFold, Fusion):
             else:
                 share = 0.0 if isinstance(self.unseen_share, str) else self.unseen_share
                 self.fusion_, self._judged = self._learned(judged, share), judged
+        self.twins_ = training.twins
+        has_all_folds = all(fusion is not None for fusion in self.fold_fusions_)
+        self._learn_or_remember(training, rows if has_all_folds else rows[:0], at_once=True)
 
     def cross_validated(self, judged: JudgedPools, qrels: pd.DataFrame) -> list[Candidate]:
         """Return a candidate for each share, cross-validated on the training queries."""
@@ -291,6 +295,7 @@ class Learned(OutOfFold, Fusion):
         ranker = copy(self)
         ranker.fusion_, ranker.fold_fusions_ = chosen.fusion, chosen.folds
         ranker.unseen_share = chosen.share
+        ranker._forecaster = ranker._judged_queries = None  # of the other weights
         ranker.selection_report_ = {_EXPECTED_SHARE: share, "expected nDCG@10": chosen.expected(share)}
         ranker._fitted_key = ranker._cache_key()
         return ranker
@@ -380,6 +385,7 @@ class Learned(OutOfFold, Fusion):
                 for candidate in self.candidates_
             ],
             "new queries": None if self.new_queries_ is None else asdict(self.new_queries_),
+            "forecast": self._write_forecaster(folder),
         }
 
     def load_state(self, folder: Path, state: dict[str, Any], engine: Engine) -> None:
@@ -392,6 +398,7 @@ class Learned(OutOfFold, Fusion):
             for saved in state["choices"]
         ]
         self.new_queries_ = None if state["new queries"] is None else NewQueries(**state["new queries"])
+        self._read_forecaster(folder, state.get("forecast"))
 
     @property
     def fit_report_(self) -> dict[str, Any]:

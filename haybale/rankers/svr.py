@@ -21,6 +21,7 @@ from haybale.errors import InputError
 from haybale.manifest import write_tensors
 from haybale.parameters import COUNT, NOT_NEGATIVE, one_of
 from haybale.rankers.bm25 import BM25, LONG_QUERIES
+from haybale.rankers.forecasting import Forecasting
 from haybale.rankers.knn import KNN
 from haybale.rankers.parm import PARM
 from haybale.rankers.similar_queries import SimilarQueries
@@ -67,7 +68,7 @@ MEMORY: dict[str, Any] = {"evidence": (), "candidates": searches(), "gamma": (12
 
 
 @dataclass(eq=False, repr=False)
-class SVR(OutOfFold, Ranker):
+class SVR(Forecasting, OutOfFold, Ranker):
     """Rank by bagged support vector regressors over pairs of a query and a text, with evidence of other rankers.
 
     The kernel of two pairs is Kq · Kp + η · Ks. Kq and Kp are RBF kernels over queries and over texts; they learn which
@@ -205,6 +206,7 @@ class SVR(OutOfFold, Ranker):
         nested = training.for_nested()
         self.rankers_ = [ranker._fitted_copy(nested) for ranker in (*self._evidence(), *self._sources())]
         rows, relevant = self.learnable_rows(training), training.relevant
+        self._learn_or_remember(training, rows, at_once=False)
         if len(rows) < len(training):
             batch, relevant = batch.take(rows), [relevant[row] for row in rows]
         self.query_ids_ = batch.ids
@@ -336,7 +338,8 @@ class SVR(OutOfFold, Ranker):
         table = pa.table({"query_id": pa.array(self.query_ids_, type=pa.large_string())})
         pq.write_table(table, folder / "training_queries.parquet")
         write_tensors(folder / "seen.safetensors", {"seen": np.packbits(self.ensemble_.seen_, axis=1)})
-        return {} if self.feature_range_ is None else {"feature_range": self.feature_range_.tolist()}
+        state: dict[str, Any] = {"forecast": self._write_forecaster(folder)}
+        return state if self.feature_range_ is None else state | {"feature_range": self.feature_range_.tolist()}
 
     def _cache_key(self) -> tuple[Any, ...]:
         """Return the cache key, with the saved evidence if the default evidence has changed since."""
@@ -353,6 +356,7 @@ class SVR(OutOfFold, Ranker):
         self.query_ids_ = pq.read_table(folder / "training_queries.parquet").column("query_id").to_pylist()
         saved_range = state.get("feature_range")  # None without evidence
         self.feature_range_ = None if saved_range is None else np.array(saved_range, dtype=np.float32)
+        self._read_forecaster(folder, state.get("forecast"))
         packed = load_file(folder / "seen.safetensors")["seen"]
         self.ensemble_.seen_ = np.unpackbits(packed, axis=1, count=self.ensemble_.n_bags).astype(bool)
 

@@ -22,7 +22,7 @@ from support.structured import structured_collection
 from support.tiny_models import save_bi_encoder
 from support.topics import topic_collection
 
-from haybale import BM25, KNN, SVR, Engine, Learned, Run, open_collection, parse
+from haybale import BM25, KNN, SVR, Engine, Learned, Run, SimilarQueries, open_collection, parse
 from haybale.parallel import cpus
 
 ROOT = Path(__file__).parents[2]
@@ -195,6 +195,29 @@ def test_small_sets(ran: Any, script: Any, words: Path, tmp_path: Path, monkeypa
     written = folder.stat().st_mtime_ns
     assert ran("bench_sets", "sets.md", str(words), "--work", str(tmp_path / "work"), TARGETS=(("recall", 0.5),))
     assert folder.stat().st_mtime_ns == written
+
+
+def test_small_forecasts(ran: Any, script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two splits of a small collection; rankings that are kept give the same page."""
+    small = Learned(BM25(), SimilarQueries(), SVR([BM25("document"), KNN()], n_bags=4, n_jobs=1))
+    monkeypatch.setattr(script("bench_forecast"), "Learned", small.clone)
+    monkeypatch.setattr(script("bench_forecast"), "open_collection", lambda name: topic_collection(80, 30, 30))
+    given = ("bench_forecast", "forecast.md", "topics", "--work", str(tmp_path / "work"), "--splits", "2")
+    page = ran(*given, "--training", "80", "--test", "30")
+    assert len(re.findall(r"^\| topics \| `(?:learned|svr)` \| \d+ / 30 \| \d of 2 \|", page, re.M)) == 2
+    record = loaded(tmp_path / "forecast-topics.json")
+    for split in record["splits"]:
+        for row in split["rankers"].values():
+            assert row["forecast"]["low"] <= row["forecast"]["estimate"] <= row["forecast"]["high"]
+            assert 0 <= row["measured"] <= 1
+    n_held = sum(
+        row["forecast"]["low"] <= row["measured"] <= row["forecast"]["high"]
+        for split in record["splits"]
+        for row in split["rankers"].values()
+    )
+    assert f"{n_held} of 4 intervals hold" in page
+    monkeypatch.setattr(script("bench_forecast"), "Learned", None)
+    assert ran(*given, "--training", "80", "--test", "30").splitlines()[:60] == page.splitlines()[:60]
 
 
 def test_small_judgements(ran: Any, words: Path) -> None:

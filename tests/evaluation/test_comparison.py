@@ -159,8 +159,8 @@ def test_files(engine: Engine, topics: Collection, tmp_path: Path) -> None:
         assert evaluate(read, topics.qrels_frame("dev")).equals(outcome.results.values[name])
     record, settings = (json.loads((out / f"{name}.json").read_text()) for name in ("results", "settings"))
     assert set(record) == {
-        *("date", "collection", "settings", "queries measured", "intervals", "rankers", "seen", "seconds", "facts"),
-        "environment",
+        *("date", "collection", "settings", "queries measured", "intervals", "rankers", "seen", "forecasts", "seconds"),
+        *("facts", "environment"),
     }
     assert record["collection"]["queries"] == {"train": 60, "dev": 15, "test": 15}
     assert (record["collection"]["documents"], record["queries measured"]) == (42, outcome.results.n_queries)
