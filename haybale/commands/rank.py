@@ -133,7 +133,7 @@ def rank(
                 for line in _lines(collection, query_id, batch.texts[row], first, explanations if explain else []):
                     show(line)
         ranked = haybale.Run.joined(runs)
-        warn_of_empty(ranked, chosen)
+        warn_of_empty(ranked, chosen, dated=before is not None)
         if out is not None:
             kept = reasons if explain else {}
             write_or_rescue(lambda path: _write(ranked, collection, kept, str(chosen), path), out)

@@ -279,7 +279,7 @@ def compare(
         }
         runs = dict(zip(fitted, runs_of(list(fitted.values()), batch, DEPTH), strict=True))
         for name, run in runs.items():
-            warn_of_empty(run, fitted[name], name)
+            warn_of_empty(run, fitted[name], name, dated is not None)
         forecasts = {} if where is not None else _forecasts(fitted, batch, training)
         with timed("evaluate"):
             table = results({name: evaluate(run, qrels, measures) for name, run in runs.items()}, first)

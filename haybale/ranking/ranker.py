@@ -198,7 +198,7 @@ class Ranker(RankerContract):
         check_parameters("rank", {"depth": depth}, {"depth": COUNT})
         parts = [self.run(part, depth) for part in batches_of(self, queries, within=within, where=where, before=before)]
         run = parts[0] if len(parts) == 1 else Run.joined(parts)
-        warn_of_empty(run, self)
+        warn_of_empty(run, self, dated=before is not None)
         return run
 
     def run(self, batch: QueryBatch, depth: int, *, out_of_fold: bool = False) -> Run:

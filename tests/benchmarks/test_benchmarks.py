@@ -501,7 +501,7 @@ def test_every_page_names_its_commit_and_what_it_measures(script: Any) -> None:
         measured = [name.lstrip("-") for line in re.findall(r"^- measures: (.+)$", text, re.M) for name in line.split()]
         assert path.name == "README.md" or measured, path
         assert [name for name in measured if not (ROOT / name).exists()] == [], path
-        assert path.name == "README.md" or re.search(r"\b[Cc]ommits? [0-9a-f]{7}\b", text), path
+        assert path.name == "README.md" or re.search(r"\b[Cc]ommits? [0-9a-f]{7,12}\b", text), path
     before, docstring, changed = (
         'def f():\n    """Say a."""\n    return 1',
         "def f():\n    # b\n    return 1",

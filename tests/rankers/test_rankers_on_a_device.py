@@ -45,7 +45,8 @@ CASES = [
     pytest.param(name, encoder, id=f"{name}-{encoder}", marks=pytest.mark.thorough if name in ONLY_THOROUGH else ())
     for name in ranker_names()
     for encoder in ENCODERS
-    if (encoder == "dense" or name not in DENSE_ONLY) and name != "cut"  # which decides about rankings on the CPU
+    if (encoder == "dense" or name not in DENSE_ONLY)
+    and name not in ("cut", "run", "remote")  # which take rankings, on the CPU
 ]
 DEPTH = 10
 

@@ -118,8 +118,9 @@ def test_texts_of_rules_are_read_back(text: str) -> None:
 
 
 def test_every_rule_is_tested_and_states_its_promise() -> None:
-    assert {text.partition("(")[0] for text in RULES} == set(STOPPING_RULES)
-    for name, kind in STOPPING_RULES.items():
+    kinds = {name: kind for name, kind in STOPPING_RULES.items() if kind.__module__.startswith("haybale.")}
+    assert {text.partition("(")[0] for text in RULES} == set(kinds)
+    for name, kind in kinds.items():
         assert parse_rule(name) == kind()
         assert kind().promise
         if "target" in kind().get_params():
