@@ -21,7 +21,6 @@ import best_pages
 import numpy as np
 from best_pages import BM25S, KNNS, LEARNED, MEASURES, RRF, WEIGHTED
 from effectiveness import (
-    BEST,
     SHARES,
     SPLITS,
     UNSEEN_SHARE,
@@ -83,7 +82,7 @@ def measured(name: str, encoder: str | None, work: Path | None, length: int, dty
     with printed_stages():
         chosen = parameters(tuned_bm25(collection))
         space = Space(collection, "tfidf")
-        rankers = {part: parse(part) for part in PARTS} | {LEARNED: parse(BEST)}
+        rankers = {part: parse(part) for part in PARTS} | {LEARNED: parse("learned")}
         if encoder is not None and work is not None:
             folder = work / collection.name
             neural_encoder = SentenceTransformerEncoder(encoder, dtype=dtype, max_length=length)

@@ -22,7 +22,7 @@ from support.structured import structured_collection
 from support.tiny_models import save_bi_encoder
 from support.topics import topic_collection
 
-from haybale import BM25, KNN, SVR, Engine, Learned, Run, SimilarQueries, open_collection, parse
+from haybale import BM25, KNN, SVR, Engine, Learned, Run, SimilarQueries, open_collection
 from haybale.parallel import cpus
 
 ROOT = Path(__file__).parents[2]
@@ -402,7 +402,6 @@ def test_small_best(script: Any, words: Path, tmp_path: Path, monkeypatch: pytes
     best, pages = script("bench_best"), script("best_pages")
     monkeypatch.setattr(best, "COUNTS", (4, 100))
     monkeypatch.setattr(best, "FEW", 1)
-    assert parse(best.BEST).nested() == Learned().nested()  # `learned` is the default one
     record = best.measured(str(words), None, None, 32, "float32")
     assert record["values"]["dev"] == record["values"]["test"]  # the same queries here
     assert record["values"]["dev"]["policy"] == record["values"]["dev"]["learned"]
