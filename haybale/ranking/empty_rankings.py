@@ -26,6 +26,6 @@ def warn_of_empty(run: Run, ranker: RankerContract, name: str | None = None, dat
     if not has_document.all():
         first, n_empty = run.query_ids[int(np.argmin(has_document))], int((~has_document).sum())
         which = f"{n_empty} of {len(run)} queries, such as {first!r}"
-        advice = "check their texts" + (", and that documents are earlier" if dated else "")
-        message = f"{name or ranker} finds no document for {which}; {advice}"
+        dates = ", and that documents are earlier" if dated else ""
+        message = f"{name or ranker} finds no document for {which}; check their texts{dates}"
         warnings.warn(message, EmptyRankingWarning, stacklevel=3)
