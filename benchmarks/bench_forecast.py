@@ -17,7 +17,19 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from provenance import commit, made, measures, options, origin, printed_stages, read_all, table, write_json, write_page
+from provenance import (
+    commit,
+    made,
+    measures,
+    options,
+    origin,
+    packages,
+    printed_stages,
+    read_all,
+    table,
+    write_json,
+    write_page,
+)
 
 from haybale import Engine, Learned, Ranker, Run, open_collection
 from haybale.rankers import QueryBatch, Training, unseen_queries
@@ -237,7 +249,7 @@ def page(records: list[dict[str, Any]]) -> list[str]:
     origins = [
         f"- {record['collection']}: {len(record['splits'])} splits, ranked at commit "
         f"{', '.join(sorted({split['commit'] for split in record['splits']}))}; `{record['made']['command']}`; "
-        f"{origin(record['made'])}; " + ", ".join(map(" ".join, record["made"]["environment"].items()))
+        f"{origin(record['made'])}; {packages(record['made'])}"
         for record in records
     ]
     return [*lines, "", measures("bench_forecast.py"), *origins]

@@ -29,6 +29,7 @@ from provenance import (
     measures,
     options,
     origin,
+    packages,
     printed_stages,
     read_all,
     table,
@@ -64,8 +65,7 @@ def main() -> None:
     records = read_all(a.results, "fusion")
     rows = [row for record in records for row in record["rows"]]
     origins = [
-        f"- {record['collection']}: `{of['command']}`; {origin(of)}; "
-        + ", ".join(map(" ".join, of["environment"].items()))
+        f"- {record['collection']}: `{of['command']}`; {origin(of)}; {packages(of)}"
         for record in records
         for of in [record["made"]]
     ]

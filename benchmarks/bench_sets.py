@@ -21,6 +21,7 @@ from provenance import (
     measures,
     options,
     origin,
+    packages,
     printed_stages,
     read_all,
     split_batch,
@@ -237,7 +238,7 @@ def page(records: list[dict[str, Any]]) -> list[str]:
     origins = [
         f"- {record['collection']}: {record['training queries']:,} training queries, {record['queries']:,} test "
         f"queries with {record['relevant']:,} relevant documents; `{record['made']['command']}`; "
-        f"{origin(record['made'])}; " + ", ".join(map(" ".join, record["made"]["environment"].items()))
+        f"{origin(record['made'])}; {packages(record['made'])}"
         for record in records
     ]
     return [*lines, "", measures("bench_sets.py"), *origins]

@@ -334,6 +334,11 @@ def origin(record: Mapping[str, Any]) -> str:
     return f"commit {record['commit']}, {record['date']}; {record['processor']}"
 
 
+def packages(record: Mapping[str, Any]) -> str:
+    """Return Python and the packages of what :func:`made` returned, with their versions, as pages write them."""
+    return ", ".join(map(" ".join, record["environment"].items()))
+
+
 def shown(script: str, arguments: list[str]) -> str:
     """Return a command as a page names it: paths by their last part, without ``--results``."""
     arguments = [a for a, before in zip(arguments, ["", *arguments], strict=False) if "--results" not in (a, before)]

@@ -70,8 +70,17 @@ class OriginalFile:
     @cached_property
     def content_digest(self) -> str:
         """The SHA-256 of the file in hexadecimal digits."""
-        is_on_disk = self.file == (self.recorded_name or self.path.name) and not self.key
-        return self.signature[2] if is_on_disk else hashlib.sha256(self.read()).hexdigest()
+        is_document = self._is_file_on_disk and not self.key
+        return self.signature[2] if is_document else hashlib.sha256(self.read()).hexdigest()
+
+    @property
+    def _name_on_disk(self) -> str:
+        return self.recorded_name or self.path.name
+
+    @property
+    def _is_file_on_disk(self) -> bool:
+        """Whether the file is not in a zip file."""
+        return self.file == self._name_on_disk
 
     def check(self) -> None:
         """Raise OriginalFileError if the file is not there, or is not the one that was indexed."""
@@ -80,7 +89,7 @@ class OriginalFile:
             status = self.path.stat()
         except OSError:
             raise OriginalFileError(
-                f"expected the file {self.recorded_name or self.path.name!r} where it was indexed, found none; restore "
+                f"expected the file {self._name_on_disk!r} where it was indexed, found none; restore "
                 "it, or run haybale index again"
             ) from None
         if status.st_size > MAX_BYTES:
@@ -102,8 +111,8 @@ class OriginalFile:
         self.check()
         try:
             data = content_of_file(self.path, self.recorded_name, self.file)
-            is_whole = self.file == (self.recorded_name or self.path.name)
-            if (hashlib.sha256(data).hexdigest() if is_whole else self._digest()) != self.signature[2]:
+            on_disk = hashlib.sha256(data).hexdigest() if self._is_file_on_disk else self._digest()
+            if on_disk != self.signature[2]:
                 raise self._changed()
         except (Unreadable, OSError, zipfile.BadZipFile, RuntimeError) as error:
             raise OriginalFileError(
@@ -124,7 +133,7 @@ class OriginalFile:
 
     def _changed(self) -> OriginalFileError:
         return OriginalFileError(
-            f"expected the file {self.recorded_name or self.path.name!r:.200} as it was indexed, found another "
+            f"expected the file {self._name_on_disk!r:.200} as it was indexed, found another "
             "version; run haybale index again"
         )
 

@@ -148,7 +148,8 @@ def _located(
     if passage is None:
         return None, [], ""
     first = drawn if shown == own_page else draw(original, own_page - 1)
-    for characters in _layouts(files, original, passage.page, first):
+    layouts = _layouts(files, original, passage.page, first)
+    for characters in layouts:
         located = locate_passages(passage.texts, characters)[passage.position]
         if located is None:
             continue
@@ -166,9 +167,8 @@ def _located(
                 if rest is not None:
                     return (following, rest), pages, ""
         return None, pages, f"the passage is on page {own_page}"
-    is_kept = not passage.page.by_ocr or any(_layouts(files, original, passage.page, first))
     not_kept = "the places of recognised words were not kept; run haybale index again with --ocr missing"
-    return None, [own_page], _NOT_LOCATED if is_kept else not_kept
+    return None, [own_page], _NOT_LOCATED if layouts else not_kept
 
 
 def _layouts(files: OriginalFiles, original: OriginalFile, page: TitledPage, drawn: DrawnPage) -> list[PageCharacters]:

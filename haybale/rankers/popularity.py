@@ -12,13 +12,14 @@ import pyarrow as pa
 from haybale.collections.ids import in_order_of_ids
 from haybale.engine import Engine
 from haybale.engine.reattaching import find_renamed
-from haybale.errors import FileFormatError, InputError
+from haybale.errors import FileFormatError
 from haybale.manifest import mapped_tensors, read_table, write_table, write_tensors
 from haybale.ranking.out_of_fold import OutOfFold
 from haybale.ranking.ranker import Ranker
 from haybale.ranking.training import Training
 from haybale.retrieval import Run
 from haybale.retrieval.hits import Ints
+from haybale.search.cutoffs import dated_training
 from haybale.search.explanation import Explanation, Share
 from haybale.search.query_batch import QueryBatch
 
@@ -70,7 +71,9 @@ class Popularity(OutOfFold, Ranker):
         """Rank documents; ``itself`` (m,) is the number of each query among the training queries, -1 for others."""
         collection, cutoffs = batch.engine.collection, batch.cutoffs
         queries, documents = self._pairs(batch.engine)
-        days, by_group = self._days(batch), np.argsort(self.groups_[queries], kind="stable")
+        days = None if cutoffs is None else dated_training(self.days_, self)
+        by_group = np.argsort(self.groups_[queries], kind="stable")
+        sorted_groups = self.groups_[queries[by_group]]
         parts: list[tuple[Ints, Ints, Ints]] = [(queries[:0], queries[:0], queries[:0])]
         for day in [0] if cutoffs is None else np.unique(cutoffs.queries).tolist():
             is_counted = np.ones(len(queries), dtype=bool)
@@ -84,7 +87,7 @@ class Popularity(OutOfFold, Ranker):
             for row in rows.tolist():
                 first, scores = ranked[: depth + 1], counts  # one may be the query's own document
                 if itself[row] >= 0:
-                    edges = np.searchsorted(self.groups_[queries[by_group]], self.groups_[itself[row]] + np.arange(2))
+                    edges = np.searchsorted(sorted_groups, self.groups_[itself[row]] + np.arange(2))
                     of_group = by_group[slice(*edges)]
                     lowered = documents[of_group[is_counted[of_group]]]
                     first = ranked[: depth + 1 + len(lowered)]
@@ -93,12 +96,6 @@ class Popularity(OutOfFold, Ranker):
                 parts.append((np.full(len(first), row), first, scores[first]))
         rows, ranked, scores = (np.concatenate(column) for column in zip(*parts, strict=True))
         return Run.from_numbers(batch.ids, collection.doc_ids, rows, ranked, scores, depth)
-
-    def _days(self, batch: QueryBatch) -> Ints | None:
-        """Return the days (n,) of the training queries if those of the batch have cutoffs."""
-        if batch.cutoffs is not None and self.days_ is None:
-            raise InputError(f"{self} was fitted without dates of its training queries; fit it with before=…, too")
-        return None if batch.cutoffs is None else self.days_
 
     def _pairs(self, engine: Engine) -> tuple[Ints, Ints]:
         """Return the training queries and the documents of the pairs, each (n,), with the engine's document numbers."""

@@ -18,7 +18,7 @@ from haybale.collections.collection import Strings, indptr_from_counts
 from haybale.device import is_sparse, to_numpy
 from haybale.engine import Engine
 from haybale.engine.reattaching import find_renamed
-from haybale.errors import FileFormatError, InputError
+from haybale.errors import FileFormatError
 from haybale.manifest import mapped_tensors, read_table, write_table, write_tensors
 from haybale.parameters import COUNT, NOT_NEGATIVE
 from haybale.ranking.out_of_fold import OutOfFold
@@ -27,6 +27,7 @@ from haybale.ranking.training import Training
 from haybale.retrieval import PassageIndex, Run
 from haybale.retrieval.exclusion import Cutoffs, Exclusion
 from haybale.retrieval.hits import Ints
+from haybale.search.cutoffs import dated_training
 from haybale.search.explanation import Explanation, Share, by_size
 from haybale.search.query_batch import QueryBatch
 from haybale.vectors import Matrix, normalized, normalized_sparse
@@ -120,11 +121,7 @@ class SimilarQueries(OutOfFold, Ranker):
 
     def _cutoffs(self, cutoffs: Cutoffs | None) -> Cutoffs | None:
         """Return the cutoffs of queries among the training queries: those of the same day or earlier are neighbours."""
-        if cutoffs is None:
-            return None
-        if self.days_ is None:
-            raise InputError(f"{self} was fitted without dates of its training queries; fit it with before=…, too")
-        return Cutoffs(self.days_, cutoffs.queries + 1)
+        return None if cutoffs is None else Cutoffs(dated_training(self.days_, self), cutoffs.queries + 1)
 
     def _relevance(self, engine: Engine) -> sparse.csr_matrix:
         """Return a matrix (n_queries, n_documents) that is 1 where the engine's document is relevant to the query."""

@@ -13,7 +13,7 @@ from haybale.collections import Queries
 from haybale.engine import Engine
 from haybale.errors import InputError
 from haybale.parameters import TEXT_OR_NONE, one_of
-from haybale.ranking.external_documents import ExternalDocuments
+from haybale.ranking.external_documents import ExternalDocuments, named_ids
 from haybale.ranking.ranker import Ranker
 from haybale.ranking.training import Training
 from haybale.ranking.value_texts import shown
@@ -22,7 +22,6 @@ from haybale.retrieval.ranked_lists import RankedLists, RunLike, joined_lists, r
 from haybale.search.explanation import Explanation, Share
 from haybale.search.query_batch import QueryBatch
 
-_MAX_NAMED_IDS = 3  # ids that an error names
 _IN_MEMORY = "sha256:"  # the text of a run that is not in a file begins with it
 
 RankFunction: TypeAlias = Callable[[Mapping[str, str], int], RunLike]
@@ -146,7 +145,7 @@ class Stored(Ranker):
         if missing and self.unknown_queries == "error":
             raise InputError(
                 f"{self}: expected rankings for all {len(queries):,} queries, found none for {len(missing):,}, such as "
-                f"{_named(missing)}; add them to the run, or set unknown_queries='empty' if the other engine found "
+                f"{named_ids(missing)}; add them to the run, or set unknown_queries='empty' if the other engine found "
                 "nothing for them"
             )
 
@@ -242,7 +241,3 @@ def _plain_source(source: Source) -> str | list[str]:
     if callable(source):
         return str(getattr(source, "__qualname__", type(source).__qualname__))
     return str(source)
-
-
-def _named(ids: Sequence[str]) -> str:
-    return ", ".join(map(repr, ids[:_MAX_NAMED_IDS]))

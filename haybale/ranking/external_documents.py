@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from haybale.collections import Collection
@@ -63,8 +65,12 @@ class ExternalDocuments:
         whole = self.ranker.engine_.snapshot().collection
         unknown = [doc_id for doc_id, number in zip(doc_ids, whole.find_documents(doc_ids), strict=True) if number < 0]
         if unknown:
-            named = ", ".join(map(repr, unknown[:_MAX_NAMED_IDS]))
             raise InputError(
                 f"{self.ranker}: expected documents of {self.ranker.engine_!r}, found {len(unknown):,} others, such as "
-                f"{named}; add them to the engine, or set unknown_documents='drop' to leave them out"
+                f"{named_ids(unknown)}; add them to the engine, or set unknown_documents='drop' to leave them out"
             )
+
+
+def named_ids(ids: Sequence[str]) -> str:
+    """Return the first ids for an error message."""
+    return ", ".join(map(repr, ids[:_MAX_NAMED_IDS]))

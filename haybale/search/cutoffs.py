@@ -8,6 +8,7 @@ from haybale.collections import Collection, Queries
 from haybale.collections.dates import UNDATED, days_of
 from haybale.errors import InputError, UnknownNameError
 from haybale.retrieval.exclusion import NO_DATE, Cutoffs
+from haybale.retrieval.hits import Ints
 
 
 def cutoffs_of(collection: Collection, queries: Queries, before: str) -> Cutoffs:
@@ -38,6 +39,13 @@ def cutoffs_of(collection: Collection, queries: Queries, before: str) -> Cutoffs
     of_document = (days == UNDATED) & (queries.own >= 0)
     days[of_document] = first[queries.own[of_document]]
     return Cutoffs(last, np.where(days == NO_DATE, UNDATED, days))
+
+
+def dated_training(days: Ints | None, ranker: object) -> Ints:
+    """Return the days (n,) of a ranker's training queries; raise InputError if it was fitted without dates."""
+    if days is None:
+        raise InputError(f"{ranker} was fitted without dates of its training queries; fit it with before=…, too")
+    return days
 
 
 def check_dated(queries: Queries, cutoffs: Cutoffs) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import ctypes
-import io
 import unicodedata
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -13,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haybale.collections.files.file_reader import EXTRA
+from haybale.collections.files.recognised_words import rows_of_table
 from haybale.extras import import_optional
 
 MAX_CHARACTERS = 200_000  # of a page; the rest is not located
@@ -101,7 +100,7 @@ def characters_of_table(table: str) -> list[PageCharacters]:
     """Return the characters of the pages of a table of Tesseract; those of a word share its box evenly."""
     pages: dict[str, tuple[list[str], list[tuple[float, ...]]]] = {}
     sizes: dict[str, tuple[float, float]] = {}
-    for row in csv.DictReader(io.StringIO(table), delimiter="\t", quoting=csv.QUOTE_NONE):
+    for row in rows_of_table(table):
         left, top, width, height = (float(row.get(name) or 0) for name in ("left", "top", "width", "height"))
         characters, boxes = pages.setdefault(row["page_num"], ([], []))
         if row.get("level") == "1":

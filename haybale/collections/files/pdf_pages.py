@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 
 from haybale.collections.files.file_reader import EXTRA, Unreadable
 from haybale.collections.files.page_lines import PDFLine, TextLayer, lacks_spaces, opened_text
+from haybale.collections.files.pictures import MAX_PIXELS
 from haybale.extras import import_optional
 
 PDFIUM = threading.RLock()
 
-_MAX_PIXELS = 40_000_000  # of the picture of a page
 _DAMAGED = "damaged"
 _SAMPLED_PAGES = (1 / 3, 2 / 3)  # of a file, by their share of its pages, that are looked at for missing spaces
 _UNREADABLE_CHARACTER = re.compile("[\x00-\x08\x0e-\x1f\ufffd\ue000-\uf8ff\U000f0000-\U0010ffff]")
@@ -285,7 +285,7 @@ def picture_of_page(pdf: Any, index: int, dpi: int) -> NDArray[np.uint8]:
     page = pdf[index]
     try:
         width, height = page.get_size()
-        scale = min(dpi / 72, (_MAX_PIXELS / max(1.0, width * height)) ** 0.5)
+        scale = min(dpi / 72, (MAX_PIXELS / max(1.0, width * height)) ** 0.5)
         bitmap = page.render(scale=scale, grayscale=True)
         picture: NDArray[np.uint8] = bitmap.to_numpy().copy()
         bitmap.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from haybale.collections.files.page_lines import PDFLine
@@ -30,6 +30,11 @@ class RecognisedPage(NamedTuple):
     confidence: float = 0.0
 
 
+def rows_of_table(table: str) -> Iterator[dict[str, str]]:
+    """Return the rows of a table, by the names of its columns."""
+    return csv.DictReader(io.StringIO(table), delimiter="\t", quoting=csv.QUOTE_NONE)
+
+
 def pages_of_table(table: str) -> list[RecognisedPage]:
     """Return the pages of a table.
 
@@ -38,7 +43,7 @@ def pages_of_table(table: str) -> list[RecognisedPage]:
     [RecognisedPage(lines=[PDFLine(text='Rent', after_gap=False, height=20.0)], missing='', confidence=96.0)]
     """
     pages: dict[str, list[dict[str, str]]] = {"1": []}
-    for row in csv.DictReader(io.StringIO(table), delimiter="\t", quoting=csv.QUOTE_NONE):
+    for row in rows_of_table(table):
         page = pages.setdefault(row["page_num"], [])
         if (row["text"] or "").strip():
             page.append(row)
