@@ -132,7 +132,7 @@ def _window_means(values: NDArray[np.bool_], window: int) -> Floats:
     sums = np.concatenate([[0], np.cumsum(values)])
     ends = np.arange(1, len(values) + 1)
     starts = np.maximum(ends - window, 0)
-    return (sums[ends] - sums[starts]) / (ends - starts)
+    return np.asarray((sums[ends] - sums[starts]) / (ends - starts), dtype=np.float64)
 
 
 def _labels(grades: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, bool]]:

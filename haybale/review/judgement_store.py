@@ -121,6 +121,11 @@ class Judgement:
         """Whether the row resolves a conflict between judges, rather than being a judgement of one of them."""
         return RESOLUTION in self.details
 
+    @property
+    def resolved_by(self) -> list[str]:
+        """The judges who resolved a conflict; empty if the row is no resolution."""
+        return [str(name) for name in self.details[RESOLUTION]["by"]] if self.is_resolution else []
+
 
 @dataclass(frozen=True)
 class TopicEvent:

@@ -46,7 +46,7 @@ class Conflict:
     @property
     def resolved_by(self) -> list[str]:
         """The judges who have resolved the conflict; empty if nobody has."""
-        return [] if self.resolution is None else resolvers(self.resolution)
+        return [] if self.resolution is None else self.resolution.resolved_by
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
@@ -56,11 +56,6 @@ class Conflict:
             return {"doc_id": self.doc_id, "judgements": rows, "resolution": None}
         of_resolution = {name: getattr(resolution, name) for name in _JUDGEMENT_FIELDS}
         return {"doc_id": self.doc_id, "judgements": rows, "resolution": of_resolution | {"by": self.resolved_by}}
-
-
-def resolvers(row: Judgement) -> list[str]:
-    """Return the judges who have resolved a conflict, given the row of the resolution."""
-    return [str(name) for name in row.details.get(RESOLUTION, {}).get("by", [row.judge])]
 
 
 class Judges:

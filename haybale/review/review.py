@@ -528,7 +528,7 @@ class Review:
         with self._lock:
             ranking = self._sync()
             rows = (ranking.state if seen_by is None else ranking.state.seen_by(seen_by)).graded_rows()
-            return judgement_table(rows, list(map(ranking.status_of, rows)))
+            return judgement_table(rows, [ranking.status_of(row) for row in rows])
 
     def simulate(self, **options: Any) -> Simulation:
         """Simulate the review again with its judgements: how early could the relevant documents have been found?

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from haybale.review.stopping import Advice
 
 _PASSAGE_CHARACTERS_IN_NOTEBOOK = 600
-_COLUMNS = "doc_id grade judge kind time seconds note passage_id rank model is_resolution".split()
+_COLUMNS = ["doc_id", "grade", "judge", "kind", "time", "seconds", "note", "passage_id", "rank", "model"]
 
 
 @dataclass(frozen=True)
@@ -159,5 +159,5 @@ def judgement_table(rows: Sequence[Judgement], status: Sequence[str]) -> pd.Data
     import pandas as pd
 
     frame = pd.DataFrame([[getattr(row, name) for name in _COLUMNS] for row in rows], columns=_COLUMNS)
-    frame["status"] = status
+    frame["is_resolution"], frame["status"] = [row.is_resolution for row in rows], list(status)
     return frame.astype({"grade": int, "seconds": float, "rank": "Int64", "is_resolution": bool})

@@ -124,7 +124,7 @@ class TopicRanking:
 
     def passage_shown_first(self, number: int) -> int:
         """Return the number of the passage that the first judge of a document saw, or of its first passage."""
-        start, end = self.collection.passages.doc_offsets[number : number + 2].tolist()
+        start, end = (int(bound) for bound in self.collection.passages.doc_offsets[number : number + 2])
         ids = self.collection.passages.ids[start:end].to_pylist()
         shown = self.first_shown(self.doc_id(number)).passage_id
         return start + ids.index(shown) if shown in ids else start

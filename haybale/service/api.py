@@ -16,7 +16,7 @@ from haybale.errors import InputError
 from haybale.service.file_worker import MAX_TEXT
 from haybale.service.own_addresses import original_address, picture_address
 from haybale.service.roles import ADMIN, JUDGE, GuardedRoute, needs
-from haybale.service.security import judge_of
+from haybale.service.security import judge_of, reader_of
 from haybale.service.workspace import MAX_RESULTS, Workspace
 
 if TYPE_CHECKING:
@@ -48,6 +48,9 @@ PageNumber = Annotated[
 ]
 
 
+JudgeName = Annotated[str, Query(max_length=MAX_NAME, description="Who asks, where there are no users.")]
+
+
 class Search(BaseModel):
     """A search whose text is too long for an address."""
 
@@ -74,6 +77,8 @@ class NewTopic(BaseModel):
     text: str = Field("", max_length=MAX_TEXT, description="What is looked for.")
     name: str | None = Field(None, max_length=MAX_NAME, description="Default: the text.")
     known: dict[str, int] = Field({}, max_length=10_000, description="Grades of documents that were judged before.")
+    double_share: float = Field(0.0, ge=0, le=1, description="The share of the documents that two judges judge.")
+    judge: str = Field("", max_length=MAX_NAME)
 
 
 class NewJudgement(BaseModel):
@@ -87,10 +92,32 @@ class NewJudgement(BaseModel):
 
 
 class Choice(BaseModel):
-    """A document that a judge puts off."""
+    """A document that a judge puts off, or whose resolution a judge takes back."""
 
     doc_id: str = Field(max_length=MAX_NAME)
     judge: str = Field("", max_length=MAX_NAME)
+
+
+class NewScreening(BaseModel):
+    """How many judges judge each document of a topic from now on."""
+
+    double_share: float = Field(1.0, ge=0, le=1, description="The share of the documents that two judges judge.")
+    seed: int = Field(0, ge=0, lt=2**31, description="Draws the documents.")
+    judge: str = Field("", max_length=MAX_NAME)
+
+
+class NewResolution(BaseModel):
+    """The resolution of a conflict between judges."""
+
+    doc_id: str = Field(max_length=MAX_NAME)
+    grade: int = Field(ge=0, lt=2**31, description="0 for irrelevant, 1 or more for relevant.")
+    judge: str = Field("", max_length=MAX_NAME)
+    note: str | None = Field(None, max_length=10_000)
+    together_with: str | None = Field(
+        None,
+        max_length=MAX_NAME,
+        description="The judge with whom one of the judges has agreed; none for a third judge.",
+    )
 
 
 class PageBox(BaseModel):
@@ -180,15 +207,21 @@ def search_api(workspace: Workspace) -> APIRouter:
     @router.get("/documents/{doc_id:path}")
     @needs(JUDGE)
     def document(
+        request: Request,
         doc_id: str,
         q: Annotated[str, Query(max_length=MAX_TEXT)] = "",
         where: Where = None,
         ranker: RankerName = None,
         offset: Annotated[int, Query(ge=0)] = 0,
         limit: Annotated[int, Query(ge=1, le=1000)] = 200,
+        judge: JudgeName = "",
     ) -> dict[str, Any]:
-        """Return a document with its passages, its links, its judgements, and what a query matches in it."""
-        return workspace.document(doc_id, q, where, ranker, offset, limit).to_dict()
+        """Return a document with its passages, its links, its judgements, and what a query matches in it.
+
+        Judgements of others about a document that waits for a second judge are left out.
+        """
+        reader = judge_of(request, judge)
+        return workspace.document(doc_id, q, where, ranker, offset, limit, reader).to_dict()
 
     @router.get("/page")
     @needs(JUDGE, is_large=True)
@@ -265,9 +298,11 @@ def topics_api(workspace: Workspace) -> APIRouter:
 
     @router.post("/topics", status_code=201, dependencies=[Depends(_refuse_repeated)])
     @needs(JUDGE)
-    def create_topic(new_topic: NewTopic) -> dict[str, Any]:
+    def create_topic(request: Request, new_topic: NewTopic) -> dict[str, Any]:
         """Add a topic, or return the one of that name."""
-        return workspace.create_topic(new_topic.text, new_topic.name, new_topic.known).to_dict()
+        judge = judge_of(request, new_topic.judge)
+        text, name, known = new_topic.text, new_topic.name, new_topic.known
+        return workspace.create_topic(text, name, known, new_topic.double_share, judge).to_dict()
 
     @router.get("/topics/{topic}")
     @needs(JUDGE)
@@ -281,12 +316,15 @@ def topics_api(workspace: Workspace) -> APIRouter:
         request: Request,
         topic: int,
         n: Annotated[int, Query(ge=1, le=100)] = 1,
-        judge: Annotated[str, Query(max_length=MAX_NAME)] = "",
+        judge: JudgeName = "",
         independent: bool = False,
     ) -> dict[str, Any]:
         """Return the documents to judge next, the most likely relevant first; none if all were judged.
 
-        ``n_held`` documents are left out because other judges got them within the last minutes; ask again later.
+        In double screening, those come first that wait for a second judge, in the order in which they were first
+        judged, and without a probability. ``independent`` proposes so in any topic: first what others have judged and
+        this judge has not. ``n_held`` documents are left out because other judges got them within the last minutes; ask
+        again later.
         """
         name = judge_of(request, judge)
         documents = [document.to_dict() for document in workspace.next(topic, n, name, independent)]
@@ -295,10 +333,17 @@ def topics_api(workspace: Workspace) -> APIRouter:
     @router.get("/topics/{topic}/judgements")
     @needs(JUDGE)
     def judgements(
-        topic: int, offset: Annotated[int, Query(ge=0)] = 0, limit: Annotated[int, Query(ge=1, le=10_000)] = 1000
+        request: Request,
+        topic: int,
+        offset: Annotated[int, Query(ge=0)] = 0,
+        limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
+        judge: JudgeName = "",
     ) -> dict[str, Any]:
-        """Return the judgements that count: one for each document and judge, in the order in which they were given."""
-        frame = workspace.judgements(topic)
+        """Return the judgements that count: one for each document and judge, in the order in which they were given.
+
+        Those of others about documents that wait for a second judge are left out.
+        """
+        frame = workspace.judgements(topic, judge_of(request, judge))
         return {"judgements": _rows(frame.iloc[offset : offset + limit]), "n_judgements": len(frame)}
 
     @router.post("/topics/{topic}/judgements", status_code=201)
@@ -336,8 +381,45 @@ def topics_api(workspace: Workspace) -> APIRouter:
     @router.get("/topics/{topic}/agreement")
     @needs(JUDGE)
     def agreement(topic: int) -> dict[str, Any]:
-        """Return how far each pair of judges agrees, with Cohen's kappa."""
-        return {"pairs": _rows(workspace.agreement(topic))}
+        """Return how far each pair of judges agrees, and agreed over time, with Cohen's kappa and PABAK."""
+        judges = workspace.judges(topic)
+        return {"pairs": _rows(judges.agreement()), "over_time": _rows(judges.agreement_over_time())}
+
+    @router.get("/topics/{topic}/screening")
+    @needs(JUDGE)
+    def screening(topic: int) -> dict[str, Any]:
+        """Return which share of the documents needs two judges, and the seed that draws them."""
+        return workspace.judges(topic).plan.to_dict()
+
+    @router.post("/topics/{topic}/screening")
+    @needs(ADMIN)
+    def change_screening(request: Request, topic: int, new_screening: NewScreening) -> dict[str, Any]:
+        """Say which share of the documents needs two judges from now on; 0 shows what was hidden."""
+        judge = judge_of(request, new_screening.judge)
+        workspace.change_screening(topic, new_screening.double_share, new_screening.seed, judge)
+        return workspace.judges(topic).plan.to_dict()
+
+    @router.get("/topics/{topic}/conflicts")
+    @needs(JUDGE)
+    def conflicts(topic: int, resolved: bool = False) -> dict[str, Any]:
+        """Return what judges have judged differently, with their notes: what is open, or what was resolved."""
+        return {"conflicts": [conflict.to_dict() for conflict in workspace.judges(topic).conflicts(resolved)]}
+
+    @router.post("/topics/{topic}/conflicts", status_code=201)
+    @needs(JUDGE)
+    def resolve(request: Request, topic: int, new_resolution: NewResolution) -> dict[str, Any]:
+        """Resolve a conflict as a third judge, or together. The resolution counts, and all judgements stay."""
+        judge = judge_of(request, new_resolution.judge)
+        doc_id, grade, note = new_resolution.doc_id, new_resolution.grade, new_resolution.note
+        workspace.judges(topic).resolve(doc_id, grade, judge, note, new_resolution.together_with)
+        return new_resolution.model_dump() | {"judge": judge}
+
+    @router.post("/topics/{topic}/conflicts/undo")
+    @needs(JUDGE)
+    def undo_resolution(request: Request, topic: int, choice: Choice) -> dict[str, Any]:
+        """Take the resolution of a conflict back."""
+        workspace.judges(topic).undo_resolution(choice.doc_id, judge_of(request, choice.judge))
+        return {"doc_id": choice.doc_id}
 
     @router.post("/topics/{topic}/import", dependencies=[Depends(_refuse_repeated)])
     @needs(ADMIN)
@@ -347,9 +429,19 @@ def topics_api(workspace: Workspace) -> APIRouter:
 
     @router.get("/topics/{topic}/export")
     @needs(JUDGE)
-    def export(topic: int, format: Literal["qrels", "csv", "beir", "ris"] = "qrels") -> Response:
-        """Return the judgements of a topic, combined over judges, as a file."""
-        text = workspace.export(topic, format)
+    def export(
+        request: Request,
+        topic: int,
+        format: Literal["qrels", "csv", "beir", "ris"] = "qrels",
+        judge: JudgeName = "",
+        hidden: bool = False,
+    ) -> Response:
+        """Return the judgements of a topic, combined over judges, as a file.
+
+        Those of others about documents that wait for a second judge are left out, unless an admin asks for what is
+        ``hidden``.
+        """
+        text = workspace.export(topic, format, reader_of(request, judge, hidden))
         name = f"topic-{topic}.{'tsv' if format == 'beir' else 'txt' if format == 'qrels' else format}"
         headers = {"Content-Disposition": f'attachment; filename="{name}"'}
         return PlainTextResponse(text, headers=headers, media_type=_EXPORT_MEDIA_TYPES.get(format, "text/plain"))
