@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -9,14 +11,12 @@ from haybale.collections.ids import as_id
 from haybale.errors import InputError
 from haybale.parameters import COUNT, TEXT_OR_NONE, check_parameters
 from haybale.review.judge_agreement import WINDOW, agreement, agreement_over_time
-from haybale.review.judgement_store import RESOLUTION, Judgement, check_grade
+from haybale.review.judgement_store import RESOLUTION, Judgement, JudgementStore, Topic, check_grade
 from haybale.review.screening_plan import SCREENING_EVENT, ScreeningPlan
-from haybale.review.topic_ranking import with_digest
+from haybale.review.topic_ranking import TopicRanking, with_digest
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from haybale.review.review import Review
 
 _JUDGEMENT_FIELDS = ("judge", "grade", "note", "time")
 
@@ -69,7 +69,12 @@ class Judges:
 
     Parameters
     ----------
-    review : Review
+    store : JudgementStore
+    topic : Topic
+    sync : callable
+        Returns the ranking of the review, with the rows that were added since the last call.
+    lock : lock
+        Held while the ranking is used.
 
     Examples
     --------
@@ -89,14 +94,16 @@ class Judges:
     0
     """
 
-    def __init__(self, review: Review) -> None:
-        self._review = review
+    def __init__(
+        self, store: JudgementStore, topic: Topic, sync: Callable[[], TopicRanking], lock: AbstractContextManager[Any]
+    ) -> None:
+        self._store, self._topic, self._sync, self._lock = store, topic, sync, lock
 
     @property
     def plan(self) -> ScreeningPlan:
         """Which documents need two judges."""
-        with self._review._lock:
-            return self._review._sync().state.plan
+        with self._lock:
+            return self._sync().state.plan
 
     def screen_double(self, share: float = 1.0, seed: int = 0, judge: str = "") -> ScreeningPlan:
         """Let two judges judge documents, blind to each other, from now on; return the plan. It is kept in the store.
@@ -121,15 +128,14 @@ class Judges:
         """
         check_parameters("screen_double", {"judge": judge}, {"judge": [str]})
         plan = ScreeningPlan(float(share), seed)
-        review = self._review
-        with review._lock:
-            if plan.is_double and review._sync().state.rule == "latest":
+        with self._lock:
+            if plan.is_double and self._sync().state.rule == "latest":
                 raise InputError(
                     "double screening needs a topic with combine='any', 'majority' or 'maximum', found 'latest', by "
                     "which the last of two judges would win; begin another topic"
                 )
-            review.store.record(review.topic, SCREENING_EVENT, plan.to_dict(), judge)
-            return review._sync().state.plan
+            self._store.record(self._topic, SCREENING_EVENT, plan.to_dict(), judge)
+            return self._sync().state.plan
 
     def conflicts(self, resolved: bool = False) -> list[Conflict]:
         """Return the documents that judges have judged differently, in the order of the first judgements.
@@ -139,8 +145,8 @@ class Judges:
         resolved : bool, default False
             Whether to return those that were resolved, instead of the others.
         """
-        with self._review._lock:
-            state = self._review._sync().state
+        with self._lock:
+            state = self._sync().state
             chosen = [
                 doc_id
                 for doc_id in state.rows
@@ -176,16 +182,16 @@ class Judges:
         """
         named = {"judge": judge, "note": note, "together_with": together_with}
         check_parameters("resolve", named, {"judge": [str], "note": TEXT_OR_NONE, "together_with": TEXT_OR_NONE})
-        grade, review = check_grade(grade), self._review
-        with review._lock:
-            ranking = review._sync()
+        grade = check_grade(grade)
+        with self._lock:
+            ranking = self._sync()
             doc_id = as_id(doc_id, "document id")
             ranking.collection.document_numbers([doc_id])  # raises for an unknown document
             self._check_conflict(doc_id)
             grades = ranking.state.grades(doc_id)
             others = [name for name in grades if (grades[name] > 0) != (grades.get(judge, grades[name]) > 0)]
             if not judge.strip():
-                raise InputError("resolve needs the name of a judge, found an empty one; say who resolves the conflict")
+                raise InputError(f"resolve needs judge, the name of who resolves it, found {judge!r}; give the name")
             if judge in grades and together_with not in others:
                 either = " or ".join(map(repr, others))
                 raise InputError(
@@ -198,15 +204,17 @@ class Judges:
                 )
             by = [judge] if together_with is None else [judge, together_with]
             row = Judgement(doc_id, "judged", grade, judge, note=note, details={RESOLUTION: {"by": by}})
-            review.store.add(review.topic, with_digest(row, ranking.snapshot))
-            review._sync()
+            self._store.add(self._topic, with_digest(row, ranking.snapshot))
+            self._sync()
 
     def _check_conflict(self, doc_id: str) -> None:
-        state = self._review._sync().state
+        state = self._sync().state
         if doc_id in state.waiting:
             raise InputError(f"document {doc_id!r} must be judged by two judges first, found one; let another judge it")
         if state.resolution(doc_id) is not None:
-            raise InputError(f"the conflict about document {doc_id!r} is resolved already; undo the resolution first")
+            raise InputError(
+                f"resolve needs an open conflict, found {doc_id!r}, which is resolved; call undo_resolution() first"
+            )
         if not state.is_conflict(doc_id):
             raise InputError(
                 f"resolve needs a document that judges contradict each other about, found {doc_id!r}, about which they "
@@ -228,16 +236,15 @@ class Judges:
             If there is no resolution.
         """
         check_parameters("undo_resolution", {"judge": judge}, {"judge": [str]})
-        review = self._review
-        with review._lock:
-            resolution = review._sync().state.resolution(as_id(doc_id, "document id"))
+        with self._lock:
+            resolution = self._sync().state.resolution(as_id(doc_id, "document id"))
             if resolution is None:
                 raise InputError(
                     f"undo_resolution needs a resolution of document {doc_id!r}, found none; see conflicts()"
                 )
             row = Judgement(resolution.doc_id, "undone", judge=judge, undoes=resolution.number)
-            review.store.add(review.topic, row)
-            review._sync()
+            self._store.add(self._topic, row)
+            self._sync()
 
     def agreement(self) -> pd.DataFrame:
         """Return how far each pair of judges agrees (:func:`~haybale.review.judge_agreement.agreement`).
@@ -263,6 +270,6 @@ class Judges:
         return agreement_over_time(self._blind_judgements(), window)
 
     def _blind_judgements(self) -> dict[str, dict[str, Judgement]]:
-        with self._review._lock:
-            state = self._review._sync().state
+        with self._lock:
+            state = self._sync().state
             return {doc_id: rows for doc_id in state.rows if (rows := state.blind_judgements(doc_id))}

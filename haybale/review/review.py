@@ -143,7 +143,7 @@ class Review:
             self._begin(text, topic, grades, {name: value for name, value in settings.items() if value is not None})
             self.near_duplicates = near_duplicates
             self._lock = threading.RLock()
-            self.judges = Judges(self)
+            self.judges = Judges(self.store, self.topic, self._sync, self._lock)
             self._shown: dict[str, Judgement] = {}  # the passage, rank and model with which each document was proposed
             self._ranking: TopicRanking | None = None
             self._last_move = 0  # the last move of judgements that the ranking has seen

@@ -62,7 +62,7 @@ class ScreeningPlan:
     def check_judge(self, judge: str) -> None:
         """Raise :class:`~haybale.InputError` if documents need two judges, and a judge has no name."""
         if self.is_double and not judge.strip():
-            raise InputError("judge must be a name where documents need two judges, found an empty one; say who judges")
+            raise InputError(f"judge must be a name where documents need two judges, found {judge!r}; say who judges")
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""

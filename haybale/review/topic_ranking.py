@@ -233,10 +233,14 @@ class TopicRanking:
     def relevant_terms(self, without: str | None = None) -> list[frozenset[str]]:
         """Return the terms of the best passages of the relevant documents that were judged last, without one of them.
 
+        Documents that wait for a second judge are left out: marked terms would tell the first one's grade.
+
         The best passage of a document is found once, when its terms are first needed. Later judgements do not change
         it, because it would take too long to find the passages of all relevant documents for each proposal.
         """
-        relevant = [doc_id for doc_id, grade in self.taught.items() if grade > 0 and doc_id != without][-_MAX_RELEVANT:]
+        hidden = {*self.state.waiting, without}
+        relevant = [doc_id for doc_id, grade in self.taught.items() if grade > 0 and doc_id not in hidden]
+        relevant = relevant[-_MAX_RELEVANT:]
         for doc_id in relevant:
             number = self.number(doc_id)
             if doc_id not in self._terms and number is not None:

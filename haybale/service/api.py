@@ -301,8 +301,8 @@ def topics_api(workspace: Workspace) -> APIRouter:
     def create_topic(request: Request, new_topic: NewTopic) -> dict[str, Any]:
         """Add a topic, or return the one of that name."""
         judge = judge_of(request, new_topic.judge)
-        text, name, known = new_topic.text, new_topic.name, new_topic.known
-        return workspace.create_topic(text, name, known, new_topic.double_share, judge).to_dict()
+        share = new_topic.double_share
+        return workspace.create_topic(new_topic.text, new_topic.name, new_topic.known, share, judge).to_dict()
 
     @router.get("/topics/{topic}")
     @needs(JUDGE)
