@@ -33,6 +33,7 @@ class TopicState:
         self.rows: dict[str, list[Judgement]] = {}  # the rows that count, by document
         self.last = 0  # the number of the last row
         self.waiting: dict[str, str] = {}  # the only judge of each document that needs a second one, the first first
+        self._with_resolution: set[str] = set()  # documents that a resolution has ever been about
         for row in rows:
             self.apply(row)
 
@@ -45,6 +46,8 @@ class TopicState:
             document_rows.append(row)
         if not document_rows:
             del self.rows[row.doc_id]
+        if row.is_resolution:
+            self._with_resolution.add(row.doc_id)
         self.last = max(self.last, row.number)
         self._note_waiting(row.doc_id)
         return row.doc_id
@@ -93,6 +96,8 @@ class TopicState:
 
     def resolution(self, doc_id: str) -> Judgement | None:
         """Return what resolves a conflict about a document: the last resolution, until another text is judged."""
+        if doc_id not in self._with_resolution:
+            return None
         rows = [row for row in self.rows.get(doc_id, ()) if row.grade is not None]
         last = max((position for position, row in enumerate(rows) if row.is_resolution), default=None)
         if last is None:
@@ -127,6 +132,7 @@ class TopicState:
         """Return the state without what a judge must not see. It is that of one moment: no rows are added to it."""
         seen = TopicState(self.rule, plan=self.plan)
         seen.rows, seen.waiting, seen.last = dict(self.rows), self.waiting, self.last
+        seen._with_resolution = self._with_resolution
         for doc_id in self.waiting:
             hidden = self.hidden_rows(doc_id, judge)
             seen.rows[doc_id] = [row for row in self.rows[doc_id] if row not in hidden]
