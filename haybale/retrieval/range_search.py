@@ -135,11 +135,11 @@ def search_ranges(
                 n = _all_documents(values[:size], start, end, least, doc_of, doc_offsets, best, hit_numbers, n)
                 changed = True
             else:
-                before = n
+                n_before = n
                 n = _collect(sums[:size], bits, maxima, bound, start, threshold, hit_numbers, hit_values, n)
-                changed |= n > before
+                changed |= n > n_before
                 if top == 1:
-                    n = _to_documents(hit_numbers, hit_values, before, n, doc_of, best)
+                    n = _to_documents(hit_numbers, hit_values, n_before, n, doc_of, best)
         sums[:size] = -0.0
         if n > most or (threshold == least and n >= k):
             n, threshold = _keep_best(hit_numbers, hit_values, n, k, least, best)
