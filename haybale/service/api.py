@@ -72,8 +72,8 @@ def _plain_number(value: Any) -> Any:
 
 
 # Numbers in JSON: 3.0 is the number 3, but "3" and true are no numbers.
-Whole = Annotated[int, BeforeValidator(_plain_number), Field(strict=True)]
-Grade = Annotated[Whole, Field(ge=0, lt=2**31)]
+Whole = Annotated[int, Field(strict=True), BeforeValidator(_plain_number)]
+Grade = Annotated[int, Field(strict=True, ge=0, lt=2**31), BeforeValidator(_plain_number)]
 Text = Annotated[
     str,
     _NotBlank,
@@ -140,7 +140,7 @@ class NewJudgement(Body):
     """A judgement to add."""
 
     doc_id: str = Field(max_length=MAX_NAME)
-    grade: Whole = Field(ge=0, lt=2**31, description="0 for irrelevant, 1 or more for relevant.")
+    grade: Grade = Field(description="0 for irrelevant, 1 or more for relevant.")
     judge: str = Field("", max_length=MAX_NAME)
     note: str | None = Field(None, max_length=10_000)
     seconds: float | None = Field(None, ge=0, lt=1e9, description="How long the judge took.")
