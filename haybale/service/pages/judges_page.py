@@ -80,7 +80,6 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
     def change_screening(
         request: Request, topic: int, percent: Annotated[float, Form(ge=0, le=100)] = 100.0
     ) -> Response:
-        workspace.topic(topic)  # raises for an unknown one
         try:
             workspace.change_screening(topic, percent / 100, judge=judge_of(request))
         except HaybaleError as error:
