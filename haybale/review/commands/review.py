@@ -114,8 +114,8 @@ def _show_progress(progress: Progress) -> None:
     counts = f"{progress.n_relevant:,} relevant of {progress.n_judged:,} judged; {progress.n_documents:,} documents"
     show(f"{counts}; {progress.n_since_relevant:,} since the last relevant one")
     if progress.n_waiting:
-        show(f"{progress.n_waiting:,} documents wait for a second judge")
+        show(f"documents that wait for a second judge: {progress.n_waiting:,}")
     if progress.contradictory:
-        show(f"{len(progress.contradictory):,} documents are judged differently by different judges")
+        show(f"documents that judges judge differently: {len(progress.contradictory):,}")
     for rule, advice in progress.advice.items():
         show(f"{rule}: {'stop' if advice.stop else 'go on'}: {advice.reason}")
