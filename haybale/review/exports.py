@@ -6,8 +6,9 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from haybale.engine import Engine
@@ -22,7 +23,7 @@ from haybale.spreadsheets import as_cell
 FORMATS = ("qrels", "csv", "beir", "ris")
 CSV_COLUMNS = (
     "doc_id", "title", "grade", "label_included", "judges", "time", "seconds", "notes",
-    "passage_id", "passage", "rank", "model", "contradictory", "status",
+    "passage_id", "passage", "rank", "model", "contradictory", "status", "duplicate_of",
 )  # fmt: skip
 
 
@@ -43,10 +44,18 @@ def query_id(topic: Topic) -> str:
     return re.sub(r"\s+", "-", topic.name.strip())
 
 
-def exported(format: str, topic: Topic, rows: Sequence[Judgement], state: TopicState, engine: Engine | None) -> str:
+def exported(
+    format: str,
+    topic: Topic,
+    rows: Sequence[Judgement],
+    state: TopicState,
+    engine: Engine | None,
+    judged_of: Mapping[str, str] = MappingProxyType({}),
+) -> str:
     """Return judgements as text in one of the :data:`FORMATS`.
 
-    ``rows`` are the latest ones of each judge about each document; ``state`` combines their grades. Titles and texts
+    ``rows`` are the latest ones of each judge about each document; ``state`` combines their grades. ``judged_of`` has
+    the judged documents, by those of their duplicates that have its judgements. Titles and texts
     are those of the engine, if it has the text that was judged. Otherwise the title is empty, the text is the passage
     that was shown, and the status is ``"orphaned"`` if the document is gone, or ``"replaced"`` if it has another text.
     """
@@ -64,7 +73,9 @@ def exported(format: str, topic: Topic, rows: Sequence[Judgement], state: TopicS
     texts = {doc_id: _as_judged(engine, doc_id, of_document) for doc_id, of_document in by_document.items()}
     if format == "ris":
         return "".join(
-            _ris(doc_id, texts[doc_id], grade, by_document[doc_id], state.is_contradictory(doc_id))
+            _ris(
+                doc_id, texts[doc_id], grade, by_document[doc_id], state.is_contradictory(doc_id), judged_of.get(doc_id)
+            )
             for doc_id, grade in grades.items()
         )
     lines = [_csv_line(CSV_COLUMNS)]
@@ -76,6 +87,7 @@ def exported(format: str, topic: Topic, rows: Sequence[Judgement], state: TopicS
                 doc_id, texts[doc_id].title, grades[doc_id], int(grades[doc_id] > 0), _judges(document_rows), last.time,
                 sum(seconds) if seconds else "", notes, last.passage_id, last.passage, last.rank, last.model,
                 int(state.is_contradictory(doc_id)), texts[doc_id].status,
+                judged_of.get(doc_id, ""),
             ])
         )  # fmt: skip
     return "".join(lines)
@@ -131,12 +143,20 @@ def _as_judged(engine: Engine | None, doc_id: str, rows: Sequence[Judgement]) ->
     return JudgedText(title_of(collection, number), text)
 
 
-def _ris(doc_id: str, judged: JudgedText, grade: int, rows: Sequence[Judgement], is_contradictory: bool) -> str:
+def _ris(
+    doc_id: str,
+    judged: JudgedText,
+    grade: int,
+    rows: Sequence[Judgement],
+    is_contradictory: bool,
+    duplicate_of: str | None,
+) -> str:
     """Return a record with notes: ASReview's about its relevance, whether its text is there, and contradictions."""
     note = "ASReview_relevant" if grade > 0 else "ASReview_irrelevant"
     fields = [("TY", "GEN"), ("ID", doc_id), ("TI", judged.title), ("AB", judged.text), ("N1", note)]
     fields += [("N1", f"haybale_{judged.status}")] if judged.status else []
     if is_contradictory:
         fields.append(("N1", f"contradictory judgements: {_judges(rows)}"))
+    fields += [("N1", f"haybale_duplicate_of: {duplicate_of}")] if duplicate_of else []
     fields += [("N1", row.note) for row in rows if row.note] + [("ER", "")]
     return "".join(f"{name}  - {' '.join(value.split())}\n" for name, value in fields) + "\n"

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haybale.collections import Collection
-from haybale.collections.ids import as_id
-from haybale.engine import Engine
+from haybale.collections.ids import as_id, as_ids
+from haybale.engine import Duplicates, Engine
 from haybale.engine.reattaching import TextDigests
 from haybale.errors import InputError, UnknownNameError
 from haybale.frames import Frame
@@ -27,6 +27,8 @@ from haybale.review.marked_terms import marked_terms
 from haybale.review.proposals import MakesLearner, topic_learner
 from haybale.review.reattachment import ensure_attached, known_by_new_ids
 from haybale.review.review_results import Progress, ReviewDocument
+from haybale.review.topic_duplicates import SETTING as DUPLICATES
+from haybale.review.topic_duplicates import TopicDuplicates, carried_rows, join, separate
 from haybale.review.topic_ranking import Proposal, TopicRanking, with_digest
 from haybale.review.topic_state import SAMPLE_OF, TopicState
 from haybale.search.searching import metadata_of, title_of
@@ -46,9 +48,10 @@ _PARAMETERS = {
     "combine": [*one_of(RULES), None],
     "random_state": RANDOM_STATE,
     "explore_every": COUNT_OR_NONE,
+    "duplicates": [bool, None],
     "near_duplicates": [*SHARE, None],
 }
-_DEFAULTS: dict[str, Any] = {"random_state": 0, "explore_every": None, "combine": DEFAULT_RULE}
+_DEFAULTS: dict[str, Any] = {"random_state": 0, "explore_every": None, "combine": DEFAULT_RULE, DUPLICATES: True}
 DEFAULT_RULES = ("consecutive", "cmh", "quant")  # stopping rules of progress
 
 
@@ -83,6 +86,9 @@ class Review:
         The seed of random choices. Default: that of the topic in the store, else 0.
     explore_every : int, optional
         Propose, as every k-th document, the one about which the learner is least sure. Default: never.
+    duplicates : bool, optional
+        Read each group of duplicates (:meth:`Engine.duplicates <haybale.Engine.duplicates>`) once: a judgement of one
+        document counts for all, and only one is proposed. Default: that of the topic in the store; true for new topics.
     near_duplicates : float, optional
         List with each proposed document those that are as similar as this, from 0 to 1, such as 0.9 (see
         :func:`~haybale.review.near_duplicates`; extra ``review``). Default: none.
@@ -122,6 +128,7 @@ class Review:
         combine: str | None = None,
         random_state: int | None = None,
         explore_every: int | None = None,
+        duplicates: bool | None = None,
         near_duplicates: float | None = None,
         learner: MakesLearner | None = None,
     ) -> None:
@@ -137,6 +144,7 @@ class Review:
             if judgements is not None:
                 bind(self.store, engine)
             settings = {"random_state": random_state, "explore_every": explore_every, "combine": combine}
+            settings[DUPLICATES] = duplicates
             self._begin(text, topic, grades, {name: value for name, value in settings.items() if value is not None})
             self.near_duplicates = near_duplicates
             self._lock = threading.RLock()
@@ -159,6 +167,7 @@ class Review:
             raise InputError("a topic without a text needs a name; give topic=")
         self.topic = self.store.add_topic(name, text, _DEFAULTS | settings)
         self.settings: dict[str, Any] = _DEFAULTS | self.topic.settings | settings
+        self._groups_of_topic = TopicDuplicates(self.store, self.topic, settings.get(DUPLICATES))
         ensure_attached(self.store, self.engine)
         state = TopicState(rows=self.store.judgements(self.topic))
         self._add_known({doc_id: grade for doc_id, grade in grades.items() if not state.grades(doc_id)})
@@ -199,13 +208,19 @@ class Review:
             new_rows = self.store.judgements(self.topic)
         for row in new_rows:
             self._ranking.apply(row)
+        if (duplicates := self._groups_of_topic.of(snapshot)) is not self._duplicates:
+            self._duplicates = duplicates
+            state = TopicState(self.settings["combine"], representatives=duplicates.representatives)
+            self._ranking = self._ranking.regroup(state, self.store.judgements(self.topic))
         return self._ranking
 
     def _rank_anew(self, snapshot: Engine) -> None:
         """Begin a ranking without rows, because documents or the places of judgements have changed."""
         self._last_move = self.store.last_move()
         learner = self._make_learner(snapshot, self.text or None, self.settings["random_state"])
-        self._ranking = TopicRanking(snapshot, TopicState(self.settings["combine"]), learner)
+        self._duplicates = self._groups_of_topic.of(snapshot)
+        state = TopicState(self.settings["combine"], representatives=self._duplicates.representatives)
+        self._ranking = TopicRanking(snapshot, state, learner)
         self._groups: dict[str, list[str]] | None = None
 
     def remember(self, other: Review) -> None:
@@ -259,7 +274,9 @@ class Review:
         self._shown[doc_id] = with_digest(shown, ranking.snapshot)
         similar = [similar_id for similar_id in self._similar(ranking, doc_id) if not ranking.state.grades(similar_id)]
         about = title_of(collection, number), metadata_of(collection, number)
-        return ReviewDocument(doc_id, *about, [replace(best, highlights=spans)], probability, rank, model, similar)
+        copies = {copy: self._duplicates.sources[copy] for copy in self._duplicates.others(doc_id)}
+        shown_best = [replace(best, highlights=spans)]
+        return ReviewDocument(doc_id, *about, shown_best, probability, rank, model, similar, copies)
 
     def _similar(self, ranking: TopicRanking, doc_id: str) -> list[str]:
         """Return the other documents of the group of near-duplicates."""
@@ -325,7 +342,7 @@ class Review:
             return doc_id
         del self._shown[doc_id]
         candidates = texts.ids_with(shown.document)
-        rows = (row for possible_id in (doc_id, *candidates) for row in ranking.state.rows.get(possible_id, ()))
+        rows = (row for possible_id in (doc_id, *candidates) for row in ranking.state.rows_of(possible_id))
         if any(row.grade is not None and row.document == shown.document for row in rows):
             return doc_id  # what was shown has been judged, so this is about the present text
         if candidates:
@@ -453,6 +470,40 @@ class Review:
         snapshot = self.engine.snapshot()
         self.store.add(self.topic, *(with_digest(row, snapshot) for row in rows))
 
+    # Duplicates.
+
+    def duplicates(self) -> Duplicates:
+        """Return the groups of documents that are read once, after what judges have separated and joined."""
+        with self._lock:
+            self._sync()
+            return self._duplicates
+
+    def separate(self, doc_ids: str | Sequence[str], judge: str = "") -> None:
+        """Take documents out of their groups: they are no duplicates, and are read by themselves.
+
+        The judgements of a group stay with the documents that were judged.
+
+        Raises
+        ------
+        InputError
+            If one of them is in no group.
+        """
+        with self._lock:
+            separate(self.store, self.topic, self.duplicates(), as_ids(_listed(doc_ids), "document ids"), judge)
+            self._sync()
+
+    def join(self, doc_ids: Sequence[str], judge: str = "") -> None:
+        """Make documents, and the groups that they are in, one group of duplicates.
+
+        Raises
+        ------
+        InputError
+            For fewer than two documents, or one that the engine does not have.
+        """
+        with self._lock:
+            join(self.store, self.topic, self.duplicates(), as_ids(_listed(doc_ids), "document ids"), judge)
+            self._sync()
+
     # Progress and results.
 
     def progress(self, rules: Sequence[str | StoppingRule] | None = None) -> Progress:
@@ -476,6 +527,7 @@ class Review:
             relevant_positions = np.flatnonzero(screening.labels)
             return Progress(
                 n_documents=int(ranking.has_passage.sum()),
+                n_duplicates=self._duplicates.n_duplicates,
                 n_judged=len(judged),
                 n_relevant=sum((state.grade(doc_id) or 0) > 0 for doc_id in judged),
                 n_known=sum(map(state.is_known, judged)),
@@ -561,6 +613,7 @@ class Review:
                 for doc_id, grade in grades.items()
                 if grade > 0 and ranking.number(doc_id) is not None and not ranking.was_replaced(doc_id)
             ]
+            relevant += [copy for doc_id in relevant for copy in self._duplicates.others(doc_id)]
         topic = LabelledTopic(self.topic.name, relevant, self.text or None)
         return simulate(self.engine, topics=[topic], learner=self._make_learner, **options)
 
@@ -587,10 +640,15 @@ class Review:
             raise UnknownNameError("format", format, FORMATS)
         with self._lock:
             ranking = self._sync()
-            text = exported(format, self.topic, ranking.state.graded_rows(), ranking.state, ranking.snapshot)
+            rows, judged_of = carried_rows(ranking.state.graded_rows(), self._duplicates)
+            text = exported(format, self.topic, rows, ranking.state, ranking.snapshot, judged_of)
         if path is not None:
             write_export(format, self.topic, text, Path(path))
         return text
+
+
+def _listed(doc_ids: str | Sequence[str]) -> Sequence[str]:
+    return [doc_ids] if isinstance(doc_ids, str) else doc_ids
 
 
 def _moved(moves: Sequence[tuple[str, str]], ranking: TopicRanking) -> dict[str, str]:

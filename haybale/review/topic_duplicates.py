@@ -1,0 +1,149 @@
+"""The duplicates of a topic: those of the engine, with what its judges have separated and joined.
+
+A group of duplicates is read once: a judgement of one of its documents counts for all, and the learner learns it once.
+A judge who sees that a document is none of a group takes it out; the file of judgements keeps that, for this topic.
+Topics that were begun before duplicates were found go on as they were, until somebody says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from haybale.engine import DuplicateGroup, Duplicates, Engine
+from haybale.errors import InputError
+from haybale.review.judgement_store import Judgement, JudgementStore, Topic, TopicEvent
+
+SETTING = "duplicates"  # of a topic: whether a group is read once; topics of earlier versions lack it
+SEPARATED, JOINED, READ_ONCE = "duplicates separated", "duplicates joined", "duplicates read once"  # kinds of events
+BY_HAND = "joined by a judge"  # the reason of a group
+
+
+class TopicDuplicates:
+    """The groups that are read once in a topic, as the engine and the judges change them.
+
+    Parameters
+    ----------
+    store : JudgementStore
+    topic : Topic
+    read_once : bool, optional
+        Whether a group is read once. Default: as the topic says, or who decided about it since.
+    """
+
+    def __init__(self, store: JudgementStore, topic: Topic, read_once: bool | None = None) -> None:
+        self.store, self.topic, self._read_once = store, topic, read_once
+        self._events: list[TopicEvent] = []
+        self._last = 0  # the number of the last event
+        self._made: tuple[Engine, Duplicates] | None = None
+
+    def of(self, engine: Engine) -> Duplicates:
+        """Return the groups for an engine; the same object as long as nothing has changed."""
+        snapshot, new = engine.snapshot(), self.store.events(self.topic, after=self._last)
+        self._last = max([self._last, *(event.number for event in new)])
+        decisions = [event for event in new if event.kind in (SEPARATED, JOINED, READ_ONCE)]
+        self._events += decisions
+        if self._made is None or decisions or self._made[0] is not snapshot:
+            if reads_once(self.topic, self._events) if self._read_once is None else self._read_once:
+                duplicates = with_decisions(snapshot.duplicates(), self._events)
+            else:
+                duplicates = Duplicates([], dict.fromkeys(snapshot.whole.doc_ids.to_pylist(), ""))
+            if self._made is not None and duplicates == self._made[1]:
+                duplicates = self._made[1]
+            self._made = snapshot, duplicates
+        return self._made[1]
+
+
+def reads_once(topic: Topic, events: Iterable[TopicEvent]) -> bool:
+    """Return whether a group of duplicates is read once in a topic."""
+    chosen = [bool(event.value) for event in events if event.kind == READ_ONCE]
+    return chosen[-1] if chosen else bool(topic.settings.get(SETTING, False))
+
+
+def with_decisions(duplicates: Duplicates, events: Iterable[TopicEvent]) -> Duplicates:
+    """Return duplicates after what judges have separated and joined, in order; documents that are gone are left out."""
+    groups = {group.representative: group for group in duplicates.groups}
+    of_document = dict(duplicates.representatives)
+    changed = False
+    for event in events:
+        if event.kind not in (SEPARATED, JOINED):
+            continue
+        changed = True
+        doc_ids = [doc_id for doc_id in event.value if doc_id in duplicates.sources]
+        if event.kind == SEPARATED:
+            for doc_id in doc_ids:
+                _keep(groups, of_document, _left(groups, of_document, doc_id), ())
+        elif len(doc_ids) > 1:
+            members: dict[str, None] = {}
+            for doc_id in doc_ids:
+                group = groups.pop(of_document[doc_id]) if doc_id in of_document else DuplicateGroup((doc_id,), ())
+                members |= dict.fromkeys(group.doc_ids)
+                for member in group.doc_ids:
+                    of_document.pop(member, None)
+            _keep(groups, of_document, list(members), (BY_HAND,))
+    return Duplicates(sorted(groups.values()), duplicates.sources) if changed else duplicates
+
+
+def _left(groups: dict[str, DuplicateGroup], of_document: dict[str, str], doc_id: str) -> list[str]:
+    """Take the group of a document away, and return the other documents of the group."""
+    if doc_id not in of_document:
+        return []
+    group = groups.pop(of_document[doc_id])
+    for member in group.doc_ids:
+        del of_document[member]
+    return [member for member in group.doc_ids if member != doc_id]
+
+
+def _keep(
+    groups: dict[str, DuplicateGroup], of_document: dict[str, str], doc_ids: list[str], reasons: tuple[str, ...]
+) -> None:
+    """Make a group of documents; one document is none."""
+    if len(doc_ids) > 1:
+        groups[doc_ids[0]] = DuplicateGroup((doc_ids[0], *sorted(doc_ids[1:])), reasons)
+        of_document.update(dict.fromkeys(doc_ids, doc_ids[0]))
+
+
+def separate(store: JudgementStore, topic: Topic, duplicates: Duplicates, doc_ids: Sequence[str], judge: str) -> None:
+    """Note that documents are no duplicates of the others of their groups.
+
+    Raises
+    ------
+    InputError
+        If one of them is in no group.
+    """
+    for doc_id in doc_ids:
+        if not duplicates.others(doc_id):
+            raise InputError(f"expected a document of a group of duplicates, found {doc_id!r}; it is in none")
+    store.record(topic, SEPARATED, list(doc_ids), judge)
+
+
+def join(store: JudgementStore, topic: Topic, duplicates: Duplicates, doc_ids: Sequence[str], judge: str) -> None:
+    """Note that documents, with all of their groups, are duplicates.
+
+    Raises
+    ------
+    InputError
+        For fewer than two documents, or one that the engine does not have.
+    """
+    distinct = list(dict.fromkeys(doc_ids))
+    if len(distinct) < 2:
+        raise InputError(f"expected two or more documents to join, found {len(distinct)}; give their ids")
+    for doc_id in distinct:
+        if doc_id not in duplicates.sources:
+            raise InputError(f"expected a document of the engine, found {doc_id!r}; check the id")
+    store.record(topic, JOINED, distinct, judge)
+
+
+def carried_rows(rows: Sequence[Judgement], duplicates: Duplicates) -> tuple[list[Judgement], dict[str, str]]:
+    """Return judgements with those that they carry to duplicates, and the judged document of each duplicate.
+
+    Of several judged documents of a group, the others are duplicates of the one that was judged first.
+    """
+    by_document: dict[str, list[Judgement]] = {}
+    for row in rows:
+        by_document.setdefault(row.doc_id, []).append(row)
+    all_rows, judged_of = list(rows), dict[str, str]()
+    for doc_id, document_rows in by_document.items():
+        for other in duplicates.others(doc_id) if doc_id not in judged_of else ():
+            judged_of[other] = doc_id
+            if other not in by_document:
+                all_rows += (Judgement(other, row.kind, row.grade, row.judge, time=row.time) for row in document_rows)
+    return all_rows, judged_of
