@@ -166,9 +166,9 @@ def _sketch(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
         count = 0
         for text in range(doc_offsets[document], doc_offsets[document + 1]):
             at, end = text_offsets[text], text_offsets[text + 1]
-            word, is_word, is_number = start_hash, False, False
+            word, is_word, is_number = start_hash, False, 0
             while at <= end:
-                kind, code, size = 0, 0, 1
+                kind, code, size = 0, np.int64(0), 1
                 if at < end:
                     byte = data[at]
                     if byte < 0x80:
@@ -190,7 +190,7 @@ def _sketch(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
                 while ends or kind == 2:
                     if not ends:
                         word = (start_hash ^ np.uint64(code)) * prime
-                        is_number = False
+                        is_number = 0
                         kind = 0
                     ends = False
                     is_word = False
@@ -206,7 +206,7 @@ def _sketch(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
                     word = start_hash
                 if kind == 1:
                     if not is_word:
-                        is_number = 48 <= code <= 57
+                        is_number = int(48 <= code <= 57)
                         is_word = True
                     word = (word ^ np.uint64(code)) * prime
         if 0 < count < 3:

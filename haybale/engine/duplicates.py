@@ -8,9 +8,10 @@ needed after a change. A file that is missing, damaged or of other documents is 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from haybale.cached import cached_property
 from haybale.collections import Collection
@@ -97,6 +98,10 @@ class Duplicates:
         group = self.of_document.get(doc_id)
         return [] if group is None else [other for other in group.doc_ids if other != doc_id]
 
+    def sources_of_others(self, doc_id: str) -> dict[str, str]:
+        """Return the sources of the other documents of a document's group, by their ids."""
+        return {other: self.sources[other] for other in self.others(doc_id)}
+
     def by_source(self) -> pd.DataFrame:
         """Return how many documents, and duplicates among them, come from each source.
 
@@ -109,11 +114,10 @@ class Duplicates:
         """
         import pandas as pd
 
-        rows = {source: [source, 0, 0] for source in sorted(set(self.sources.values()))}
-        for doc_id, source in self.sources.items():
-            rows[source][1] += 1
-            rows[source][2] += self.representatives.get(doc_id, doc_id) != doc_id
-        return pd.DataFrame(list(rows.values()), columns=["source", "documents", "duplicates"])
+        documents = Counter(self.sources.values())
+        duplicates = Counter(self.sources[doc_id] for group in self.groups for doc_id in group.doc_ids[1:])
+        rows = [(source, documents[source], duplicates[source]) for source in sorted(documents)]
+        return pd.DataFrame(rows, columns=["source", "documents", "duplicates"])
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
@@ -140,12 +144,39 @@ class Duplicates:
 
 
 def find_duplicates(engine: Engine) -> Duplicates:
-    """Return the duplicates among the documents that an engine has now; from its folder if they were found before."""
+    """Return which documents of an engine are one record: one work from several databases, or copies of one file.
+
+    Records are duplicates by their DOI, PubMed id, or title with year, authors, place and text; other documents by
+    having the same words in the same order. Different DOIs, PubMed ids, authors, years or numbers in the title outweigh
+    any likeness. An engine in a folder keeps what was found; after a change, only added texts are read.
+
+    Examples
+    --------
+    >>> from haybale import Engine
+    >>> records = {
+    ...     "embase:1": {"title": "Why dogs bark", "text": "Dogs bark.", "doi": "10.1000/AB"},
+    ...     "pubmed:7": {"title": "Why Dogs Bark.", "text": "Dogs bark.", "doi": "https://doi.org/10.1000/ab"},
+    ...     "pubmed:8": {"title": "Why cats purr", "text": "Cats purr.", "doi": "10.1000/cd"},
+    ... }
+    >>> engine = Engine(records, language="english", encoder="tfidf(min_df=1)")
+    >>> engine.duplicates()
+    Duplicates: 3 documents, 1 duplicate in 1 group, 2 to read
+    >>> engine.duplicates().others("pubmed:7")
+    ['embase:1']
+    """
+    documents = engine._documents
+    if documents.duplicates is None:
+        documents.duplicates = _found(engine, documents)
+    return cast(Duplicates, documents.duplicates)
+
+
+def _found(engine: Engine, documents: Documents) -> Duplicates:
+    """Return the duplicates from the engine's folder if they were found before."""
     from haybale.collections.record_fields import sources_of
 
-    documents, folder = engine._documents, engine.folder
+    folder = engine.folder
     sources = dict(zip(engine.whole.doc_ids.to_pylist(), sources_of(engine.whole), strict=True))
-    key = None if isinstance(documents, View) else engine._live.content_key(documents, engine.documents_digest)
+    key = engine._live.content_key(documents, engine.documents_digest)
     if folder is not None and key is not None:
         groups = _read(folder / DUPLICATES, key)
         if groups is not None:
@@ -159,7 +190,8 @@ def find_duplicates(engine: Engine) -> Duplicates:
             "groups": [[list(group.doc_ids), list(group.reasons)] for group in groups],
         }
         path = folder / DUPLICATES
-        path.unlink(missing_ok=True)
+        if path.exists():
+            path.unlink()
         engine._live.storage.save_if_writable(path, lambda new: replace_json(new, content))
     return Duplicates(groups, sources)
 

@@ -554,30 +554,8 @@ class Engine:
         return self._live.refresh()
 
     def duplicates(self) -> Duplicates:
-        """Return which documents are one record: the same work from several databases, or copies of one file.
-
-        Records are duplicates by their DOI, PubMed id, or title with year, authors, place and text; other documents by
-        having the same words in the same order. Different DOIs, PubMed ids, authors, years or numbers in the title
-        outweigh any likeness (:mod:`haybale.collections.duplicate_rules`). An engine in a folder keeps what it found;
-        after a change, only the texts of added documents are read again.
-
-        Examples
-        --------
-        >>> records = {
-        ...     "embase:1": {"title": "Why dogs bark", "text": "Dogs bark.", "doi": "10.1000/AB"},
-        ...     "pubmed:7": {"title": "Why Dogs Bark.", "text": "Dogs bark.", "doi": "https://doi.org/10.1000/ab"},
-        ...     "pubmed:8": {"title": "Why cats purr", "text": "Cats purr.", "doi": "10.1000/cd"},
-        ... }
-        >>> engine = Engine(records, language="english", encoder="tfidf(min_df=1)")
-        >>> engine.duplicates()
-        Duplicates: 3 documents, 1 duplicate in 1 group, 2 to read
-        >>> engine.duplicates().others("pubmed:7")
-        ['embase:1']
-        """
-        documents = self._documents
-        if documents.duplicates is None:
-            documents.duplicates = find_duplicates(self)
-        return documents.duplicates
+        """Return which documents are one record (:func:`~haybale.engine.duplicates.find_duplicates`)."""
+        return find_duplicates(self)
 
     def documents_table(self) -> pa.Table:
         """Return a table with a row for each document: ``id``, ``title``, ``passages`` (their number) and metadata."""

@@ -6,16 +6,16 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from haybale.engine import Engine
+from haybale.engine import Duplicates, Engine
 from haybale.engine.reattaching import digest_of
 from haybale.errors import InputError
 from haybale.folders import check_file, check_output, replaced, whole_folder
 from haybale.review.judgement_store import Judgement, Topic
+from haybale.review.topic_duplicates import carried_rows
 from haybale.review.topic_state import TopicState
 from haybale.search.searching import title_of
 from haybale.spreadsheets import as_cell
@@ -50,15 +50,16 @@ def exported(
     rows: Sequence[Judgement],
     state: TopicState,
     engine: Engine | None,
-    judged_of: Mapping[str, str] = MappingProxyType({}),
+    duplicates: Duplicates | None = None,
 ) -> str:
     """Return judgements as text in one of the :data:`FORMATS`.
 
-    ``rows`` are the latest ones of each judge about each document; ``state`` combines their grades. ``judged_of`` has
-    the judged documents, by those of their duplicates that have its judgements. Titles and texts
+    ``rows`` are the latest ones of each judge about each document; ``state`` combines their grades. the judgements
+    of a document are carried to its ``duplicates``. Titles and texts
     are those of the engine, if it has the text that was judged. Otherwise the title is empty, the text is the passage
     that was shown, and the status is ``"orphaned"`` if the document is gone, or ``"replaced"`` if it has another text.
     """
+    rows, judged_of = carried_rows(rows, duplicates) if duplicates is not None else (rows, dict[str, str]())
     by_document: dict[str, list[Judgement]] = {}
     for row in rows:
         by_document.setdefault(row.doc_id, []).append(row)

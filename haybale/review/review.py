@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haybale.collections import Collection
-from haybale.collections.ids import as_id, as_ids
-from haybale.engine import Duplicates, Engine
+from haybale.collections.ids import as_id
+from haybale.engine import Engine
 from haybale.engine.reattaching import TextDigests
 from haybale.errors import InputError, UnknownNameError
 from haybale.frames import Frame
@@ -27,8 +27,7 @@ from haybale.review.marked_terms import marked_terms
 from haybale.review.proposals import MakesLearner, topic_learner
 from haybale.review.reattachment import ensure_attached, known_by_new_ids
 from haybale.review.review_results import Progress, ReviewDocument
-from haybale.review.topic_duplicates import SETTING as DUPLICATES
-from haybale.review.topic_duplicates import TopicDuplicates, carried_rows, join, separate
+from haybale.review.topic_duplicates import DUPLICATES, TopicDuplicates
 from haybale.review.topic_ranking import Proposal, TopicRanking, with_digest
 from haybale.review.topic_state import SAMPLE_OF, TopicState
 from haybale.search.searching import metadata_of, title_of
@@ -79,16 +78,16 @@ class Review:
     topic : str, optional
         The name of the topic in the store. Default: its text.
     combine : {"any", "latest", "majority", "maximum"}, optional
-        How judgements of several judges about one document are combined, as
-        :func:`~haybale.review.combined_judgements.combined_grade` describes. Default: that of the topic in the store,
-        else ``"any"``: a document that one judge found relevant stays relevant, and contradictions are counted.
+        How judgements of several judges about one document are combined
+        (:func:`~haybale.review.combined_judgements.combined_grade`). Default: that of the topic in the store, else
+        ``"any"``: a document that one judge found relevant stays relevant, and contradictions are counted.
     random_state : int, optional
         The seed of random choices. Default: that of the topic in the store, else 0.
     explore_every : int, optional
         Propose, as every k-th document, the one about which the learner is least sure. Default: never.
     duplicates : bool, optional
-        Read each group of duplicates (:meth:`Engine.duplicates <haybale.Engine.duplicates>`) once: a judgement of one
-        document counts for all, and only one is proposed. Default: that of the topic in the store; true for new topics.
+        Read each group of duplicates once (:class:`~haybale.review.TopicDuplicates`, the attribute ``duplicates``).
+        Default: that of the topic; true for new ones.
     near_duplicates : float, optional
         List with each proposed document those that are as similar as this, from 0 to 1, such as 0.9 (see
         :func:`~haybale.review.near_duplicates`; extra ``review``). Default: none.
@@ -144,7 +143,7 @@ class Review:
             if judgements is not None:
                 bind(self.store, engine)
             settings = {"random_state": random_state, "explore_every": explore_every, "combine": combine}
-            settings[DUPLICATES] = duplicates
+            settings |= {DUPLICATES: duplicates}
             self._begin(text, topic, grades, {name: value for name, value in settings.items() if value is not None})
             self.near_duplicates = near_duplicates
             self._lock = threading.RLock()
@@ -166,8 +165,9 @@ class Review:
         if not name:
             raise InputError("a topic without a text needs a name; give topic=")
         self.topic = self.store.add_topic(name, text, _DEFAULTS | settings)
-        self.settings: dict[str, Any] = _DEFAULTS | self.topic.settings | settings
-        self._groups_of_topic = TopicDuplicates(self.store, self.topic, settings.get(DUPLICATES))
+        self.settings: dict[str, Any] = _DEFAULTS | {DUPLICATES: False} | self.topic.settings | settings
+        self.duplicates = TopicDuplicates(self.engine, self.store, self.topic, settings.get(DUPLICATES))
+        self._ranked_groups = self.duplicates.groups()
         ensure_attached(self.store, self.engine)
         state = TopicState(rows=self.store.judgements(self.topic))
         self._add_known({doc_id: grade for doc_id, grade in grades.items() if not state.grades(doc_id)})
@@ -208,20 +208,18 @@ class Review:
             new_rows = self.store.judgements(self.topic)
         for row in new_rows:
             self._ranking.apply(row)
-        if (duplicates := self._groups_of_topic.of(snapshot)) is not self._duplicates:
-            self._duplicates = duplicates
-            state = TopicState(self.settings["combine"], representatives=duplicates.representatives)
-            self._ranking = self._ranking.regroup(state, self.store.judgements(self.topic))
+        if (groups := self.duplicates.groups(snapshot)) is not self._ranked_groups:
+            self._ranked_groups = groups
+            self._ranking = self._ranking.regroup(groups.representatives, self.store.judgements(self.topic))
         return self._ranking
 
     def _rank_anew(self, snapshot: Engine) -> None:
         """Begin a ranking without rows, because documents or the places of judgements have changed."""
         self._last_move = self.store.last_move()
         learner = self._make_learner(snapshot, self.text or None, self.settings["random_state"])
-        self._duplicates = self._groups_of_topic.of(snapshot)
-        state = TopicState(self.settings["combine"], representatives=self._duplicates.representatives)
+        self._ranked_groups = self.duplicates.groups(snapshot)
+        state = TopicState(self.settings["combine"], representatives=self._ranked_groups.representatives)
         self._ranking = TopicRanking(snapshot, state, learner)
-        self._groups: dict[str, list[str]] | None = None
 
     def remember(self, other: Review) -> None:
         """Take over what another review of the topic has proposed, so that judgements are noted with what was shown."""
@@ -272,22 +270,20 @@ class Review:
         spans = marked_terms(ranking.snapshot, self.text, best.text, ranking.relevant_terms())
         shown = Judgement(doc_id, "judged", passage_id=best.passage_id, passage=best.text, rank=rank, model=model)
         self._shown[doc_id] = with_digest(shown, ranking.snapshot)
-        similar = [similar_id for similar_id in self._similar(ranking, doc_id) if not ranking.state.grades(similar_id)]
         about = title_of(collection, number), metadata_of(collection, number)
-        copies = {copy: self._duplicates.sources[copy] for copy in self._duplicates.others(doc_id)}
-        shown_best = [replace(best, highlights=spans)]
-        return ReviewDocument(doc_id, *about, shown_best, probability, rank, model, similar, copies)
+        shown_best, copies = [replace(best, highlights=spans)], self._ranked_groups.sources_of_others(doc_id)
+        return ReviewDocument(
+            doc_id, *about, shown_best, probability, rank, model, self._similar(ranking, doc_id), copies
+        )
 
     def _similar(self, ranking: TopicRanking, doc_id: str) -> list[str]:
-        """Return the other documents of the group of near-duplicates."""
+        """Return the other documents of the group of near-duplicates that were not judged."""
         if self.near_duplicates is None:
             return []
-        if self._groups is None:
-            from haybale.review.minhash import near_duplicates
+        from haybale.review.minhash import near_duplicates_by_document
 
-            groups = near_duplicates(ranking.snapshot, self.near_duplicates)
-            self._groups = {member_id: group for group in groups for member_id in group}
-        return [member_id for member_id in self._groups.get(doc_id, []) if member_id != doc_id]
+        members = near_duplicates_by_document(ranking.snapshot, self.near_duplicates).get(doc_id, [])
+        return [member_id for member_id in members if member_id != doc_id and not ranking.state.grades(member_id)]
 
     def judge(
         self, doc_id: str, grade: int, judge: str = "", note: str | None = None, seconds: float | None = None
@@ -434,8 +430,7 @@ class Review:
                 raise InputError(f"draw_sample needs n of at most {len(left):,}, the documents not drawn, found {n:,}")
             random = np.random.default_rng([self.settings["random_state"] or 0, n_drawn])
             drawn = [left[position] for position in random.choice(len(left), n, replace=False)]
-            model = f"{SAMPLE_OF}{ranking.population}"
-            rows = (Judgement(doc_id, "drawn", model=model) for doc_id in drawn)
+            rows = (Judgement(doc_id, "drawn", model=f"{SAMPLE_OF}{ranking.population}") for doc_id in drawn)
             self.store.add(self.topic, *(with_digest(row, ranking.snapshot) for row in rows))
             self._sync()
         return drawn
@@ -470,40 +465,6 @@ class Review:
         snapshot = self.engine.snapshot()
         self.store.add(self.topic, *(with_digest(row, snapshot) for row in rows))
 
-    # Duplicates.
-
-    def duplicates(self) -> Duplicates:
-        """Return the groups of documents that are read once, after what judges have separated and joined."""
-        with self._lock:
-            self._sync()
-            return self._duplicates
-
-    def separate(self, doc_ids: str | Sequence[str], judge: str = "") -> None:
-        """Take documents out of their groups: they are no duplicates, and are read by themselves.
-
-        The judgements of a group stay with the documents that were judged.
-
-        Raises
-        ------
-        InputError
-            If one of them is in no group.
-        """
-        with self._lock:
-            separate(self.store, self.topic, self.duplicates(), as_ids(_listed(doc_ids), "document ids"), judge)
-            self._sync()
-
-    def join(self, doc_ids: Sequence[str], judge: str = "") -> None:
-        """Make documents, and the groups that they are in, one group of duplicates.
-
-        Raises
-        ------
-        InputError
-            For fewer than two documents, or one that the engine does not have.
-        """
-        with self._lock:
-            join(self.store, self.topic, self.duplicates(), as_ids(_listed(doc_ids), "document ids"), judge)
-            self._sync()
-
     # Progress and results.
 
     def progress(self, rules: Sequence[str | StoppingRule] | None = None) -> Progress:
@@ -527,7 +488,7 @@ class Review:
             relevant_positions = np.flatnonzero(screening.labels)
             return Progress(
                 n_documents=int(ranking.has_passage.sum()),
-                n_duplicates=self._duplicates.n_duplicates,
+                n_duplicates=self._ranked_groups.n_duplicates,
                 n_judged=len(judged),
                 n_relevant=sum((state.grade(doc_id) or 0) > 0 for doc_id in judged),
                 n_known=sum(map(state.is_known, judged)),
@@ -539,7 +500,7 @@ class Review:
                 removed=sorted(doc_id for doc_id in judged if ranking.number(doc_id) is None),
                 replaced=sorted(filter(ranking.was_replaced, judged)),
                 undecided=sorted(filter(ranking.is_undecided, judged)),
-                moved=_moved(self.store.moves(self.topic), ranking),
+                moved=ranking.present_moves(self.store.moves(self.topic)),
                 advice={str(rule): rule.check(screening) for rule in parsed},
             )
 
@@ -607,13 +568,8 @@ class Review:
 
         with self._lock:
             ranking = self._sync()
-            grades = {doc_id: ranking.state.grade(doc_id) or 0 for doc_id in ranking.state.rows}
-            relevant = [
-                doc_id
-                for doc_id, grade in grades.items()
-                if grade > 0 and ranking.number(doc_id) is not None and not ranking.was_replaced(doc_id)
-            ]
-            relevant += [copy for doc_id in relevant for copy in self._duplicates.others(doc_id)]
+            relevant = [doc_id for doc_id, grade in ranking.learnable_grades().items() if grade > 0]
+            relevant += [copy for doc_id in relevant for copy in self._ranked_groups.others(doc_id)]
         topic = LabelledTopic(self.topic.name, relevant, self.text or None)
         return simulate(self.engine, topics=[topic], learner=self._make_learner, **options)
 
@@ -623,11 +579,11 @@ class Review:
         Parameters
         ----------
         format : {"qrels", "csv", "beir", "ris"}, default "qrels"
-            ``"qrels"`` is TREC's format: topic, 0, document, grade. ``"csv"`` has a row for each document with its
-            title, all judges, notes and the passage shown; ASReview reads its column ``label_included``; if the engine
-            does not have the text that was judged, the title is empty and ``status`` says why. ``"beir"`` is
-            the tab-separated qrels of BEIR; a path becomes a folder with ``queries.jsonl`` and ``qrels/train.tsv``.
-            ``"ris"`` has records for reference managers, with ASReview's notes on relevance.
+            ``"qrels"`` is TREC's format: topic, 0, document, grade; ``"beir"`` is that of BEIR, and a path becomes a
+            folder with ``queries.jsonl`` and ``qrels/train.tsv``. ``"csv"`` has a row for each document with its title,
+            all judges, notes and the passage shown; ASReview reads ``label_included``; ``status`` says why there is no
+            title; ``duplicate_of`` names the judged document if this one is its duplicate. ``"ris"`` has records for
+            reference managers, with ASReview's notes on relevance.
         path : str or Path, optional
             The file, or the folder for ``"beir"``. An existing file is replaced.
 
@@ -640,17 +596,8 @@ class Review:
             raise UnknownNameError("format", format, FORMATS)
         with self._lock:
             ranking = self._sync()
-            rows, judged_of = carried_rows(ranking.state.graded_rows(), self._duplicates)
-            text = exported(format, self.topic, rows, ranking.state, ranking.snapshot, judged_of)
+            rows = ranking.state.graded_rows()
+            text = exported(format, self.topic, rows, ranking.state, ranking.snapshot, self._ranked_groups)
         if path is not None:
             write_export(format, self.topic, text, Path(path))
         return text
-
-
-def _listed(doc_ids: str | Sequence[str]) -> Sequence[str]:
-    return [doc_ids] if isinstance(doc_ids, str) else doc_ids
-
-
-def _moved(moves: Sequence[tuple[str, str]], ranking: TopicRanking) -> dict[str, str]:
-    """Return the documents to which judgements have followed their texts, by the documents that were judged."""
-    return dict(sorted((old, new) for old, new in moves if old != new and ranking.number(new) is not None))

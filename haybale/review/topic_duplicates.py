@@ -7,55 +7,118 @@ Topics that were begun before duplicates were found go on as they were, until so
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Sequence
 
+from haybale.collections.ids import as_ids
 from haybale.engine import DuplicateGroup, Duplicates, Engine
 from haybale.errors import InputError
 from haybale.review.judgement_store import Judgement, JudgementStore, Topic, TopicEvent
 
-SETTING = "duplicates"  # of a topic: whether a group is read once; topics of earlier versions lack it
+DUPLICATES = "duplicates"  # of a topic: whether a group is read once; topics of earlier versions lack it
 SEPARATED, JOINED, READ_ONCE = "duplicates separated", "duplicates joined", "duplicates read once"  # kinds of events
 BY_HAND = "joined by a judge"  # the reason of a group
 
 
 class TopicDuplicates:
-    """The groups that are read once in a topic, as the engine and the judges change them.
+    """The groups of duplicates of a topic, as the engine and the judges change them. Several threads may use it.
 
     Parameters
     ----------
+    engine : Engine
     store : JudgementStore
     topic : Topic
     read_once : bool, optional
-        Whether a group is read once. Default: as the topic says, or who decided about it since.
+        Whether a group is read once. Default: as somebody decided for the topic, else as the topic was begun.
+
+    Examples
+    --------
+    >>> from haybale import Review
+    >>> record = {"title": "Why dogs bark at night", "text": "Dogs bark.", "year": 2020}
+    >>> engine = Engine({"a": record, "b": record}, language="english", encoder="tfidf(min_df=1)")
+    >>> review = Review(engine, "barking dogs")
+    >>> review.duplicates.groups()
+    Duplicates: 2 documents, 1 duplicate in 1 group, 1 to read
+    >>> review.duplicates.separate(["b"], judge="Ada")
+    >>> review.duplicates.groups().n_duplicates
+    0
     """
 
-    def __init__(self, store: JudgementStore, topic: Topic, read_once: bool | None = None) -> None:
-        self.store, self.topic, self._read_once = store, topic, read_once
+    def __init__(self, engine: Engine, store: JudgementStore, topic: Topic, read_once: bool | None = None) -> None:
+        self.engine, self.store, self.topic, self._read_once = engine, store, topic, read_once
         self._events: list[TopicEvent] = []
         self._last = 0  # the number of the last event
         self._made: tuple[Engine, Duplicates] | None = None
+        self._lock = threading.Lock()
 
-    def of(self, engine: Engine) -> Duplicates:
-        """Return the groups for an engine; the same object as long as nothing has changed."""
-        snapshot, new = engine.snapshot(), self.store.events(self.topic, after=self._last)
-        self._last = max([self._last, *(event.number for event in new)])
-        decisions = [event for event in new if event.kind in (SEPARATED, JOINED, READ_ONCE)]
-        self._events += decisions
-        if self._made is None or decisions or self._made[0] is not snapshot:
-            if reads_once(self.topic, self._events) if self._read_once is None else self._read_once:
-                duplicates = with_decisions(snapshot.duplicates(), self._events)
-            else:
-                duplicates = Duplicates([], dict.fromkeys(snapshot.whole.doc_ids.to_pylist(), ""))
-            if self._made is not None and duplicates == self._made[1]:
-                duplicates = self._made[1]
-            self._made = snapshot, duplicates
-        return self._made[1]
+    @property
+    def are_read_once(self) -> bool:
+        """Whether a group is read once."""
+        self.groups()
+        return reads_once(self.topic, self._events) if self._read_once is None else self._read_once
+
+    def groups(self, engine: Engine | None = None) -> Duplicates:
+        """Return the groups among the documents that the engine has now; the same object until something changes.
+
+        There are none if groups are not read once. ``engine`` may be a snapshot, to use the documents that it has.
+        """
+        with self._lock:
+            snapshot, new = (engine or self.engine).snapshot(), self.store.events(self.topic, after=self._last)
+            self._last = max([self._last, *(event.number for event in new)])
+            decisions = [event for event in new if event.kind in (SEPARATED, JOINED, READ_ONCE)]
+            self._events += decisions
+            if self._made is None or decisions or self._made[0] is not snapshot:
+                if reads_once(self.topic, self._events) if self._read_once is None else self._read_once:
+                    duplicates = with_decisions(snapshot.duplicates(), self._events)
+                else:
+                    duplicates = Duplicates([], dict.fromkeys(snapshot.whole.doc_ids.to_pylist(), ""))
+                is_same = self._made is not None and duplicates == self._made[1]
+                self._made = snapshot, self._made[1] if self._made is not None and is_same else duplicates
+            return self._made[1]
+
+    def separate(self, doc_ids: Sequence[str], judge: str = "") -> None:
+        """Take documents out of their groups: they are no duplicates, and are read by themselves.
+
+        Judgements stay with the documents that were judged. It is on disk when this returns.
+
+        Raises
+        ------
+        InputError
+            If one of them is in no group.
+        """
+        groups = self.groups()
+        for doc_id in as_ids(doc_ids, "document ids"):
+            if not groups.others(doc_id):
+                raise InputError(f"expected documents of groups of duplicates, found {doc_id!r} in none; omit it")
+        self.store.record(self.topic, SEPARATED, list(doc_ids), judge)
+
+    def join(self, doc_ids: Sequence[str], judge: str = "") -> None:
+        """Make documents, with the groups that they are in, one group of duplicates.
+
+        Raises
+        ------
+        InputError
+            For fewer than two documents, one that the engine does not have, or if groups are not read once.
+        """
+        groups, distinct = self.groups(), list(dict.fromkeys(as_ids(doc_ids, "document ids")))
+        if len(distinct) < 2:
+            raise InputError(f"expected two or more documents to join, found {len(distinct)}; give their ids")
+        for doc_id in distinct:
+            if doc_id not in groups.sources:
+                raise InputError(f"expected documents of the engine, found {doc_id!r}; check the id")
+        if not self.are_read_once:
+            raise InputError("expected a topic whose groups are read once, found one that reads all; change that first")
+        self.store.record(self.topic, JOINED, distinct, judge)
+
+    def read_once(self, is_on: bool, judge: str = "") -> None:
+        """Decide whether a group of duplicates is read once in this topic, also in reviews that are open."""
+        self.store.record(self.topic, READ_ONCE, bool(is_on), judge)
 
 
 def reads_once(topic: Topic, events: Iterable[TopicEvent]) -> bool:
     """Return whether a group of duplicates is read once in a topic."""
     chosen = [bool(event.value) for event in events if event.kind == READ_ONCE]
-    return chosen[-1] if chosen else bool(topic.settings.get(SETTING, False))
+    return chosen[-1] if chosen else bool(topic.settings.get(DUPLICATES, False))
 
 
 def with_decisions(duplicates: Duplicates, events: Iterable[TopicEvent]) -> Duplicates:
@@ -99,37 +162,6 @@ def _keep(
     if len(doc_ids) > 1:
         groups[doc_ids[0]] = DuplicateGroup((doc_ids[0], *sorted(doc_ids[1:])), reasons)
         of_document.update(dict.fromkeys(doc_ids, doc_ids[0]))
-
-
-def separate(store: JudgementStore, topic: Topic, duplicates: Duplicates, doc_ids: Sequence[str], judge: str) -> None:
-    """Note that documents are no duplicates of the others of their groups.
-
-    Raises
-    ------
-    InputError
-        If one of them is in no group.
-    """
-    for doc_id in doc_ids:
-        if not duplicates.others(doc_id):
-            raise InputError(f"expected a document of a group of duplicates, found {doc_id!r}; it is in none")
-    store.record(topic, SEPARATED, list(doc_ids), judge)
-
-
-def join(store: JudgementStore, topic: Topic, duplicates: Duplicates, doc_ids: Sequence[str], judge: str) -> None:
-    """Note that documents, with all of their groups, are duplicates.
-
-    Raises
-    ------
-    InputError
-        For fewer than two documents, or one that the engine does not have.
-    """
-    distinct = list(dict.fromkeys(doc_ids))
-    if len(distinct) < 2:
-        raise InputError(f"expected two or more documents to join, found {len(distinct)}; give their ids")
-    for doc_id in distinct:
-        if doc_id not in duplicates.sources:
-            raise InputError(f"expected a document of the engine, found {doc_id!r}; check the id")
-    store.record(topic, JOINED, distinct, judge)
 
 
 def carried_rows(rows: Sequence[Judgement], duplicates: Duplicates) -> tuple[list[Judgement], dict[str, str]]:

@@ -77,7 +77,9 @@ def judged_topics(
             ensure_attached(store, engine)
         chosen = store.topics() if topics is None else [store.topic(name) for name in topics]
         rows = {topic.name: store.judgements(topic) for topic in chosen}
-        groups = {} if engine is None else {topic.name: TopicDuplicates(store, topic).of(engine) for topic in chosen}
+        groups = (
+            {} if engine is None else {topic.name: TopicDuplicates(engine, store, topic).groups() for topic in chosen}
+        )
     collection = None if engine is None else engine.snapshot().collection
     queries: dict[str, str] = {}
     judged: list[tuple[str, str, int]] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -61,11 +61,12 @@ class TopicRanking:
         """Add a row, and tell the learner what has changed about its document, if the engine has it."""
         self._update(self.state.apply(row))
 
-    def regroup(self, state: TopicState, rows: Iterable[Judgement]) -> TopicRanking:
-        """Return the ranking with a state of other groups, without rows, to which all rows are added.
+    def regroup(self, representatives: Mapping[str, str], rows: Iterable[Judgement]) -> TopicRanking:
+        """Return the ranking with other groups of duplicates, and a state to which all rows are added.
 
         The learner keeps what it has learned of the documents that stay representatives with their judgements.
         """
+        state = TopicState(self.state.rule, representatives=representatives)
         ranking = TopicRanking(self.snapshot, state, self.learner)
         ranking.taught, ranking._terms = dict(self.taught), self._terms
         for row in rows:
@@ -245,6 +246,17 @@ class TopicRanking:
         """Return whether it is not known which text of a document was judged."""
         rows = [row for row in self.state.rows[doc_id] if row.grade is not None]
         return self.number(doc_id) is not None and not any(row.document for row in rows)
+
+    def learnable_grades(self) -> dict[str, int]:
+        """Return the grades of documents that the engine has with the text that was judged."""
+        grades = {doc_id: self.state.grade(doc_id) for doc_id in self.state.rows if self.number(doc_id) is not None}
+        return {
+            doc_id: grade for doc_id, grade in grades.items() if grade is not None and not self.was_replaced(doc_id)
+        }
+
+    def present_moves(self, moves: Sequence[tuple[str, str]]) -> dict[str, str]:
+        """Return the documents to which judgements have followed their texts, by the documents that were judged."""
+        return dict(sorted((old, new) for old, new in moves if old != new and self.number(new) is not None))
 
     def status_of(self, row: Judgement) -> str:
         """Return ``"orphaned"`` or ``"replaced"`` if the document of a row does not have the text that was judged."""

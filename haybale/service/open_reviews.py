@@ -64,6 +64,7 @@ class OpenReviews:
             if latest is self._of:
                 return False
             snapshot = latest.independent()
+            snapshot.duplicates()
             TopicFeatures.of(snapshot)
             ensure_attached(self.store, snapshot)  # also for topics without an open review
             self._of, self._snapshot = latest, snapshot  # reviews that begin from now on use these
