@@ -33,6 +33,7 @@ REASONS = (
 _BY_DOI, _BY_PMID, _BY_TITLE, _BY_TITLE_AND_TEXT, _BY_PLACE, _BY_AUTHORS, _BY_WORDS, _BY_TEXT = range(len(REASONS))
 
 _MIN_TITLE_WORDS = 4  # a shorter title, such as "Editorial", is shared by different works
+_MIN_SPECIFIC_TITLE_WORDS = 6  # a title of so many words by the same authors is not that of a series
 _MIN_TEXT_WORDS = 25  # an abstract; a shorter text may be "No abstract available"
 _MIN_DOCUMENT_WORDS = 50  # of a document that is no record of literature
 _SIMILAR_TITLES, _RELATED_TITLES = 0.85, 0.5  # shares of equal characters
@@ -57,7 +58,7 @@ class DuplicateRules:
 
     def __init__(self, fields: RecordFields, sketches: TextSketches) -> None:
         self.fields, self.sketches = fields, sketches
-        self._series, self._repeated = _titles_of_several_works(fields)
+        self._series, self._repeated_in_source, self._repeated = _titles_of_several_works(fields)
 
     def groups(self) -> list[tuple[list[int], list[str]]]:
         """Return the groups of two or more documents that are duplicates, rising, with the reasons for each group.
@@ -106,7 +107,8 @@ class DuplicateRules:
         if self._has_other_page(one, other) or self._is_other_venue_of_source(one, other):
             return -1
         is_agreed = self._same_year(one, other) and self._authors_agree(one, other)
-        in_series = not self._series.isdisjoint((fields.title[one], fields.title[other]))
+        titles = fields.title[one], fields.title[other]
+        in_series = any(title in self._series or title in self._repeated_in_source for title in titles)
         if is_agreed and not in_series and is_variant(fields.title[one], fields.title[other]):
             return _BY_AUTHORS
         if similarity < _SIMILAR_TITLES:
@@ -149,8 +151,11 @@ class DuplicateRules:
         is_elsewhere = self._has_other_page(one, other) or self._is_other_venue_of_source(one, other)
         if is_elsewhere and not self._same_text(one, other) and not self._same_place(one, other):
             return -1
-        is_of_series = fields.title[one] in self._series
-        has_author = self._authors_agree(one, other) or (is_long and self._share(one, other))
+        has_same_authors = self._authors_agree(one, other)
+        is_specific = has_same_authors and fields.title[one].count(" ") + 1 >= _MIN_SPECIFIC_TITLE_WORDS
+        in_source = fields.title[one] in self._repeated_in_source and not is_specific
+        is_of_series = in_source or fields.title[one] in self._series
+        has_author = has_same_authors or (is_long and self._share(one, other))
         has_evidence = self._same_text(one, other) or (has_author and not is_of_series)
         if self._same_place(one, other) or (
             self._same_year(one, other) and (has_evidence or (is_long and not is_of_series))
@@ -269,8 +274,8 @@ def _differ_at_end(one: str, other: str) -> bool:
     return n_same >= _MIN_STEM and max(len(one), len(other)) - n_same <= _MAX_ENDING and one.isalpha()
 
 
-def _titles_of_several_works(fields: RecordFields) -> tuple[set[str], set[str]]:
-    """Return titles of series, which come again in one source and year or in three years, and titles of two years."""
+def _titles_of_several_works(fields: RecordFields) -> tuple[set[str], set[str], set[str]]:
+    """Return titles of three years or more, those that come again in one source and year, and those of two years."""
     years: defaultdict[str, set[int]] = defaultdict(set)
     of_source: Counter[tuple[str, str, int]] = Counter()
     for title, year, source in zip(fields.title, fields.year, fields.source, strict=True):
@@ -278,8 +283,8 @@ def _titles_of_several_works(fields: RecordFields) -> tuple[set[str], set[str]]:
             years[title].add(year)
             of_source[title, source, year] += 1
     series = {title for title, title_years in years.items() if len(title_years) >= _MIN_YEARS_OF_SERIES}
-    series |= {title for (title, source, _), count in of_source.items() if count > 1 and source}
-    return series, {title for title, title_years in years.items() if len(title_years) > 1}
+    in_source = {title for (title, source, _), count in of_source.items() if count > 1 and source}
+    return series, in_source, {title for title, title_years in years.items() if len(title_years) > 1}
 
 
 def _variant_keys(fields: RecordFields) -> tuple[list[str], list[str]]:

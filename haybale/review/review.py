@@ -498,7 +498,7 @@ class Review:
                 n_drawn_judged=sum(doc_id in judged for doc_id in drawn),
                 contradictory=sorted(filter(state.is_contradictory, judged)),
                 removed=sorted(doc_id for doc_id in judged if ranking.number(doc_id) is None),
-                replaced=sorted(filter(ranking.was_replaced, judged)),
+                replaced=ranking.replaced(judged),
                 undecided=sorted(filter(ranking.is_undecided, judged)),
                 moved=ranking.present_moves(self.store.moves(self.topic)),
                 advice={str(rule): rule.check(screening) for rule in parsed},

@@ -239,8 +239,19 @@ class TopicRanking:
 
     def was_replaced(self, doc_id: str) -> bool:
         """Return whether a document has another text than one that a judge judged last."""
-        latest = {row.judge: row for row in self.state.rows_of(doc_id) if row.grade is not None}
-        return any(map(self.is_of_other_text, latest.values()))
+        return bool(self.replaced([doc_id]))
+
+    def replaced(self, doc_ids: Iterable[str]) -> list[str]:
+        """Return which documents, judged for these or for their groups, have another text than the judged one, sorted.
+
+        Of each judge, the last judgement counts.
+        """
+        latest = (
+            row
+            for doc_id in doc_ids
+            for row in {row.judge: row for row in self.state.rows_of(doc_id) if row.grade is not None}.values()
+        )
+        return sorted({row.doc_id for row in latest if self.is_of_other_text(row)})
 
     def is_undecided(self, doc_id: str) -> bool:
         """Return whether it is not known which text of a document was judged."""
