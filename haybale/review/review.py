@@ -24,6 +24,7 @@ from haybale.review.exports import FORMATS, exported, write_export
 from haybale.review.judgement_store import Judgement, JudgementStore, check_grade
 from haybale.review.known_judgements import grades_of, old_judgements
 from haybale.review.marked_terms import marked_terms
+from haybale.review.minhash import near_duplicates_by_document
 from haybale.review.proposals import MakesLearner, topic_learner
 from haybale.review.reattachment import ensure_attached, known_by_new_ids
 from haybale.review.review_results import Progress, ReviewDocument
@@ -131,7 +132,8 @@ class Review:
         near_duplicates: float | None = None,
         learner: MakesLearner | None = None,
     ) -> None:
-        check_parameters("Review", locals(), _PARAMETERS)
+        arguments = dict(locals())
+        check_parameters("Review", arguments, _PARAMETERS)
         text = (text or "").strip()
         collection = engine.snapshot().collection
         grades = known_by_new_ids(collection, engine, grades_of(known))
@@ -142,11 +144,9 @@ class Review:
         try:
             if judgements is not None:
                 bind(self.store, engine)
-            settings = {"random_state": random_state, "explore_every": explore_every, "combine": combine}
-            settings |= {DUPLICATES: duplicates}
-            self._begin(text, topic, grades, {name: value for name, value in settings.items() if value is not None})
-            self.near_duplicates = near_duplicates
-            self._lock = threading.RLock()
+            settings = {name: arguments[name] for name in _DEFAULTS if arguments[name] is not None}
+            self._begin(text, topic, grades, settings)
+            self.near_duplicates, self._lock = near_duplicates, threading.RLock()
             self._shown: dict[str, Judgement] = {}  # the passage, rank and model with which each document was proposed
             self._ranking: TopicRanking | None = None
             self._last_move = 0  # the last move of judgements that the ranking has seen
@@ -167,7 +167,7 @@ class Review:
         self.topic = self.store.add_topic(name, text, _DEFAULTS | settings)
         self.settings: dict[str, Any] = _DEFAULTS | {DUPLICATES: False} | self.topic.settings | settings
         self.duplicates = TopicDuplicates(self.engine, self.store, self.topic, settings.get(DUPLICATES))
-        self._ranked_groups = self.duplicates.groups()
+        self._groups = self.duplicates.groups()
         ensure_attached(self.store, self.engine)
         state = TopicState(rows=self.store.judgements(self.topic))
         self._add_known({doc_id: grade for doc_id, grade in grades.items() if not state.grades(doc_id)})
@@ -208,8 +208,8 @@ class Review:
             new_rows = self.store.judgements(self.topic)
         for row in new_rows:
             self._ranking.apply(row)
-        if (groups := self.duplicates.groups(snapshot)) is not self._ranked_groups:
-            self._ranked_groups = groups
+        if (groups := self.duplicates.groups(snapshot)) is not self._groups:
+            self._groups = groups
             self._ranking = self._ranking.regroup(groups.representatives, self.store.judgements(self.topic))
         return self._ranking
 
@@ -217,8 +217,8 @@ class Review:
         """Begin a ranking without rows, because documents or the places of judgements have changed."""
         self._last_move = self.store.last_move()
         learner = self._make_learner(snapshot, self.text or None, self.settings["random_state"])
-        self._ranked_groups = self.duplicates.groups(snapshot)
-        state = TopicState(self.settings["combine"], representatives=self._ranked_groups.representatives)
+        self._groups = self.duplicates.groups(snapshot)
+        state = TopicState(self.settings["combine"], representatives=self._groups.representatives)
         self._ranking = TopicRanking(snapshot, state, learner)
 
     def remember(self, other: Review) -> None:
@@ -271,17 +271,13 @@ class Review:
         shown = Judgement(doc_id, "judged", passage_id=best.passage_id, passage=best.text, rank=rank, model=model)
         self._shown[doc_id] = with_digest(shown, ranking.snapshot)
         about = title_of(collection, number), metadata_of(collection, number)
-        shown_best, copies = [replace(best, highlights=spans)], self._ranked_groups.sources_of_others(doc_id)
-        return ReviewDocument(
-            doc_id, *about, shown_best, probability, rank, model, self._similar(ranking, doc_id), copies
-        )
+        alike = self._similar(ranking, doc_id), self._groups.sources_of_others(doc_id)
+        return ReviewDocument(doc_id, *about, [replace(best, highlights=spans)], probability, rank, model, *alike)
 
     def _similar(self, ranking: TopicRanking, doc_id: str) -> list[str]:
         """Return the other documents of the group of near-duplicates that were not judged."""
         if self.near_duplicates is None:
             return []
-        from haybale.review.minhash import near_duplicates_by_document
-
         members = near_duplicates_by_document(ranking.snapshot, self.near_duplicates).get(doc_id, [])
         return [member_id for member_id in members if member_id != doc_id and not ranking.state.grades(member_id)]
 
@@ -480,15 +476,14 @@ class Review:
 
         with self._lock:
             ranking, screening = self._sync(), self.screening()
-            state = ranking.state
-            drawn = ranking.sample()
+            state, drawn = ranking.state, ranking.sample()
             chosen = [*DEFAULT_RULES, *(["qbcb"] if drawn else [])] if rules is None else rules
             parsed = [parse_rule(rule) if isinstance(rule, str) else rule for rule in chosen]
             judged = {doc_id: state.grades(doc_id) for doc_id in state.rows if state.grades(doc_id)}
             relevant_positions = np.flatnonzero(screening.labels)
             return Progress(
                 n_documents=int(ranking.has_passage.sum()),
-                n_duplicates=self._ranked_groups.n_duplicates,
+                n_duplicates=self._groups.n_duplicates,
                 n_judged=len(judged),
                 n_relevant=sum((state.grade(doc_id) or 0) > 0 for doc_id in judged),
                 n_known=sum(map(state.is_known, judged)),
@@ -569,7 +564,7 @@ class Review:
         with self._lock:
             ranking = self._sync()
             relevant = [doc_id for doc_id, grade in ranking.learnable_grades().items() if grade > 0]
-            relevant += [copy for doc_id in relevant for copy in self._ranked_groups.others(doc_id)]
+            relevant += [copy for doc_id in relevant for copy in self._groups.others(doc_id)]
         topic = LabelledTopic(self.topic.name, relevant, self.text or None)
         return simulate(self.engine, topics=[topic], learner=self._make_learner, **options)
 
@@ -596,8 +591,9 @@ class Review:
             raise UnknownNameError("format", format, FORMATS)
         with self._lock:
             ranking = self._sync()
-            rows = ranking.state.graded_rows()
-            text = exported(format, self.topic, rows, ranking.state, ranking.snapshot, self._ranked_groups)
+            text = exported(
+                format, self.topic, ranking.state.graded_rows(), ranking.state, ranking.snapshot, self._groups
+            )
         if path is not None:
             write_export(format, self.topic, text, Path(path))
         return text

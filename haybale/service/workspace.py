@@ -462,6 +462,10 @@ class Workspace:
                 self._digests = snapshot, TextDigests(snapshot.collection)
             return self._digests[1]
 
+    def opening(self, topic: int) -> str | None:
+        """Return what is still to be done until the review of a topic can begin; None if it can."""
+        return self._reviews.opening(self._topic_of(topic))
+
     def _review(self, number: int) -> Review:
         return self._reviews.get(self._topic_rows(number).topic)
 
