@@ -115,7 +115,7 @@ class DuplicateRules:
             return -1
         if self._same_place(one, other) and self._share(one, other):
             return _BY_PLACE
-        has_texts = min(self.sketches.n_words[one], self.sketches.n_words[other]) >= _MIN_TEXT_WORDS
+        has_texts = self._has_text(one) and self._has_text(other)
         is_near = has_texts and self.sketches.overlap(one, other) >= _NEAR_TEXTS
         return _BY_TEXT if is_near and (self._same_year(one, other) or self._share(one, other)) else -1
 
@@ -144,7 +144,7 @@ class DuplicateRules:
     def _by_title(self, one: int, other: int, bibliographic: bool) -> int:
         """Return the rule by which two documents with the same title are duplicates; -1 if none."""
         fields, sketches = self.fields, self.sketches
-        has_texts = min(sketches.n_words[one], sketches.n_words[other]) >= _MIN_TEXT_WORDS
+        has_texts = self._has_text(one) and self._has_text(other)
         is_long = fields.title[one].count(" ") + 1 >= _MIN_TITLE_WORDS or len(fields.title[one]) >= 40
         if has_texts and sketches.containment(one, other) < _OTHER_TEXTS:
             return -1
@@ -212,9 +212,14 @@ class DuplicateRules:
         first, second = self.fields.authors[one], self.fields.authors[other]
         return bool(first & second) and len(first & second) >= _SAME_AUTHORS * len(first | second)
 
+    def _has_text(self, document: int) -> bool:
+        """Return whether a document has a text beside its title, which is the text of a record without an abstract."""
+        n_title_words = self.fields.title[document].count(" ") + 1
+        return int(self.sketches.n_words[document]) >= max(_MIN_TEXT_WORDS, n_title_words + _MIN_TITLE_WORDS)
+
     def _same_text(self, one: int, other: int) -> bool:
         sketches = self.sketches
-        has_texts = min(sketches.n_words[one], sketches.n_words[other]) >= _MIN_TEXT_WORDS
+        has_texts = self._has_text(one) and self._has_text(other)
         return has_texts and sketches.containment(one, other) >= _SAME_TEXTS
 
     def _candidates(self) -> Iterator[tuple[int, int]]:
