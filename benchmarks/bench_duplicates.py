@@ -70,8 +70,8 @@ def main() -> None:
     lines = ["# Duplicates", "", *__doc__.split("\n\n")[0].splitlines(), ""]
     lines += [
         "Pairs of records that are found to be one work. Of labelled pairs, only these count. The exports of three",
-        "databases are made by the script, from records of the screening collections: what is found there says only that",
-        "the rules do what they should. The seconds are CPU time, those of BibDedupe by the clock.",
+        "databases are made by the script, from records of the screening collections: what is found there says only",
+        "that the rules do what they should. The seconds are CPU time, those of BibDedupe by the clock.",
     ]
     lines += table("records|number|by|pairs found|precision|recall|s", rows, 3)
     lines += ["", *natural(a.screening), "", *times, "", provenance(shown("bench_duplicates.py", sys.argv[1:]))]
