@@ -78,8 +78,8 @@ class DuplicateRules:
                 first.extend(second)
                 group_of.update(dict.fromkeys(second, first))
             rules.setdefault(one, set()).add(rule)
-        found = {id(group): sorted(group) for group in group_of.values() if len(group) > 1}
-        ordered = sorted(found.values())
+        distinct_groups = {id(group): sorted(group) for group in group_of.values() if len(group) > 1}
+        ordered = sorted(distinct_groups.values())
         return [
             (group, [REASONS[rule] for rule in sorted(set().union(*(rules.get(document, ()) for document in group)))])
             for group in ordered

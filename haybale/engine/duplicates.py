@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from haybale.collections.text_sketches import TextSketches
-    from haybale.engine.engine import Engine
+    from haybale.engine.changes import LiveDocuments
     from haybale.engine.segment import Segment
 
 DUPLICATES, SKETCHES = "duplicates.json", "sketches.npz"
@@ -143,12 +143,20 @@ class Duplicates:
         return f"{self.n_documents:,} documents, {duplicates} in {groups}, {self.n_distinct:,} to read"
 
 
-def find_duplicates(engine: Engine) -> Duplicates:
-    """Return which documents of an engine are one record: one work from several databases, or copies of one file.
+def find_duplicates(documents: Documents, live: LiveDocuments, digest: str | None) -> Duplicates:
+    """Return which documents are one record: one work from several databases, or copies of one file.
 
     Records are duplicates by their DOI, PubMed id, or title with year, authors, place and text; other documents by
     having the same words in the same order. Different DOIs, PubMed ids, authors, years or numbers in the title outweigh
     any likeness. An engine in a folder keeps what was found; after a change, only added texts are read.
+
+    Parameters
+    ----------
+    documents : Documents
+    live : LiveDocuments
+        Those of the engine.
+    digest : str or None
+        A digest of the documents, under which what was found is kept.
 
     Examples
     --------
@@ -164,25 +172,24 @@ def find_duplicates(engine: Engine) -> Duplicates:
     >>> engine.duplicates().others("pubmed:7")
     ['embase:1']
     """
-    documents = engine._documents
     if documents.duplicates is None:
-        documents.duplicates = _found(engine, documents)
+        documents.duplicates = _opened_or_made(documents, live, digest)
     return cast(Duplicates, documents.duplicates)
 
 
-def _found(engine: Engine, documents: Documents) -> Duplicates:
+def _opened_or_made(documents: Documents, live: LiveDocuments, digest: str | None) -> Duplicates:
     """Return the duplicates from the engine's folder if they were found before."""
     from haybale.collections.record_fields import sources_of
 
-    folder = engine.folder
-    sources = dict(zip(engine.whole.doc_ids.to_pylist(), sources_of(engine.whole), strict=True))
-    key = engine._live.content_key(documents, engine.documents_digest)
+    whole, folder = documents.whole, live.storage.folder
+    sources = dict(zip(whole.doc_ids.to_pylist(), sources_of(whole), strict=True))
+    key = live.content_key(documents, digest)
     if folder is not None and key is not None:
         groups = _read(folder / DUPLICATES, key)
         if groups is not None:
             return Duplicates(groups, sources)
     with timed("find duplicates"):
-        groups = groups_of(engine.whole, _sketches_of(documents))
+        groups = groups_of(whole, _sketches_of(documents))
     if folder is not None and key is not None:
         content = {
             "key": key,
@@ -192,7 +199,7 @@ def _found(engine: Engine, documents: Documents) -> Duplicates:
         path = folder / DUPLICATES
         if path.exists():
             path.unlink()
-        engine._live.storage.save_if_writable(path, lambda new: replace_json(new, content))
+        live.storage.save_if_writable(path, lambda new: replace_json(new, content))
     return Duplicates(groups, sources)
 
 

@@ -555,7 +555,7 @@ class Engine:
 
     def duplicates(self) -> Duplicates:
         """Return which documents are one record (:func:`~haybale.engine.duplicates.find_duplicates`)."""
-        return find_duplicates(self)
+        return find_duplicates(self._documents, self._live, self.documents_digest)
 
     def documents_table(self) -> pa.Table:
         """Return a table with a row for each document: ``id``, ``title``, ``passages`` (their number) and metadata."""

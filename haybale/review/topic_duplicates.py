@@ -107,7 +107,10 @@ class TopicDuplicates:
             if doc_id not in groups.sources:
                 raise InputError(f"expected documents of the engine, found {doc_id!r}; check the id")
         if not self.are_read_once:
-            raise InputError("expected a topic whose groups are read once, found one that reads all; change that first")
+            raise InputError(
+                f"topic {self.topic.name!r:.100} must read a group once to join documents, found that it reads all; "
+                "call read_once(True) first"
+            )
         self.store.record(self.topic, JOINED, distinct, judge)
 
     def read_once(self, is_on: bool, judge: str = "") -> None:

@@ -49,6 +49,6 @@ class TopicGroups:
         duplicates = self.of(topic)
         (duplicates.separate if action == "separate" else duplicates.join)(doc_ids, judge)
 
-    def representatives(self, topic: Topic) -> Mapping[str, str]:
-        """Return the representatives of the documents that are in groups; none before the reviews are prepared."""
-        return self._of(topic).groups().representatives if self._reviews.is_ready else {}
+    def representatives(self, topic: Topic) -> Mapping[str, str] | None:
+        """Return the representatives of the documents that are in groups; None before the reviews are prepared."""
+        return self._of(topic).groups().representatives if self._reviews.is_ready else None

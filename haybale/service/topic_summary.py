@@ -60,24 +60,27 @@ class TopicSummary:
 class TopicRows:
     """The rows of one topic, which are read from the store as they are added. Several threads may use it.
 
-    ``representatives`` returns those of groups of duplicates, which count as one document.
+    ``representatives`` returns those of groups of duplicates, which count as one document; the same mapping until they
+    change.
     """
 
     def __init__(
         self,
         store: JudgementStore,
         topic: Topic,
-        representatives: Callable[[Topic], Mapping[str, str]] = lambda topic: {},
+        representatives: Callable[[Topic], Mapping[str, str] | None] = lambda topic: None,
     ) -> None:
         self.store, self.topic, self._representatives = store, topic, representatives
         self._state = TopicState(topic.settings.get("combine", DEFAULT_RULE))
+        self._grouped_by: Mapping[str, str] | None = None  # the representatives that the state has seen
         self._last_move = 0  # the last move of judgements that the state has seen
         self._lock = threading.Lock()
 
     def _sync(self) -> TopicState:
         last_move, representatives = self.store.last_move(), self._representatives(self.topic)
-        if last_move != self._last_move or representatives != self._state.representatives:
-            self._last_move = last_move  # judgements have followed texts to other documents
+        if last_move != self._last_move or representatives is not self._grouped_by:
+            # Judgements have followed texts to other documents, or groups of duplicates have changed.
+            self._last_move, self._grouped_by = last_move, representatives
             self._state = TopicState(self._state.rule, representatives=representatives)
         for row in self.store.judgements(self.topic, self._state.last):
             self._state.apply(row)
