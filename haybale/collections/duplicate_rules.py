@@ -63,7 +63,8 @@ class DuplicateRules:
     def groups(self) -> list[tuple[list[int], list[str]]]:
         """Return the groups of two or more documents that are duplicates, rising, with the reasons for each group.
 
-        Groups are joined by their surest pairs first, and never if two of their documents contradict each other.
+        Groups are joined by their surest pairs first, and never if two of their documents contradict each other; of a
+        large group, the first 50 documents are compared.
         """
         matches = sorted(
             (rule, one, other) for one, other in self._candidates() if (rule := self.rule(one, other)) >= 0
@@ -73,10 +74,11 @@ class DuplicateRules:
         for rule, one, other in matches:
             first, second = group_of.setdefault(one, [one]), group_of.setdefault(other, [other])
             if first is not second:
-                if any(self._are_apart(a, b) for a in first for b in second):
+                if any(self._are_apart(a, b) for a in first[:_MAX_BLOCK] for b in second[:_MAX_BLOCK]):
                     continue
-                first.extend(second)
-                group_of.update(dict.fromkeys(second, first))
+                large, small = (first, second) if len(first) >= len(second) else (second, first)
+                large.extend(small)
+                group_of.update(dict.fromkeys(small, large))
             rules.setdefault(one, set()).add(rule)
         distinct_groups = {id(group): sorted(group) for group in group_of.values() if len(group) > 1}
         ordered = sorted(distinct_groups.values())
@@ -131,9 +133,11 @@ class DuplicateRules:
             return True
         if fields.authors[one] and fields.authors[other] and not fields.authors[one] & fields.authors[other]:
             return True
-        if fields.title[one] and fields.title[other] and fields.numbers[one] != fields.numbers[other]:
-            return True
         both = fields.is_bibliographic(one) and fields.is_bibliographic(other)
+        are_copies = not both and self.sketches.texts[one] == self.sketches.texts[other]  # whose names may have numbers
+        have_titles = bool(fields.title[one] and fields.title[other])
+        if have_titles and not are_copies and fields.numbers[one] != fields.numbers[other]:
+            return True
         return not both and _differ(fields.date[one], fields.date[other])
 
     def _are_apart(self, one: int, other: int) -> bool:
@@ -176,7 +180,8 @@ class DuplicateRules:
         sketches = self.sketches
         if sketches.texts[one] != sketches.texts[other] or sketches.n_words[one] < _MIN_TEXT_WORDS:
             return -1
-        is_enough = similarity >= _SIMILAR_TITLES or sketches.n_words[one] >= _MIN_DOCUMENT_WORDS
+        is_alike = similarity >= _SIMILAR_TITLES and self.fields.numbers[one] == self.fields.numbers[other]
+        is_enough = is_alike or sketches.n_words[one] >= _MIN_DOCUMENT_WORDS
         return _BY_WORDS if is_enough else -1
 
     def _is_near_with_same_numbers(self, one: int, other: int) -> bool:

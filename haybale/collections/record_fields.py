@@ -20,13 +20,13 @@ from haybale.collections.files.record_keys import KEY_COLUMNS
 # Names of columns in lower case with underscores; the first that a record has a value in is taken.
 _ID_COLUMNS = {"doi": (*KEY_COLUMNS[0][1], "url", "urls", "link"), "pmid": KEY_COLUMNS[1][1]}
 _COLUMNS = {
-    "year": ("year", "publication_year", "pub_year", "paper_year", "py", "y1", "publication_date", "published", "date"),
+    "year": ("year", "publication_year", "pub_year", "paper_year", "py", "y1", "publication_date", "published", "dp", "date"),
     "authors": ("authors", "author", "first_authors", "author_names", "author_full_names", "creator", "au", "fau"),
-    "page": ("start_page", "first_page", "pages", "page_range", "pagination", "sp", "pg"),
+    "page": ("start_page", "first_page", "pages", "page_range", "pagination", "page_start", "sp", "pg"),
     "volume": ("volume", "vol", "vl", "vi"),
     "venue": (
         "journal", "journal_name", "secondary_title", "journal_title", "source_title", "publication_title", "venue",
-        "booktitle", "container_title", "alternate_title3", "jt", "jo", "t2",
+        "booktitle", "journal/book", "container_title", "alternate_title3", "jt", "jo", "t2",
     ),
     "date": ("date", "sent"),
 }  # fmt: skip
@@ -144,8 +144,11 @@ def _columns(collection: Collection, wanted: Set[str]) -> dict[str, list[Any]]:
     columns: dict[str, list[Any]] = {}
     for name in collection.metadata.column_names:
         usual = re.sub(r"[\s_-]+", "_", name.strip().lower())
-        if usual in wanted and usual not in columns:
-            columns[usual] = collection.metadata[name].to_pylist()
+        if usual in wanted:
+            values, before = collection.metadata[name].to_pylist(), columns.get(usual)
+            if before is not None:  # files of other databases have written the name in another way
+                values = [value if other is None else other for value, other in zip(values, before, strict=True)]
+            columns[usual] = values
     return columns
 
 

@@ -149,6 +149,12 @@ def test_a_record_without_ids_does_not_join_two_works() -> None:
         assert [len(group.doc_ids) for group in groups] == [2]
 
 
+def test_many_copies_are_one_group() -> None:
+    copies = [{"title": f"copy {number}", "text": ABSTRACT * 2} for number in range(300)]
+    [group] = groups_of(collection_of(*copies, {"title": "another", "text": OTHER_ABSTRACT * 2}))
+    assert len(group.doc_ids) == 300
+
+
 def test_titles_of_series_are_no_evidence() -> None:
     notes = [
         without("text", "volume", "start_page", title="Notes of the editor in chief", year=year, file="dblp.csv")
@@ -169,6 +175,11 @@ def test_the_longest_text_represents_a_group_and_groups_do_not_depend_on_the_ord
 def test_sources_are_files_or_databases() -> None:
     records = [{"text": "a", "file": "x.ris"}, {"text": "b", "name_of_database": "Embase"}, {"text": "c"}]
     assert sources_of(collection_of(*records)) == ["x.ris", "Embase", ""]
+
+
+def test_columns_whose_names_differ_in_case_are_one() -> None:
+    fields = RecordFields.of(collection_of({"text": "a", "doi": "10.1000/a"}, {"text": "b", "DOI": "10.1000/B"}))
+    assert fields.doi == ["10.1000/a", "10.1000/b"]
 
 
 def test_fields_that_are_not_understood_are_left_out() -> None:
