@@ -20,7 +20,7 @@ from haybale.collections.files.record_keys import KEY_COLUMNS
 # Names of columns in lower case with underscores; the first that a record has a value in is taken.
 _ID_COLUMNS = {"doi": (*KEY_COLUMNS[0][1], "url", "urls", "link"), "pmid": KEY_COLUMNS[1][1]}
 _COLUMNS = {
-    "year": ("year", "publication_year", "pub_year", "paper_year", "py", "y1", "publication_date", "published", "dp", "date"),
+    "year": ("year", "publication_year", "pub_year", "paper_year", "py", "y1", "publication_date", "dp", "date"),
     "authors": ("authors", "author", "first_authors", "author_names", "author_full_names", "creator", "au", "fau"),
     "page": ("start_page", "first_page", "pages", "page_range", "pagination", "page_start", "sp", "pg"),
     "volume": ("volume", "vol", "vl", "vi"),
