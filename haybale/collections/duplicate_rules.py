@@ -161,15 +161,16 @@ class DuplicateRules:
         is_of_series = in_source or fields.title[one] in self._series
         has_author = has_same_authors or (is_long and self._share(one, other))
         has_evidence = self._same_text(one, other) or (has_author and not is_of_series)
-        if self._same_place(one, other) or (
-            self._same_year(one, other) and (has_evidence or (is_long and not is_of_series))
-        ):
+        is_same_year = self._same_year(one, other) and (has_evidence or (is_long and not is_of_series))
+        if bibliographic and (is_same_year or self._same_place(one, other)):
             return _BY_TITLE
         is_one_work = self._same_text(one, other) or fields.title[one] not in self._repeated
         if bibliographic and is_long and has_evidence and is_one_work:
             return _BY_TITLE_AND_TEXT
-        if is_long and has_texts and self._is_near_with_same_numbers(one, other):
-            return _BY_TITLE_AND_TEXT
+        is_from_another = _differ(fields.source[one], fields.source[other])
+        agrees = self._same_text(one, other) or not has_texts
+        if self._same_year(one, other) and is_long and agrees and is_from_another and not is_of_series:
+            return _BY_TITLE
         return self._by_words(one, other, 1.0)
 
     def _by_words(self, one: int, other: int, similarity: float) -> int:
@@ -183,10 +184,6 @@ class DuplicateRules:
         is_alike = similarity >= _SIMILAR_TITLES and self.fields.numbers[one] == self.fields.numbers[other]
         is_enough = is_alike or sketches.n_words[one] >= _MIN_DOCUMENT_WORDS
         return _BY_WORDS if is_enough else -1
-
-    def _is_near_with_same_numbers(self, one: int, other: int) -> bool:
-        sketches = self.sketches
-        return sketches.overlap(one, other) >= _NEAR_TEXTS and sketches.numbers[one] == sketches.numbers[other]
 
     def _same_id(self, one: int, other: int) -> bool:
         fields = self.fields

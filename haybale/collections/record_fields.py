@@ -20,7 +20,7 @@ from haybale.collections.files.record_keys import KEY_COLUMNS
 # Names of columns in lower case with underscores; the first that a record has a value in is taken.
 _ID_COLUMNS = {"doi": (*KEY_COLUMNS[0][1], "url", "urls", "link"), "pmid": KEY_COLUMNS[1][1]}
 _COLUMNS = {
-    "year": ("year", "publication_year", "pub_year", "paper_year", "py", "y1", "publication_date", "dp", "date"),
+    "year": ("year", "publication_year", "pub_year", "paper_year", "py", "y1", "publication_date", "dp", "published"),
     "authors": ("authors", "author", "first_authors", "author_names", "author_full_names", "creator", "au", "fau"),
     "page": ("start_page", "first_page", "pages", "page_range", "pagination", "page_start", "sp", "pg"),
     "volume": ("volume", "vol", "vl", "vi"),
@@ -110,8 +110,9 @@ class RecordFields:
         )
 
     def is_bibliographic(self, document: int) -> bool:
-        """Return whether a document has an id of a record of literature, or two of year, authors and venue."""
-        described = (self.year[document], self.authors[document], self.venue[document])
+        """Return whether a document has an id of a record of literature, or two of year, authors, and venue or volume."""
+        venue = self.venue[document] or self.volume[document]
+        described = (self.year[document], self.authors[document], venue)
         return bool(self.doi[document] or self.pmid[document]) or sum(map(bool, described)) > 1
 
 

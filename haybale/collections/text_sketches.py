@@ -44,23 +44,18 @@ class TextSketches:
         The MinHash values.
     texts : (n,) uint64 array
         A hash of the words in their order; 0 for a text without words.
-    numbers : (n,) uint64 array
-        A hash of the words that begin with a digit, in their order.
     n_words : (n,) int64 array
     """
 
     values: Values
     texts: Hashes
-    numbers: Hashes
     n_words: Ints
 
     @classmethod
     def of(cls, collection: Collection) -> TextSketches:
         """Make the sketches of the documents of a collection."""
         n = collection.n_documents
-        sketches = cls(
-            np.zeros((n, N_VALUES), np.uint16), np.zeros(n, np.uint64), np.zeros(n, np.uint64), np.zeros(n, np.int64)
-        )
+        sketches = cls(np.zeros((n, N_VALUES), np.uint16), np.zeros(n, np.uint64), np.zeros(n, np.int64))
         offsets, texts = collection.passages.doc_offsets, collection.passages.texts
         random = np.random.default_rng(1)
         multipliers = random.integers(2**32, size=N_VALUES, dtype=np.uint32) | np.uint32(1)
@@ -79,7 +74,6 @@ class TextSketches:
                 additions,
                 sketches.values[start:end],
                 sketches.texts[start:end],
-                sketches.numbers[start:end],
                 sketches.n_words[start:end],
             )
         return sketches
@@ -87,26 +81,24 @@ class TextSketches:
     @classmethod
     def joined(cls, parts: list[TextSketches]) -> TextSketches:
         """Return the sketches of several collections as those of one."""
-        names = ("values", "texts", "numbers", "n_words")
+        names = ("values", "texts", "n_words")
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
     def take(self, documents: Ints) -> TextSketches:
         """Return the sketches of some documents, by their numbers."""
-        return TextSketches(
-            self.values[documents], self.texts[documents], self.numbers[documents], self.n_words[documents]
-        )
+        return TextSketches(self.values[documents], self.texts[documents], self.n_words[documents])
 
     def save(self, path: Path) -> None:
         """Write the sketches to a file."""
         with replaced(path) as aside, aside.open("wb") as file:
-            np.savez(file, values=self.values, texts=self.texts, numbers=self.numbers, n_words=self.n_words)
+            np.savez(file, values=self.values, texts=self.texts, n_words=self.n_words)
 
     @classmethod
     def open(cls, path: Path, n_documents: int) -> TextSketches | None:
         """Read what :meth:`save` wrote; None if there is no whole file of so many documents."""
         try:
             with np.load(path, allow_pickle=False) as arrays:
-                sketches = cls(arrays["values"], arrays["texts"], arrays["numbers"], arrays["n_words"])
+                sketches = cls(arrays["values"], arrays["texts"], arrays["n_words"])
         except (OSError, ValueError, KeyError, EOFError):
             return None
         is_whole = sketches.values.shape == (n_documents, N_VALUES) and len(sketches.n_words) == n_documents
@@ -153,20 +145,20 @@ def _kinds() -> NDArray[np.uint8]:
 
 @njit(nogil=True, cache=True)
 def _sketch(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    data, text_offsets, doc_offsets, kinds, multipliers, additions, values, texts, numbers, n_words
+    data, text_offsets, doc_offsets, kinds, multipliers, additions, values, texts, n_words
 ):
-    """Set the rows of the last four arrays for the documents, whose texts are UTF-8 in lower case."""
+    """Set the rows of the last three arrays for the documents, whose texts are UTF-8 in lower case."""
     prime, start_hash = np.uint64(0x100000001B3), np.uint64(0xCBF29CE484222325)
     n_values = len(multipliers)
     least = np.empty(n_values, np.uint32)
     for document in range(len(doc_offsets) - 1):
         least[:] = np.uint32(0xFFFFFFFF)
-        whole, digits = start_hash, start_hash
+        whole = start_hash
         before = last = np.uint64(0)
         count = 0
         for text in range(doc_offsets[document], doc_offsets[document + 1]):
             at, end = text_offsets[text], text_offsets[text + 1]
-            word, is_word, is_number = start_hash, False, 0
+            word, is_word = start_hash, False
             while at <= end:
                 kind, code, size = 0, np.int64(0), 1
                 if at < end:
@@ -190,31 +182,24 @@ def _sketch(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
                 while ends or kind == 2:
                     if not ends:
                         word = (start_hash ^ np.uint64(code)) * prime
-                        is_number = 0
                         kind = 0
                     ends = False
                     is_word = False
                     whole = (whole ^ word) * prime
                     whole ^= whole >> np.uint64(32)
-                    if is_number:
-                        digits = (digits ^ word) * prime
-                        digits ^= digits >> np.uint64(32)
                     count += 1
                     if count >= 3:
                         _add(before, last, word, multipliers, additions, least)
                     before, last = last, word
                     word = start_hash
                 if kind == 1:
-                    if not is_word:
-                        is_number = int(48 <= code <= 57)
-                        is_word = True
+                    is_word = True
                     word = (word ^ np.uint64(code)) * prime
         if 0 < count < 3:
             _add(before, last, np.uint64(0), multipliers, additions, least)
         n_words[document] = count
         if count:
             texts[document] = whole | np.uint64(1)
-            numbers[document] = digits
             for value in range(n_values):
                 values[document, value] = np.uint16(least[value] & np.uint32(0xFFFF))
 

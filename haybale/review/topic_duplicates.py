@@ -34,7 +34,7 @@ class TopicDuplicates:
     Examples
     --------
     >>> from haybale import Review
-    >>> record = {"title": "Why dogs bark at night", "text": "Dogs bark.", "year": 2020}
+    >>> record = {"title": "Why dogs bark at night", "text": "Dogs bark.", "year": 2020, "author": "Doe"}
     >>> engine = Engine({"a": record, "b": record}, language="english", encoder="tfidf(min_df=1)")
     >>> review = Review(engine, "barking dogs")
     >>> review.duplicates.groups()
