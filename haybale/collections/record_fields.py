@@ -110,7 +110,7 @@ class RecordFields:
         )
 
     def is_bibliographic(self, document: int) -> bool:
-        """Return whether a document has an id of a record of literature, or two of year, authors, and venue or volume."""
+        """Return whether a document has an id of literature, or two of year, authors, and venue or volume."""
         venue = self.venue[document] or self.volume[document]
         described = (self.year[document], self.authors[document], venue)
         return bool(self.doi[document] or self.pmid[document]) or sum(map(bool, described)) > 1
