@@ -93,7 +93,10 @@ def main() -> None:
     lines += table("records|number|by|pairs found|precision|recall|s", rows, 3)
     lines += ["", *natural(a.screening)]
     if "times" in kept:
-        lines += ["", "Time of `Engine.duplicates()`:"]
+        lines += [
+            "",
+            "Time of `Engine.duplicates()` by the clock, and CPU time, which other work on the machine does not change:",
+        ]
         lines += table("|documents|duplicates|s|CPU s", kept["times"]["rows"], 1)
     earlier = [
         f"{name}: commit {part['made']['commit']}, {part['made']['date']}"
