@@ -95,7 +95,7 @@ def main() -> None:
     if "times" in kept:
         lines += [
             "",
-            "Time of `Engine.duplicates()` by the clock, and CPU time, which other work on the machine does not change:",
+            "Time of `Engine.duplicates()`; unlike that by the clock, CPU time does not depend on other work:",
         ]
         lines += table("|documents|duplicates|s|CPU s", kept["times"]["rows"], 1)
     earlier = [
