@@ -26,6 +26,7 @@ from sklearn.svm import LinearSVC
 
 from haybale.collections import open_collection
 from haybale.review import TopicFeatures, TopicLearner, read_records
+from haybale.review.proposals import top_documents
 
 TARGET = 0.95
 STARTS = {"random": "one relevant, one irrelevant", "both": "the same, and the text", "text": "the text alone"}
@@ -101,22 +102,25 @@ def timed(a: Any) -> Iterator[tuple[str, str, int, Callable[[], dict[str, Any]]]
             yield f"{folder.name} × {copies}", "time", 1, lambda at=folder, n=copies: cost_of(at, n)
 
 
-def simulated(records: Path, texts: Any, start: str, seed: int, target: float = TARGET) -> dict[str, Any]:
-    """Simulate the review of a record file by :class:`TopicLearner`."""
+def simulated(
+    records: Path, texts: Any, start: str, seed: int, target: float = TARGET, **settings: Any
+) -> dict[str, Any]:
+    """Simulate the review of a record file by :class:`TopicLearner`, with these settings."""
     read = kept(records, lambda: read_records(records))
     relevant = np.isin(read.collection.doc_ids.to_pylist(), read.relevant)
     known = [] if start == "text" else priors(relevant, seed)
     features = kept((records, "features"), lambda: TopicFeatures.of(read.collection))
     began = time.process_time()
-    learner = TopicLearner(features, None if start == "random" else texts[records.parent.name], random_state=seed)
+    text = None if start == "random" else texts[records.parent.name]
+    learner = TopicLearner(features, text, random_state=seed, **settings)
+    places = np.random.default_rng([seed, 2]).permutation(len(relevant))  # the order of equal scores
     for document in known:
         learner.judge(document, float(relevant[document]))
     needed, left = needed_of(relevant, known, target), ~np.isin(np.arange(len(relevant)), known)
     n, found, steps = 0, 0, []
     while found < needed:
         step = time.perf_counter()
-        scores = np.where(left, learner.scores(), -np.inf)
-        document = int(scores.argmax())
+        document = int(top_documents(learner.scores(), left, places, 1)[0])
         learner.judge(document, float(relevant[document]))
         steps.append(time.perf_counter() - step)
         left[document] = False
