@@ -114,6 +114,7 @@ class TopicLearner:
         self._bags = IncrementalSVR(_N_BAGS)
         self._weights = MemberWeights(len(self._members), rank_constant, share_for_all)
         self._documents: list[int] = []  # judged documents; -1 is the topic's text
+        self._is_open = np.ones(features.n_documents, dtype=bool)  # whether a document was not judged
         self._labels: list[float] = []
         self._in_bags: list[NDArray[np.bool_]] = []
         self._text_vectors = features.vectors(text or "")
@@ -133,7 +134,7 @@ class TopicLearner:
         """
         if not 0 <= document < self.features.n_documents:
             raise InputError(f"document must be from 0 to {self.features.n_documents - 1}, found {document}")
-        if document in self._documents:
+        if not self._is_open[document]:
             raise InputError(f"document {document} is judged already; call unjudge first")
         if self._judged.consider(np.array([document])):
             self._forget_scores()
@@ -153,6 +154,7 @@ class TopicLearner:
             svr.remove(position - self._skipped(member))
         self._bags.remove(position)
         self._weights.remove(position)
+        self._is_open[document] = True
         del self._documents[position], self._labels[position], self._in_bags[position]
         self._forget_scores()
 
@@ -160,7 +162,7 @@ class TopicLearner:
         """Return a score for each document, (n_documents,); a higher one is more likely relevant."""
         can_rank = self._can_rank()
         documents, members = self._by_document(self._member_scores()[can_rank])
-        is_open = ~np.isin(documents, self._documents)
+        is_open = self._is_open[documents]
         ranks = score_ranks(members, is_open if is_open.any() else ~is_open)
         total = self._weights.scores(ranks, can_rank)
         if self._judged.is_whole:
@@ -188,7 +190,7 @@ class TopicLearner:
         out_of_bag = ~learned.all(axis=0)
         sums, n_bags = np.where(learned, 0, self._bags.values[:, judged]).sum(axis=0), (~learned).sum(axis=0)
         values = sums[out_of_bag] / n_bags[out_of_bag]
-        rest = scores[~np.isin(documents, self._documents)]
+        rest = scores[self._is_open[documents]]
         slope, offset = fit_probabilities(values, relevant[out_of_bag], share_of_last(relevant), rest)
         probabilities[:] = sigmoid(np.array([offset + slope * scores.min()]))
         probabilities[documents] = sigmoid(slope * scores + offset)
@@ -225,8 +227,9 @@ class TopicLearner:
 
     def _can_rank(self) -> NDArray[np.bool_]:
         """Return which members have learned a relevant row, (n_members,); all of them if none has."""
-        has_relevant = [max(self._labels[self._skipped(member) :], default=-1) > 0 for member in self._members]
-        return np.array(has_relevant) | ~np.any(has_relevant)
+        n_texts = int(bool(self._documents) and self._documents[0] < 0)
+        has_relevant = max(self._labels[n_texts:], default=-1) > 0
+        return np.array([has_relevant or not n_texts or member.uses_text for member in self._members])
 
     def _losses_at(self, row: int, is_relevant: bool) -> Scores | None:
         """Return the loss (n_members,) of each member at the judgement of a row that was not learned yet.
@@ -241,7 +244,7 @@ class TopicLearner:
         else:
             scores, position = self._predictions(judged.reference_columns), len(judged.references)
             scores = np.column_stack([scores, self._predictions(partial(judged.column, row=row))])[can_rank]
-        is_open_row = ~np.isin(judged.documents, self._documents)
+        is_open_row = self._is_open[judged.documents]
         is_open = np.ones(scores.shape[1], dtype=bool)
         is_open[: len(judged.references)] = is_open_row[judged.references]
         n_open = int(is_open_row.sum())
@@ -260,6 +263,8 @@ class TopicLearner:
         products = self._judged.add(vectors, row)
         self._documents.append(document)
         self._labels.append(label)
+        if document >= 0:
+            self._is_open[document] = False
         chance = np.random.default_rng([self.random_state, document]).random(_N_BAGS) if document >= 0 else 1
         self._in_bags.append(np.broadcast_to(chance >= _LEFT_OUT_SHARE, _N_BAGS))
         self._weights.add(losses)
@@ -273,9 +278,9 @@ class TopicLearner:
         """Return how many of the first rows a member does not learn from: 1 if it ignores the topic's text."""
         return int(not member.uses_text and bool(self._documents) and self._documents[0] < 0)
 
-    def _costs(self, member: Member) -> Floats:
-        """Return the cost of each row that a member learns from."""
-        positive = np.array(self._labels[self._skipped(member) :]) > 0
+    def _costs(self, member: Member, labels: Floats) -> Floats:
+        """Return the cost of each row that a member learns from, given the labels of all rows."""
+        positive = labels[self._skipped(member) :] > 0
         n_positive, n = int(positive.sum()), len(positive)
         is_mixed = 0 < n_positive < n
         costs = np.where(positive, 1.0, n_positive / (member.ratio * (n - n_positive)) if is_mixed else 1.0)
@@ -287,9 +292,10 @@ class TopicLearner:
     def _solve(self) -> None:
         """Find the solutions for the present judgements, once."""
         if not self._is_solved:
+            labels = np.array(self._labels, dtype=np.float32)
             for member, svr in zip(self._members, self._svr, strict=True):
                 if len(svr):
-                    svr.solve(self._costs(member)[None])
+                    svr.solve(self._costs(member, labels)[None])
             self._is_solved = True
 
     def _forget_scores(self) -> None:
@@ -327,7 +333,8 @@ class TopicLearner:
                 # The bags start from the solution on all rows, not from their last one: so their scores depend on the
                 # judgements only.
                 self._bags.start_from(self._svr[self._members.index(BAGGED)])
-                self._bags.solve(np.where(np.transpose(self._in_bags), self._costs(BAGGED), 0))
+                costs = self._costs(BAGGED, np.array(self._labels, dtype=np.float32))
+                self._bags.solve(np.where(np.transpose(self._in_bags), costs, 0))
                 scores = _predict(self._judged.columns(BAGGED.kernel), self._bags.beta, BAGGED.is_rbf)
                 scores += np.float32(BAGGED.bias) * self._bags.beta.sum(axis=1)[:, None]
             else:
