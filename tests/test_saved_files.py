@@ -150,11 +150,11 @@ def test_models_of_another_version_are_refused(folder: Path) -> None:
         haybale.SVREnsemble.load(folder / "ensemble", PassageIndex.from_store(EmbeddingStore(folder / "store")))
 
 
-@pytest.mark.parametrize("version", [1, 2, 4])
+@pytest.mark.parametrize("version", [1, 2, 5])
 def test_judgements_of_another_version_are_refused(folder: Path, version: int) -> None:
     path = folder / "engine-of-files-judgements.sqlite"
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(f"PRAGMA user_version = {version}")
     for read_only in (False, True):
-        with pytest.raises(StoreError, match=re.escape(f"{path}: expected version 3 of the store, found {version}")):
+        with pytest.raises(StoreError, match=re.escape(f"{path}: expected version 4 of the store, found {version}")):
             JudgementStore(path, read_only=read_only)

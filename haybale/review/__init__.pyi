@@ -10,6 +10,7 @@ from .judgement_store import Judgement as Judgement
 from .judgement_store import JudgementStore as JudgementStore
 from .judgement_store import Owner as Owner
 from .judgement_store import Topic as Topic
+from .judgement_store import TopicEvent as TopicEvent
 from .learner import TopicLearner as TopicLearner
 from .minhash import near_duplicates as near_duplicates
 from .proposals import Learner as Learner

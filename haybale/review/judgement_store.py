@@ -11,9 +11,9 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from itertools import takewhile
 from pathlib import Path
@@ -23,78 +23,15 @@ from haybale.collections.ids import as_ids
 from haybale.errors import InputError, StoreError, UnknownNameError
 from haybale.folders import check_new_file, replaced
 from haybale.review.left_log import closed, opening
+from haybale.review.store_schema import UPGRADES, VERSION, create_tables, upgrade_tables
 
 Kind = Literal["judged", "known", "skipped", "undone", "drawn", "reached"]
 KINDS: tuple[str, ...] = get_args(Kind)
 GRADED = ("judged", "known")  # kinds of rows with a grade
 
 APPLICATION = 0x68617962  # "hayb": SQLite's application id of these files
-VERSION = 3  # of the schema
 _WRITE_TIMEOUT_SECONDS = 60.0  # how long to wait for another process that is writing
 
-# store: a random id of this file, and how often it was written; each transaction writes its one page, so that a
-# write-ahead log of another file is recognised. engines: the engine that the judgements belong to is the last row.
-# moves: the document at which a row of judgements is now. attachments: the documents, by a digest, for which all rows
-# up to a number were compared with the texts of their documents.
-_SCHEMA = """
-    CREATE TABLE topics (
-        id INTEGER PRIMARY KEY,
-        name TEXT NOT NULL UNIQUE,
-        text TEXT NOT NULL,
-        settings TEXT NOT NULL,
-        time TEXT NOT NULL
-    );
-    CREATE TABLE judgements (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
-        topic INTEGER NOT NULL REFERENCES topics (id),
-        doc_id TEXT NOT NULL,
-        kind TEXT NOT NULL CHECK (kind IN ('judged', 'known', 'skipped', 'undone', 'drawn', 'reached')),
-        grade INTEGER CHECK (grade >= 0),
-        judge TEXT NOT NULL,
-        time TEXT NOT NULL,
-        seconds REAL CHECK (seconds >= 0),
-        note TEXT,
-        passage_id TEXT,
-        passage TEXT,
-        rank INTEGER CHECK (rank >= 1),
-        model TEXT,
-        document TEXT,
-        undoes INTEGER REFERENCES judgements (id),
-        CHECK ((kind IN ('judged', 'known')) = (grade IS NOT NULL)),
-        CHECK ((kind = 'undone') = (undoes IS NOT NULL))
-    );
-    CREATE INDEX judgements_of_topic ON judgements (topic, id);
-    CREATE UNIQUE INDEX undone_once ON judgements (undoes) WHERE undoes IS NOT NULL;
-    CREATE TRIGGER no_update BEFORE UPDATE ON judgements BEGIN SELECT RAISE(ABORT, 'judgements never change'); END;
-    CREATE TRIGGER no_delete BEFORE DELETE ON judgements BEGIN SELECT RAISE(ABORT, 'judgements never change'); END;
-    CREATE TABLE store (id TEXT NOT NULL, writes INTEGER NOT NULL);
-    INSERT INTO store VALUES (lower(hex(randomblob(16))), 0);
-    CREATE TABLE engines (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
-        identity TEXT NOT NULL,
-        folder TEXT,
-        time TEXT NOT NULL
-    );
-    CREATE TRIGGER engines_stay BEFORE UPDATE ON engines BEGIN SELECT RAISE(ABORT, 'engines never change'); END;
-    CREATE TRIGGER engines_remain BEFORE DELETE ON engines BEGIN SELECT RAISE(ABORT, 'engines never change'); END;
-    CREATE TABLE moves (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
-        judgement INTEGER NOT NULL REFERENCES judgements (id),
-        doc_id TEXT NOT NULL,
-        time TEXT NOT NULL
-    );
-    CREATE INDEX moves_of_judgement ON moves (judgement, id);
-    CREATE TABLE attachments (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
-        documents TEXT NOT NULL,
-        last INTEGER NOT NULL,
-        time TEXT NOT NULL
-    );
-    CREATE TRIGGER moves_stay BEFORE UPDATE ON moves
-    BEGIN SELECT RAISE(ABORT, 'moves never change'); END;
-    CREATE TRIGGER moves_remain BEFORE DELETE ON moves
-    BEGIN SELECT RAISE(ABORT, 'moves never change'); END;
-"""
 # The document at which a row is now; a row that takes another one back is at the document of the other row.
 _DOC_ID = (
     "coalesce((SELECT doc_id FROM moves WHERE judgement = coalesce(judgements.undoes, judgements.id) "
@@ -154,6 +91,8 @@ class Judgement:
         A digest of the document's text, by which a replaced document is recognised.
     undoes : int, optional
         The number of the row that this one takes back.
+    details : mapping of str to object, default {}
+        More about the row, as JSON has it.
     time : str
         When the row was added: ISO 8601, in UTC. The store sets it.
     number : int
@@ -172,8 +111,34 @@ class Judgement:
     model: str | None = None
     document: str | None = None
     undoes: int | None = None
+    details: Mapping[str, Any] = field(default_factory=dict, hash=False)
     time: str = ""
     number: int = 0
+
+
+@dataclass(frozen=True)
+class TopicEvent:
+    """Something that was decided about a topic as a whole, such as its criteria. The last of a kind counts.
+
+    Parameters
+    ----------
+    kind : str
+        What was decided.
+    value : object
+        The decision, as JSON has it.
+    judge : str
+        Who decided.
+    time : str
+        When: ISO 8601, in UTC.
+    number : int
+        The number of the event, rising.
+    """
+
+    kind: str
+    value: Any
+    judge: str
+    time: str
+    number: int
 
 
 @dataclass(frozen=True)
@@ -259,22 +224,33 @@ class JudgementStore:
         run("COMMIT")
         if application != APPLICATION and not (is_empty and application == 0):
             raise StoreError(f"{self.path}: expected a store of judgements, found another database; give another path")
-        if version != VERSION and not (is_empty and version == 0 and not read_only):
+        if version != VERSION and version not in UPGRADES and not (is_empty and version == 0 and not read_only):
             raise StoreError(
                 f"{self.path}: expected version {VERSION} of the store, found {version}; use the version of haybale "
                 "that wrote it, and export its judgements with that version"
             )
         if read_only:
+            if version != VERSION:
+                self._read_upgraded_copy()
             return
         self._use_wal()
         run("PRAGMA synchronous = FULL")  # a row is on disk before the call returns
         if is_empty:
             with self._writing():
                 if run("PRAGMA user_version").fetchone()[0] == 0:  # otherwise another process was faster
-                    for statement in _statements(_SCHEMA):
-                        run(statement)
+                    create_tables(self._connection)
                     run(f"PRAGMA application_id = {APPLICATION}")
                     run(f"PRAGMA user_version = {VERSION}")
+        elif version != VERSION:
+            with self._writing():
+                upgrade_tables(self._connection)
+
+    def _read_upgraded_copy(self) -> None:
+        """Read a copy in memory that has the tables of today; the file of an older version stays as it is."""
+        with closing(self._connection) as file:
+            self._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+            file.backup(self._connection)
+        upgrade_tables(self._connection)
 
     def _use_wal(self) -> None:
         """Switch to a write-ahead log, for which SQLite itself does not wait while other processes open the file."""
@@ -383,7 +359,7 @@ class JudgementStore:
         now, numbers = _now(), []
         with self._errors(), self._writing():
             for row in rows:
-                values = asdict(row) | {"time": row.time or now}
+                values = asdict(row) | {"time": row.time or now, "details": _details_text(row)}
                 done = self._connection.execute(insert, [topic.number, *(values[name] for name in _ROW_COLUMNS)])
                 numbers.append(int(done.lastrowid or 0))
         return numbers
@@ -401,7 +377,44 @@ class JudgementStore:
         select = f"SELECT {columns}, id FROM judgements WHERE topic = ? AND id > ? ORDER BY id"
         with self._errors():
             rows = self._connection.execute(select, [topic.number, after]).fetchall()
-        return [Judgement(**dict(zip((*_ROW_COLUMNS, "number"), row, strict=True))) for row in rows]
+        return [_judgement(dict(zip((*_ROW_COLUMNS, "number"), row, strict=True))) for row in rows]
+
+    def record(self, topic: Topic, kind: str, value: Any, judge: str = "") -> int:
+        """Keep what was decided about a topic as a whole, and return the number of the event. It is on disk then.
+
+        Parameters
+        ----------
+        topic : Topic
+        kind : str
+        value : object
+            Anything that JSON has.
+        judge : str, default ""
+        """
+        as_ids([kind, judge], "kind and judge of an event")
+        values = (topic.number, kind, json.dumps(value), judge, _now())
+        insert = "INSERT INTO topic_events (topic, kind, value, judge, time) VALUES (?, ?, ?, ?, ?)"
+        with self._errors(), self._writing():
+            return int(self._connection.execute(insert, values).lastrowid or 0)
+
+    def events(self, topic: Topic, kind: str | None = None, after: int = 0) -> list[TopicEvent]:
+        """Return what was decided about a topic as a whole, in the order in which it was decided.
+
+        Parameters
+        ----------
+        topic : Topic
+        kind : str, optional
+            Only events of this kind.
+        after : int, default 0
+            Only events with higher numbers.
+        """
+        select = "SELECT kind, value, judge, time, id FROM topic_events WHERE topic = ? AND id > ? ORDER BY id"
+        with self._errors():
+            rows = self._connection.execute(select, [topic.number, after]).fetchall()
+        return [
+            TopicEvent(name, json.loads(value), judge, time, number)
+            for name, value, judge, time, number in rows
+            if kind in (None, name)
+        ]
 
     def n_rows(self) -> int:
         """Return the number of rows of all topics."""
@@ -529,6 +542,15 @@ class JudgementStore:
                 ) from error
 
 
+def _details_text(row: Judgement) -> str | None:
+    return json.dumps(dict(row.details), sort_keys=True) if row.details else None
+
+
+def _judgement(values: dict[str, Any]) -> Judgement:
+    details = values["details"]
+    return Judgement(**values | {"details": json.loads(details) if details else {}})
+
+
 def _check(row: Judgement) -> None:
     as_ids([row.doc_id, row.judge, row.note or ""], "document id, judge and note")
     if row.kind not in KINDS:
@@ -552,14 +574,3 @@ def check_grade(grade: Any) -> int:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
-
-
-def _statements(script: str) -> Sequence[str]:
-    """Split a script, in which the statements within triggers end in the line of their END."""
-    statements, statement = [], ""
-    for line in script.splitlines():
-        statement += line + "\n"
-        if sqlite3.complete_statement(statement):
-            statements.append(statement)
-            statement = ""
-    return statements

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,51 @@ def test_other_files_are_refused_and_left_alone(tmp_path: Path) -> None:
             JudgementStore(path)
         assert str(path) in str(found.value)
         assert not path.is_file() or path.read_bytes() == before
+
+
+VERSION_3 = """
+    ALTER TABLE judgements DROP COLUMN details;
+    DROP TABLE topic_events;
+    PRAGMA user_version = 3;
+"""
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_file_of_version_3_is_upgraded_or_read(tmp_path: Path, read_only: bool) -> None:
+    path = tmp_path / "judgements.sqlite"
+    with JudgementStore(path) as store:
+        topic = store.add_topic("t")
+        store.add(topic, Judgement("a", "judged", 1, judge="Ada"), Judgement("b", "skipped"))
+        rows = store.judgements(topic)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(VERSION_3)
+    before = path.read_bytes()
+    with JudgementStore(path, read_only=read_only) as store:
+        assert store.judgements(topic) == rows
+        assert store.events(topic) == []
+        if not read_only:
+            store.add(topic, Judgement("b", "judged", 0, details={"reason": "wrong design"}))
+            store.record(topic, "criteria", "## Include", "Ada")
+    assert (path.read_bytes() == before) is read_only
+    with JudgementStore(path) as store:
+        assert store.judgements(topic)[:2] == rows
+        assert [row.details for row in store.judgements(topic)][2:] == (
+            [] if read_only else [{"reason": "wrong design"}]
+        )
+
+
+def test_events_of_a_topic_are_kept_in_order() -> None:
+    with JudgementStore() as store:
+        topic, other = store.add_topic("t"), store.add_topic("u")
+        first = store.record(topic, "criteria", {"text": "a"}, "Ada")
+        store.record(other, "criteria", None)
+        last = store.record(topic, "name", "b", "Ben")
+        assert [(event.kind, event.value, event.judge) for event in store.events(topic)] == [
+            ("criteria", {"text": "a"}, "Ada"),
+            ("name", "b", "Ben"),
+        ]
+        assert [event.number for event in store.events(topic, after=first)] == [last]
+        assert [event.value for event in store.events(topic, "criteria")] == [{"text": "a"}]
 
 
 WRITER = """
