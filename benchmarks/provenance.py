@@ -21,8 +21,17 @@ from haybale.versions import versions_of
 
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("numpy", "scikit-learn", "numba")
-# Users' own folders of files: the collections of the benchmarks are read without these.
-WITHOUT = ("-collections/files", "-collections/readers/files.py", "-engine/update.py")
+FINDING_DUPLICATES = (
+    "collections/duplicate_rules.py",
+    "collections/record_fields.py",
+    "collections/text_sketches.py",
+    "engine/duplicates.py",
+)
+# Users' own folders of files, and duplicates: the collections of the benchmarks are read without these.
+WITHOUT = (
+    *("-collections/files", "-collections/readers/files.py", "-engine/update.py"),
+    *(f"-{path}" for path in FINDING_DUPLICATES),
+)
 CORE = (
     *("collections", "embeddings", "retrieval", "ensemble", "engine", "search", "ranking", "rankers", "evaluation"),
     *WITHOUT,
@@ -50,6 +59,7 @@ MEASURES = {
     ),
     "bench_calibration.py": ("review/calibration.py", "review/learner.py", "review/incremental_svr.py"),
     "bench_defaults.py": CORE,
+    "bench_duplicates.py": FINDING_DUPLICATES,
     "bench_encoders.py": ("embeddings/sentence_transformer.py", "embeddings/token_batches.py"),
     "bench_endurance.py": ("service", "search", "review/review.py", "review/judgement_store.py"),
     "bench_files.py": (

@@ -41,6 +41,7 @@ from .stopping.rule import STOPPING_RULES as STOPPING_RULES
 from .stopping.rule import Advice as Advice
 from .stopping.rule import StoppingRule as StoppingRule
 from .stopping.rule import parse_rule as parse_rule
+from .topic_duplicates import TopicDuplicates as TopicDuplicates
 from .topic_features import TopicFeatures as TopicFeatures
 from .topic_queries import judged_topics as judged_topics
 from .topic_queries import train_ranker as train_ranker

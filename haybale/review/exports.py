@@ -10,11 +10,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from haybale.engine import Engine
+from haybale.engine import Duplicates, Engine
 from haybale.engine.reattaching import digest_of
 from haybale.errors import InputError
 from haybale.folders import check_file, check_output, replaced, whole_folder
 from haybale.review.judgement_store import Judgement, Topic
+from haybale.review.topic_duplicates import carried_rows
 from haybale.review.topic_state import TopicState
 from haybale.search.searching import title_of
 from haybale.spreadsheets import as_cell
@@ -22,7 +23,7 @@ from haybale.spreadsheets import as_cell
 FORMATS = ("qrels", "csv", "beir", "ris")
 CSV_COLUMNS = (
     "doc_id", "title", "grade", "label_included", "judges", "time", "seconds", "notes",
-    "passage_id", "passage", "rank", "model", "contradictory", "status",
+    "passage_id", "passage", "rank", "model", "contradictory", "status", "duplicate_of",
 )  # fmt: skip
 
 
@@ -43,13 +44,22 @@ def query_id(topic: Topic) -> str:
     return re.sub(r"\s+", "-", topic.name.strip())
 
 
-def exported(format: str, topic: Topic, rows: Sequence[Judgement], state: TopicState, engine: Engine | None) -> str:
+def exported(
+    format: str,
+    topic: Topic,
+    rows: Sequence[Judgement],
+    state: TopicState,
+    engine: Engine | None,
+    duplicates: Duplicates | None = None,
+) -> str:
     """Return judgements as text in one of the :data:`FORMATS`.
 
-    ``rows`` are the latest ones of each judge about each document; ``state`` combines their grades. Titles and texts
+    ``rows`` are the latest ones of each judge about each document; ``state`` combines their grades. the judgements
+    of a document are carried to its ``duplicates``. Titles and texts
     are those of the engine, if it has the text that was judged. Otherwise the title is empty, the text is the passage
     that was shown, and the status is ``"orphaned"`` if the document is gone, or ``"replaced"`` if it has another text.
     """
+    rows, judged_of = carried_rows(rows, duplicates) if duplicates is not None else (rows, dict[str, str]())
     by_document: dict[str, list[Judgement]] = {}
     for row in rows:
         by_document.setdefault(row.doc_id, []).append(row)
@@ -64,7 +74,9 @@ def exported(format: str, topic: Topic, rows: Sequence[Judgement], state: TopicS
     texts = {doc_id: _as_judged(engine, doc_id, of_document) for doc_id, of_document in by_document.items()}
     if format == "ris":
         return "".join(
-            _ris(doc_id, texts[doc_id], grade, by_document[doc_id], state.is_contradictory(doc_id))
+            _ris(
+                doc_id, texts[doc_id], grade, by_document[doc_id], state.is_contradictory(doc_id), judged_of.get(doc_id)
+            )
             for doc_id, grade in grades.items()
         )
     lines = [_csv_line(CSV_COLUMNS)]
@@ -76,6 +88,7 @@ def exported(format: str, topic: Topic, rows: Sequence[Judgement], state: TopicS
                 doc_id, texts[doc_id].title, grades[doc_id], int(grades[doc_id] > 0), _judges(document_rows), last.time,
                 sum(seconds) if seconds else "", notes, last.passage_id, last.passage, last.rank, last.model,
                 int(state.is_contradictory(doc_id)), texts[doc_id].status,
+                judged_of.get(doc_id, ""),
             ])
         )  # fmt: skip
     return "".join(lines)
@@ -131,12 +144,20 @@ def _as_judged(engine: Engine | None, doc_id: str, rows: Sequence[Judgement]) ->
     return JudgedText(title_of(collection, number), text)
 
 
-def _ris(doc_id: str, judged: JudgedText, grade: int, rows: Sequence[Judgement], is_contradictory: bool) -> str:
+def _ris(
+    doc_id: str,
+    judged: JudgedText,
+    grade: int,
+    rows: Sequence[Judgement],
+    is_contradictory: bool,
+    duplicate_of: str | None,
+) -> str:
     """Return a record with notes: ASReview's about its relevance, whether its text is there, and contradictions."""
     note = "ASReview_relevant" if grade > 0 else "ASReview_irrelevant"
     fields = [("TY", "GEN"), ("ID", doc_id), ("TI", judged.title), ("AB", judged.text), ("N1", note)]
     fields += [("N1", f"haybale_{judged.status}")] if judged.status else []
     if is_contradictory:
         fields.append(("N1", f"contradictory judgements: {_judges(rows)}"))
+    fields += [("N1", f"haybale_duplicate_of: {duplicate_of}")] if duplicate_of else []
     fields += [("N1", row.note) for row in rows if row.note] + [("ER", "")]
     return "".join(f"{name}  - {' '.join(value.split())}\n" for name, value in fields) + "\n"

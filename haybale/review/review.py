@@ -24,9 +24,11 @@ from haybale.review.exports import FORMATS, exported, write_export
 from haybale.review.judgement_store import Judgement, JudgementStore, check_grade
 from haybale.review.known_judgements import grades_of, old_judgements
 from haybale.review.marked_terms import marked_terms
+from haybale.review.minhash import near_duplicates_by_document
 from haybale.review.proposals import MakesLearner, topic_learner
 from haybale.review.reattachment import ensure_attached, known_by_new_ids
 from haybale.review.review_results import Progress, ReviewDocument
+from haybale.review.topic_duplicates import DUPLICATES, TopicDuplicates
 from haybale.review.topic_ranking import Proposal, TopicRanking, with_digest
 from haybale.review.topic_state import SAMPLE_OF, TopicState
 from haybale.search.searching import metadata_of, title_of
@@ -46,9 +48,10 @@ _PARAMETERS = {
     "combine": [*one_of(RULES), None],
     "random_state": RANDOM_STATE,
     "explore_every": COUNT_OR_NONE,
+    "duplicates": [bool, None],
     "near_duplicates": [*SHARE, None],
 }
-_DEFAULTS: dict[str, Any] = {"random_state": 0, "explore_every": None, "combine": DEFAULT_RULE}
+_DEFAULTS: dict[str, Any] = {"random_state": 0, "explore_every": None, "combine": DEFAULT_RULE, DUPLICATES: True}
 DEFAULT_RULES = ("consecutive", "cmh", "quant")  # stopping rules of progress
 
 
@@ -76,13 +79,16 @@ class Review:
     topic : str, optional
         The name of the topic in the store. Default: its text.
     combine : {"any", "latest", "majority", "maximum"}, optional
-        How judgements of several judges about one document are combined, as
-        :func:`~haybale.review.combined_judgements.combined_grade` describes. Default: that of the topic in the store,
-        else ``"any"``: a document that one judge found relevant stays relevant, and contradictions are counted.
+        How judgements of several judges about one document are combined
+        (:func:`~haybale.review.combined_judgements.combined_grade`). Default: that of the topic in the store, else
+        ``"any"``: a document that one judge found relevant stays relevant, and contradictions are counted.
     random_state : int, optional
         The seed of random choices. Default: that of the topic in the store, else 0.
     explore_every : int, optional
         Propose, as every k-th document, the one about which the learner is least sure. Default: never.
+    duplicates : bool, optional
+        Read each group of duplicates once (:class:`~haybale.review.TopicDuplicates`, the attribute ``duplicates``).
+        Default: that of the topic; true for new ones.
     near_duplicates : float, optional
         List with each proposed document those that are as similar as this, from 0 to 1, such as 0.9 (see
         :func:`~haybale.review.near_duplicates`; extra ``review``). Default: none.
@@ -122,10 +128,12 @@ class Review:
         combine: str | None = None,
         random_state: int | None = None,
         explore_every: int | None = None,
+        duplicates: bool | None = None,
         near_duplicates: float | None = None,
         learner: MakesLearner | None = None,
     ) -> None:
-        check_parameters("Review", locals(), _PARAMETERS)
+        arguments = dict(locals())
+        check_parameters("Review", arguments, _PARAMETERS)
         text = (text or "").strip()
         collection = engine.snapshot().collection
         grades = known_by_new_ids(collection, engine, grades_of(known))
@@ -136,10 +144,9 @@ class Review:
         try:
             if judgements is not None:
                 bind(self.store, engine)
-            settings = {"random_state": random_state, "explore_every": explore_every, "combine": combine}
-            self._begin(text, topic, grades, {name: value for name, value in settings.items() if value is not None})
-            self.near_duplicates = near_duplicates
-            self._lock = threading.RLock()
+            settings = {name: arguments[name] for name in _DEFAULTS if arguments[name] is not None}
+            self._begin(text, topic, grades, settings)
+            self.near_duplicates, self._lock = near_duplicates, threading.RLock()
             self._shown: dict[str, Judgement] = {}  # the passage, rank and model with which each document was proposed
             self._ranking: TopicRanking | None = None
             self._last_move = 0  # the last move of judgements that the ranking has seen
@@ -158,7 +165,9 @@ class Review:
         if not name:
             raise InputError("a topic without a text needs a name; give topic=")
         self.topic = self.store.add_topic(name, text, _DEFAULTS | settings)
-        self.settings: dict[str, Any] = _DEFAULTS | self.topic.settings | settings
+        self.settings: dict[str, Any] = _DEFAULTS | {DUPLICATES: False} | self.topic.settings | settings
+        self.duplicates = TopicDuplicates(self.engine, self.store, self.topic, settings.get(DUPLICATES))
+        self._groups = self.duplicates.groups()
         ensure_attached(self.store, self.engine)
         state = TopicState(rows=self.store.judgements(self.topic))
         self._add_known({doc_id: grade for doc_id, grade in grades.items() if not state.grades(doc_id)})
@@ -199,14 +208,18 @@ class Review:
             new_rows = self.store.judgements(self.topic)
         for row in new_rows:
             self._ranking.apply(row)
+        if (groups := self.duplicates.groups(snapshot)) is not self._groups:
+            self._groups = groups
+            self._ranking = self._ranking.regroup(groups.representatives, self.store.judgements(self.topic))
         return self._ranking
 
     def _rank_anew(self, snapshot: Engine) -> None:
         """Begin a ranking without rows, because documents or the places of judgements have changed."""
         self._last_move = self.store.last_move()
         learner = self._make_learner(snapshot, self.text or None, self.settings["random_state"])
-        self._ranking = TopicRanking(snapshot, TopicState(self.settings["combine"]), learner)
-        self._groups: dict[str, list[str]] | None = None
+        self._groups = self.duplicates.groups(snapshot)
+        state = TopicState(self.settings["combine"], representatives=self._groups.representatives)
+        self._ranking = TopicRanking(snapshot, state, learner)
 
     def remember(self, other: Review) -> None:
         """Take over what another review of the topic has proposed, so that judgements are noted with what was shown."""
@@ -257,20 +270,16 @@ class Review:
         spans = marked_terms(ranking.snapshot, self.text, best.text, ranking.relevant_terms())
         shown = Judgement(doc_id, "judged", passage_id=best.passage_id, passage=best.text, rank=rank, model=model)
         self._shown[doc_id] = with_digest(shown, ranking.snapshot)
-        similar = [similar_id for similar_id in self._similar(ranking, doc_id) if not ranking.state.grades(similar_id)]
         about = title_of(collection, number), metadata_of(collection, number)
-        return ReviewDocument(doc_id, *about, [replace(best, highlights=spans)], probability, rank, model, similar)
+        alike = self._similar(ranking, doc_id), self._groups.sources_of_others(doc_id)
+        return ReviewDocument(doc_id, *about, [replace(best, highlights=spans)], probability, rank, model, *alike)
 
     def _similar(self, ranking: TopicRanking, doc_id: str) -> list[str]:
-        """Return the other documents of the group of near-duplicates."""
+        """Return the other documents of the group of near-duplicates that were not judged."""
         if self.near_duplicates is None:
             return []
-        if self._groups is None:
-            from haybale.review.minhash import near_duplicates
-
-            groups = near_duplicates(ranking.snapshot, self.near_duplicates)
-            self._groups = {member_id: group for group in groups for member_id in group}
-        return [member_id for member_id in self._groups.get(doc_id, []) if member_id != doc_id]
+        members = near_duplicates_by_document(ranking.snapshot, self.near_duplicates).get(doc_id, [])
+        return [member_id for member_id in members if member_id != doc_id and not ranking.state.grades(member_id)]
 
     def judge(
         self, doc_id: str, grade: int, judge: str = "", note: str | None = None, seconds: float | None = None
@@ -325,7 +334,7 @@ class Review:
             return doc_id
         del self._shown[doc_id]
         candidates = texts.ids_with(shown.document)
-        rows = (row for possible_id in (doc_id, *candidates) for row in ranking.state.rows.get(possible_id, ()))
+        rows = (row for possible_id in (doc_id, *candidates) for row in ranking.state.rows_of(possible_id))
         if any(row.grade is not None and row.document == shown.document for row in rows):
             return doc_id  # what was shown has been judged, so this is about the present text
         if candidates:
@@ -417,8 +426,7 @@ class Review:
                 raise InputError(f"draw_sample needs n of at most {len(left):,}, the documents not drawn, found {n:,}")
             random = np.random.default_rng([self.settings["random_state"] or 0, n_drawn])
             drawn = [left[position] for position in random.choice(len(left), n, replace=False)]
-            model = f"{SAMPLE_OF}{ranking.population}"
-            rows = (Judgement(doc_id, "drawn", model=model) for doc_id in drawn)
+            rows = (Judgement(doc_id, "drawn", model=f"{SAMPLE_OF}{ranking.population}") for doc_id in drawn)
             self.store.add(self.topic, *(with_digest(row, ranking.snapshot) for row in rows))
             self._sync()
         return drawn
@@ -468,14 +476,14 @@ class Review:
 
         with self._lock:
             ranking, screening = self._sync(), self.screening()
-            state = ranking.state
-            drawn = ranking.sample()
+            state, drawn = ranking.state, ranking.sample()
             chosen = [*DEFAULT_RULES, *(["qbcb"] if drawn else [])] if rules is None else rules
             parsed = [parse_rule(rule) if isinstance(rule, str) else rule for rule in chosen]
             judged = {doc_id: state.grades(doc_id) for doc_id in state.rows if state.grades(doc_id)}
             relevant_positions = np.flatnonzero(screening.labels)
             return Progress(
                 n_documents=int(ranking.has_passage.sum()),
+                n_duplicates=self._groups.n_duplicates,
                 n_judged=len(judged),
                 n_relevant=sum((state.grade(doc_id) or 0) > 0 for doc_id in judged),
                 n_known=sum(map(state.is_known, judged)),
@@ -485,9 +493,9 @@ class Review:
                 n_drawn_judged=sum(doc_id in judged for doc_id in drawn),
                 contradictory=sorted(filter(state.is_contradictory, judged)),
                 removed=sorted(doc_id for doc_id in judged if ranking.number(doc_id) is None),
-                replaced=sorted(filter(ranking.was_replaced, judged)),
+                replaced=ranking.replaced(judged),
                 undecided=sorted(filter(ranking.is_undecided, judged)),
-                moved=_moved(self.store.moves(self.topic), ranking),
+                moved=ranking.present_moves(self.store.moves(self.topic)),
                 advice={str(rule): rule.check(screening) for rule in parsed},
             )
 
@@ -555,12 +563,8 @@ class Review:
 
         with self._lock:
             ranking = self._sync()
-            grades = {doc_id: ranking.state.grade(doc_id) or 0 for doc_id in ranking.state.rows}
-            relevant = [
-                doc_id
-                for doc_id, grade in grades.items()
-                if grade > 0 and ranking.number(doc_id) is not None and not ranking.was_replaced(doc_id)
-            ]
+            relevant = [doc_id for doc_id, grade in ranking.learnable_grades().items() if grade > 0]
+            relevant += [copy for doc_id in relevant for copy in self._groups.others(doc_id)]
         topic = LabelledTopic(self.topic.name, relevant, self.text or None)
         return simulate(self.engine, topics=[topic], learner=self._make_learner, **options)
 
@@ -570,11 +574,11 @@ class Review:
         Parameters
         ----------
         format : {"qrels", "csv", "beir", "ris"}, default "qrels"
-            ``"qrels"`` is TREC's format: topic, 0, document, grade. ``"csv"`` has a row for each document with its
-            title, all judges, notes and the passage shown; ASReview reads its column ``label_included``; if the engine
-            does not have the text that was judged, the title is empty and ``status`` says why. ``"beir"`` is
-            the tab-separated qrels of BEIR; a path becomes a folder with ``queries.jsonl`` and ``qrels/train.tsv``.
-            ``"ris"`` has records for reference managers, with ASReview's notes on relevance.
+            ``"qrels"`` is TREC's format: topic, 0, document, grade; ``"beir"`` is that of BEIR, and a path becomes a
+            folder with ``queries.jsonl`` and ``qrels/train.tsv``. ``"csv"`` has a row for each document with its title,
+            all judges, notes and the passage shown; ASReview reads ``label_included``; ``status`` says why there is no
+            title; ``duplicate_of`` names the judged document if this one is its duplicate. ``"ris"`` has records for
+            reference managers, with ASReview's notes on relevance.
         path : str or Path, optional
             The file, or the folder for ``"beir"``. An existing file is replaced.
 
@@ -587,12 +591,9 @@ class Review:
             raise UnknownNameError("format", format, FORMATS)
         with self._lock:
             ranking = self._sync()
-            text = exported(format, self.topic, ranking.state.graded_rows(), ranking.state, ranking.snapshot)
+            text = exported(
+                format, self.topic, ranking.state.graded_rows(), ranking.state, ranking.snapshot, self._groups
+            )
         if path is not None:
             write_export(format, self.topic, text, Path(path))
         return text
-
-
-def _moved(moves: Sequence[tuple[str, str]], ranking: TopicRanking) -> dict[str, str]:
-    """Return the documents to which judgements have followed their texts, by the documents that were judged."""
-    return dict(sorted((old, new) for old, new in moves if old != new and ranking.number(new) is not None))

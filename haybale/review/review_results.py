@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +38,8 @@ class ReviewDocument:
         What chose it: ``"learner"``, ``"learner, explored"`` or ``"random sample"``.
     near_duplicates : list of str
         Ids of similar documents that were not judged, if the review looks for them.
+    duplicates : dict of str to str
+        The other documents of its group of duplicates by their ids, with the file or the database of each.
     """
 
     doc_id: str
@@ -48,6 +50,7 @@ class ReviewDocument:
     rank: int | None
     model: str
     near_duplicates: list[str]
+    duplicates: dict[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON; dates become ISO strings."""
@@ -60,6 +63,7 @@ class ReviewDocument:
             "rank": self.rank,
             "model": self.model,
             "near_duplicates": self.near_duplicates,
+            "duplicates": self.duplicates,
         }
 
     def _repr_html_(self) -> str:
@@ -80,7 +84,9 @@ class Progress:
     Parameters
     ----------
     n_documents : int
-        Documents of the engine that have a passage.
+        Documents to read: those of the engine that have a passage, and of each group of duplicates one.
+    n_duplicates : int
+        Documents that are not read, because another one of their group is.
     n_judged, n_relevant : int
         Judged documents, and those of them that are relevant.
     n_known : int
@@ -109,6 +115,7 @@ class Progress:
     """
 
     n_documents: int
+    n_duplicates: int
     n_judged: int
     n_relevant: int
     n_known: int

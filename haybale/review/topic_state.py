@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from haybale.review.combined_judgements import DEFAULT_RULE, are_contradictory, combined_grade
 from haybale.review.judgement_store import GRADED, Judgement
@@ -21,31 +21,44 @@ class TopicState:
         :func:`~haybale.review.combined_judgements.combined_grade`.
     rows : iterable of Judgement
         The first rows.
+    representatives : mapping of str to str, optional
+        The documents that stand for their groups of duplicates, by the documents of these groups. What is said about
+        one document of a group counts for the group, and :attr:`rows` has it under the representative. Default: none.
     """
 
-    def __init__(self, rule: str = DEFAULT_RULE, rows: Iterable[Judgement] = ()) -> None:
-        self.rule = rule
+    def __init__(
+        self,
+        rule: str = DEFAULT_RULE,
+        rows: Iterable[Judgement] = (),
+        representatives: Mapping[str, str] | None = None,
+    ) -> None:
+        self.rule, self.representatives = rule, representatives or {}
         self.rows: dict[str, list[Judgement]] = {}  # the rows that count, by document
         self.last = 0  # the number of the last row
         for row in rows:
             self.apply(row)
 
     def apply(self, row: Judgement) -> str:
-        """Add a row, and return the id of the document that it is about."""
-        document_rows = self.rows.setdefault(row.doc_id, [])
+        """Add a row, and return the id of the document, or of the representative, that it is about."""
+        doc_id = self.representatives.get(row.doc_id, row.doc_id)
+        document_rows = self.rows.setdefault(doc_id, [])
         if row.kind == "undone":
             document_rows[:] = [kept_row for kept_row in document_rows if kept_row.number != row.undoes]
         else:
             document_rows.append(row)
         if not document_rows:
-            del self.rows[row.doc_id]
+            del self.rows[doc_id]
         self.last = max(self.last, row.number)
-        return row.doc_id
+        return doc_id
+
+    def rows_of(self, doc_id: str) -> Sequence[Judgement]:
+        """Return the rows that count for a document: those about it, and about its duplicates."""
+        return self.rows.get(self.representatives.get(doc_id, doc_id), ())
 
     def grades(self, doc_id: str) -> dict[str, int]:
         """Return the latest grade of each judge; the judge who judged last is last."""
         grades: dict[str, int] = {}
-        for row in self.rows.get(doc_id, ()):
+        for row in self.rows_of(doc_id):
             if row.kind in GRADED and row.grade is not None:
                 grades.pop(row.judge, None)
                 grades[row.judge] = row.grade
@@ -68,11 +81,11 @@ class TopicState:
 
     def is_drawn(self, doc_id: str) -> bool:
         """Return whether the document belongs to the random sample."""
-        return any(row.kind == "drawn" for row in self.rows.get(doc_id, ()))
+        return any(row.kind == "drawn" for row in self.rows_of(doc_id))
 
     def populations(self, doc_id: str) -> list[str]:
         """Return the digests of the documents from which a document was drawn."""
-        drawn = (row for row in self.rows.get(doc_id, ()) if row.kind == "drawn")
+        drawn = (row for row in self.rows_of(doc_id) if row.kind == "drawn")
         return [(row.model or "").partition(SAMPLE_OF)[2] for row in drawn]
 
     def is_held_out(self, doc_id: str) -> bool:
@@ -84,11 +97,11 @@ class TopicState:
 
     def is_skipped(self, doc_id: str) -> bool:
         """Return whether the document was skipped and not judged."""
-        return not self.grades(doc_id) and any(row.kind == "skipped" for row in self.rows.get(doc_id, ()))
+        return not self.grades(doc_id) and any(row.kind == "skipped" for row in self.rows_of(doc_id))
 
     def proposed_at(self, doc_id: str) -> int | None:
         """Return the number of the row with which the reading order got to this document; None if it did not."""
-        for row in self.rows.get(doc_id, ()):
+        for row in self.rows_of(doc_id):
             if row.kind == "reached" or (row.kind in GRADED and row.rank is not None):
                 return row.number
         return None

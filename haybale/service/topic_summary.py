@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -57,18 +58,30 @@ class TopicSummary:
 
 
 class TopicRows:
-    """The rows of one topic, which are read from the store as they are added. Several threads may use it."""
+    """The rows of one topic, which are read from the store as they are added. Several threads may use it.
 
-    def __init__(self, store: JudgementStore, topic: Topic) -> None:
-        self.store, self.topic = store, topic
+    ``representatives`` returns those of groups of duplicates, which count as one document; the same mapping until they
+    change.
+    """
+
+    def __init__(
+        self,
+        store: JudgementStore,
+        topic: Topic,
+        representatives: Callable[[Topic], Mapping[str, str] | None] = lambda topic: None,
+    ) -> None:
+        self.store, self.topic, self._representatives = store, topic, representatives
         self._state = TopicState(topic.settings.get("combine", DEFAULT_RULE))
+        self._grouped_by: Mapping[str, str] | None = None  # the representatives that the state has seen
         self._last_move = 0  # the last move of judgements that the state has seen
         self._lock = threading.Lock()
 
     def _sync(self) -> TopicState:
-        last_move = self.store.last_move()
-        if last_move != self._last_move:  # judgements have followed texts to other documents
-            self._last_move, self._state = last_move, TopicState(self._state.rule)
+        last_move, representatives = self.store.last_move(), self._representatives(self.topic)
+        if last_move != self._last_move or representatives is not self._grouped_by:
+            # Judgements have followed texts to other documents, or groups of duplicates have changed.
+            self._last_move, self._grouped_by = last_move, representatives
+            self._state = TopicState(self._state.rule, representatives=representatives)
         for row in self.store.judgements(self.topic, self._state.last):
             self._state.apply(row)
         return self._state
@@ -104,9 +117,11 @@ class TopicRows:
         """Return the latest grade of each judge of a document; with its digest, only of those who judged this text."""
         with self._lock:
             state = self._sync()
-            latest = {row.judge: row for row in state.rows.get(doc_id, ()) if row.grade is not None}
+            latest = {row.judge: row for row in state.rows_of(doc_id) if row.grade is not None}
             others = {
-                judge for judge, row in latest.items() if None not in (digest, row.document) and row.document != digest
+                judge
+                for judge, row in latest.items()
+                if row.doc_id == doc_id and None not in (digest, row.document) and row.document != digest
             }
             return {judge: grade for judge, grade in state.grades(doc_id).items() if judge not in others}
 
@@ -117,7 +132,7 @@ class TopicRows:
         was written last counts. Nor does it if the text was another one, whose digest is not ``digest``.
         """
         with self._lock:
-            rows = [row for row in self._sync().rows.get(doc_id, ()) if row.grade is not None or row.judge == judge]
+            rows = [row for row in self._sync().rows_of(doc_id) if row.grade is not None or row.judge == judge]
             last = rows[-1] if rows else None
             is_equal = last is not None and (last.judge, last.grade) == (judge, grade)
             if last is None or not is_equal:

@@ -30,6 +30,7 @@ from haybale.service.opened_document import OpenedDocument, open_document
 from haybale.service.request_errors import NotFoundError, check_document
 from haybale.service.request_texts import check_length, paragraphs
 from haybale.service.search_processes import SearchProcesses
+from haybale.service.topic_groups import TopicGroups
 from haybale.service.topic_search import TopicSearch
 from haybale.service.topic_summary import TopicRows, TopicSummary
 from haybale.service.trainings import ModelTraining, Trainings
@@ -105,6 +106,7 @@ class Workspace:
         self._lock = threading.RLock()
         self._rows: dict[int, TopicRows] = {}
         self._reviews = OpenReviews(engine, judgements)
+        self.duplicates = TopicGroups(self._reviews, judgements, self._topic_of)
         self._creating = threading.Lock()
         self._proposing: dict[int, threading.Lock] = {}
         self._clock = clock
@@ -446,7 +448,7 @@ class Workspace:
     def _topic_rows(self, number: int) -> TopicRows:
         with self._lock:
             if number not in self._rows:
-                self._rows[number] = TopicRows(self.store, self._topic_of(number))
+                self._rows[number] = TopicRows(self.store, self._topic_of(number), self.duplicates.representatives)
             return self._rows[number]
 
     def _all_rows(self) -> list[TopicRows]:
@@ -459,6 +461,10 @@ class Workspace:
             if self._digests is None or self._digests[0] is not snapshot:
                 self._digests = snapshot, TextDigests(snapshot.collection)
             return self._digests[1]
+
+    def opening(self, topic: int) -> str | None:
+        """Return what is still to be done until the review of a topic can begin; None if it can."""
+        return self._reviews.opening(self._topic_of(topic))
 
     def _review(self, number: int) -> Review:
         return self._reviews.get(self._topic_rows(number).topic)

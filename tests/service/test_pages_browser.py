@@ -292,6 +292,7 @@ def test_pages_are_accessible_and_fit_a_phone(site: Site, topic: int) -> None:
 
     site.workspace.judge(topic, "001.md", 1, judge="Ada", note="a note")
     site.workspace.judge(topic, "001.md", 0, judge="Bob")
+    site.workspace.duplicates.change(topic, "join", ["002.md", "003.md"])
     long = site.workspace.long_queries.keep("A rent is due.\n\nA notice ends the lease.")
     page = site.open("/")
     run = "axe.run({{runOnly: {}}}).then((found) => found.violations.map((each) => [each.id, each.nodes[0].html]))"
@@ -305,6 +306,7 @@ def test_pages_are_accessible_and_fit_a_phone(site: Site, topic: int) -> None:
         f"/topics/{topic}/review",
         "/topics",
         f"/topics/{topic}",
+        f"/topics/{topic}/duplicates",
         "/train",
         "/help",
         "/nothing-here",

@@ -11,6 +11,7 @@ from haybale.errors import HaybaleError, InputError
 from haybale.review import ReviewDocument
 from haybale.review.stopping import parse_rule
 from haybale.service.own_addresses import own_path
+from haybale.service.pages.opening import opening_page
 from haybale.service.pages.rendering import Renderer, address, document_address, judge_of
 from haybale.service.roles import JUDGE, needs
 from haybale.service.workspace import Workspace
@@ -40,6 +41,8 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
     @router.get("/topics/{topic}/review")
     @needs(JUDGE)
     def review(request: Request, topic: int, doc: str | None = None) -> HTMLResponse:
+        if (opening := opening_page(workspace, renderer, request, topic)) is not None:
+            return opening
         root = request.scope.get("root_path", "")
         here = f"{root}/topics/{topic}/review"
         return renderer.page(

@@ -269,10 +269,11 @@ def _values(
 
 
 def _grades(workspace: Workspace, topic: int) -> dict[str, int]:
-    """Return the latest grade of each document of a topic whose text was judged."""
-    rows = workspace.judgements(topic)
+    """Return the latest grade of each document of a topic whose text, or that of a duplicate, was judged."""
+    rows, duplicates = workspace.judgements(topic), workspace.duplicates.groups(topic)
     rows = rows[rows["status"] == ""]
-    return dict(zip(rows["doc_id"].tolist(), rows["grade"].tolist(), strict=True))
+    judged = zip(rows["doc_id"].tolist(), rows["grade"].tolist(), strict=True)
+    return {copy: grade for doc_id, grade in judged for copy in (doc_id, *duplicates.others(doc_id))}
 
 
 def _is_useful(facet: Facet) -> bool:
