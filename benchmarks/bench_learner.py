@@ -23,11 +23,13 @@ EIGHT, FIVE = MEMBERS, MEMBERS[:5]
 UNBIASED, EVEN, THREEFOLD = MEMBERS[5:]
 SETTINGS: dict[str, dict[str, Any]] = {
     "eight members": {"members": EIGHT},
-    "eight, weights without a share for all": {"members": EIGHT, "share_for_all": 0.0},
+    "eight, without a share for all": {"members": EIGHT, "share_for_all": 0.0},
     "eight, a share of .01 for all": {"members": EIGHT, "share_for_all": 0.01},
     "eight, equal weights": {"members": EIGHT, "share_for_all": 1.0},
     "eight, rank constant 10": {"members": EIGHT, "rank_constant": 10.0},
     "eight, rank constant 40": {"members": EIGHT, "rank_constant": 40.0},
+    "eight, rank constant 40, without a share": {"members": EIGHT, "rank_constant": 40.0, "share_for_all": 0.0},
+    "eight, rank constant 80, without a share": {"members": EIGHT, "rank_constant": 80.0, "share_for_all": 0.0},
     "the first five": {"members": FIVE},
     "seven, not the one of ratio 1": {"members": (*FIVE, UNBIASED, THREEFOLD)},
     "seven, not the one of ratio 3": {"members": (*FIVE, UNBIASED, EVEN)},
