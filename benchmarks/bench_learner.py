@@ -21,24 +21,26 @@ from haybale.review.learner import MEMBERS
 
 EIGHT, FIVE = MEMBERS, MEMBERS[:5]
 UNBIASED, EVEN, THREEFOLD = MEMBERS[5:]
+TRACKING: dict[str, Any] = {"share_for_all": 0.002}
 SETTINGS: dict[str, dict[str, Any]] = {
     "eight members": {"members": EIGHT},
-    "eight, without a share for all": {"members": EIGHT, "share_for_all": 0.0},
+    "eight, rank constant 40": {"members": EIGHT, "rank_constant": 40.0},
+    "eight, rank constant 80": {"members": EIGHT, "rank_constant": 80.0},
+    "eight, a share of .002 for all": {"members": EIGHT, **TRACKING},
     "eight, a share of .01 for all": {"members": EIGHT, "share_for_all": 0.01},
     "eight, equal weights": {"members": EIGHT, "share_for_all": 1.0},
-    "eight, rank constant 10": {"members": EIGHT, "rank_constant": 10.0},
-    "eight, rank constant 40": {"members": EIGHT, "rank_constant": 40.0},
-    "eight, rank constant 40, without a share": {"members": EIGHT, "rank_constant": 40.0, "share_for_all": 0.0},
-    "eight, rank constant 80, without a share": {"members": EIGHT, "rank_constant": 80.0, "share_for_all": 0.0},
-    "the first five": {"members": FIVE},
-    "seven, not the one of ratio 1": {"members": (*FIVE, UNBIASED, THREEFOLD)},
-    "seven, not the one of ratio 3": {"members": (*FIVE, UNBIASED, EVEN)},
+    "eight, rank constant 10, a share of .002 for all": {"members": EIGHT, **TRACKING, "rank_constant": 10.0},
+    "eight, rank constant 40, a share of .002 for all": {"members": EIGHT, **TRACKING, "rank_constant": 40.0},
+    "the first five, a share of .002": {"members": FIVE, **TRACKING},
+    "all but that of ratio 1, a share of .002": {"members": (*FIVE, UNBIASED, THREEFOLD), **TRACKING},
+    "all but that of ratio 3, a share of .002": {"members": (*FIVE, UNBIASED, EVEN), **TRACKING},
 }
+FORMER = "six members, standardised scores added (before)"  # runs of earlier code, which are in learner.json if at all
 TEXT = """
 Reviews of ten topics are simulated without the topic's text, as in [review.md](review.md), from the same two documents
 as ASReview's there. The members are those of `haybale/review/learner.py`: five that the learner had before, one without
 a bias, and two whose relevant documents together count once or three times as much as the irrelevant ones. Unless a row
-says so, the rank constant is 20, and the share of all weight that all members get alike after each judgement is .002.
+says so, the rank constant is 20, and no share of all weight is given to all members alike after each judgement.
 """.strip()
 LEFT_OUT = """
 Each topic is ranked with the setting that has the highest mean of WSS@95 over the other topics and all seeds. Nothing
@@ -69,17 +71,19 @@ def main() -> None:
 
 def page(runs: pd.DataFrame, peers: pd.DataFrame) -> list[str]:
     """Return the page of all settings, and of the choice without each topic."""
-    n_settings = runs.groupby(["topic", "seed"]).setting.transform("nunique")
-    runs = runs[n_settings == runs.setting.nunique()].set_index(["topic", "seed"])  # those with all settings
+    n_settings = runs[runs.setting != FORMER].groupby(["topic", "seed"]).setting.nunique()
+    complete = n_settings[n_settings == len(SETTINGS)].index  # topics and seeds with all settings
+    runs = runs.set_index(["topic", "seed"]).loc[complete]
     asreview = peers.set_index(["topic", "seed"]).wss.reindex(runs.index.unique())
-    wss = runs.reset_index().pivot_table(index="topic", columns="setting", values="wss")[list(SETTINGS)]
+    wss = runs.reset_index().pivot_table(index="topic", columns="setting", values="wss")
     peer = asreview.groupby("topic").mean()
     differences = wss.sub(peer, axis=0)
     lines = ["# The learner of reviews", "", TEXT, "", "## Difference from ASReview, in points of WSS@95", ""]
     rows = [
         (setting, *(f"{value:+.1f}" for value in differences[setting]), f"{differences[setting].mean():+.1f}")
-        for setting in SETTINGS
+        for setting in [*SETTINGS, *({FORMER} & set(differences))]
     ]
+    wss = wss[list(SETTINGS)]
     lines += table(" | ".join(["setting", *differences.index, "mean"]), rows)
     lines += ["", "## Leaving one topic out", "", LEFT_OUT, ""]
     chosen = {topic: wss.drop(topic).mean().idxmax() for topic in wss.index}

@@ -317,7 +317,7 @@ def large_collection(large: pd.DataFrame) -> list[str]:
     lines += [
         "follows in the order of the last scores. *linear*: a linear SVM with ASReview's settings, to which the text is"
     ]
-    lines += ["a relevant document. *read until 95 %* has the median over topics."]
+    lines += [f"a relevant document. *read until 95 %* has the median over topics. Runs of commit {commits_of(kept)}."]
     rows = [
         (by, *(f"{part[f'recall {share}'].mean():.3f}" for share in SHARES), int(part.n.median()))
         for by, part in kept.groupby("by")
@@ -327,7 +327,7 @@ def large_collection(large: pd.DataFrame) -> list[str]:
 
 def times(found: pd.DataFrame) -> list[str]:
     """Return the tables of times."""
-    lines = ["", "## From a judgement to the next document", ""]
+    lines = ["", "## From a judgement to the next document", "", f"Runs of commit {commits_of(found)}.", ""]
     lines += ["Simulations from *both*, seed 1, until 95 % or all of the relevant documents are found:"]
     rows = [
         (each.topic, int(each.documents), int(each.n), f"{each.ms:.1f}", f"{each['most ms']:.1f}", f"{each.cpu:.1f}")
@@ -345,6 +345,10 @@ def times(found: pd.DataFrame) -> list[str]:
     return lines
 
 
+def commits_of(runs: pd.DataFrame) -> str:
+    return ", ".join(sorted(set(runs.commit)))
+
+
 def page(runs: pd.DataFrame) -> list[str]:
     """Return the page of all simulations."""
     lines = ["# Reviews", "", TEXT.format(starts="; ".join(f"*{name}*: {what}" for name, what in STARTS.items()))]
@@ -356,9 +360,9 @@ def page(runs: pd.DataFrame) -> list[str]:
         lines += large_collection(large)
     if (runs.by == "time").any():
         lines += times(runs[runs.by == "time"])
-    ours = ", ".join(sorted({str(each) for each in runs[runs.by != "ASReview"].commit}))
+    ours = commits_of(english[english.by != "ASReview"]) if len(english) else commits_of(runs)
     peers = ", ".join(sorted({str(each) for each in runs[runs.by == "ASReview"].get("version", [])}))
-    return [*lines, "", f"Runs of haybale are those of commit {ours}" + (f"; ASReview is {peers}." if peers else ".")]
+    return [*lines, "", f"Reviews of record files are of commit {ours}" + (f"; ASReview is {peers}." if peers else ".")]
 
 
 if __name__ == "__main__":

@@ -4,9 +4,9 @@ A document's score is the sum of w_m / (c + rank) over the members m, a weighted
 those of a Bayesian mixture: before a document's judgement is learned, its rank by a member, in proportion to the
 reciprocals of all ranks, gives the member's probability that the document is relevant. The probability that it gave to
 the judgement multiplies its weight; a member that could not rank yet takes the probability that the others gave
-together (Freund, Schapire, Singer & Warmuth, "Using and combining predictors that specialize", STOC 1997). Then a small
-share of all weight is given to all members alike, so that a member whose time has come can return (Herbster & Warmuth,
-"Tracking the best expert", Machine Learning 32, 1998).
+together (Freund, Schapire, Singer & Warmuth, "Using and combining predictors that specialize", STOC 1997). On request,
+a share of all weight is then given to all members alike, so that a member whose time has come can return sooner
+(Herbster & Warmuth, "Tracking the best expert", Machine Learning 32, 1998).
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 Values = NDArray[np.float64]
 
 RANK_CONSTANT = 20.0
-SHARE_FOR_ALL = 0.002
+SHARE_FOR_ALL = 0.0
+_MIN_WEIGHT = 1e-100  # so that no weight is rounded to 0, from which it could not grow
 _N_BINS = 4096  # bins of equal width between the lowest and the highest score, by which documents are ranked
 
 
@@ -69,7 +70,7 @@ class MemberWeights:
     n_members : int
     rank_constant : float, default 20
         The constant c. The smaller it is, the more the first ranks of each member count.
-    share_for_all : float, default 0.002
+    share_for_all : float, default 0
         The share of all weight that is given to all members alike after each judgement. With 1, weights stay equal.
 
     Attributes
@@ -125,7 +126,7 @@ class MemberWeights:
         could_rank = ~np.isnan(losses)
         likelihoods = np.exp(np.nanmin(losses) - losses)
         likelihoods[~could_rank] = np.average(likelihoods[could_rank], weights=self.values[could_rank])
-        weights = self.values * likelihoods
+        weights = np.maximum(self.values * likelihoods, _MIN_WEIGHT)
         self.values = (1 - self._share_for_all) * weights / weights.sum() + self._share_for_all * self._equal
 
     def remove(self, position: int) -> None:

@@ -231,7 +231,8 @@ def test_a_member_that_ranks_well_earns_the_ranking(topic: tuple[TopicFeatures, 
     members = [Member("pairs", True), BAGGED, Member("words", False, ratio=3.0)]
     found = {}
     for share_for_all in (0.0, 1.0):
-        learner, read = TopicLearner(features, "lease", members=members, share_for_all=share_for_all), []
+        settings: dict = {"members": members, "rank_constant": 5.0, "share_for_all": share_for_all}
+        learner, read = TopicLearner(features, "lease", **settings), []
         while len(read) < 60:
             scores = learner.scores()
             scores[read] = -np.inf

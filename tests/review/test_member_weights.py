@@ -51,7 +51,7 @@ def test_the_member_that_ranked_relevant_documents_first_leads_and_another_can_o
     for _ in range(5):
         weights.add(weights.losses(good, 1000, True, 0.01))
     assert weights.values[0] > 0.95
-    for _ in range(5):
+    for _ in range(10):
         weights.add(weights.losses(bad, 1000, True, 0.01))
     assert weights.values[1] > 0.95
 
