@@ -6,6 +6,7 @@ DATASETS is the folder `datasets` in the source package py_entitymatching 0.4.2 
 the ACM, and pairs that people have labelled. SCREENING is a folder of collections with `records.csv.gz` each, with the
 columns title and abstract. Their records are written as three databases would export them, by the rules in this file,
 beside records that look like duplicates and are none. PYTHON is an interpreter that has the package bib-dedupe.
+Without it, and with --records 0, duplicates.json has what was measured before.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from provenance import options, provenance, shown, table, write_page
+from provenance import made, options, provenance, shown, table, write_json, write_page
 
 from haybale import Collection, CollectionBuilder, Engine
 from haybale.collections.text_sketches import TextSketches
@@ -52,7 +53,9 @@ def main() -> None:
     parser.add_argument("datasets", type=Path)
     parser.add_argument("screening", type=Path)
     parser.add_argument("--bib-dedupe", help="an interpreter with the package bib-dedupe")
-    parser.add_argument("--records", type=int, default=300_000, help="of the engine whose time is measured")
+    parser.add_argument(
+        "--records", type=int, default=300_000, help="of the engine whose time is measured; 0 for the time of before"
+    )
     a = parser.parse_args()
     demo = [*records_of(a.datasets / "dblp_demo.csv"), *records_of(a.datasets / "acm_demo.csv")]
     whole = [*records_of(a.datasets / "DBLP.csv"), *records_of(a.datasets / "ACM.csv")]
@@ -62,11 +65,25 @@ def main() -> None:
         "DBLP and ACM (demo), 450 labelled pairs": (demo, labels(a.datasets / "labeled_data_demo.csv", "label")),
         "screening records, three exports": (exported, pairs_of(works)),
     }
-    times, rows = timed(a.screening, a.records), []
+    path = a.results / "duplicates.json"
+    kept: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    about = made("bench_duplicates.py", sys.argv[1:])
+    if a.records:
+        kept["times"] = {"made": about, "rows": timed(a.screening, a.records)}
+    if a.bib_dedupe:
+        kept["BibDedupe"] = {"made": about, "rows": {}}
+    rows = []
     for name, (records, truth) in sets.items():
-        for tool, found, seconds in tools(records, a.bib_dedupe):
-            rows.append([name, f"{len(records):,}", tool, *figures(found, truth), f"{seconds:.1f}"])
-            print(rows[-1], flush=True)
+        for tool, pairs, seconds in tools(records, a.bib_dedupe):
+            row = [*figures(pairs, truth), f"{seconds:.1f}"]
+            if tool == "BibDedupe":
+                kept[tool]["rows"][name] = row
+            else:
+                rows.append([name, f"{len(records):,}", tool, *row])
+            print(name, tool, row, flush=True)
+        if name in kept.get("BibDedupe", {}).get("rows", {}):
+            rows.append([name, f"{len(records):,}", "BibDedupe", *kept["BibDedupe"]["rows"][name]])
+    write_json(path, kept)
     lines = ["# Duplicates", "", *__doc__.split("\n\n")[0].splitlines(), ""]
     lines += [
         "Pairs of records that are found to be one work. Of labelled pairs, only these count. The exports of three",
@@ -74,7 +91,20 @@ def main() -> None:
         "that the rules do what they should. The seconds are CPU time, those of BibDedupe by the clock.",
     ]
     lines += table("records|number|by|pairs found|precision|recall|s", rows, 3)
-    lines += ["", *natural(a.screening), "", *times, "", provenance(shown("bench_duplicates.py", sys.argv[1:]))]
+    lines += ["", *natural(a.screening)]
+    if "times" in kept:
+        lines += [
+            "",
+            "Time of `Engine.duplicates()`; unlike that by the clock, CPU time does not depend on other work:",
+        ]
+        lines += table("|documents|duplicates|s|CPU s", kept["times"]["rows"], 1)
+    earlier = [
+        f"{name}: commit {part['made']['commit']}, {part['made']['date']}"
+        for name, part in sorted(kept.items())
+        if part["made"]["commit"] != about["commit"]
+    ]
+    lines += ["", *(["Measured before: " + "; ".join(earlier) + ".", ""] if earlier else [])]
+    lines += [provenance(shown("bench_duplicates.py", sys.argv[1:]))]
     write_page(a.results / "duplicates.md", lines)
 
 
@@ -280,7 +310,7 @@ def figures(found: set[Pair], truth: Mapping[Pair, bool] | set[Pair]) -> list[st
 
 def natural(folder: Path) -> list[str]:
     """Return what is found in the collections as they are, with titles, to be read by people."""
-    lines = ["Duplicates in the screening collections as they are:", ""]
+    lines = ["Duplicates in the screening collections as they are, with titles and abstracts only:"]
     rows = []
     for path in sorted(folder.glob("*/records.csv.gz")):
         with gzip.open(path, "rt", encoding="utf-8") as file:
@@ -294,8 +324,8 @@ def natural(folder: Path) -> list[str]:
     return [*lines, *table("collection|records|groups|groups by ASReview's rule", rows, 1)]
 
 
-def timed(folder: Path, n_records: int) -> list[str]:
-    """Return the seconds for an engine of many records, made of the words of the collections."""
+def timed(folder: Path, n_records: int) -> list[list[str]]:
+    """Return rows with the seconds for an engine of many records, made of the words of the collections."""
     rng = random.Random(1)
     words = [word for text in texts_of(folder) for word in text["abstract"].split()]
     records: list[Record] = []
@@ -332,7 +362,7 @@ def timed(folder: Path, n_records: int) -> list[str]:
         more = [{**record, "id": f"new:{number}"} for number, record in enumerate(records[:1000])]
         engine.add(collection_of(more))
         measured("after 1,000 were added", engine)
-    return ["Time of `Engine.duplicates()`:", "", *table("|documents|duplicates|s|CPU s", rows, 1)]
+    return rows
 
 
 if __name__ == "__main__":

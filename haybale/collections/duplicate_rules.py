@@ -58,6 +58,7 @@ class DuplicateRules:
 
     def __init__(self, fields: RecordFields, sketches: TextSketches) -> None:
         self.fields, self.sketches = fields, sketches
+        self._n_of_source = Counter(fields.source)
         self._series, self._repeated_in_source, self._repeated = _titles_of_several_works(fields)
 
     def groups(self) -> list[tuple[list[int], list[str]]]:
@@ -181,9 +182,19 @@ class DuplicateRules:
         sketches = self.sketches
         if sketches.texts[one] != sketches.texts[other] or sketches.n_words[one] < _MIN_TEXT_WORDS:
             return -1
-        is_alike = similarity >= _SIMILAR_TITLES and self.fields.numbers[one] == self.fields.numbers[other]
-        is_enough = is_alike or sketches.n_words[one] >= _MIN_DOCUMENT_WORDS
+        titles, numbers = self.fields.title, self.fields.numbers
+        if similarity >= _SIMILAR_TITLES and numbers[one] == numbers[other]:
+            return _BY_WORDS
+        # The title of a whole file may be its name; rows of a table with other titles are other works.
+        has_name = self._is_whole_file(one) and self._is_whole_file(other)
+        may_differ = has_name or not (titles[one] and titles[other])
+        is_enough = may_differ and sketches.n_words[one] >= _MIN_DOCUMENT_WORDS
         return _BY_WORDS if is_enough else -1
+
+    def _is_whole_file(self, document: int) -> bool:
+        """Return whether a document is the only one of its file."""
+        source = self.fields.source[document]
+        return bool(source) and self._n_of_source[source] == 1
 
     def _same_id(self, one: int, other: int) -> bool:
         fields = self.fields

@@ -154,6 +154,27 @@ def test_small_readers(ran: Any, tmp_path: Path) -> None:
     assert re.search(r"^\| messages of Python's tests \| 1 \| 3 \| 1.0000 \|", page, re.M)
 
 
+def test_small_duplicates(ran: Any, tmp_path: Path) -> None:
+    datasets, screening = tmp_path / "datasets", tmp_path / "screening"
+    (screening / "topic").mkdir(parents=True)
+    datasets.mkdir()
+    for name, title in (("DBLP", "A Study of {} Joins"), ("ACM", "A study of {} joins.")):
+        rows = [f'{n},{title.format(word)},"Ann Doe, Bo Ray",VLDB,1999' for n, word in enumerate(("hash", "merge"))]
+        for file in (f"{name}.csv", f"{name.lower()}_demo.csv"):
+            (datasets / file).write_text("\n".join(["id,title,authors,venue,year", *rows]))
+    (datasets / "dblp_acm_demo_labels.csv").write_text("ltable.id,rtable.id,gold\n0,0,1\n0,1,0\n1,1,1\n")
+    (datasets / "labeled_data_demo.csv").write_text("ltable_id,rtable_id,label\n0,0,1\n1,0,0\n")
+    random, words = np.random.default_rng(0), [f"Word{letter * 4}" for letter in "abcdefghijklmnop"]
+    records = [[" ".join(random.choice(words, n)) for n in (7, 300)] for _ in range(24)]
+    pd.DataFrame(records, columns=["title", "abstract"]).to_csv(screening / "topic" / "records.csv.gz", index=False)
+    arguments = [str(datasets), str(screening), "--records", "40"]
+    page = ran("bench_duplicates", "duplicates.md", *arguments, WORKS_STEP=1)
+    assert re.search(r"^\| DBLP and ACM, 415 .* \| 4 \| haybale \| 2 \| 1.0000 \| 1.0000 \|", page, re.M)
+    assert re.search(r"^\| DBLP and ACM \(demo\).* \| haybale \| 1 \| 1.0000 \| 1.0000 \|", page, re.M)
+    assert re.search(r"^\| screening records, three exports \|.*haybale", page, re.M)
+    assert re.search(r"^\| after 1,000 were added \| ", page, re.M)
+
+
 def test_small_files(ran: Any, script: Any, tmp_path: Path) -> None:
     pytest.importorskip("pypdfium2")
     pytest.importorskip("reportlab")

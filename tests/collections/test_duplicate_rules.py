@@ -90,7 +90,10 @@ SAME = {
         {"title": "A history of the potato in Europe", "year": 1999, "file": "a.ris"},
         {"title": "A History of the Potato in Europe.", "year": "1999", "file": "b.ris"},
     ),
-    "copies of a file": ({"title": "contract", "text": ABSTRACT * 2}, {"title": "copy", "text": ABSTRACT.upper() * 2}),
+    "copies of a file": (
+        {"title": "contract", "text": ABSTRACT * 2, "file": "contract.txt"},
+        {"title": "old letters of May", "text": ABSTRACT.upper() * 2, "file": "old/letters.txt"},
+    ),
 }  # fmt: skip
 APART = {
     "different DOIs": (without(doi="10.1000/a"), without(doi="10.1000/b")),
@@ -142,6 +145,10 @@ APART = {
         {"title": "Rental agreement for residential premises", "text": f"Miller. {ABSTRACT}", "year": 2010},
         {"title": "Rental agreement for residential premises", "text": f"Meier. {ABSTRACT}", "year": 2010},
     ),
+    "rows with one abstract by mistake": (
+        {"title": "Three paradigms of computer science education", "text": ABSTRACT * 2, "file": "a.csv"},
+        {"title": "Valuing computer science education research", "text": ABSTRACT * 2, "file": "a.csv"},
+    ),
     "short texts": ({"title": "a", "text": "No abstract available."}, {"title": "b", "text": "No abstract available."}),
 }  # fmt: skip
 
@@ -166,7 +173,7 @@ def test_a_record_without_ids_does_not_join_two_works() -> None:
 
 
 def test_many_copies_are_one_group() -> None:
-    copies = [{"title": f"copy {number}", "text": ABSTRACT * 2} for number in range(300)]
+    copies = [{"title": f"copy {number}", "text": ABSTRACT * 2, "file": f"{number}.txt"} for number in range(300)]
     [group] = groups_of(collection_of(*copies, {"title": "another", "text": OTHER_ABSTRACT * 2}))
     assert len(group.doc_ids) == 300
 
