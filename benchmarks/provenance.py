@@ -36,6 +36,15 @@ CORE = (
     *("collections", "embeddings", "retrieval", "ensemble", "engine", "search", "ranking", "rankers", "evaluation"),
     *WITHOUT,
 )
+LEARNER = (
+    "review/learner.py",
+    "review/member_weights.py",
+    "review/incremental_svr.py",
+    "review/growing_matrix.py",
+    "review/judged_rows.py",
+    "review/term_space.py",
+    "review/topic_features.py",
+)
 # The paths below haybale/ that the figures of each script's page depend on, and with "-" those inside them that do not
 # count; stale.py compares their code.
 MEASURES = {
@@ -94,7 +103,7 @@ MEASURES = {
         "device_vectors.py",
     ),
     "bench_graph.py": (*CORE, "context"),
-    "bench_held_back.py": ("review/learner.py", "review/topic_features.py", "review/incremental_svr.py"),
+    "bench_held_back.py": LEARNER,
     "bench_judgements.py": CORE,
     "bench_imports.py": (
         *("__init__.py", "lazy.py", "registry.py", "cli", "commands", "engine", "search", "ranking", "rankers"),
@@ -112,14 +121,8 @@ MEASURES = {
     "bench_longformer.py": ("embeddings/networks", "embeddings/longformer.py"),
     "bench_page_boxes.py": ("collections/files",),
     "bench_parm.py": ("retrieval/parm", "retrieval/hits.py", "vectors.py"),
-    "bench_review.py": (
-        "review/learner.py",
-        "review/incremental_svr.py",
-        "review/growing_matrix.py",
-        "review/judged_rows.py",
-        "review/term_space.py",
-        "review/topic_features.py",
-    ),
+    "bench_learner.py": LEARNER,
+    "bench_review.py": LEARNER,
     "bench_other_engines.py": (
         "rankers/stored.py",
         "rankers/learned.py",

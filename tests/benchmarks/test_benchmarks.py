@@ -269,6 +269,33 @@ def test_small_review(ran: Any, tmp_path: Path, words: Path) -> None:
     assert len(re.findall(r"^\| (280|560) \| [\d.]+ \|", page, re.M)) == 2
 
 
+def test_small_learner(ran: Any, script: Any, tmp_path: Path) -> None:
+    """Each topic has the setting that is best on the other topics, whatever is best on the topic itself."""
+    texts = ["tax and rent", "tax court", "dogs bark", "cats purr", "tax income", "boats sail", "a river"]
+    for name in ("tax", "dogs", "rent"):
+        folder = tmp_path / "topics" / name
+        folder.mkdir(parents=True)
+        labels = [int(name in text or text == "tax income") for text in texts]
+        frame = pd.DataFrame({"record_id": range(7), "title": texts, "abstract": texts, "label_included": labels})
+        frame.to_csv(folder / "records.csv.gz", index=False)
+    peers = [{"topic": name, "by": "ASReview", "seed": 1, "wss": 10.0} for name in ("tax", "dogs", "rent")]
+    (tmp_path / "review.json").write_text(json.dumps(peers))
+    settings = dict(list(script("bench_learner").SETTINGS.items())[:2])
+    given = ("bench_learner", "learner.md", str(tmp_path / "topics"), "--seeds", "1")
+    ran(*given, SETTINGS=settings)
+    runs = json.loads((tmp_path / "learner.json").read_text())
+    assert len(runs) == 6
+    one, other = settings
+    values = {("tax", one): 60, ("dogs", one): 20, ("rent", one): 20, ("tax", other): 0, ("dogs", other): 30}
+    for run in runs:
+        run["wss"] = values.get((run["topic"], run["setting"]), 40)
+    (tmp_path / "learner.json").write_text(json.dumps(runs))
+    page = ran(*given, SETTINGS=settings)
+    assert f"| tax | {other} | 0.0 | 10.0 | -10.0 |" in page
+    assert f"| dogs | {one} | 20.0 | 10.0 | +10.0 |" in page
+    assert "| mean |  | 13.3 | 10.0 | +3.3 |" in page
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_small_encoders(ran: Any, words: Path, tmp_path: Path) -> None:
     pytest.importorskip("sentence_transformers")
