@@ -1,4 +1,4 @@
-"""The routes ``/health``, for a supervisor that restarts the service, and ``/metrics``, for Prometheus."""
+"""The routes ``/health``, for a supervisor that restarts the service, ``/ready`` and ``/metrics``, for Prometheus."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ from typing import Any
 
 from fastapi import APIRouter
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 
 from haybale import __version__
+from haybale.service.answers import HealthAnswer, ReadyAnswer, answers, files, name_of
 from haybale.service.metrics import Metrics
+from haybale.service.problems import problem
 from haybale.service.roles import JUDGE, OPEN, GuardedRoute, needs
 from haybale.service.workspace import Workspace
 
 
 def health_routes(workspace: Workspace, metrics: Metrics) -> APIRouter:
-    """Return the routes ``/health`` and ``/metrics``."""
-    router = APIRouter(tags=["operation"], route_class=GuardedRoute)
+    """Return the routes ``/health``, ``/ready`` and ``/metrics``."""
+    router = APIRouter(tags=["operation"], route_class=GuardedRoute, generate_unique_id_function=name_of)
 
-    @router.get("/health")
+    @router.get("/health", **answers(HealthAnswer))
     @needs(OPEN)
     def health() -> dict[str, Any]:
         """Return whether the service answers and its judgements can be read; an error otherwise."""
@@ -30,7 +32,19 @@ def health_routes(workspace: Workspace, metrics: Metrics) -> APIRouter:
             report["search_processes"] = {"wanted": workspace.processes.n, "ready": workspace.processes.n_ready}
         return report
 
-    @router.get("/metrics", response_class=PlainTextResponse)
+    @router.get("/ready", **answers(ReadyAnswer))
+    @needs(OPEN)
+    def ready() -> Any:
+        """Return whether reviews and the processes that search are ready; 503 while they are being prepared."""
+        processes = workspace.processes
+        is_ready = workspace.reviews_are_ready and (processes is None or processes.n_ready == processes.n)
+        if is_ready:
+            return {"status": "ready"}
+        answer = problem(503, "reviews or processes that search are being prepared; searches are answered meanwhile")
+        answer.headers["retry-after"] = "5"
+        return answer
+
+    @router.get("/metrics", **files("text/plain", "application/openmetrics-text"))
     @needs(JUDGE)
     def metrics_text(request: Request) -> Response:
         """Return counts and seconds of requests, and the size of the engine, in the text format of Prometheus."""

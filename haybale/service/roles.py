@@ -13,11 +13,11 @@ from urllib.parse import quote
 
 from fastapi import Request
 from fastapi.routing import APIRoute
-from starlette.datastructures import URL
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Match, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from haybale.service.entity_tags import with_entity_tag
 from haybale.service.problems import answer as as_asked
 from haybale.service.problems import problem
 from haybale.service.request_work import answered
@@ -73,12 +73,36 @@ class GuardedRoute(APIRoute):
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request whose user has the role, and that no other site has caused."""
         scope = _head_as_get(scope)
-        refusal = refused(scope, self.role)
+        refusal = refused(scope, self.role) or self._unfit(scope)
         if refusal is not None:
             await refusal(scope, receive, send)
         else:
             is_change = scope["method"] not in READING
+            if self.include_in_schema and not is_change:
+                send = with_entity_tag(scope, send)
             await answered(super().handle, scope, receive, send, is_change=is_change, is_large=self.is_large)
+
+    def _unfit(self, scope: Scope) -> Response | None:
+        """Return the problem of a method, or of a parameter of the REST interface, that there is not; None if none."""
+        if scope["method"] not in (self.methods or ()):
+            same_path = [
+                route
+                for route in scope["app"].router.routes
+                if isinstance(route, GuardedRoute) and route.path_regex == self.path_regex
+            ]
+            methods = sorted({method for route in same_path for method in route.methods or ()})
+            detail = f"expected one of the methods {', '.join(methods)} here, found {scope['method']}; use one of them"
+            answer = as_asked(Request(scope), 405, detail)
+            answer.headers["allow"] = ", ".join(methods)
+            return answer
+        if not self.include_in_schema:
+            return None
+        names = {parameter.alias for parameter in self.dependant.query_params}
+        unknown = sorted(set(Request(scope).query_params) - names)
+        if not unknown:
+            return None
+        expected = ", ".join(sorted(names)) or "no parameter"
+        return problem(422, f"unknown parameter {unknown[0]!r:.100}; expected {expected}; omit it")
 
 
 def _head_as_get(scope: Scope) -> Scope:
@@ -95,8 +119,9 @@ def refused(scope: Scope, role: str = JUDGE) -> Response | None:
     request = Request(scope)
     if "text/html" in request.headers.get("accept", "") and scope["method"] in READING:
         query = scope["query_string"].decode("latin-1")
-        back = quote(scope["path"] + (f"?{query}" if query else ""), safe="", errors="replace")
-        return RedirectResponse(f"/login?back={back}", 303)
+        root = scope.get("root_path", "")
+        back = quote(root + scope["path"] + (f"?{query}" if query else ""), safe="", errors="replace")
+        return RedirectResponse(f"{root}/login?back={back}", 303)
     answer = problem(401, "the request needs a token; send the header Authorization: Bearer TOKEN")
     answer.headers["www-authenticate"] = "Bearer"
     return answer
@@ -114,7 +139,9 @@ def not_matched(router: Router) -> ASGIApp:
         shorter = {**scope, "path": path}
         is_longer = answer is None and scope["method"] in ("GET", "HEAD") and path != scope["path"]
         if is_longer and any(route.matches(shorter)[0] is Match.FULL for route in router.routes):
-            answer = RedirectResponse(str(URL(scope=scope).replace(path=path)), 307)
+            query = scope["query_string"].decode("latin-1")
+            address = scope.get("root_path", "") + quote(path) + (f"?{query}" if query else "")
+            answer = RedirectResponse(address, 307)
         answer = answer or as_asked(Request(scope), 404, "there is nothing at this address; begin at /")
         await answer(scope, receive, send)
 

@@ -17,7 +17,7 @@ from haybale.service import Workspace, create_app
 from haybale.service.security import Access
 from haybale.service.users import Users, digest_of
 
-READS = ("search", "explain", "document", "facets", "topics", "topic", "next", "judgements", "progress", "agreement")
+READS = ("search", "explain", "document", "facets", "topics", "topic", "next", "judgements", "progress", "judges")
 READS += (
     "export",
     "trainings",
@@ -30,7 +30,7 @@ READS += (
     "skip",
     "undo",
 )
-OF_ADMINS = ("start_training", "accept", "revert", "import_judgements")  # of the workspace
+OF_ADMINS = ("start_training", "accept", "revert", "import_judgements", "change_screening")  # of the workspace
 TOKENS = {"judge": "token of Ada, a judge", "admin": "token of Eve, an admin"}
 VISITOR = "v" * 32
 METHODS = ("GET", "POST", "HEAD", "OPTIONS", "PUT", "PATCH", "DELETE", "TRACE", "CONNECT", "post", "Post", "FOO", "")
@@ -162,7 +162,14 @@ def credentials(access: Access) -> dict[str, tuple[str, list[tuple[str, str]]]]:
 
 def all_paths(application: Any) -> list[tuple[str, str]]:
     """Return the method and a path of each route."""
-    numbers = {"{topic}": "1", "{number}": "1", "{doc_id:path}": "dog/1", "{name}": "pages.css"}
+    numbers = {
+        "{topic:number}": "1",
+        "{number:number}": "1",
+        "{topic}": "1",
+        "{number}": "1",
+        "{doc_id:path}": "dog/1",
+        "{name}": "pages.css",
+    }
     found = []
     for route in application.routes:
         path = route.path
