@@ -3,6 +3,8 @@
 from .combined_judgements import agreement as agreement
 from .combined_judgements import cohen_kappa as cohen_kappa
 from .combined_judgements import combined_grade as combined_grade
+from .decision_import import DecisionImport as DecisionImport
+from .decision_import import import_decisions as import_decisions
 from .engine_of_judgements import Fit as Fit
 from .engine_of_judgements import attach as attach
 from .judgement_file import judgement_file_of as judgement_file_of
@@ -44,4 +46,5 @@ from .stopping.rule import parse_rule as parse_rule
 from .topic_features import TopicFeatures as TopicFeatures
 from .topic_queries import judged_topics as judged_topics
 from .topic_queries import train_ranker as train_ranker
+from .workbook_export import exported_workbook as exported_workbook
 from .workload import screening_measures as screening_measures

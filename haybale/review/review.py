@@ -20,6 +20,7 @@ from haybale.frames import Frame
 from haybale.parameters import COUNT, COUNT_OR_NONE, RANDOM_STATE, SHARE, TEXT_OR_NONE, check_parameters, one_of
 from haybale.review.combined_judgements import DEFAULT_RULE, RULES, agreement
 from haybale.review.engine_of_judgements import bind
+from haybale.review.exported_records import exported_records
 from haybale.review.exports import FORMATS, exported, write_export
 from haybale.review.judgement_store import Judgement, JudgementStore, check_grade
 from haybale.review.known_judgements import grades_of, old_judgements
@@ -564,19 +565,20 @@ class Review:
         topic = LabelledTopic(self.topic.name, relevant, self.text or None)
         return simulate(self.engine, topics=[topic], learner=self._make_learner, **options)
 
-    def export(self, format: str = "qrels", path: str | Path | None = None) -> str:
+    def export(self, format: str = "qrels", path: str | Path | None = None, documents: str = "judged") -> str:
         """Return the judgements as text, combined over judges, and write them if a path is given.
 
         Parameters
         ----------
         format : {"qrels", "csv", "beir", "ris"}, default "qrels"
-            ``"qrels"`` is TREC's format: topic, 0, document, grade. ``"csv"`` has a row for each document with its
-            title, all judges, notes and the passage shown; ASReview reads its column ``label_included``; if the engine
-            does not have the text that was judged, the title is empty and ``status`` says why. ``"beir"`` is
-            the tab-separated qrels of BEIR; a path becomes a folder with ``queries.jsonl`` and ``qrels/train.tsv``.
-            ``"ris"`` has records for reference managers, with ASReview's notes on relevance.
+            ``"qrels"`` is TREC's format: topic, 0, document, grade. ``"csv"`` has a row for each document with all that
+            is known about it (:mod:`haybale.review.exports`); :func:`~haybale.review.exported_workbook` has the same
+            for Excel. ``"beir"`` is the tab-separated qrels of BEIR; a path becomes a folder with ``queries.jsonl``
+            and ``qrels/train.tsv``. ``"ris"`` has records for reference managers (:mod:`haybale.review.ris_export`).
         path : str or Path, optional
             The file, or the folder for ``"beir"``. An existing file is replaced.
+        documents : {"judged", "all"}, default "judged"
+            With ``"all"``, CSV and RIS have also the documents that nobody has judged, the best first.
 
         Raises
         ------
@@ -586,8 +588,7 @@ class Review:
         if format not in FORMATS:
             raise UnknownNameError("format", format, FORMATS)
         with self._lock:
-            ranking = self._sync()
-            text = exported(format, self.topic, ranking.state.graded_rows(), ranking.state, ranking.snapshot)
+            text = exported(format, self.topic, exported_records(self._sync(), documents))
         if path is not None:
             write_export(format, self.topic, text, Path(path))
         return text
