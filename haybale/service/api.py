@@ -14,6 +14,7 @@ from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse, Response
 
+from haybale.review import exported_workbook
 from haybale.service.answers import (
     AgreementAnswer,
     Answer,
@@ -49,7 +50,11 @@ if TYPE_CHECKING:
 
 MAX_IN_ADDRESS = 4_000  # characters of a text in an address, which has at most 12 bytes for each of them
 MAX_NAME = 500  # characters of names and ids
-_EXPORT_MEDIA_TYPES = {"csv": "text/csv", "beir": "text/tab-separated-values"}
+_EXPORT_MEDIA_TYPES = {
+    "csv": "text/csv",
+    "beir": "text/tab-separated-values",
+    "xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+}
 
 _ANY_FILE = "application/octet-stream"
 # Nothing of a file runs here: what is not PDF is saved, and would have no origin if a browser showed it.
@@ -430,12 +435,18 @@ def topics_api(workspace: Workspace) -> APIRouter:
 
     @router.get("/topics/{topic:number}/export", **files("text/plain", *_EXPORT_MEDIA_TYPES.values()))
     @needs(JUDGE)
-    def export(topic: int, format: Literal["qrels", "csv", "beir", "ris"] = "qrels") -> Response:
-        """Return the judgements of a topic, combined over judges, as a file."""
-        text = workspace.export(topic, format)
+    def export(
+        topic: int,
+        format: Literal["qrels", "csv", "beir", "ris", "xlsx"] = "qrels",
+        documents: Literal["judged", "all"] = "judged",
+    ) -> Response:
+        """Return the judgements of a topic, combined over judges, as a file; with ``all``, also unread documents."""
         name = f"topic-{topic}.{'tsv' if format == 'beir' else 'txt' if format == 'qrels' else format}"
         headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-        return PlainTextResponse(text, headers=headers, media_type=_EXPORT_MEDIA_TYPES.get(format, "text/plain"))
+        kind = _EXPORT_MEDIA_TYPES.get(format, "text/plain")
+        if format == "xlsx":
+            return Response(exported_workbook(workspace._review(topic), documents), headers=headers, media_type=kind)
+        return PlainTextResponse(workspace.export(topic, format, documents), headers=headers, media_type=kind)
 
     return router
 

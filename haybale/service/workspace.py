@@ -22,6 +22,7 @@ from haybale.review.topic_ranking import text_digest
 from haybale.search import SearchResults, Snippet
 from haybale.search.explanation import Explanation
 from haybale.search.searching import explain_hit, search, title_of
+from haybale.service.added_records import AddedRecords
 from haybale.service.document_files import DocumentFiles
 from haybale.service.facets import Facet, condition, facets_of
 from haybale.service.long_queries import LongQueries
@@ -100,7 +101,7 @@ class Workspace:
             ranker._check_answers(None)
         bind(judgements, engine)
         self.engine, self.store = engine, judgements
-        self.files = DocumentFiles(engine)
+        self.files, self.added_records = DocumentFiles(engine), AddedRecords(engine)
         self._rankers, self._default = dict(rankers), next(iter(rankers))
         self._lock = threading.RLock()
         self._rows: dict[int, TopicRows] = {}
@@ -414,9 +415,9 @@ class Workspace:
         """Add old judgements of documents that were not judged, and return their number."""
         return self._review(topic).add_judgements(grades)
 
-    def export(self, topic: int, format: str = "qrels") -> str:
+    def export(self, topic: int, format: str = "qrels", documents: str = "judged") -> str:
         """Return the judgements of a topic as ``"qrels"``, ``"csv"``, ``"beir"`` or ``"ris"``."""
-        return self._review(topic).export(format)
+        return self._review(topic).export(format, documents=documents)
 
     def grades(self, topic: int, doc_id: str) -> dict[str, int]:
         """Return the latest grade of each judge of a document; the judge who judged last is last."""
@@ -546,6 +547,7 @@ class Workspace:
     def close(self) -> None:
         """End a running training, and the processes that search."""
         self.stop_processes()
+        self.added_records.stop()
         if self._trainings is not None:
             self._trainings.stop()
 

@@ -14,6 +14,7 @@ from haybale.service.pages import (
     file_page,
     help_page,
     long_query_page,
+    records_page,
     review_page,
     search_page,
     topic_pages,
@@ -33,7 +34,7 @@ def pages(workspace: Workspace) -> APIRouter:
     renderer = Renderer(workspace)
     for module in (
         search_page, long_query_page, document_page, file_page, topic_pages, review_page, training_page, help_page,
-        unread_page,
+        unread_page, records_page,
     ):  # fmt: skip
         module.add_routes(router, workspace, renderer)
     served = {path.name: path.read_bytes() for path in (FOLDER / "static").iterdir()}
