@@ -97,7 +97,7 @@ class AddedRecords:
             If the file has no records, another file is being added, or the engine is in memory only.
         """
         if self.engine.folder is None:
-            raise InputError(f"{name!r:.100} needs an engine in a folder, found one in memory only; index into a folder")
+            raise InputError(f"{name!r:.80} needs an engine in a folder, found one in memory only; index into a folder")
         plain = re.sub(r"[^\w. -]+", "-", PurePath(name.replace("\\", "/")).name).strip(" .")[-_MAX_NAME_CHARACTERS:]
         about = self._checked(plain, data)
         unread = [UnreadPart(part=part, reason=reason) for part, reason in about["unread"]]
