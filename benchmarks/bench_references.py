@@ -175,9 +175,7 @@ def simulated(path: Path) -> str:
 def agreeing(rows: list[list[object]]) -> str:
     """Return how many files agree: all expected records were read or listed."""
     agree = [row for row in rows if isinstance(row[1], int) and row[1] in (row[2], _sum(row[2], row[3]))]
-    return (
-        f"In {len(agree)} of these {len(rows)} files all expected records are read, or listed as records without text."
-    )
+    return f"In {len(agree)} of these {len(rows)} files all expected records are read, or listed with a reason."
 
 
 def _sum(n_read: object, listed: object) -> int:
