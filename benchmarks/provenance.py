@@ -134,6 +134,7 @@ MEASURES = {
     "bench_passage_sums.py": ("retrieval", "rankers/bm25.py", "rankers/knn.py"),
     "bench_ocr.py": tuple(f"collections/files/{name}.py" for name in ("ocr", "tesseract", "recognised_words", "pdf")),
     "bench_readers.py": ("collections/files",),
+    "bench_references.py": ("collections/files", "review/records.py", "review/ris_export.py", "review/exports.py"),
     "bench_rerank.py": ("pairs",),
     "bench_scaling.py": ("retrieval", "ensemble", "embeddings"),
     "bench_search.py": ("retrieval/backends", "retrieval/passages.py", "vectors.py"),

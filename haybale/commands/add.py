@@ -80,10 +80,11 @@ def add(
 
 def _read_documents(paths: Sequence[Path], reading: Mapping[str, str], of_files: bool) -> Collection:
     """Return the documents of folders and files as one collection, with what could not be read."""
+    from haybale.collections.files.references import has_references
     from haybale.collections.open import find_reader
     from haybale.collections.readers.beir import add_beir_file
     from haybale.collections.readers.files import Files, read_files, read_single_files
-    from haybale.text_files import read_text
+    from haybale.text_files import read_bytes, read_text
 
     builder, texts = haybale.CollectionBuilder("added documents"), 0
     parts, single = list[haybale.Collection](), list[Path]()
@@ -103,7 +104,7 @@ def _read_documents(paths: Sequence[Path], reading: Mapping[str, str], of_files:
         elif name.endswith(".jsonl") and not of_files and not reading:
             add_beir_file(builder, path)
             texts += 1
-        elif path.suffix == ".txt" and not of_files:
+        elif path.suffix == ".txt" and not of_files and not has_references(read_bytes(path)):
             passages = [part.text for part in haybale.find_splitter("blank-lines")(read_text(path))]
             if not passages:
                 raise FileFormatError(path, None, f"expected text, found none; remove {path.name!r} from the command")

@@ -1,6 +1,8 @@
 """Names of the package and where they are defined. __init__.py imports each when it is first used."""
 
 from .combined_judgements import combined_grade as combined_grade
+from .decision_import import DecisionImport as DecisionImport
+from .decision_import import import_decisions as import_decisions
 from .engine_of_judgements import Fit as Fit
 from .engine_of_judgements import attach as attach
 from .judge_agreement import agreement as agreement
@@ -50,4 +52,5 @@ from .topic_duplicates import TopicDuplicates as TopicDuplicates
 from .topic_features import TopicFeatures as TopicFeatures
 from .topic_queries import judged_topics as judged_topics
 from .topic_queries import train_ranker as train_ranker
+from .workbook_export import exported_workbook as exported_workbook
 from .workload import screening_measures as screening_measures

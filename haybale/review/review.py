@@ -20,6 +20,7 @@ from haybale.frames import Frame
 from haybale.parameters import COUNT, COUNT_OR_NONE, RANDOM_STATE, SHARE, TEXT_OR_NONE, check_parameters, one_of
 from haybale.review.combined_judgements import DEFAULT_RULE, RULES
 from haybale.review.engine_of_judgements import bind
+from haybale.review.exported_records import ExportedRecord, exported_records
 from haybale.review.exports import FORMATS, exported, write_export
 from haybale.review.judgement_store import Judgement, JudgementStore, check_grade
 from haybale.review.judges import Judges
@@ -564,19 +565,26 @@ class Review:
         topic = LabelledTopic(self.topic.name, relevant, self.text or None)
         return simulate(self.engine, topics=[topic], learner=self._make_learner, **options)
 
-    def export(self, format: str = "qrels", path: str | Path | None = None, seen_by: str | None = None) -> str:
+    def export(
+        self,
+        format: str = "qrels",
+        path: str | Path | None = None,
+        documents: str = "judged",
+        seen_by: str | None = None,
+    ) -> str:
         """Return the judgements as text, combined over judges, and write them if a path is given.
 
         Parameters
         ----------
         format : {"qrels", "csv", "beir", "ris"}, default "qrels"
-            ``"qrels"`` is TREC's format: topic, 0, document, grade; ``"beir"`` is that of BEIR, and a path becomes a
-            folder with ``queries.jsonl`` and ``qrels/train.tsv``. ``"csv"`` has a row for each document with its title,
-            all judges, notes and the passage shown; ASReview reads ``label_included``; ``status`` says why there is no
-            title; ``duplicate_of`` names the judged document if this one is its duplicate. ``"ris"`` has records for
-            reference managers, with ASReview's notes on relevance.
+            ``"qrels"`` is TREC's format: topic, 0, document, grade. ``"csv"`` has a row for each document with all that
+            is known about it (:mod:`haybale.review.exports`); :func:`~haybale.review.exported_workbook` has the same
+            for Excel. ``"beir"`` is the tab-separated qrels of BEIR; a path becomes a folder with ``queries.jsonl``
+            and ``qrels/train.tsv``. ``"ris"`` has records for reference managers (:mod:`haybale.review.ris_export`).
         path : str or Path, optional
             The file, or the folder for ``"beir"``. An existing file is replaced.
+        documents : {"judged", "all"}, default "judged"
+            With ``"all"``, CSV and RIS have also the documents that nobody has judged, the best first.
         seen_by : str, optional
             Leave out what this judge must not see, as :meth:`judgements` does. Default: write all.
 
@@ -588,9 +596,13 @@ class Review:
         if format not in FORMATS:
             raise UnknownNameError("format", format, FORMATS)
         with self._lock:
-            ranking = self._sync()
-            state = ranking.state if seen_by is None else ranking.state.seen_by(seen_by)
-            text = exported(format, self.topic, state.graded_rows(), state, ranking.snapshot, self._groups)
+            text = exported(format, self.topic, self._exported_records(documents, seen_by))
         if path is not None:
             write_export(format, self.topic, text, Path(path))
         return text
+
+    def _exported_records(self, documents: str, seen_by: str | None) -> list[ExportedRecord]:
+        with self._lock:
+            ranking = self._sync()
+            state = ranking.state if seen_by is None else ranking.state.seen_by(seen_by)
+            return exported_records(ranking, documents, state, self._groups)

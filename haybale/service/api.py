@@ -48,7 +48,11 @@ if TYPE_CHECKING:
 
 MAX_IN_ADDRESS = 4_000  # characters of a text in an address, which has at most 12 bytes for each of them
 MAX_NAME = 500  # characters of names and ids
-_EXPORT_MEDIA_TYPES = {"csv": "text/csv", "beir": "text/tab-separated-values"}
+_EXPORT_MEDIA_TYPES = {
+    "csv": "text/csv",
+    "beir": "text/tab-separated-values",
+    "xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+}
 
 _ANY_FILE = "application/octet-stream"
 # Nothing of a file runs here: what is not PDF is saved, and would have no origin if a browser showed it.
@@ -450,19 +454,23 @@ def topics_api(workspace: Workspace) -> APIRouter:
     def export(
         request: Request,
         topic: int,
-        format: Literal["qrels", "csv", "beir", "ris"] = "qrels",
+        format: Literal["qrels", "csv", "beir", "ris", "xlsx"] = "qrels",
+        documents: Literal["judged", "all"] = "judged",
         judge: JudgeName = "",
         hidden: bool = False,
     ) -> Response:
-        """Return the judgements of a topic, combined over judges, as a file.
+        """Return the judgements of a topic, combined over judges, as a file; with ``all``, also unread documents.
 
         Those of others about documents that wait for a second judge are left out, unless an admin asks for what is
         ``hidden``.
         """
-        text = workspace.export(topic, format, reader_of(request, judge, hidden))
+        reader = reader_of(request, judge, hidden)
         name = f"topic-{topic}.{'tsv' if format == 'beir' else 'txt' if format == 'qrels' else format}"
         headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-        return PlainTextResponse(text, headers=headers, media_type=_EXPORT_MEDIA_TYPES.get(format, "text/plain"))
+        kind = _EXPORT_MEDIA_TYPES.get(format, "text/plain")
+        if format == "xlsx":
+            return Response(workspace.export_workbook(topic, documents, reader), headers=headers, media_type=kind)
+        return PlainTextResponse(workspace.export(topic, format, reader, documents), headers=headers, media_type=kind)
 
     return router
 

@@ -18,9 +18,11 @@ from haybale.review import JudgementStore, Judges, Progress, Review, ReviewDocum
 from haybale.review.exports import query_id as exported_id
 from haybale.review.judgement_store import Judgement, check_grade
 from haybale.review.topic_ranking import text_digest
+from haybale.review.workbook_export import exported_workbook
 from haybale.search import SearchResults, Snippet
 from haybale.search.explanation import Explanation
 from haybale.search.searching import explain_hit, search, title_of
+from haybale.service.added_records import AddedRecords
 from haybale.service.document_files import DocumentFiles
 from haybale.service.facets import Facet, condition, facets_of
 from haybale.service.long_queries import LongQueries
@@ -93,7 +95,7 @@ class Workspace(ServedRankers):
         check_parameters("Workspace", {"processes": processes}, {"processes": FROM_0})
         super().__init__(engine, rankers, judgements, models, processes)
         self.store = judgements
-        self.files = DocumentFiles(engine)
+        self.files, self.added_records = DocumentFiles(engine), AddedRecords(engine)
         self._rows: dict[int, TopicRows] = {}
         self._reviews = OpenReviews(engine, judgements)
         self.duplicates = TopicGroups(self._reviews, judgements, self._topic_of)
@@ -391,12 +393,16 @@ class Workspace(ServedRankers):
         """Add old judgements of documents that were not judged, and return their number."""
         return self._review(topic).add_judgements(grades)
 
-    def export(self, topic: int, format: str = "qrels", judge: str | None = None) -> str:
+    def export(self, topic: int, format: str = "qrels", judge: str | None = None, documents: str = "judged") -> str:
         """Return the judgements of a topic as ``"qrels"``, ``"csv"``, ``"beir"`` or ``"ris"``.
 
         With the name of a judge, those that this judge must not see are left out.
         """
-        return self._review(topic).export(format, seen_by=judge)
+        return self._review(topic).export(format, documents=documents, seen_by=judge)
+
+    def export_workbook(self, topic: int, documents: str = "judged", judge: str | None = None) -> bytes:
+        """Return the table of a topic as an Excel workbook, as :meth:`export` does."""
+        return exported_workbook(self._review(topic), documents, judge)
 
     def grades(self, topic: int, doc_id: str, judge: str) -> dict[str, int]:
         """Return the latest grade of each judge of a document that a judge may see; who judged last is last."""
@@ -450,6 +456,11 @@ class Workspace(ServedRankers):
     def _is_under_review(self, doc_id: str) -> bool:
         """Return whether reviews know a document; they do not know one that was just added."""
         return bool(self._reviews.snapshot.collection.find_documents([doc_id])[0] >= 0)
+
+    def close(self) -> None:
+        """End a running training, the process that adds records, and the processes that search."""
+        self.added_records.stop()
+        super().close()
 
     # The engine.
 

@@ -36,24 +36,45 @@ def review(
     ] = None,
     judge: Annotated[str, option("Who judges. Default: nobody is named.", JUDGING)] = "",
     target: Annotated[float, option("The recall that the estimate is about. Default: 0.95.", JUDGING)] = 0.95,
+    decisions: Annotated[
+        Path | None,
+        option(
+            "Add the decisions of a file and end, without judging: an export of ASReview, Rayyan, Covidence or haybale "
+            "(.csv, .xlsx, .ris, .nbib, .bib, .xml), or an .asreview project. Default: judge.",
+            TEXTS,
+        ),
+    ] = None,
+    otherwise: Annotated[
+        int | None,
+        option("The grade of records of that file that say none: 0 or 1. Default: they are left out.", TEXTS, min=0),
+    ] = None,
     export: Annotated[
         str | None,
         option("Write the judgements and end, without judging: qrels, csv or ris to stdout. Default: judge.", RESULTS),
     ] = None,
+    documents: Annotated[
+        str, option("With --export csv or ris: judged, or all, also unread documents. Default: judged.", RESULTS)
+    ] = "judged",
 ) -> None:
     """Judge documents one by one on the terminal: y for relevant, n for irrelevant; the ranking learns from each.
 
     Judgements are on disk at once, and the same command goes on with the next document.
     """
-    from haybale.review import Review, judgement_file_of
+    from haybale.review import Review, import_decisions, judgement_file_of
 
+    if otherwise is not None and decisions is None:
+        raise InputError("--otherwise needs a file with decisions; give --decisions FILE, too")
     opened = haybale.Engine.open(engine)
     path = judgements or judgement_file_of(opened)
     with Review(opened, text, known=known or [], judgements=path, topic=topic) as topic_review:
+        if decisions is not None:
+            show(import_decisions(topic_review, decisions, otherwise=otherwise).text())
+            note(f"The judgements are in {path}.")
+            return
         if export is not None:
             if export == "beir":
                 raise InputError("--export beir needs a folder; call Review.export('beir', FOLDER) in Python")
-            print(topic_review.export(export), end="")
+            print(topic_review.export(export, documents=documents), end="")
             note(f"The judgements are in {path}.")
             return
         topic_review.judges.plan.check_judge(judge)

@@ -16,6 +16,7 @@ from haybale.service.pages import (
     help_page,
     judges_page,
     long_query_page,
+    records_page,
     review_page,
     search_page,
     topic_pages,
@@ -35,7 +36,7 @@ def pages(workspace: Workspace) -> APIRouter:
     renderer = Renderer(workspace)
     for module in (
         search_page, long_query_page, document_page, file_page, topic_pages, judges_page, review_page,
-        training_page, help_page, unread_page, duplicates_page,
+        training_page, help_page, unread_page, duplicates_page, records_page,
     ):  # fmt: skip
         module.add_routes(router, workspace, renderer)
     served = {path.name: path.read_bytes() for path in (FOLDER / "static").iterdir()}

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
-from fastapi import APIRouter, Form, Request, UploadFile
+from fastapi import APIRouter, Form, Query, Request, UploadFile
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 
 from haybale.errors import HaybaleError, InputError
 from haybale.service.file_worker import MAX_TEXT
-from haybale.service.imported_judgements import grades_of_file
+from haybale.service.imported_decisions import import_file
 from haybale.service.own_addresses import own_path
 from haybale.service.pages.opening import opening_page
 from haybale.service.pages.rendering import JUDGE_COOKIE, Renderer, address, document_address, judge_of
 from haybale.service.pages.review_page import progress_values
+from haybale.service.request_work import MAX_UPLOAD
 from haybale.service.roles import ADMIN, JUDGE, needs
 from haybale.service.security import reader_of
 from haybale.service.workspace import Workspace
@@ -28,6 +29,9 @@ _COUNT_RULES = {  # by the topic's rule, how a document counts if judges contrad
 }
 _EXPORTS = {"csv": ("csv", "text/csv"), "qrels": ("txt", "text/plain"), "beir": ("tsv", "text/tab-separated-values")}
 _EXPORTS |= {"ris": ("ris", "application/x-research-info-systems")}
+_WORKBOOK = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
+_GRADES = {"": None, "relevant": 1, "irrelevant": 0}  # of records that say none, by the values of the form
+_MAX_SHOWN = 100  # records of an import that did not match
 
 
 def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> None:
@@ -39,7 +43,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         values = {"topics": summaries, "error": error, "entered": shown, "max_text": MAX_TEXT}
         return renderer.page(request, "topics.html", status, here="/topics", **values)
 
-    def one(request: Request, topic: int, offset: int = 0, **more: str) -> HTMLResponse:
+    def one(request: Request, topic: int, offset: int = 0, **more: Any) -> HTMLResponse:
         rows, root = workspace.judgements(topic, judge_of(request)), request.scope.get("root_path", "")
         shown = rows.iloc[::-1].iloc[offset : offset + _JUDGEMENTS_PER_PAGE]
         titles = workspace.titles(shown["doc_id"].tolist())
@@ -68,7 +72,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
             document_link=lambda doc_id: root + document_address(doc_id, {"topic": topic}),
             n_contradictory=len(differing),
             count_rule=_COUNT_RULES[workspace.topic(topic).combine],
-            **{"error": "", "message": ""} | more,
+            **{"error": "", "message": "", "imported": None} | more,
             **progress,
         )
 
@@ -102,27 +106,44 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         return opening_page(workspace, renderer, request, topic) or one(request, topic, max(0, offset))
 
     @router.post("/topics/{topic}/import")
-    @needs(ADMIN)
+    @needs(ADMIN, is_large=True, max_body=MAX_UPLOAD)
     def add_judgements(
-        request: Request, topic: int, file: UploadFile, query: Annotated[str, Form(max_length=MAX_TEXT)] = ""
+        request: Request,
+        topic: int,
+        file: UploadFile,
+        query: Annotated[str, Form(max_length=MAX_TEXT)] = "",
+        otherwise: Annotated[Literal["", "relevant", "irrelevant"], Form()] = "",
     ) -> HTMLResponse:
         workspace.topic(topic)  # raises for an unknown one
+        name, data = file.filename or "file", file.file.read()
         try:
-            added = workspace.import_judgements(topic, grades_of_file(file.file.read(), query.strip() or None))
+            done = import_file(workspace, topic, name, data, query.strip() or None, _GRADES[otherwise])
         except HaybaleError as error:
             return one(request, topic, error=str(error))
-        said = f"{added:,} judgement{'' if added == 1 else 's'} added." if added else "Nothing new was in the file."
-        return one(request, topic, message=said)
+        n = done.n_added
+        said = f"{n:,} judgement{'' if n == 1 else 's'} added." if n else "Nothing new was in the file."
+        return one(request, topic, message=said, imported=done, max_shown=_MAX_SHOWN)
 
     @router.get("/topics/{topic}/export")
     @needs(JUDGE)
-    def export(request: Request, topic: int, format: str = "csv", hidden: bool = False) -> Response:
-        text = workspace.export(topic, format, reader_of(request, judge_of(request), hidden))
-        suffix, kind = _EXPORTS[format]
+    def export(
+        request: Request,
+        topic: int,
+        format: str = "csv",
+        documents: Annotated[str, Query(pattern="^(judged|all)$")] = "judged",
+        hidden: bool = False,
+    ) -> Response:
+        reader = reader_of(request, judge_of(request), hidden)
+        if format == "xlsx":
+            content: str | bytes = workspace.export_workbook(topic, documents, reader)
+            suffix, kind = "xlsx", _WORKBOOK
+        else:
+            content = workspace.export(topic, format, reader, documents)
+            suffix, kind = _EXPORTS[format]
         name = workspace.topic(topic).name[:80] or f"topic-{topic}"
         plain = "".join(sign if sign.isascii() and sign.isalnum() else "-" for sign in name)
         both = f"attachment; filename=\"{plain}.{suffix}\"; filename*=UTF-8''{quote(name, safe='')}.{suffix}"
-        return PlainTextResponse(text, media_type=kind, headers={"Content-Disposition": both})
+        return PlainTextResponse(content, media_type=kind, headers={"Content-Disposition": both})
 
     @router.post("/judge")
     @needs(JUDGE)
