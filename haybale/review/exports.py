@@ -15,14 +15,14 @@ from haybale.engine.reattaching import digest_of
 from haybale.errors import InputError
 from haybale.folders import check_file, check_output, replaced, whole_folder
 from haybale.review.judgement_store import Judgement, Topic
-from haybale.review.topic_state import TopicState
+from haybale.review.topic_state import TITLE_ABSTRACT, TopicState
 from haybale.search.searching import title_of
 from haybale.spreadsheets import as_cell
 
 FORMATS = ("qrels", "csv", "beir", "ris")
 CSV_COLUMNS = (
     "doc_id", "title", "grade", "label_included", "judges", "time", "seconds", "notes",
-    "passage_id", "passage", "rank", "model", "contradictory", "status",
+    "passage_id", "passage", "rank", "model", "contradictory", "status", "reasons", "stage",
 )  # fmt: skip
 
 
@@ -75,7 +75,8 @@ def exported(format: str, topic: Topic, rows: Sequence[Judgement], state: TopicS
             _csv_line([
                 doc_id, texts[doc_id].title, grades[doc_id], int(grades[doc_id] > 0), _judges(document_rows), last.time,
                 sum(seconds) if seconds else "", notes, last.passage_id, last.passage, last.rank, last.model,
-                int(state.is_contradictory(doc_id)), texts[doc_id].status,
+                int(state.is_contradictory(doc_id)), texts[doc_id].status, "; ".join(_reasons(document_rows)),
+                last.details.get("stage", TITLE_ABSTRACT),
             ])
         )  # fmt: skip
     return "".join(lines)
@@ -86,6 +87,11 @@ def _csv_line(cells: Iterable[Any]) -> str:
     out = io.StringIO(newline="")
     csv.writer(out, lineterminator="\r\n").writerow(map(as_cell, cells))  # quotes cells with one of both characters
     return out.getvalue().removesuffix("\r\n") + "\n"
+
+
+def _reasons(rows: Sequence[Judgement]) -> list[str]:
+    """Return the reasons for exclusion that judges gave, each once."""
+    return list(dict.fromkeys(reason for row in rows for reason in row.details.get("reason", ())))
 
 
 def _judges(rows: Sequence[Judgement]) -> str:
@@ -138,5 +144,6 @@ def _ris(doc_id: str, judged: JudgedText, grade: int, rows: Sequence[Judgement],
     fields += [("N1", f"haybale_{judged.status}")] if judged.status else []
     if is_contradictory:
         fields.append(("N1", f"contradictory judgements: {_judges(rows)}"))
+    fields += [("N1", f"exclusion reason: {reason}") for reason in _reasons(rows)]
     fields += [("N1", row.note) for row in rows if row.note] + [("ER", "")]
     return "".join(f"{name}  - {' '.join(value.split())}\n" for name, value in fields) + "\n"

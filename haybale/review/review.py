@@ -14,19 +14,21 @@ from numpy.typing import NDArray
 from haybale.collections import Collection
 from haybale.collections.ids import as_id
 from haybale.engine import Engine
-from haybale.engine.reattaching import TextDigests
 from haybale.errors import InputError, UnknownNameError
 from haybale.frames import Frame
 from haybale.parameters import COUNT, COUNT_OR_NONE, RANDOM_STATE, SHARE, TEXT_OR_NONE, check_parameters, one_of
 from haybale.review.combined_judgements import DEFAULT_RULE, RULES, agreement
 from haybale.review.engine_of_judgements import bind
 from haybale.review.exports import FORMATS, exported, write_export
+from haybale.review.full_text import FullTextStage, decisions
 from haybale.review.judgement_store import Judgement, JudgementStore, check_grade
 from haybale.review.known_judgements import grades_of, old_judgements
 from haybale.review.marked_terms import marked_terms
 from haybale.review.proposals import MakesLearner, topic_learner
+from haybale.review.protocol import ReviewProtocol, change_protocol, protocol_of, reason_details
 from haybale.review.reattachment import ensure_attached, known_by_new_ids
 from haybale.review.review_results import Progress, ReviewDocument
+from haybale.review.shown_documents import where_shown
 from haybale.review.topic_ranking import Proposal, TopicRanking, with_digest
 from haybale.review.topic_state import SAMPLE_OF, TopicState
 from haybale.search.searching import metadata_of, title_of
@@ -35,6 +37,7 @@ from haybale.search.snippets import snippet_of
 if TYPE_CHECKING:
     import pandas as pd
 
+    from haybale.review.prisma import PrismaNumbers
     from haybale.review.screening import Screening
     from haybale.review.simulation_results import Simulation
     from haybale.review.stopping import StoppingRule
@@ -142,6 +145,7 @@ class Review:
             self._lock = threading.RLock()
             self._shown: dict[str, Judgement] = {}  # the passage, rank and model with which each document was proposed
             self._ranking: TopicRanking | None = None
+            self._query_text = ""  # what the ranking looks for
             self._last_move = 0  # the last move of judgements that the ranking has seen
             self._sync()
         except BaseException:
@@ -185,7 +189,9 @@ class Review:
     def _sync(self) -> TopicRanking:
         """Return the ranking of the engine's present documents, with the rows that were added since the last call."""
         snapshot, last_move = self.engine.snapshot(), self.store.last_move()
+        self.topic = self.store.current(self.topic)
         is_other = self._ranking is None or self._ranking.collection.passages is not snapshot.collection.passages
+        is_other = is_other or self.protocol.query_text(self.text) != self._query_text
         if is_other:
             ensure_attached(self.store, snapshot)
         if is_other or (last_move != self._last_move and snapshot.has_latest_documents):
@@ -203,8 +209,8 @@ class Review:
 
     def _rank_anew(self, snapshot: Engine) -> None:
         """Begin a ranking without rows, because documents or the places of judgements have changed."""
-        self._last_move = self.store.last_move()
-        learner = self._make_learner(snapshot, self.text or None, self.settings["random_state"])
+        self._last_move, self._query_text = self.store.last_move(), self.protocol.query_text(self.text)
+        learner = self._make_learner(snapshot, self._query_text or None, self.settings["random_state"])
         self._ranking = TopicRanking(snapshot, TopicState(self.settings["combine"]), learner)
         self._groups: dict[str, list[str]] | None = None
 
@@ -273,7 +279,13 @@ class Review:
         return [member_id for member_id in self._groups.get(doc_id, []) if member_id != doc_id]
 
     def judge(
-        self, doc_id: str, grade: int, judge: str = "", note: str | None = None, seconds: float | None = None
+        self,
+        doc_id: str,
+        grade: int,
+        judge: str = "",
+        note: str | None = None,
+        seconds: float | None = None,
+        reasons: Sequence[str] = (),
     ) -> None:
         """Judge a document. The judgement is on disk when this returns, and the next proposal has learned from it.
 
@@ -290,50 +302,29 @@ class Review:
         note : str, optional
         seconds : float, optional
             How long the judge took.
+        reasons : sequence of str, optional
+            Why the document is excluded, the main reason first; those of the protocol or others. Only with grade 0.
 
         Raises
         ------
         InputError
-            If the engine does not have the document, or the grade is no whole number from 0.
+            If the engine does not have the document, the grade is no whole number from 0, or the topic is closed.
         """
         check_parameters("judge", {"judge": judge, "note": note}, {"judge": [str], "note": TEXT_OR_NONE})
         grade = check_grade(grade)
+        details = reason_details(grade, reasons)
         if seconds is not None and not (isinstance(seconds, int | float) and 0 <= seconds < float("inf")):
             raise InputError(f"seconds must be a number from 0, found {seconds!r}")
         with self._lock:
             ranking = self._sync()
             doc_id = as_id(doc_id, "document id")
-            doc_id = self._where_shown(ranking, doc_id)
+            doc_id = where_shown(self._shown, ranking, doc_id)
             ranking.collection.document_numbers([doc_id])  # raises for an unknown document
             shown = self._shown_with(ranking, doc_id)
             taken = None if seconds is None else float(seconds)
-            row = replace(shown, grade=grade, judge=judge, note=note, seconds=taken)
+            row = replace(shown, grade=grade, judge=judge, note=note, seconds=taken, details=details)
             self.store.add(self.topic, with_digest(row, ranking.snapshot))
             self._sync()
-
-    def _where_shown(self, ranking: TopicRanking, doc_id: str) -> str:
-        """Return the id that the text shown for a document has now; the documents may have changed since.
-
-        If no document has that text any more, and this one has another text, InputError is raised.
-        """
-        shown = self._shown.get(doc_id)
-        if shown is None or shown.document is None:
-            return doc_id
-        texts = TextDigests(ranking.collection)
-        (present,) = texts.of([doc_id]).values()
-        if present == shown.document:
-            return doc_id
-        del self._shown[doc_id]
-        candidates = texts.ids_with(shown.document)
-        rows = (row for possible_id in (doc_id, *candidates) for row in ranking.state.rows.get(possible_id, ()))
-        if any(row.grade is not None and row.document == shown.document for row in rows):
-            return doc_id  # what was shown has been judged, so this is about the present text
-        if candidates:
-            self._shown[candidates[0]] = replace(shown, doc_id=candidates[0])
-            return candidates[0]
-        if present is not None:
-            raise InputError(f"document {doc_id!r} has another text than was shown; read it and judge it again")
-        return doc_id
 
     def _shown_with(self, ranking: TopicRanking, doc_id: str) -> Judgement:
         """Return what was shown with a document, by this review or by one that was closed since."""
@@ -453,6 +444,31 @@ class Review:
         snapshot = self.engine.snapshot()
         self.store.add(self.topic, *(with_digest(row, snapshot) for row in rows))
 
+    # The protocol, full texts, and PRISMA numbers.
+
+    @property
+    def protocol(self) -> ReviewProtocol:
+        """Criteria, reasons for exclusion, keywords and stages, as they are now."""
+        return protocol_of(self.store, self.topic)
+
+    def change_protocol(self, judge: str = "", **changes: Any) -> ReviewProtocol:
+        """Change parts of the protocol by their names in :class:`~haybale.review.ReviewProtocol`, and return it.
+
+        Earlier versions are kept (:func:`~haybale.review.protocol_versions`). ``judge`` says who changes it.
+        """
+        return change_protocol(self.store, self.topic, changes, judge)
+
+    @property
+    def full_text(self) -> FullTextStage:
+        """The stage in which documents included by title and abstract are judged by their full texts."""
+        return FullTextStage(self)
+
+    def prisma(self, **options: Any) -> PrismaNumbers:
+        """Return the numbers of the PRISMA 2020 flow diagram, with options of :func:`~haybale.review.prisma_of`."""
+        from haybale.review.prisma import prisma_of
+
+        return prisma_of(self, **options)
+
     # Progress and results.
 
     def progress(self, rules: Sequence[str | StoppingRule] | None = None) -> Progress:
@@ -487,7 +503,7 @@ class Review:
                 removed=sorted(doc_id for doc_id in judged if ranking.number(doc_id) is None),
                 replaced=sorted(filter(ranking.was_replaced, judged)),
                 undecided=sorted(filter(ranking.is_undecided, judged)),
-                moved=_moved(self.store.moves(self.topic), ranking),
+                moved=ranking.moved(self.store.moves(self.topic)),
                 advice={str(rule): rule.check(screening) for rule in parsed},
             )
 
@@ -512,19 +528,14 @@ class Review:
         """Return the judgements that count: a row for each document and judge, in the order in which they were given.
 
         The columns are those of :class:`~haybale.review.Judgement`; judgements that were undone or changed are left
-        out. ``status`` is ``"orphaned"`` if the engine no longer has the document, ``"replaced"`` if it has another
-        text than the one that was judged, and otherwise empty.
+        out. ``reasons`` are a judge's reasons for exclusion. ``status`` is ``"orphaned"`` if the engine no longer has
+        the document, ``"replaced"`` if it has another text than the one that was judged, and otherwise empty.
         """
-        import pandas as pd
+        from haybale.review.judgement_frame import judgement_frame
 
         with self._lock:
             ranking = self._sync()
-            rows = ranking.state.graded_rows()
-            status = list(map(ranking.status_of, rows))
-        columns = ("doc_id", "grade", "judge", "kind", "time", "seconds", "note", "passage_id", "rank", "model")
-        frame = pd.DataFrame([[getattr(row, name) for name in columns] for row in rows], columns=list(columns))
-        frame["status"] = status
-        return frame.astype({"grade": int, "seconds": float, "rank": "Int64"})
+            return judgement_frame(ranking.state.graded_rows(), ranking)
 
     def agreement(self) -> pd.DataFrame:
         """Return how far each pair of judges agrees, with Cohen's kappa.
@@ -554,13 +565,7 @@ class Review:
         from haybale.review.simulation import LabelledTopic, simulate
 
         with self._lock:
-            ranking = self._sync()
-            grades = {doc_id: ranking.state.grade(doc_id) or 0 for doc_id in ranking.state.rows}
-            relevant = [
-                doc_id
-                for doc_id, grade in grades.items()
-                if grade > 0 and ranking.number(doc_id) is not None and not ranking.was_replaced(doc_id)
-            ]
+            relevant = self._sync().relevant()
         topic = LabelledTopic(self.topic.name, relevant, self.text or None)
         return simulate(self.engine, topics=[topic], learner=self._make_learner, **options)
 
@@ -587,12 +592,8 @@ class Review:
             raise UnknownNameError("format", format, FORMATS)
         with self._lock:
             ranking = self._sync()
-            text = exported(format, self.topic, ranking.state.graded_rows(), ranking.state, ranking.snapshot)
+            state = decisions(ranking.state)
+            text = exported(format, self.topic, state.graded_rows(), state, ranking.snapshot)
         if path is not None:
             write_export(format, self.topic, text, Path(path))
         return text
-
-
-def _moved(moves: Sequence[tuple[str, str]], ranking: TopicRanking) -> dict[str, str]:
-    """Return the documents to which judgements have followed their texts, by the documents that were judged."""
-    return dict(sorted((old, new) for old, new in moves if old != new and ranking.number(new) is not None))

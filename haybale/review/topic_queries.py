@@ -17,6 +17,7 @@ from haybale.review.exports import query_id
 from haybale.review.judgement_store import JudgementStore
 from haybale.review.reattachment import counting, ensure_attached
 from haybale.review.topic_state import TopicState
+from haybale.review.topic_status import listed_topics
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,7 +74,7 @@ def judged_topics(
         if engine is not None:
             bind(store, engine)
             ensure_attached(store, engine)
-        chosen = store.topics() if topics is None else [store.topic(name) for name in topics]
+        chosen = listed_topics(store) if topics is None else [store.topic(name) for name in topics]
         rows = {topic.name: store.judgements(topic) for topic in chosen}
     collection = None if engine is None else engine.snapshot().collection
     queries: dict[str, str] = {}

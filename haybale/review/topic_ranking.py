@@ -216,6 +216,15 @@ class TopicRanking:
         left = [doc_id for doc_id in ids if not (self._is_in_sample(doc_id) or self.state.is_known(doc_id))]
         return left, sum(len(self.state.populations(doc_id)) for doc_id in self.state.rows)
 
+    def relevant(self) -> list[str]:
+        """Return the relevant documents that the engine has with the text that was judged."""
+        relevant = [doc_id for doc_id in self.state.rows if (self.state.grade(doc_id) or 0) > 0]
+        return [doc_id for doc_id in relevant if self.number(doc_id) is not None and not self.was_replaced(doc_id)]
+
+    def moved(self, moves: Sequence[tuple[str, str]]) -> dict[str, str]:
+        """Return the documents to which judgements have followed their texts, by the documents that were judged."""
+        return dict(sorted((old, new) for old, new in moves if old != new and self.number(new) is not None))
+
     def was_replaced(self, doc_id: str) -> bool:
         """Return whether a document has another text than one that a judge judged last."""
         latest = {row.judge: row for row in self.state.rows.get(doc_id, ()) if row.grade is not None}

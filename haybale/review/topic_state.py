@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from haybale.review.combined_judgements import DEFAULT_RULE, are_contradictory, combined_grade
 from haybale.review.judgement_store import GRADED, Judgement
 
+TITLE_ABSTRACT, FULL_TEXT = "title and abstract", "full text"  # the stages of a review, the first one by default
+
 # What drew a document; the second one is followed by the digest of the documents to draw from.
 SAMPLE, SAMPLE_OF = "random sample", "random sample of "
 
@@ -21,10 +23,13 @@ class TopicState:
         :func:`~haybale.review.combined_judgements.combined_grade`.
     rows : iterable of Judgement
         The first rows.
+    stage : {"title and abstract", "full text"}, default "title and abstract"
+        The stage of the review; rows of the other one are kept in ``rows_of_other_stage``, and have no effect.
     """
 
-    def __init__(self, rule: str = DEFAULT_RULE, rows: Iterable[Judgement] = ()) -> None:
-        self.rule = rule
+    def __init__(self, rule: str = DEFAULT_RULE, rows: Iterable[Judgement] = (), stage: str = TITLE_ABSTRACT) -> None:
+        self.rule, self.stage = rule, stage
+        self.rows_of_other_stage: list[Judgement] = []
         self.rows: dict[str, list[Judgement]] = {}  # the rows that count, by document
         self.last = 0  # the number of the last row
         for row in rows:
@@ -32,6 +37,10 @@ class TopicState:
 
     def apply(self, row: Judgement) -> str:
         """Add a row, and return the id of the document that it is about."""
+        self.last = max(self.last, row.number)
+        if row.details.get("stage", TITLE_ABSTRACT) != self.stage:
+            self.rows_of_other_stage.append(row)
+            return row.doc_id
         document_rows = self.rows.setdefault(row.doc_id, [])
         if row.kind == "undone":
             document_rows[:] = [kept_row for kept_row in document_rows if kept_row.number != row.undoes]
@@ -39,7 +48,6 @@ class TopicState:
             document_rows.append(row)
         if not document_rows:
             del self.rows[row.doc_id]
-        self.last = max(self.last, row.number)
         return row.doc_id
 
     def grades(self, doc_id: str) -> dict[str, int]:

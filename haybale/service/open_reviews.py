@@ -6,8 +6,10 @@ import threading
 from collections.abc import Mapping
 
 from haybale.engine import Engine
+from haybale.errors import InputError
 from haybale.review import JudgementStore, Review, Topic, TopicFeatures
 from haybale.review.reattachment import ensure_attached
+from haybale.review.topic_status import topic_status
 
 
 class OpenReviews:
@@ -50,7 +52,16 @@ class OpenReviews:
         return review or self._keep(Review(self.snapshot, topic=topic.name, judgements=self.store))
 
     def begin(self, text: str | None, name: str | None, known: Mapping[str, int]) -> Review:
-        """Add a topic, or find the one of that name, and return its review."""
+        """Add a topic, or find the one of that name, and return its review.
+
+        InputError is raised for the name of a topic that was deleted.
+        """
+        called = (name or text or "").strip()
+        stored_topic = next((topic for topic in self.store.topics() if topic.name == called), None)
+        if stored_topic is not None and topic_status(self.store, stored_topic).is_deleted:
+            raise InputError(
+                f"the name of a topic must not be that of a deleted one, found {called!r:.100}; restore it"
+            )
         return self._keep(Review(self.snapshot, text, topic=name, known=known, judgements=self.store))
 
     def _keep(self, review: Review) -> Review:
@@ -69,7 +80,7 @@ class OpenReviews:
             self._of, self._snapshot = latest, snapshot  # reviews that begin from now on use these
             for number, review in list(self._reviews.items()):
                 if review.engine is not snapshot:
-                    fresh = Review(snapshot, topic=review.topic.name, judgements=self.store)
+                    fresh = Review(snapshot, topic=self.store.current(review.topic).name, judgements=self.store)
                     fresh.next()  # learns what was judged
                     with self._lock:
                         fresh.remember(review)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from haybale.engine.reattaching import TextDigests, unattached
 from haybale.review.combined_judgements import DEFAULT_RULE
 from haybale.review.judgement_store import GRADED, JudgementStore, Topic
+from haybale.review.protocol import protocol_of
 from haybale.review.reattachment import counting
 from haybale.review.topic_state import TopicState
+from haybale.review.topic_status import topic_status
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,10 @@ class TopicSummary:
         When the last judgement was given.
     n_orphaned, n_replaced : int
         Judged documents that are gone, or have another text than the one that was judged.
+    is_closed, is_deleted : bool
+        Whether nobody can judge, and whether lists and trainings leave the topic out.
+    n_stages : {1, 2}
+        2 if what was included by title and abstract is judged again by its full text.
     """
 
     id: int
@@ -50,6 +57,9 @@ class TopicSummary:
     last: str | None
     n_orphaned: int = 0
     n_replaced: int = 0
+    is_closed: bool = False
+    is_deleted: bool = False
+    n_stages: int = 1
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
@@ -77,6 +87,7 @@ class TopicRows:
         """Return how much was judged, and by whom; with ``texts``, also how many judged texts are gone or replaced."""
         with self._lock:
             state = self._sync()
+            self.topic = self.store.current(self.topic)
             graded = {doc_id: grades for doc_id in state.rows if (grades := state.grades(doc_id))}
             judges = Counter(judge for grades in graded.values() for judge in grades if judge)
             last = state.last_of(None, GRADED)
@@ -98,6 +109,8 @@ class TopicRows:
                 last=None if last is None else last.time,
                 n_orphaned=n_orphaned,
                 n_replaced=n_replaced,
+                **topic_status(self.store, self.topic)._asdict(),
+                n_stages=protocol_of(self.store, self.topic).n_stages,
             )
 
     def grades(self, doc_id: str, digest: str | None = None) -> dict[str, int]:
@@ -110,7 +123,9 @@ class TopicRows:
             }
             return {judge: grade for judge, grade in state.grades(doc_id).items() if judge not in others}
 
-    def is_repeated(self, doc_id: str, judge: str, grade: int, note: str | None, digest: str | None) -> bool:
+    def is_repeated(
+        self, doc_id: str, judge: str, grade: int, note: str | None, digest: str | None, reasons: Sequence[str]
+    ) -> bool:
         """Return whether a judgement would repeat the last thing that anybody has said about a document.
 
         It does not if another judge has judged since, or if this one has put the document off since: the judgement that
@@ -123,4 +138,5 @@ class TopicRows:
             if last is None or not is_equal:
                 return False
             is_of_same_text = None in (last.document, digest) or last.document == digest
-            return is_of_same_text and note in (None, last.note)
+            has_same_reasons = not reasons or list(reasons) == last.details.get("reason")
+            return is_of_same_text and has_same_reasons and note in (None, last.note)

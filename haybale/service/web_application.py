@@ -54,6 +54,7 @@ def create_app(workspace: Workspace, access: Access | None = None, log: TextIO |
     from haybale.service.refreshing import Refreshing
     from haybale.service.roles import JUDGE, GuardedRoute, needs, not_matched
     from haybale.service.security import Access, Guard
+    from haybale.service.topic_desk_api import topic_desk_api
 
     @asynccontextmanager
     async def refreshing(_: FastAPI) -> AsyncIterator[None]:
@@ -92,7 +93,9 @@ def create_app(workspace: Workspace, access: Access | None = None, log: TextIO |
 
     application.router.route_class = GuardedRoute
     application.router.default = not_matched(application.router)
-    of_workspace = [routes(workspace) for routes in (login_routes, search_api, topics_api, training_api, pages)]
+    of_workspace = [
+        routes(workspace) for routes in (login_routes, search_api, topics_api, topic_desk_api, training_api, pages)
+    ]
     routers = health_routes(workspace, metrics), *of_workspace, description
     application.router.routes.extend(route for router in routers for route in router.routes)
     return application

@@ -6,7 +6,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,6 +17,7 @@ from haybale.review import JudgementStore, Progress, Review, ReviewDocument, Top
 from haybale.review.engine_of_judgements import bind
 from haybale.review.exports import query_id as exported_id
 from haybale.review.judgement_store import Judgement, check_grade
+from haybale.review.protocol import reason_details
 from haybale.review.topic_ranking import text_digest
 from haybale.search import SearchResults, Snippet
 from haybale.search.explanation import Explanation
@@ -30,6 +30,7 @@ from haybale.service.opened_document import OpenedDocument, open_document
 from haybale.service.request_errors import NotFoundError, check_document
 from haybale.service.request_texts import check_length, paragraphs
 from haybale.service.search_processes import SearchProcesses
+from haybale.service.topic_desk import TopicDesk
 from haybale.service.topic_search import TopicSearch
 from haybale.service.topic_summary import TopicRows, TopicSummary
 from haybale.service.trainings import ModelTraining, Trainings
@@ -108,6 +109,7 @@ class Workspace:
         self._creating = threading.Lock()
         self._proposing: dict[int, threading.Lock] = {}
         self._clock = clock
+        self.desk = TopicDesk(judgements, self._review, self._topic_rows, clock)
         self._offered: dict[int, dict[str, _Offer]] = {}  # by topic and document
         self._facets: tuple[Engine, list[Facet]] | None = None
         self._digests: tuple[Engine, TextDigests] | None = None
@@ -358,6 +360,7 @@ class Workspace:
         judge: str = "",
         note: str | None = None,
         seconds: float | None = None,
+        reasons: Sequence[str] = (),
     ) -> None:
         """Judge a document. The judgement is on disk when this returns.
 
@@ -374,17 +377,21 @@ class Workspace:
         note : str, optional
         seconds : float, optional
             How long the judge took.
+        reasons : sequence of str, optional
+            Reasons for exclusion, the main one first.
         """
         check_document(self.engine, doc_id)
         check_length(note or "")
         present = self._texts().of([doc_id])[doc_id]
-        if not self._topic_rows(topic).is_repeated(doc_id, judge, check_grade(grade), note, present):
+        if not self._topic_rows(topic).is_repeated(doc_id, judge, check_grade(grade), note, present, reasons):
             if self._is_under_review(doc_id):
-                self._review(topic).judge(doc_id, grade, judge, note, seconds)
+                self._review(topic).judge(doc_id, grade, judge, note, seconds, reasons)
             else:
-                row = Judgement(doc_id, "judged", check_grade(grade), judge, seconds, note)
-                digest = text_digest(self.engine, doc_id)
-                self.store.add(self._topic_rows(topic).topic, replace(row, document=digest))
+                digest, details = text_digest(self.engine, doc_id), reason_details(grade, reasons)
+                row = Judgement(
+                    doc_id, "judged", check_grade(grade), judge, seconds, note, document=digest, details=details
+                )
+                self.store.add(self._topic_rows(topic).topic, row)
         self._withdraw(topic, doc_id)
 
     def skip(self, topic: int, doc_id: str, judge: str = "") -> None:
@@ -450,7 +457,7 @@ class Workspace:
             return self._rows[number]
 
     def _all_rows(self) -> list[TopicRows]:
-        return [self._topic_rows(topic.number) for topic in self.store.topics()]
+        return [self._topic_rows(topic.number) for topic in self.desk.listed()]
 
     def _texts(self) -> TextDigests:
         """Return the digests of the documents' texts: of the reviews, or of the engine until reviews are ready."""

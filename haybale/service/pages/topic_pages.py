@@ -12,7 +12,7 @@ from haybale.errors import HaybaleError, InputError, MissingExtraError
 from haybale.service.file_worker import MAX_TEXT
 from haybale.service.imported_judgements import grades_of_file
 from haybale.service.own_addresses import own_path
-from haybale.service.pages.rendering import JUDGE_COOKIE, Renderer, address, document_address
+from haybale.service.pages.rendering import JUDGE_COOKIE, Renderer, address, document_address, download_headers
 from haybale.service.pages.review_page import progress_values
 from haybale.service.roles import ADMIN, JUDGE, needs
 from haybale.service.workspace import Workspace
@@ -35,6 +35,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         summaries = sorted(workspace.topics(), key=lambda summary: summary.last or summary.time, reverse=True)
         shown = {"text": "", "name": "", "known": ""} | entered
         values = {"topics": summaries, "error": error, "entered": shown, "max_text": MAX_TEXT}
+        values["deleted"] = workspace.desk.deleted()
         return renderer.page(request, "topics.html", status, here="/topics", **values)
 
     def one(request: Request, topic: int, offset: int = 0, **more: str) -> HTMLResponse:
@@ -119,9 +120,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         text = workspace.export(topic, format)
         suffix, kind = _EXPORTS[format]
         name = workspace.topic(topic).name[:80] or f"topic-{topic}"
-        plain = "".join(sign if sign.isascii() and sign.isalnum() else "-" for sign in name)
-        both = f"attachment; filename=\"{plain}.{suffix}\"; filename*=UTF-8''{quote(name, safe='')}.{suffix}"
-        return PlainTextResponse(text, media_type=kind, headers={"Content-Disposition": both})
+        return PlainTextResponse(text, media_type=kind, headers=download_headers(name, suffix))
 
     @router.post("/judge")
     @needs(JUDGE)
