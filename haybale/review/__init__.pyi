@@ -17,7 +17,6 @@ from .keywords import keyword_spans as keyword_spans
 from .learner import TopicLearner as TopicLearner
 from .minhash import near_duplicates as near_duplicates
 from .prisma import PrismaNumbers as PrismaNumbers
-from .prisma import prisma_of as prisma_of
 from .proposals import Learner as Learner
 from .protocol import NOT_RETRIEVED as NOT_RETRIEVED
 from .protocol import ReviewProtocol as ReviewProtocol
@@ -51,12 +50,12 @@ from .stopping.rule import Advice as Advice
 from .stopping.rule import StoppingRule as StoppingRule
 from .stopping.rule import parse_rule as parse_rule
 from .topic_features import TopicFeatures as TopicFeatures
+from .topic_lifecycle import TopicStatus as TopicStatus
+from .topic_lifecycle import close_topic as close_topic
+from .topic_lifecycle import delete_topic as delete_topic
+from .topic_lifecycle import reopen_topic as reopen_topic
+from .topic_lifecycle import restore_topic as restore_topic
+from .topic_lifecycle import topic_status as topic_status
 from .topic_queries import judged_topics as judged_topics
 from .topic_queries import train_ranker as train_ranker
-from .topic_status import TopicStatus as TopicStatus
-from .topic_status import close_topic as close_topic
-from .topic_status import delete_topic as delete_topic
-from .topic_status import reopen_topic as reopen_topic
-from .topic_status import restore_topic as restore_topic
-from .topic_status import topic_status as topic_status
 from .workload import screening_measures as screening_measures

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from haybale.collections.ids import as_id
 from haybale.errors import InputError
 from haybale.parameters import COUNT, TEXT_OR_NONE, check_parameters
-from haybale.review.judgement_store import Judgement, check_grade
+from haybale.review.judgement_store import Judgement, JudgementStore, Topic, check_grade
 from haybale.review.marked_terms import marked_terms
-from haybale.review.protocol import NOT_RETRIEVED, reason_details
+from haybale.review.protocol import NOT_RETRIEVED, protocol_of, reason_details
 from haybale.review.review_results import ReviewDocument
 from haybale.review.topic_ranking import TopicRanking, with_digest
 from haybale.review.topic_state import FULL_TEXT, TopicState
@@ -20,8 +21,6 @@ from haybale.search.snippets import snippet_of
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from haybale.review.review import Review
 
 
 @dataclass(frozen=True)
@@ -64,15 +63,27 @@ class FullTextStage:
 
     Parameters
     ----------
-    review : Review
+    store : JudgementStore
+    topic : Topic
         Its protocol must have two stages before a document is judged here.
+    ranking_of : callable
+        Returns the ranking of the topic, with all rows of the store.
+    lock : reentrant lock
+        Held while the ranking is used.
     """
 
-    def __init__(self, review: Review) -> None:
-        self._review = review
+    def __init__(
+        self,
+        store: JudgementStore,
+        topic: Topic,
+        ranking_of: Callable[[], TopicRanking],
+        lock: AbstractContextManager[Any],
+    ) -> None:
+        self.store, self.topic = store, topic
+        self._ranking_of, self._lock = ranking_of, lock
 
     def _sync(self) -> tuple[TopicRanking, TopicState]:
-        ranking = self._review._sync()
+        ranking = self._ranking_of()
         return ranking, full_text_state(ranking.state)
 
     def next(self, n: int = 1, judge: str | None = None) -> list[ReviewDocument]:
@@ -85,7 +96,7 @@ class FullTextStage:
             Propose documents that this judge has not judged, even if others have. Default: that nobody has judged.
         """
         check_parameters("next", {"n": n, "judge": judge}, {"n": COUNT, "judge": TEXT_OR_NONE})
-        with self._review._lock:
+        with self._lock:
             ranking, state = self._sync()
             left = [
                 doc_id
@@ -98,7 +109,7 @@ class FullTextStage:
 
     def document(self, doc_id: str) -> ReviewDocument:
         """Return one document as :meth:`next` does; one that was not included raises InputError."""
-        with self._review._lock:
+        with self._lock:
             ranking, _ = self._sync()
             doc_id = self._checked(ranking, doc_id)
             return self._shown(ranking, doc_id, ranking.learner.probabilities())
@@ -107,7 +118,7 @@ class FullTextStage:
         collection, number = ranking.collection, ranking.number(doc_id)
         assert number is not None
         best = snippet_of(collection, ranking.learner.best_passage(number), [])
-        spans = marked_terms(ranking.snapshot, self._review.text, best.text, ranking.relevant_terms())
+        spans = marked_terms(ranking.snapshot, self.topic.text, best.text, ranking.relevant_terms())
         about = title_of(collection, number), metadata_of(collection, number)
         snippets = [replace(best, highlights=spans)]
         return ReviewDocument(doc_id, *about, snippets, float(probabilities[number]), None, FULL_TEXT, [])
@@ -158,27 +169,26 @@ class FullTextStage:
         judge : str, optional
             Take back what this judge did last. Default: whoever did it.
         """
-        with self._review._lock:
+        with self._lock:
             _, state = self._sync()
             last = state.last_of(judge, ("judged", "skipped"))
             if last is None:
                 raise InputError("undo() needs a judgement of a full text, found none; judge a document first")
             details = {"stage": FULL_TEXT}
             row = Judgement(last.doc_id, "undone", judge=last.judge, undoes=last.number, details=details)
-            self._review.store.add(self._review.topic, row)
+            self.store.add(self.topic, row)
             self._sync()
         return last.doc_id
 
     def _add(self, row: Judgement) -> None:
-        review = self._review
-        with review._lock:
+        with self._lock:
             ranking, _ = self._sync()
             doc_id = self._checked(ranking, row.doc_id)
-            if review.protocol.n_stages == 1:
+            if protocol_of(self.store, self.topic).n_stages == 1:
                 raise InputError(
                     "a full text needs a protocol with n_stages=2, found 1; call change_protocol(n_stages=2)"
                 )
-            review.store.add(review.topic, with_digest(replace(row, doc_id=doc_id), ranking.snapshot))
+            self.store.add(self.topic, with_digest(replace(row, doc_id=doc_id), ranking.snapshot))
             self._sync()
 
     def _checked(self, ranking: TopicRanking, doc_id: str) -> str:
@@ -192,20 +202,20 @@ class FullTextStage:
 
     def grades(self, doc_id: str) -> dict[str, int]:
         """Return the latest grade of each judge by the full text; the judge who judged last is last."""
-        with self._review._lock:
+        with self._lock:
             return self._sync()[1].grades(doc_id)
 
     def judgements(self) -> pd.DataFrame:
         """Return the judgements of this stage that count, as :meth:`haybale.Review.judgements` does."""
         from haybale.review.judgement_frame import judgement_frame
 
-        with self._review._lock:
+        with self._lock:
             ranking, state = self._sync()
             return judgement_frame(state.graded_rows(), ranking)
 
     def progress(self) -> FullTextProgress:
         """Return how many full texts were sought, judged and included."""
-        with self._review._lock:
+        with self._lock:
             ranking, state = self._sync()
             sought = included(ranking)
             judged = [doc_id for doc_id in sought if state.grades(doc_id)]

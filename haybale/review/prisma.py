@@ -9,8 +9,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import textwrap
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,18 +19,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from haybale.collections.ids import as_ids
 from haybale.errors import InputError, UnknownNameError
 from haybale.folders import check_file, replaced
+from haybale.review.flow_diagram import FlowBoxes, draw_flow
 from haybale.review.full_text import full_text_state, is_not_retrieved, main_reason
+from haybale.review.judgement_store import Topic
+from haybale.review.protocol import ReviewProtocol
+from haybale.review.topic_ranking import TopicRanking
 from haybale.spreadsheets import as_cell
 
 if TYPE_CHECKING:
     from haybale.collections import Collection
-    from haybale.review.review import Review
-    from haybale.review.topic_ranking import TopicRanking
 
 PRISMA_FORMATS = ("svg", "csv", "json")
 DATABASE_COLUMNS = ("database", "name_of_database")  # of the metadata, as readers of references name it
 _FILE = "file"
 _RECORDS_PER_FILE = 2  # mean from which on files are sources; otherwise each file is a record itself
+_MAX_PARTS, _MAX_NAME = 12, 88  # sources or reasons that the diagram lists; their letters
 NO_REASON = "no reason given"
 
 
@@ -141,9 +145,8 @@ class PrismaNumbers:
         is_page : bool, default False
             Whether it is part of a page, whose colours it takes. Default: black on white, as a file of its own.
         """
-        from haybale.review.prisma_diagram import drawn
-
-        return drawn(self, is_page=is_page)
+        said = ". ".join(f"{item.what}: {item.n:,}" for item in self.items()) + "."
+        return draw_flow(f"PRISMA 2020 flow diagram: {self.topic}", said, _boxes(self), is_page=is_page)
 
     def text(self, format: str) -> str:
         """Return the numbers as ``"svg"``, ``"csv"`` or ``"json"``."""
@@ -168,7 +171,44 @@ class PrismaNumbers:
         return self.to_svg()
 
 
-def prisma_of(review: Review, *, source: str | None = None, duplicates: Iterable[Sequence[str]] = ()) -> PrismaNumbers:
+def _boxes(numbers: PrismaNumbers) -> list[FlowBoxes]:
+    """Return the boxes of the flow diagram."""
+    identified = [f"Records identified (n = {numbers.n_identified:,}):", *_listed(numbers.identified)]
+    removed = ["Records removed before screening:", f"  Duplicate records (n = {numbers.n_duplicates:,})"]
+    removed += [f"  Not read, ranked behind those that were (n = {numbers.n_not_read:,})"] if numbers.n_not_read else []
+    excluded = [f"Records excluded (n = {numbers.n_excluded:,})", *_listed(numbers.excluded)]
+    boxes = [
+        FlowBoxes("Identification", identified, removed),
+        FlowBoxes("Screening", [f"Records screened (n = {numbers.n_screened:,})"], excluded),
+    ]
+    if numbers.n_stages == 2:
+        missing = [f"Reports not retrieved (n = {numbers.n_not_retrieved:,})"]
+        missing += [f"Reports not assessed yet (n = {numbers.n_waiting:,})"] if numbers.n_waiting else []
+        out = [f"Reports excluded (n = {numbers.n_full_texts_excluded:,})", *_listed(numbers.full_texts_excluded)]
+        boxes += [
+            FlowBoxes("Screening", [f"Reports sought for retrieval (n = {numbers.n_sought:,})"], missing),
+            FlowBoxes("Screening", [f"Reports assessed for eligibility (n = {numbers.n_assessed:,})"], out),
+        ]
+    return [*boxes, FlowBoxes("Included", [f"Reports included in review (n = {numbers.n_included:,})"], [])]
+
+
+def _listed(counts: Mapping[str, int]) -> list[str]:
+    """Return a line for each source or reason; the least frequent ones are summed if there are many."""
+    entries = list(counts.items())
+    shown, others = entries[:_MAX_PARTS], entries[_MAX_PARTS:]
+    if others:
+        shown.append((f"{len(others):,} others", sum(n for _, n in others)))
+    return [f"  {textwrap.shorten(name, _MAX_NAME, placeholder='…') or '–'} (n = {n:,})" for name, n in shown]
+
+
+def prisma_numbers(
+    ranking: TopicRanking,
+    topic: Topic,
+    protocol: ReviewProtocol,
+    *,
+    source: str | None = None,
+    duplicates: Iterable[Sequence[str]] = (),
+) -> PrismaNumbers:
     """Return the numbers of the PRISMA 2020 flow diagram of a review.
 
     A document is excluded or included as the judgements of all judges are combined. If it was excluded for several
@@ -176,7 +216,10 @@ def prisma_of(review: Review, *, source: str | None = None, duplicates: Iterable
 
     Parameters
     ----------
-    review : Review
+    ranking : TopicRanking
+        With all judgements of the topic.
+    topic : Topic
+    protocol : ReviewProtocol
     source : str, optional
         The column of the metadata that says where a record was identified. Default: the database that records name
         (``database``, or ``name_of_database`` in RIS), else their file, if files hold several records.
@@ -184,36 +227,33 @@ def prisma_of(review: Review, *, source: str | None = None, duplicates: Iterable
         Groups of ids of one record, such as :func:`~haybale.review.near_duplicates` returns. A group is one record,
         with the decision about its first judged document. Default: no duplicates.
     """
-    protocol = review.protocol
-    with review._lock:
-        ranking = review._sync()
-        state, full_texts = ranking.state, full_text_state(ranking.state)
-        judged = [doc_id for doc_id in state.rows if state.grades(doc_id)]
-        removed = _removed(ranking, duplicates)
-        screened = [doc_id for doc_id in judged if doc_id not in removed and ranking.number(doc_id) is not None]
-        excluded = [doc_id for doc_id in screened if not state.grade(doc_id)]
-        sought = [doc_id for doc_id in screened if state.grade(doc_id)] if protocol.n_stages == 2 else []
-        decided = [doc_id for doc_id in sought if full_texts.grades(doc_id)]
-        assessed = [doc_id for doc_id in decided if not is_not_retrieved(full_texts, doc_id)]
-        assessed_out = [doc_id for doc_id in assessed if not full_texts.grade(doc_id)]
-        is_whole = protocol.n_stages == 1
-        n_documents = ranking.collection.n_documents
-        return PrismaNumbers(
-            topic=review.topic.name,
-            identified=_sources(ranking, source),
-            n_duplicates=len(removed),
-            n_not_read=n_documents - len(removed) - len(screened),
-            n_screened=len(screened),
-            excluded=_by_reason(main_reason(state, doc_id) for doc_id in excluded),
-            n_stages=protocol.n_stages,
-            n_sought=len(sought),
-            n_not_retrieved=len(decided) - len(assessed),
-            n_waiting=len(sought) - len(decided),
-            n_assessed=len(assessed),
-            full_texts_excluded=_by_reason(main_reason(full_texts, doc_id) for doc_id in assessed_out),
-            n_included=len(screened) - len(excluded) if is_whole else len(assessed) - len(assessed_out),
-            n_gone=sum(ranking.number(doc_id) is None for doc_id in judged),
-        )
+    state, full_texts = ranking.state, full_text_state(ranking.state)
+    judged = [doc_id for doc_id in state.rows if state.grades(doc_id)]
+    removed = _removed(ranking, duplicates)
+    screened = [doc_id for doc_id in judged if doc_id not in removed and ranking.number(doc_id) is not None]
+    excluded = [doc_id for doc_id in screened if not state.grade(doc_id)]
+    sought = [doc_id for doc_id in screened if state.grade(doc_id)] if protocol.n_stages == 2 else []
+    decided = [doc_id for doc_id in sought if full_texts.grades(doc_id)]
+    assessed = [doc_id for doc_id in decided if not is_not_retrieved(full_texts, doc_id)]
+    assessed_out = [doc_id for doc_id in assessed if not full_texts.grade(doc_id)]
+    is_whole = protocol.n_stages == 1
+    n_documents = ranking.collection.n_documents
+    return PrismaNumbers(
+        topic=topic.name,
+        identified=_sources(ranking, source),
+        n_duplicates=len(removed),
+        n_not_read=n_documents - len(removed) - len(screened),
+        n_screened=len(screened),
+        excluded=_by_reason(main_reason(state, doc_id) for doc_id in excluded),
+        n_stages=protocol.n_stages,
+        n_sought=len(sought),
+        n_not_retrieved=len(decided) - len(assessed),
+        n_waiting=len(sought) - len(decided),
+        n_assessed=len(assessed),
+        full_texts_excluded=_by_reason(main_reason(full_texts, doc_id) for doc_id in assessed_out),
+        n_included=len(screened) - len(excluded) if is_whole else len(assessed) - len(assessed_out),
+        n_gone=sum(ranking.number(doc_id) is None for doc_id in judged),
+    )
 
 
 def _removed(ranking: TopicRanking, groups: Iterable[Sequence[str]]) -> set[str]:

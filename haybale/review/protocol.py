@@ -128,8 +128,8 @@ def _lines(name: str, values: Sequence[Any]) -> tuple[str, ...]:
     texts = tuple(dict.fromkeys(" ".join(text.split()) for text in as_ids(values, name) if text.strip()))
     too_long = [text for text in texts if len(text) > MAX_CHARACTERS]
     if too_long or len(texts) > MAX_KEYWORDS:
-        found = f"one of {len(too_long[0]):,} characters" if too_long else f"{len(texts):,}"
-        raise InputError(f"{name} must be at most {MAX_KEYWORDS} texts of {MAX_CHARACTERS} characters, found {found}")
+        surplus = f"one of {len(too_long[0]):,} characters" if too_long else f"{len(texts):,}"
+        raise InputError(f"{name} must be at most {MAX_KEYWORDS} texts of {MAX_CHARACTERS} characters, found {surplus}")
     return texts
 
 

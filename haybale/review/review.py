@@ -461,13 +461,14 @@ class Review:
     @property
     def full_text(self) -> FullTextStage:
         """The stage in which documents included by title and abstract are judged by their full texts."""
-        return FullTextStage(self)
+        return FullTextStage(self.store, self.topic, self._sync, self._lock)
 
     def prisma(self, **options: Any) -> PrismaNumbers:
-        """Return the numbers of the PRISMA 2020 flow diagram, with options of :func:`~haybale.review.prisma_of`."""
-        from haybale.review.prisma import prisma_of
+        """Return the numbers of the PRISMA 2020 flow diagram; ``options`` are those of :func:`.prisma_numbers`."""
+        from haybale.review.prisma import prisma_numbers
 
-        return prisma_of(self, **options)
+        with self._lock:
+            return prisma_numbers(self._sync(), self.topic, self.protocol, **options)
 
     # Progress and results.
 

@@ -16,8 +16,8 @@ from haybale.review.engine_of_judgements import bind
 from haybale.review.exports import query_id
 from haybale.review.judgement_store import JudgementStore
 from haybale.review.reattachment import counting, ensure_attached
+from haybale.review.topic_lifecycle import listed_topics
 from haybale.review.topic_state import TopicState
-from haybale.review.topic_status import listed_topics
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,7 +9,7 @@ from haybale.engine import Engine
 from haybale.errors import InputError
 from haybale.review import JudgementStore, Review, Topic, TopicFeatures
 from haybale.review.reattachment import ensure_attached
-from haybale.review.topic_status import topic_status
+from haybale.review.topic_lifecycle import topic_status
 
 
 class OpenReviews:

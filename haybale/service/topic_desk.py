@@ -19,7 +19,7 @@ from haybale.review import (
 )
 from haybale.review.judgement_store import TopicEvent
 from haybale.review.protocol import change_protocol
-from haybale.review.topic_status import (
+from haybale.review.topic_lifecycle import (
     close_topic,
     delete_topic,
     listed_topics,

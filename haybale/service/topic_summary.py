@@ -13,8 +13,8 @@ from haybale.review.combined_judgements import DEFAULT_RULE
 from haybale.review.judgement_store import GRADED, JudgementStore, Topic
 from haybale.review.protocol import protocol_of
 from haybale.review.reattachment import counting
+from haybale.review.topic_lifecycle import topic_status
 from haybale.review.topic_state import TopicState
-from haybale.review.topic_status import topic_status
 
 
 @dataclass(frozen=True)

@@ -388,9 +388,7 @@ class Workspace:
                 self._review(topic).judge(doc_id, grade, judge, note, seconds, reasons)
             else:
                 digest, details = text_digest(self.engine, doc_id), reason_details(grade, reasons)
-                row = Judgement(
-                    doc_id, "judged", check_grade(grade), judge, seconds, note, document=digest, details=details
-                )
+                row = Judgement(doc_id, "judged", grade, judge, seconds, note, document=digest, details=details)
                 self.store.add(self._topic_rows(topic).topic, row)
         self._withdraw(topic, doc_id)
 

@@ -135,8 +135,8 @@ def view_address(
 def download_headers(name: str, suffix: str) -> dict[str, str]:
     """Return the headers of a file to save under a name.
 
-    >>> download_headers("Hunde/Öl", "csv")["Content-Disposition"]
-    'attachment; filename="Hunde--l.csv"; filename*=UTF-8\'\'Hunde%2F%C3%96l.csv'
+    >>> print(download_headers("Hunde/Öl", "csv")["Content-Disposition"])
+    attachment; filename="Hunde--l.csv"; filename*=UTF-8''Hunde%2F%C3%96l.csv
     """
     plain = "".join(sign if sign.isascii() and sign.isalnum() else "-" for sign in name)
     both = f"attachment; filename=\"{plain}.{suffix}\"; filename*=UTF-8''{quote(name, safe='')}.{suffix}"

@@ -1,21 +1,27 @@
-"""Draw the PRISMA 2020 flow diagram as SVG."""
+"""Draw flow diagrams as SVG: boxes from top to bottom, with others beside them for what was left out."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
 
 from haybale.drawing import clean
-from haybale.review.prisma import PrismaNumbers
 
 # Sizes in units of the SVG, which are pixels at its natural size.
 _WIDTH, _BAR, _GAP = 780, 30, 26
 _LEFT, _RIGHT, _BOX = 52, 426, 334  # where both columns begin, and how wide their boxes are
 _LINE, _PADDING, _FONT = 18, 10, 14
 _LETTERS = 44  # of a line in a box, about
-_MAX_PARTS = 12  # sources or reasons that are listed; others are summed
+
+
+class FlowBoxes(NamedTuple):
+    """A box, and one beside it, which may be empty: lines of text, those of lists with two spaces before them."""
+
+    phase: str
+    left: list[str]
+    right: list[str]
 
 
 class _Row(NamedTuple):
@@ -27,9 +33,19 @@ class _Row(NamedTuple):
     height: int
 
 
-def drawn(numbers: PrismaNumbers, *, is_page: bool = False) -> str:
-    """Return the diagram as SVG; as part of a page, it takes the page's colours and has no ground of its own."""
-    rows = _rows(numbers)
+def draw_flow(title: str, description: str, boxes: Sequence[FlowBoxes], *, is_page: bool = False) -> str:
+    """Return a flow diagram as SVG.
+
+    Parameters
+    ----------
+    title, description : str
+        What those read who do not see the diagram.
+    boxes : sequence of FlowBoxes
+        From top to bottom. Those of one phase follow each other.
+    is_page : bool, default False
+        Whether the diagram is part of a page: it takes the page's colours and has no ground of its own.
+    """
+    rows = _rows(boxes)
     tops = [_PADDING]
     for row in rows:
         tops.append(tops[-1] + row.height + _GAP)
@@ -47,41 +63,24 @@ def drawn(numbers: PrismaNumbers, *, is_page: bool = False) -> str:
         of_phase = [number for number, row in enumerate(rows) if row.phase == phase]
         top, bottom = tops[of_phase[0]], tops[of_phase[-1]] + rows[of_phase[-1]].height
         parts.append(_phase(phase, top, bottom))
-    name = _text(f"PRISMA 2020 flow diagram: {numbers.topic}")
-    said = _text(". ".join(f"{item.what}: {item.n:,}" for item in numbers.items()) + ".")
     ground = "" if is_page else f'<rect width="{_WIDTH}" height="{height}" fill="#ffffff"/>'
     colour = "" if is_page else ' color="#000000"'
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" viewBox="0 0 {_WIDTH} {height}" '
-        f'role="img" aria-labelledby="prisma-title prisma-desc" font-family="system-ui, Helvetica, Arial, sans-serif" '
-        f'font-size="{_FONT}"{colour}><title id="prisma-title">{name}</title><desc id="prisma-desc">{said}</desc>'
+        f'role="img" aria-labelledby="flow-title flow-desc" font-family="system-ui, Helvetica, Arial, sans-serif" '
+        f'font-size="{_FONT}"{colour}><title id="flow-title">{_text(title)}</title>'
+        f'<desc id="flow-desc">{_text(description)}</desc>'
         f"{ground}{''.join(parts)}</svg>"
     )
 
 
-def _rows(numbers: PrismaNumbers) -> list[_Row]:
-    identified = [f"Records identified (n = {numbers.n_identified:,}):", *_listed(numbers.identified)]
-    removed = ["Records removed before screening:", f"  Duplicate records (n = {numbers.n_duplicates:,})"]
-    removed += [f"  Not read, ranked behind those that were (n = {numbers.n_not_read:,})"] if numbers.n_not_read else []
-    excluded = [f"Records excluded (n = {numbers.n_excluded:,})", *_listed(numbers.excluded)]
-    rows = [
-        ("Identification", identified, removed),
-        ("Screening", [f"Records screened (n = {numbers.n_screened:,})"], excluded),
-    ]
-    if numbers.n_stages == 2:
-        missing = [f"Reports not retrieved (n = {numbers.n_not_retrieved:,})"]
-        missing += [f"Reports not assessed yet (n = {numbers.n_waiting:,})"] if numbers.n_waiting else []
-        out = [f"Reports excluded (n = {numbers.n_full_texts_excluded:,})", *_listed(numbers.full_texts_excluded)]
-        rows += [
-            ("Screening", [f"Reports sought for retrieval (n = {numbers.n_sought:,})"], missing),
-            ("Screening", [f"Reports assessed for eligibility (n = {numbers.n_assessed:,})"], out),
-        ]
-    rows.append(("Included", [f"Reports included in review (n = {numbers.n_included:,})"], []))
+def _rows(boxes: Sequence[FlowBoxes]) -> list[_Row]:
+    """Return boxes with their lines wrapped, and with their heights; a phase of one row is as high as its name."""
     drawn_rows = []
-    for phase, left, right in rows:
+    for phase, left, right in boxes:
         lines, more_lines = _wrapped(left), _wrapped(right)
         height = _LINE * max(len(lines), len(more_lines)) + 2 * _PADDING
-        is_alone = sum(name == phase for name, _, _ in rows) == 1
+        is_alone = sum(other.phase == phase for other in boxes) == 1
         drawn_rows.append(_Row(phase, lines, more_lines, max(height, _bar_height(phase) if is_alone else 0)))
     return drawn_rows
 
@@ -89,15 +88,6 @@ def _rows(numbers: PrismaNumbers) -> list[_Row]:
 def _bar_height(phase: str) -> int:
     """Return how high a bar must be for the name of a phase."""
     return 8 * len(phase) + 2 * _PADDING
-
-
-def _listed(counts: Mapping[str, int]) -> list[str]:
-    """Return a line for each source or reason; the least frequent ones are summed if there are many."""
-    entries = list(counts.items())
-    shown, others = entries[:_MAX_PARTS], entries[_MAX_PARTS:]
-    if others:
-        shown.append((f"{len(others):,} others", sum(n for _, n in others)))
-    return [f"  {textwrap.shorten(name, 2 * _LETTERS, placeholder='…') or '–'} (n = {n:,})" for name, n in shown]
 
 
 def _wrapped(lines: Sequence[str]) -> list[str]:
