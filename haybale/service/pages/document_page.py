@@ -48,7 +48,8 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         else:
             back = f"{root}/topics/{topic.id}/review" if topic else ""
         texts = {match.text for match in document.matching}
-        topics = sorted(workspace.topics(), key=lambda summary: summary.last or summary.time, reverse=True)
+        topics = [summary for summary in workspace.topics() if not summary.is_closed]
+        topics.sort(key=lambda summary: summary.last or summary.time, reverse=True)
         return renderer.page(
             request,
             "document.html",
