@@ -378,15 +378,15 @@ class JudgementStore:
             if any(row.kind != "reached" for row in rows):
                 self._refuse_shut(topic)
             for row in rows:
-                values = asdict(row) | {"time": row.time or now, "details": _details_text(row)}
+                details = json.dumps(dict(row.details), sort_keys=True) if row.details else None
+                values = asdict(row) | {"time": row.time or now, "details": details}
                 done = self._connection.execute(insert, [topic.number, *(values[name] for name in _ROW_COLUMNS)])
                 numbers.append(int(done.lastrowid or 0))
         return numbers
 
     def _refuse_shut(self, topic: Topic) -> None:
-        select = "SELECT kind, value FROM topic_events WHERE topic = ? AND kind IN ('deleted', 'closed') ORDER BY id"
-        last = dict(self._connection.execute(select, [topic.number]))
-        for kind in (kind for kind in _SHUT if json.loads(last.get(kind, "false"))):
+        last = {event.kind: event.value for event in self.events(topic, latest=True)}
+        for kind in filter(last.get, _SHUT):
             raise InputError(f"topic {topic.name!r:.100} must be open for judgements, found it {kind}; {_SHUT[kind]}")
 
     def judgements(self, topic: Topic, after: int = 0) -> list[Judgement]:
@@ -424,7 +424,7 @@ class JudgementStore:
         insert = "INSERT INTO topic_events (topic, kind, value, judge, time) VALUES (?, ?, ?, ?, ?)"
         return int(self._connection.execute(insert, values).lastrowid or 0)
 
-    def events(self, topic: Topic, kind: str | None = None, after: int = 0) -> list[TopicEvent]:
+    def events(self, topic: Topic, kind: str | None = None, after: int = 0, latest: bool = False) -> list[TopicEvent]:
         """Return what was decided about a topic as a whole, in the order in which it was decided.
 
         Parameters
@@ -434,10 +434,14 @@ class JudgementStore:
             Only events of this kind.
         after : int, default 0
             Only events with higher numbers.
+        latest : bool, default False
+            Only the last event of each kind.
         """
-        select = "SELECT kind, value, judge, time, id FROM topic_events WHERE topic = ? AND id > ? AND ? IN ('', kind)"
+        number, group = ("max(id)", "GROUP BY kind") if latest else ("id", "")
+        select = f"SELECT kind, value, judge, time, {number} FROM topic_events WHERE topic = ? AND id > ?"
+        select += f" AND ? IN ('', kind) {group} ORDER BY id"
         with self._errors():
-            rows = self._connection.execute(f"{select} ORDER BY id", [topic.number, after, kind or ""]).fetchall()
+            rows = self._connection.execute(select, [topic.number, after, kind or ""]).fetchall()
         return [TopicEvent(name, json.loads(value), judge, time, number) for name, value, judge, time, number in rows]
 
     def n_rows(self) -> int:
@@ -564,10 +568,6 @@ class JudgementStore:
                     f"{self.path}: could not be used as a store of judgements ({error}); check that it is one, and "
                     "that its disk can be written"
                 ) from error
-
-
-def _details_text(row: Judgement) -> str | None:
-    return json.dumps(dict(row.details), sort_keys=True) if row.details else None
 
 
 def _judgement(values: dict[str, Any]) -> Judgement:

@@ -109,7 +109,7 @@ class PrismaNumbers:
         items += _parts("Identification", "Records identified from {}", self.identified)
         items += [
             PrismaItem("Identification", "Duplicate records removed before screening", self.n_duplicates),
-            PrismaItem("Identification", "Records not read, ranked behind those that were", self.n_not_read),
+            PrismaItem("Identification", "Records not read", self.n_not_read),
             PrismaItem("Screening", "Records screened", self.n_screened),
             PrismaItem("Screening", "Records excluded", self.n_excluded),
             *_parts("Screening", "Records excluded: {}", self.excluded),
@@ -175,7 +175,7 @@ def _boxes(numbers: PrismaNumbers) -> list[FlowBoxes]:
     """Return the boxes of the flow diagram."""
     identified = [f"Records identified (n = {numbers.n_identified:,}):", *_listed(numbers.identified)]
     removed = ["Records removed before screening:", f"  Duplicate records (n = {numbers.n_duplicates:,})"]
-    removed += [f"  Not read, ranked behind those that were (n = {numbers.n_not_read:,})"] if numbers.n_not_read else []
+    removed += [f"  Records not read (n = {numbers.n_not_read:,})"] if numbers.n_not_read else []
     excluded = [f"Records excluded (n = {numbers.n_excluded:,})", *_listed(numbers.excluded)]
     boxes = [
         FlowBoxes("Identification", identified, removed),

@@ -59,7 +59,9 @@ _NAMES = tuple(field.name for field in fields(ReviewProtocol))
 
 def protocol_of(store: JudgementStore, topic: Topic) -> ReviewProtocol:
     """Return the protocol of a topic as it is now."""
-    values: dict[str, Any] = {event.kind: event.value for event in protocol_versions(store, topic)}
+    values: dict[str, Any] = {
+        event.kind: event.value for event in store.events(topic, latest=True) if event.kind in _NAMES
+    }
     return ReviewProtocol(**values | {name: tuple(values.get(name, ())) for name in _LISTS})
 
 

@@ -567,7 +567,7 @@ class Review:
 
         with self._lock:
             relevant = self._sync().relevant()
-        topic = LabelledTopic(self.topic.name, relevant, self.text or None)
+        topic = LabelledTopic(self.topic.name, relevant, self._query_text or None)
         return simulate(self.engine, topics=[topic], learner=self._make_learner, **options)
 
     def export(self, format: str = "qrels", path: str | Path | None = None) -> str:

@@ -23,8 +23,8 @@ def topic_status(store: JudgementStore, topic: Topic) -> TopicStatus:
     >>> topic_status(store, topic)
     TopicStatus(is_closed=True, is_deleted=False)
     """
-    last = {event.kind: bool(event.value) for event in store.events(topic) if event.kind in ("closed", "deleted")}
-    return TopicStatus(last.get("closed", False), last.get("deleted", False))
+    last = {event.kind: event.value for event in store.events(topic, latest=True)}
+    return TopicStatus(bool(last.get("closed")), bool(last.get("deleted")))
 
 
 def listed_topics(store: JudgementStore) -> list[Topic]:

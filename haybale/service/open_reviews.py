@@ -49,7 +49,11 @@ class OpenReviews:
     def get(self, topic: Topic) -> Review:
         """Return the review of a topic of the store."""
         review = self._reviews.get(topic.number)
-        return review or self._keep(Review(self.snapshot, topic=topic.name, judgements=self.store))
+        return review or self._keep(self._opened(self.snapshot, topic))
+
+    def _opened(self, snapshot: Engine, topic: Topic) -> Review:
+        """Open the review of a topic, which may have got another name, on a snapshot."""
+        return Review(snapshot, topic=self.store.current(topic).name, judgements=self.store)
 
     def begin(self, text: str | None, name: str | None, known: Mapping[str, int]) -> Review:
         """Add a topic, or find the one of that name, and return its review.
@@ -80,7 +84,7 @@ class OpenReviews:
             self._of, self._snapshot = latest, snapshot  # reviews that begin from now on use these
             for number, review in list(self._reviews.items()):
                 if review.engine is not snapshot:
-                    fresh = Review(snapshot, topic=self.store.current(review.topic).name, judgements=self.store)
+                    fresh = self._opened(snapshot, review.topic)
                     fresh.next()  # learns what was judged
                     with self._lock:
                         fresh.remember(review)

@@ -102,6 +102,7 @@ def test_what_users_write_is_escaped(hostile) -> None:
         ("/why", {**query, "id": id}),
         ("/why", {"text": long, "id": id}),
         (document_address(id), query),
+        (document_address(id), {"topic": str(topic)}),
         (document_address(".."), {}),
         ("/topics", {}),
         (f"/topics/{topic}", {}),

@@ -344,7 +344,7 @@ def test_pages_are_accessible_and_fit_a_phone(site: Site, topic: int) -> None:
         "/?q=rent&where=no",
         "/?q=qqqq",
         f"/why?text={long}&id=001.md&ranker=both",
-        f"/documents/001.md?q={QUESTION}",
+        f"/documents/001.md?q={QUESTION}&topic={topic}",
         f"/topics/{topic}/review",
         f"/topics/{topic}/full-text",
         f"/topics/{topic}/protocol",

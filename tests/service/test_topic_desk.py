@@ -40,7 +40,11 @@ def test_the_protocol_is_written_and_shown_beside_records(client: TestClient, wo
     assert "<em>cats</em>" in page
     assert "<script>alert" not in page
     assert 'href="javascript' not in page
-    assert '<mark class="include">' in page
+    document = client.get("/documents/dog%2F1", params={"topic": topic}).text
+    assert '<mark class="include">dog' in page.lower()
+    assert '<mark class="include">dog' in document.lower()
+    assert "(dashed line)" in document
+    assert '<mark class="include">' not in client.get("/documents/dog%2F1").text
     assert f'value="no {BAD}"' not in page
     assert page.count('type="checkbox" name="reason"') == 2
     wrong = client.post(f"/topics/{topic}/protocol", data=FORM | {"exclusion_reasons": "x" * 300})

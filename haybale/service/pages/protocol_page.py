@@ -34,8 +34,13 @@ LinesField = Annotated[str, Form(max_length=_MAX_LINES)]
 
 
 def protocol_values(workspace: Workspace, topic: int) -> dict[str, Any]:
-    """Return what the templates of judging show of a protocol, and how they mark its keywords."""
+    """Return what the templates of judging show of a protocol."""
     protocol = workspace.desk.protocol(topic)
+    return {"criteria": _criteria(protocol), **keyword_values(protocol)}
+
+
+def keyword_values(protocol: ReviewProtocol) -> dict[str, Any]:
+    """Return a protocol, and how templates mark its keywords in a text, or in a passage with its own marks."""
     keywords = protocol.include_keywords, protocol.exclude_keywords
 
     def keyword_pieces(shown: Snippet | str) -> list[tuple[str, str]]:
@@ -43,7 +48,7 @@ def protocol_values(workspace: Workspace, topic: int) -> dict[str, Any]:
             return marked_pieces(shown, [], *keywords)
         return marked_pieces(shown.text, shown.highlights, *keywords)
 
-    return {"protocol": protocol, "criteria": _criteria(protocol), "keyword_pieces": keyword_pieces}
+    return {"protocol": protocol, "keyword_pieces": keyword_pieces}
 
 
 def _criteria(protocol: ReviewProtocol) -> list[tuple[str, Any]]:
