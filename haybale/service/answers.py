@@ -213,6 +213,7 @@ class JudgementAnswer(Answer):
     rank: int | None
     model: str | None
     status: str
+    reasons: list[str] = Field(description="Reasons for exclusion, the main one first.")
 
 
 class JudgementsAnswer(Answer):
@@ -230,6 +231,7 @@ class JudgedAnswer(Answer):
     judge: str
     note: str | None
     seconds: float | None
+    reasons: list[str]
     contradicts: dict[str, int] = Field(description="Grades of other judges who said the opposite.")
 
 

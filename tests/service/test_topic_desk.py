@@ -166,7 +166,7 @@ def test_rest_has_all_of_it(client: TestClient, workspace: Workspace, topic: int
     judged = {"doc_id": "dog/1", "grade": 0, "judge": "Ada", "reasons": ["no dog"]}
     assert client.post(f"{api}/judgements", json=judged).status_code == 201
     assert client.get(f"{api}/judgements").json()["judgements"][0]["reasons"] == ["no dog"]
-    assert client.post(f"{api}/judgements", json=judged | {"grade": 1}).status_code == 422
+    assert client.post(f"{api}/judgements", json=judged | {"grade": 1}).status_code == 409
     client.post(f"{api}/judgements", json=judged | {"grade": 1, "reasons": []})
     assert [document["doc_id"] for document in client.get(f"{api}/full-text/next").json()["documents"]] == ["dog/1"]
     stage = f"{api}/full-text"
@@ -184,7 +184,7 @@ def test_rest_has_all_of_it(client: TestClient, workspace: Workspace, topic: int
     assert client.get("/api/topics").json()["topics"] == []
     assert [each["id"] for each in client.get("/api/deleted-topics").json()["topics"]] == [topic]
     assert client.patch(api, json={"is_deleted": False}).json()["is_closed"]
-    assert client.post(f"{api}/judgements", json=judged).status_code == 422
+    assert client.post(f"{api}/judgements", json=judged).status_code == 409
     assert not client.patch(api, json={"is_closed": False}).json()["is_closed"]
 
 
