@@ -184,8 +184,9 @@ def all_paths(application: Any) -> list[tuple[str, str]]:
 def body_of(path: str, kind: str) -> tuple[str, bytes]:
     """Return the type and a body that the route of a path takes."""
     if kind == "json":
-        given: Any = {"q": "dogs", "text": "dogs", "doc_id": "dog/1", "grade": 1, "name": "dogs"}
-        return "application/json", json.dumps({"dog/1": 1} if "import" in path else given).encode()
+        given: Any = {"q": "dogs", "text": "dogs", "doc_id": "dog/1", "grade": 1}
+        by_path = {"/api/topics/1": {"name": "dogs"}, "/api/topics/1/import": {"dog/1": 1}}
+        return "application/json", json.dumps(by_path.get(path, given)).encode()
     if "import" in path or "long" in path:
         head = 'Content-Disposition: form-data; name="file"; filename="a.txt"'
         return "multipart/form-data; boundary=x", f"--x\r\n{head}\r\n\r\nq 0 dog/1 1\r\n--x--\r\n".encode()
