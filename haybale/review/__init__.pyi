@@ -1,18 +1,22 @@
 """Names of the package and where they are defined. __init__.py imports each when it is first used."""
 
-from .combined_judgements import agreement as agreement
-from .combined_judgements import cohen_kappa as cohen_kappa
 from .combined_judgements import combined_grade as combined_grade
 from .engine_of_judgements import Fit as Fit
 from .engine_of_judgements import attach as attach
 from .full_text import FullTextProgress as FullTextProgress
 from .full_text import FullTextStage as FullTextStage
+from .judge_agreement import agreement as agreement
+from .judge_agreement import agreement_over_time as agreement_over_time
+from .judge_agreement import cohen_kappa as cohen_kappa
+from .judge_agreement import pabak as pabak
 from .judgement_file import judgement_file_of as judgement_file_of
 from .judgement_store import Judgement as Judgement
 from .judgement_store import JudgementStore as JudgementStore
 from .judgement_store import Owner as Owner
 from .judgement_store import Topic as Topic
 from .judgement_store import TopicEvent as TopicEvent
+from .judges import Conflict as Conflict
+from .judges import Judges as Judges
 from .keywords import keyword_spans as keyword_spans
 from .learner import TopicLearner as TopicLearner
 from .minhash import near_duplicates as near_duplicates
@@ -33,6 +37,7 @@ from .review import Review as Review
 from .review_results import Progress as Progress
 from .review_results import ReviewDocument as ReviewDocument
 from .screening import Screening as Screening
+from .screening_plan import ScreeningPlan as ScreeningPlan
 from .simulation import LabelledTopic as LabelledTopic
 from .simulation import simulate as simulate
 from .simulation_page import write_simulation as write_simulation

@@ -22,7 +22,8 @@ from haybale.spreadsheets import as_cell
 FORMATS = ("qrels", "csv", "beir", "ris")
 CSV_COLUMNS = (
     "doc_id", "title", "grade", "label_included", "judges", "time", "seconds", "notes",
-    "passage_id", "passage", "rank", "model", "contradictory", "status", "reasons", "stage",
+    "passage_id", "passage", "rank", "model", "contradictory", "resolution", "resolved_by", "status",
+    "reasons", "stage",
 )  # fmt: skip
 
 
@@ -46,7 +47,8 @@ def query_id(topic: Topic) -> str:
 def exported(format: str, topic: Topic, rows: Sequence[Judgement], state: TopicState, engine: Engine | None) -> str:
     """Return judgements as text in one of the :data:`FORMATS`.
 
-    ``rows`` are the latest ones of each judge about each document; ``state`` combines their grades. Titles and texts
+    ``rows`` are the latest ones of each judge about each document, and resolutions of conflicts; ``state`` combines
+    their grades. Titles and texts
     are those of the engine, if it has the text that was judged. Otherwise the title is empty, the text is the passage
     that was shown, and the status is ``"orphaned"`` if the document is gone, or ``"replaced"`` if it has another text.
     """
@@ -69,14 +71,16 @@ def exported(format: str, topic: Topic, rows: Sequence[Judgement], state: TopicS
         )
     lines = [_csv_line(CSV_COLUMNS)]
     for doc_id, document_rows in by_document.items():
-        last, seconds = document_rows[-1], [row.seconds for row in document_rows if row.seconds is not None]
-        notes = "; ".join(row.note for row in document_rows if row.note)
+        last = next(row for row in reversed(document_rows) if not row.is_resolution)
+        seconds = [row.seconds for row in document_rows if row.seconds is not None]
+        notes, resolution = "; ".join(row.note for row in document_rows if row.note), state.resolution(doc_id)
         lines.append(
             _csv_line([
                 doc_id, texts[doc_id].title, grades[doc_id], int(grades[doc_id] > 0), _judges(document_rows), last.time,
                 sum(seconds) if seconds else "", notes, last.passage_id, last.passage, last.rank, last.model,
-                int(state.is_contradictory(doc_id)), texts[doc_id].status, "; ".join(_reasons(document_rows)),
-                last.details.get("stage", TITLE_ABSTRACT),
+                int(state.is_contradictory(doc_id)), "" if resolution is None else resolution.grade,
+                " and ".join(resolution.resolved_by) if resolution else "", texts[doc_id].status,
+                "; ".join(_reasons(document_rows)), last.details.get("stage", TITLE_ABSTRACT),
             ])
         )  # fmt: skip
     return "".join(lines)
@@ -96,7 +100,8 @@ def _reasons(rows: Sequence[Judgement]) -> list[str]:
 
 def _judges(rows: Sequence[Judgement]) -> str:
     """Return the latest grade of each judge, such as ``"Ada: 1; Bob: 0"``."""
-    return "; ".join(f"{row.judge}: {row.grade}" if row.judge else str(row.grade) for row in rows)
+    judged = [row for row in rows if not row.is_resolution]
+    return "; ".join(f"{row.judge}: {row.grade}" if row.judge else str(row.grade) for row in judged)
 
 
 def write_export(format: str, topic: Topic, text: str, path: Path) -> None:
@@ -145,5 +150,7 @@ def _ris(doc_id: str, judged: JudgedText, grade: int, rows: Sequence[Judgement],
     if is_contradictory:
         fields.append(("N1", f"contradictory judgements: {_judges(rows)}"))
     fields += [("N1", f"exclusion reason: {reason}") for reason in _reasons(rows)]
+    resolved = [f"resolved by {' and '.join(row.resolved_by)}: {row.grade}" for row in rows if row.is_resolution]
+    fields += [("N1", text) for text in resolved]
     fields += [("N1", row.note) for row in rows if row.note] + [("ER", "")]
     return "".join(f"{name}  - {' '.join(value.split())}\n" for name, value in fields) + "\n"

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 from haybale.collections.ids import as_id
 from haybale.errors import InputError
 from haybale.parameters import COUNT, TEXT_OR_NONE, check_parameters
-from haybale.review.judgement_store import Judgement, JudgementStore, Topic, check_grade
+from haybale.review.grades import check_grade
+from haybale.review.judgement_store import Judgement, JudgementStore, Topic
 from haybale.review.marked_terms import marked_terms
 from haybale.review.protocol import NOT_RETRIEVED, protocol_of, reason_details
-from haybale.review.review_results import ReviewDocument
+from haybale.review.review_results import ReviewDocument, judgement_table
 from haybale.review.topic_ranking import TopicRanking, with_digest
 from haybale.review.topic_state import FULL_TEXT, TopicState
 from haybale.search.searching import metadata_of, title_of
@@ -194,7 +195,7 @@ class FullTextStage:
     def _checked(self, ranking: TopicRanking, doc_id: str) -> str:
         doc_id = as_id(doc_id, "document id")
         ranking.collection.document_numbers([doc_id])  # raises for an unknown document
-        if not (ranking.state.grade(doc_id) or 0) > 0:
+        if not is_included(ranking.state, doc_id):
             raise InputError(
                 f"document {doc_id!r} must be included by title and abstract before its full text; judge it there first"
             )
@@ -207,11 +208,10 @@ class FullTextStage:
 
     def judgements(self) -> pd.DataFrame:
         """Return the judgements of this stage that count, as :meth:`haybale.Review.judgements` does."""
-        from haybale.review.judgement_frame import judgement_frame
-
         with self._lock:
             ranking, state = self._sync()
-            return judgement_frame(state.graded_rows(), ranking)
+            rows = state.graded_rows()
+            return judgement_table(rows, [ranking.status_of(row) for row in rows])
 
     def progress(self) -> FullTextProgress:
         """Return how many full texts were sought, judged and included."""
@@ -227,20 +227,24 @@ class FullTextStage:
 
 def full_text_state(state: TopicState) -> TopicState:
     """Return the state of the stage of full texts, from the rows that the first stage has kept for it."""
-    return TopicState(state.rule, state.rows_of_other_stage, FULL_TEXT)
+    return TopicState(state.rule, state.rows_of_other_stage, stage=FULL_TEXT)
 
 
 def included(ranking: TopicRanking) -> list[str]:
     """Return the documents of the engine that were included by title and abstract, in the order of their judgements."""
     state = ranking.state
-    doc_ids = dict.fromkeys(row.doc_id for row in state.graded_rows() if (state.grade(row.doc_id) or 0) > 0)
+    doc_ids = dict.fromkeys(row.doc_id for row in state.graded_rows() if is_included(state, row.doc_id))
     return [doc_id for doc_id in doc_ids if ranking.number(doc_id) is not None]
+
+
+def is_included(state: TopicState, doc_id: str) -> bool:
+    """Return whether as many judges as a document needs have judged it, and it counts as relevant."""
+    return state.is_read(doc_id) and (state.grade(doc_id) or 0) > 0
 
 
 def main_reason(state: TopicState, doc_id: str) -> str:
     """Return the first reason of the judge who excluded a document last and gave one; empty without a reason."""
-    latest = {row.judge: row for row in state.rows.get(doc_id, ()) if row.grade is not None}
-    with_reason = [row for row in latest.values() if row.grade == 0 and row.details.get("reason")]
+    with_reason = [row for row in state.latest(doc_id).values() if row.grade == 0 and row.details.get("reason")]
     return str(max(with_reason, key=lambda row: row.number).details["reason"][0]) if with_reason else ""
 
 
@@ -255,11 +259,11 @@ def decisions(state: TopicState) -> TopicState:
     Judgements of a full text get the rank and the passage of the first stage, from which they follow.
     """
     full_texts = full_text_state(state)
-    decided = TopicState(state.rule)
+    decided = TopicState(state.rule, plan=state.plan)
     for doc_id, rows in state.rows.items():
-        is_judged_again = (state.grade(doc_id) or 0) > 0 and full_texts.grades(doc_id)
+        is_judged_again = is_included(state, doc_id) and full_texts.grades(doc_id)
         decided.rows[doc_id] = _with_proposal(full_texts.rows[doc_id], rows) if is_judged_again else rows
-    decided.last = state.last
+    decided.take_notes(state)
     return decided
 
 

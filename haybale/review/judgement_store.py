@@ -22,6 +22,7 @@ from typing import Any, Literal, get_args
 from haybale.collections.ids import as_id, as_ids
 from haybale.errors import InputError, StoreError, UnknownNameError
 from haybale.folders import check_new_file, replaced
+from haybale.review.grades import check_grade
 from haybale.review.left_log import closed, opening
 from haybale.review.store_schema import UPGRADES, VERSION, create_tables, upgrade_tables
 
@@ -29,6 +30,7 @@ Kind = Literal["judged", "known", "skipped", "undone", "drawn", "reached"]
 KINDS: tuple[str, ...] = get_args(Kind)
 GRADED = ("judged", "known")  # kinds of rows with a grade
 _SHUT = {"deleted": "restore it first", "closed": "open it again first"}  # events that end judging, while they are true
+RESOLUTION = "resolution"  # among the details of a row that resolves a conflict: the judges who resolved it
 
 APPLICATION = 0x68617962  # "hayb": SQLite's application id of these files
 _WRITE_TIMEOUT_SECONDS = 60.0  # how long to wait for another process that is writing
@@ -115,6 +117,16 @@ class Judgement:
     details: Mapping[str, Any] = field(default_factory=dict, hash=False)
     time: str = ""
     number: int = 0
+
+    @property
+    def is_resolution(self) -> bool:
+        """Whether the row resolves a conflict between judges, rather than being a judgement of one of them."""
+        return RESOLUTION in self.details
+
+    @property
+    def resolved_by(self) -> list[str]:
+        """The judges who resolved a conflict; empty if the row is no resolution."""
+        return [str(name) for name in self.details[RESOLUTION]["by"]] if self.is_resolution else []
 
 
 @dataclass(frozen=True)
@@ -375,19 +387,16 @@ class JudgementStore:
         insert = f"INSERT INTO judgements (topic, {', '.join(_ROW_COLUMNS)}) VALUES ({marks})"
         now, numbers = _now(), []
         with self._errors(), self._writing():
-            if any(row.kind != "reached" for row in rows):
-                self._refuse_shut(topic)
+            is_judging = any(row.kind != "reached" for row in rows)
+            last = {event.kind: event.value for event in self.events(topic, latest=True)} if is_judging else {}
+            for kind in filter(last.get, _SHUT):
+                raise InputError(f"topic {topic.name!r:.100} must be open to judge it, found it {kind}; {_SHUT[kind]}")
             for row in rows:
                 details = json.dumps(dict(row.details), sort_keys=True) if row.details else None
                 values = asdict(row) | {"time": row.time or now, "details": details}
                 done = self._connection.execute(insert, [topic.number, *(values[name] for name in _ROW_COLUMNS)])
                 numbers.append(int(done.lastrowid or 0))
         return numbers
-
-    def _refuse_shut(self, topic: Topic) -> None:
-        last = {event.kind: event.value for event in self.events(topic, latest=True)}
-        for kind in filter(last.get, _SHUT):
-            raise InputError(f"topic {topic.name!r:.100} must be open for judgements, found it {kind}; {_SHUT[kind]}")
 
     def judgements(self, topic: Topic, after: int = 0) -> list[Judgement]:
         """Return the rows of a topic in the order in which they were added, each at the document where it is now.
@@ -584,16 +593,6 @@ def _check(row: Judgement) -> None:
         check_grade(grade)
     elif grade is not None:
         raise InputError(f"a row of the kind {row.kind!r} must have no grade, found {grade!r}")
-
-
-def check_grade(grade: Any) -> int:
-    """Return a grade as an integer; anything but a whole number from 0 raises :class:`~haybale.InputError`."""
-    try:
-        if isinstance(grade, str) or int(grade) != grade or not 0 <= grade < 2**31:
-            raise ValueError
-        return int(grade)
-    except (TypeError, ValueError, OverflowError):
-        raise InputError(f"a grade must be 0 for irrelevant, or 1 or more for relevant; found {grade!r}") from None
 
 
 def _now() -> str:

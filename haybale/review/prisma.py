@@ -228,7 +228,7 @@ def prisma_numbers(
         with the decision about its first judged document. Default: no duplicates.
     """
     state, full_texts = ranking.state, full_text_state(ranking.state)
-    judged = [doc_id for doc_id in state.rows if state.grades(doc_id)]
+    judged = [doc_id for doc_id in state.rows if state.is_read(doc_id)]
     removed = _removed(ranking, duplicates)
     screened = [doc_id for doc_id in judged if doc_id not in removed and ranking.number(doc_id) is not None]
     excluded = [doc_id for doc_id in screened if not state.grade(doc_id)]

@@ -17,17 +17,21 @@ from haybale.engine import Engine
 from haybale.errors import InputError, UnknownNameError
 from haybale.frames import Frame
 from haybale.parameters import COUNT, COUNT_OR_NONE, RANDOM_STATE, SHARE, TEXT_OR_NONE, check_parameters, one_of
-from haybale.review.combined_judgements import DEFAULT_RULE, RULES, agreement
+from haybale.review.combined_judgements import DEFAULT_RULE, RULES
 from haybale.review.engine_of_judgements import bind
 from haybale.review.exports import FORMATS, exported, write_export
 from haybale.review.full_text import FullTextStage, decisions
-from haybale.review.judgement_store import Judgement, JudgementStore, check_grade
+from haybale.review.grades import check_grade
+from haybale.review.judgement_store import Judgement, JudgementStore
+from haybale.review.judges import Judges
 from haybale.review.known_judgements import grades_of, old_judgements
 from haybale.review.marked_terms import marked_terms
+from haybale.review.progress_counts import progress_of
 from haybale.review.proposals import MakesLearner, topic_learner
 from haybale.review.protocol import ReviewProtocol, change_protocol, protocol_of, reason_details
 from haybale.review.reattachment import ensure_attached, known_by_new_ids
-from haybale.review.review_results import Progress, ReviewDocument
+from haybale.review.review_results import Progress, ReviewDocument, judgement_table
+from haybale.review.screening_plan import SINGLE_SCREENING, plan_of
 from haybale.review.shown_documents import where_shown
 from haybale.review.topic_ranking import Proposal, TopicRanking, with_digest
 from haybale.review.topic_state import SAMPLE_OF, TopicState
@@ -52,7 +56,6 @@ _PARAMETERS = {
     "near_duplicates": [*SHARE, None],
 }
 _DEFAULTS: dict[str, Any] = {"random_state": 0, "explore_every": None, "combine": DEFAULT_RULE}
-DEFAULT_RULES = ("consecutive", "cmh", "quant")  # stopping rules of progress
 
 
 class Review:
@@ -64,7 +67,8 @@ class Review:
     added, removed or replaced, the review goes on with those that the engine has now. A judgement stays at the text
     that was judged: it follows the text to another id, and :meth:`progress` lists it if no document has the text.
 
-    Several threads may use a review at once.
+    Several threads may use a review at once. :attr:`judges` says how many judges judge each document, lists what they
+    disagree about, and measures how far they agree (:class:`~haybale.review.judges.Judges`).
 
     Parameters
     ----------
@@ -143,10 +147,12 @@ class Review:
             self._begin(text, topic, grades, {name: value for name, value in settings.items() if value is not None})
             self.near_duplicates = near_duplicates
             self._lock = threading.RLock()
+            self.judges = Judges(self.store, self.topic, self._sync, self._lock)
             self._shown: dict[str, Judgement] = {}  # the passage, rank and model with which each document was proposed
             self._ranking: TopicRanking | None = None
-            self._query_text = ""  # what the ranking looks for
             self._last_move = 0  # the last move of judgements that the ranking has seen
+            self._last_event, self._plan = 0, SINGLE_SCREENING  # the last decision about the topic that was seen
+            self._query_text = ""  # what the ranking looks for
             self._sync()
         except BaseException:
             self.close()
@@ -189,9 +195,11 @@ class Review:
     def _sync(self) -> TopicRanking:
         """Return the ranking of the engine's present documents, with the rows that were added since the last call."""
         snapshot, last_move = self.engine.snapshot(), self.store.last_move()
-        self.topic = self.store.current(self.topic)
+        if events := self.store.events(self.topic, after=self._last_event):
+            self._last_event = events[-1].number
+            self._plan, self.topic = plan_of(events, self._plan), self.store.current(self.topic)
         is_other = self._ranking is None or self._ranking.collection.passages is not snapshot.collection.passages
-        is_other = is_other or self.protocol.query_text(self.text) != self._query_text
+        is_other = is_other or (bool(events) and self.protocol.query_text(self.text) != self._query_text)
         if is_other:
             ensure_attached(self.store, snapshot)
         if is_other or (last_move != self._last_move and snapshot.has_latest_documents):
@@ -203,6 +211,7 @@ class Review:
             ensure_attached(self.store, snapshot)
             self._rank_anew(snapshot)
             new_rows = self.store.judgements(self.topic)
+        self._ranking.state.follow(self._plan)
         for row in new_rows:
             self._ranking.apply(row)
         return self._ranking
@@ -230,23 +239,27 @@ class Review:
         ----------
         n : int, default 1
         judge : str, optional
-            Propose documents that this judge has not judged, even if others have. Default: that nobody has judged.
+            Propose first what others have judged and this judge has not, in the order in which they judged it, and with
+            nothing that tells their grades: in double screening, what waits for a second judge. Default: only documents
+            that nobody has judged.
         """
         check_parameters("next", {"n": n, "judge": judge}, {"n": COUNT, "judge": TEXT_OR_NONE})
         with self._lock:
             ranking = self._sync()
-            proposals = ranking.drawn_to_judge(judge)[:n]
-            proposals += self._ranked(n - len(proposals), judge, [proposal.number for proposal in proposals])
+            ready, put_off = ranking.judged_by_others(judge)
+            proposals = [*ready, *ranking.drawn_to_judge()][:n]
+            proposals += self._ranked(n - len(proposals), [proposal.number for proposal in proposals])
+            proposals = [*proposals, *put_off][:n]
             probabilities = ranking.learner.probabilities() if proposals else np.empty(0)
             return [self._show(ranking, proposal, float(probabilities[proposal.number])) for proposal in proposals]
 
-    def _ranked(self, n: int, judge: str | None = None, taken: Sequence[int] = ()) -> list[Proposal]:
+    def _ranked(self, n: int, taken: Sequence[int] = ()) -> list[Proposal]:
         """Return the documents that the learner proposes, without those held out.
 
         When the ranking reaches a judged document of the random sample, the learner learns its grade; nobody is asked.
         """
         ranking = self._sync()
-        while proposals := ranking.ranked(n, judge, self.settings["explore_every"], taken):
+        while proposals := ranking.ranked(n, self.settings["explore_every"], taken):
             first = proposals[0]
             if not ranking.is_held_out(first.number):
                 return [proposal for proposal in proposals if not ranking.is_held_out(proposal.number)]
@@ -256,16 +269,23 @@ class Review:
         return []
 
     def _show(self, ranking: TopicRanking, proposal: Proposal, probability: float) -> ReviewDocument:
-        """Return a proposed document with its best passage, and remember what was shown."""
+        """Return a proposed document with its best passage, and remember what was shown.
+
+        If another judge has judged it, there is no probability, and the passage is the one that was shown then, because
+        what was learned since tells the grade.
+        """
         number, rank, model = proposal
         collection, doc_id = ranking.collection, ranking.doc_id(number)
-        best = snippet_of(collection, ranking.learner.best_passage(number), [])
-        spans = marked_terms(ranking.snapshot, self.text, best.text, ranking.relevant_terms())
+        is_judged = bool(ranking.state.grades(doc_id))
+        passage = ranking.passage_shown_first(number) if is_judged else ranking.learner.best_passage(number)
+        best = snippet_of(collection, passage, [])
+        spans = marked_terms(ranking.snapshot, self.text, best.text, ranking.relevant_terms(without=doc_id))
         shown = Judgement(doc_id, "judged", passage_id=best.passage_id, passage=best.text, rank=rank, model=model)
         self._shown[doc_id] = with_digest(shown, ranking.snapshot)
         similar = [similar_id for similar_id in self._similar(ranking, doc_id) if not ranking.state.grades(similar_id)]
         about = title_of(collection, number), metadata_of(collection, number)
-        return ReviewDocument(doc_id, *about, [replace(best, highlights=spans)], probability, rank, model, similar)
+        likely = None if is_judged else probability
+        return ReviewDocument(doc_id, *about, [replace(best, highlights=spans)], likely, rank, model, similar)
 
     def _similar(self, ranking: TopicRanking, doc_id: str) -> list[str]:
         """Return the other documents of the group of near-duplicates."""
@@ -308,7 +328,8 @@ class Review:
         Raises
         ------
         InputError
-            If the engine does not have the document, the grade is no whole number from 0, or the topic is closed.
+            If the engine does not have the document, the grade is no whole number from 0, the topic is closed, or
+            documents need two judges and ``judge`` is empty.
         """
         check_parameters("judge", {"judge": judge, "note": note}, {"judge": [str], "note": TEXT_OR_NONE})
         grade = check_grade(grade)
@@ -317,6 +338,7 @@ class Review:
             raise InputError(f"seconds must be a number from 0, found {seconds!r}")
         with self._lock:
             ranking = self._sync()
+            self._plan.check_judge(judge)
             doc_id = as_id(doc_id, "document id")
             doc_id = where_shown(self._shown, ranking, doc_id)
             ranking.collection.document_numbers([doc_id])  # raises for an unknown document
@@ -329,7 +351,7 @@ class Review:
     def _shown_with(self, ranking: TopicRanking, doc_id: str) -> Judgement:
         """Return what was shown with a document, by this review or by one that was closed since."""
         if doc_id not in self._shown and not ranking.state.grades(doc_id):
-            for proposal in ranking.drawn_to_judge(None) or self._ranked(1):
+            for proposal in ranking.drawn_to_judge() or self._ranked(1):
                 if ranking.doc_id(proposal.number) == doc_id:
                     self._show(ranking, proposal, 0.0)
         return self._shown.get(doc_id, Judgement(doc_id, "judged"))
@@ -365,6 +387,8 @@ class Review:
 
     def undo(self, judge: str | None = None) -> str:
         """Take the last judgement or skip back, and return the id of its document. It stays in the store as undone.
+
+        ``judges.undo_resolution`` takes the resolution of a conflict back.
 
         Parameters
         ----------
@@ -452,10 +476,7 @@ class Review:
         return protocol_of(self.store, self.topic)
 
     def change_protocol(self, judge: str = "", **changes: Any) -> ReviewProtocol:
-        """Change parts of the protocol by their names in :class:`~haybale.review.ReviewProtocol`, and return it.
-
-        Earlier versions are kept (:func:`~haybale.review.protocol_versions`). ``judge`` says who changes it.
-        """
+        """Change parts of :class:`~haybale.review.ReviewProtocol` by name, and return it; earlier versions are kept."""
         return change_protocol(self.store, self.topic, changes, judge)
 
     @property
@@ -481,71 +502,47 @@ class Review:
             Rules such as ``"cmh(target=0.9)"``. Default: ``"consecutive"``, ``"cmh"`` and ``"quant"``; and ``"qbcb"``
             if a random sample was drawn.
         """
-        from haybale.review.stopping import parse_rule
-
         with self._lock:
-            ranking, screening = self._sync(), self.screening()
-            state = ranking.state
-            drawn = ranking.sample()
-            chosen = [*DEFAULT_RULES, *(["qbcb"] if drawn else [])] if rules is None else rules
-            parsed = [parse_rule(rule) if isinstance(rule, str) else rule for rule in chosen]
-            judged = {doc_id: state.grades(doc_id) for doc_id in state.rows if state.grades(doc_id)}
-            relevant_positions = np.flatnonzero(screening.labels)
-            return Progress(
-                n_documents=int(ranking.has_passage.sum()),
-                n_judged=len(judged),
-                n_relevant=sum((state.grade(doc_id) or 0) > 0 for doc_id in judged),
-                n_known=sum(map(state.is_known, judged)),
-                n_skipped=sum(map(state.is_skipped, state.rows)),
-                n_since_relevant=screening.n_read - (int(relevant_positions[-1]) + 1 if len(relevant_positions) else 0),
-                n_drawn=len(drawn),
-                n_drawn_judged=sum(doc_id in judged for doc_id in drawn),
-                contradictory=sorted(filter(state.is_contradictory, judged)),
-                removed=sorted(doc_id for doc_id in judged if ranking.number(doc_id) is None),
-                replaced=sorted(filter(ranking.was_replaced, judged)),
-                undecided=sorted(filter(ranking.is_undecided, judged)),
-                moved=ranking.moved(self.store.moves(self.topic)),
-                advice={str(rule): rule.check(screening) for rule in parsed},
-            )
+            return progress_of(self._sync(), self.store.moves(self.topic), rules)
 
     def screening(self) -> Screening:
         """Return what stopping rules see: the documents that the ranking proposed, in order, and the random sample.
 
-        Documents that were known from the start, or that a judge chose without a proposal, are left out.
+        Documents that were known from the start, or that a judge chose without a proposal, are left out. A document
+        that needs two judges is read when both have judged it.
         """
         with self._lock:
             return self._sync().screening()
 
-    def scores(self) -> tuple[Collection, NDArray[np.float64]]:
+    def scores(self, seen_by: str | None = None) -> tuple[Collection, NDArray[np.float64]]:
         """Return the documents of the review, and a score (n_documents,) of each; a higher one is more likely relevant.
 
-        Judged documents have a score, too. The scores of different reviews cannot be compared.
+        Judged documents have a score, too. The scores of different reviews cannot be compared. With the name of a judge
+        as ``seen_by``, documents that another judge has judged and that wait for a second one have the score NaN,
+        because the learner's score would tell the grade.
         """
         with self._lock:
             ranking = self._sync()
-            return ranking.collection, ranking.learner.scores()
+            return ranking.collection, ranking.scores(seen_by)
 
-    def judgements(self) -> pd.DataFrame:
+    def judgements(self, seen_by: str | None = None) -> pd.DataFrame:
         """Return the judgements that count: a row for each document and judge, in the order in which they were given.
 
         The columns are those of :class:`~haybale.review.Judgement`; judgements that were undone or changed are left
-        out. ``reasons`` are a judge's reasons for exclusion. ``status`` is ``"orphaned"`` if the engine no longer has
-        the document, ``"replaced"`` if it has another text than the one that was judged, and otherwise empty.
-        """
-        from haybale.review.judgement_frame import judgement_frame
+        out. ``is_resolution`` is true for a row that resolves a conflict between judges. ``reasons`` are those for
+        exclusion. ``status`` is ``"orphaned"`` if the engine no longer has the document, ``"replaced"`` if it has
+        another text than the one that was judged, and otherwise empty.
 
+        Parameters
+        ----------
+        seen_by : str, optional
+            Leave out what this judge must not see: judgements of others about documents that wait for a second judge.
+            Default: return all.
+        """
         with self._lock:
             ranking = self._sync()
-            return judgement_frame(ranking.state.graded_rows(), ranking)
-
-    def agreement(self) -> pd.DataFrame:
-        """Return how far each pair of judges agrees, with Cohen's kappa.
-
-        The table is that of :func:`~haybale.review.combined_judgements.agreement`.
-        """
-        with self._lock:
-            state = self._sync().state
-            return agreement({doc_id: state.grades(doc_id) for doc_id in state.rows})
+            rows = (ranking.state if seen_by is None else ranking.state.seen_by(seen_by)).graded_rows()
+            return judgement_table(rows, [ranking.status_of(row) for row in rows])
 
     def simulate(self, **options: Any) -> Simulation:
         """Simulate the review again with its judgements: how early could the relevant documents have been found?
@@ -570,7 +567,7 @@ class Review:
         topic = LabelledTopic(self.topic.name, relevant, self._query_text or None)
         return simulate(self.engine, topics=[topic], learner=self._make_learner, **options)
 
-    def export(self, format: str = "qrels", path: str | Path | None = None) -> str:
+    def export(self, format: str = "qrels", path: str | Path | None = None, seen_by: str | None = None) -> str:
         """Return the judgements as text, combined over judges, and write them if a path is given.
 
         Parameters
@@ -583,6 +580,8 @@ class Review:
             ``"ris"`` has records for reference managers, with ASReview's notes on relevance.
         path : str or Path, optional
             The file, or the folder for ``"beir"``. An existing file is replaced.
+        seen_by : str, optional
+            Leave out what this judge must not see, as :meth:`judgements` does. Default: write all.
 
         Raises
         ------
@@ -593,7 +592,7 @@ class Review:
             raise UnknownNameError("format", format, FORMATS)
         with self._lock:
             ranking = self._sync()
-            state = decisions(ranking.state)
+            state = decisions(ranking.state if seen_by is None else ranking.state.seen_by(seen_by))
             text = exported(format, self.topic, state.graded_rows(), state, ranking.snapshot)
         if path is not None:
             write_export(format, self.topic, text, Path(path))

@@ -16,6 +16,7 @@ from haybale.review.engine_of_judgements import bind
 from haybale.review.exports import query_id
 from haybale.review.judgement_store import JudgementStore
 from haybale.review.reattachment import counting, ensure_attached
+from haybale.review.screening_plan import SCREENING_EVENT, plan_of
 from haybale.review.topic_lifecycle import listed_topics
 from haybale.review.topic_state import TopicState
 
@@ -34,7 +35,8 @@ def judged_topics(
 ) -> tuple[dict[str, str], pd.DataFrame]:
     """Return the topics of a store as queries with judgements, for :meth:`Ranker.fit` and :meth:`Engine.judge`.
 
-    Topics without a text, and those without a relevant document, are left out: nothing can be learned from them.
+    Topics without a text, and those without a relevant document, are left out: nothing can be learned from them. So are
+    documents that wait for a second judge, because a ranker that has learned them would tell the first one's grade.
 
     Parameters
     ----------
@@ -76,12 +78,14 @@ def judged_topics(
             ensure_attached(store, engine)
         chosen = listed_topics(store) if topics is None else [store.topic(name) for name in topics]
         rows = {topic.name: store.judgements(topic) for topic in chosen}
+        plans = {topic.name: plan_of(store.events(topic, SCREENING_EVENT)) for topic in chosen}
     collection = None if engine is None else engine.snapshot().collection
     queries: dict[str, str] = {}
     judged: list[tuple[str, str, int]] = []
     for topic in chosen:
-        state = TopicState(combine or topic.settings.get("combine", DEFAULT_RULE), rows[topic.name])
-        grades = {doc_id: grade for doc_id in state.rows if (grade := state.grade(doc_id)) is not None}
+        rule = combine or topic.settings.get("combine", DEFAULT_RULE)
+        state = TopicState(rule, rows[topic.name], plans[topic.name])
+        grades = {doc_id: state.grade(doc_id) or 0 for doc_id in filter(state.is_read, state.rows)}
         if collection is not None:
             latest = ((row.doc_id, row.document) for row in counting(rows[topic.name]))
             without_text = unattached(latest, TextDigests(collection))

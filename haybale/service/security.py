@@ -239,3 +239,13 @@ def judge_of(request: Request, given: str) -> str:
     if user.name and given not in ("", user.name):
         raise NotAllowedError(f"expected judgements of {user.name!r}, found judge={given!r:.100}; omit it")
     return user.name or given
+
+
+def reader_of(request: Request, given: str, hidden: bool) -> str | None:
+    """Return the judge who reads judgements; None for an admin who asks for what is hidden from judges.
+
+    Anybody else who asks for it raises NotAllowedError.
+    """
+    if hidden and request.state.user.role != "admin":
+        raise NotAllowedError("hidden judgements are for admins only, found a judge; omit hidden, or ask an admin")
+    return None if hidden else judge_of(request, given)

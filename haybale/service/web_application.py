@@ -53,6 +53,7 @@ def create_app(
     from haybale.service.api import search_api, topics_api, training_api
     from haybale.service.description import description_routes
     from haybale.service.health import health_routes
+    from haybale.service.judges_api import judges_api
     from haybale.service.login import login_routes
     from haybale.service.metrics import Metrics
     from haybale.service.pages import error_page, pages
@@ -94,7 +95,7 @@ def create_app(
 
     application.router.route_class = GuardedRoute
     application.router.default = not_matched(application.router)
-    makers = (login_routes, search_api, topics_api, topic_desk_api, training_api, pages)
+    makers = (login_routes, search_api, topics_api, judges_api, topic_desk_api, training_api, pages)
     of_workspace = [routes(workspace) for routes in makers]
     routers = health_routes(workspace, metrics), *of_workspace, description_routes(application, access)
     application.router.routes.extend(route for router in routers for route in router.routes)

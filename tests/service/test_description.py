@@ -76,6 +76,14 @@ def test_a_client_that_is_generated_from_the_description_does_a_review(client: A
     for judge, grades in (("Ada", (1, 0)), ("Ben", (0, 0))):
         for doc_id, grade in zip(("dog/1", "dog/5"), grades, strict=True):
             service.judge({"doc_id": doc_id, "grade": grade, "judge": judge, "note": "read"}, topic=topic)
+    assert service.conflicts(topic=topic)["conflicts"][0]["doc_id"] == "dog/1"
+    assert service.resolve({"doc_id": "dog/1", "grade": 1, "judge": "Cyd"}, topic=topic)["together_with"] is None
+    assert service.conflicts(topic=topic, resolved=True)["conflicts"][0]["resolution"]["by"] == ["Cyd"]
+    assert service.undo_resolution({"doc_id": "dog/1", "judge": "Cyd"}, topic=topic) == {"doc_id": "dog/1"}
+    assert service.change_screening({"double_share": 0.5, "judge": "Cyd"}, topic=topic) == service.screening(
+        topic=topic
+    )
+    service.change_screening({"double_share": 0}, topic=topic)
     proposed = service.following(topic=topic, n=2, judge="Ada")["documents"][0]
     assert service.skip({"doc_id": proposed["doc_id"]}, topic=topic) == {"doc_id": proposed["doc_id"]}
     assert service.undo({"judge": "Ben"}, topic=topic) == {"doc_id": "dog/5"}

@@ -68,6 +68,7 @@ def review(
             topic_review.prisma().write(prisma)
             note(f"The PRISMA numbers are in {prisma}.")
             return
+        topic_review.judges.plan.check_judge(judge)
         show(f"{topic_review.topic.name}: {KEYS}. Each key is followed by Enter.")
         _show_protocol(topic_review)
         _judge_all(topic_review, judge, f"cmh(target={target:g})")
@@ -77,7 +78,7 @@ def review(
 
 def _judge_all(review: Review, judge: str, rule: str) -> None:
     """Show documents and take judgements until the user quits or nothing is left."""
-    while following := review.next():
+    while following := review.next(judge=judge if review.judges.plan.is_double else None):
         document = following[0]
         console_for_tables().print(_lines(document), soft_wrap=True)
         start = time.monotonic()
@@ -144,7 +145,8 @@ def _lines(document: ReviewDocument) -> object:
     best = document.snippets[0]
     name = "" if document.title == document.doc_id else f"  {document.doc_id}"
     location = f", {best.place}" if best.place else ""
-    lines = Text(visible(f"{document.title}{location}{name}  {document.probability:.0%}") + "\n  ")
+    likely = "" if document.probability is None else f"  {document.probability:.0%}"
+    lines = Text(visible(f"{document.title}{location}{name}{likely}") + "\n  ")
     for piece, highlighted in best.excerpt(_PASSAGE_CHARACTERS_IN_TERMINAL):
         lines.append(visible(piece), style="bold" if highlighted else None)
     return lines
@@ -153,7 +155,9 @@ def _lines(document: ReviewDocument) -> object:
 def _show_progress(progress: Progress) -> None:
     counts = f"{progress.n_relevant:,} relevant of {progress.n_judged:,} judged; {progress.n_documents:,} documents"
     show(f"{counts}; {progress.n_since_relevant:,} since the last relevant one")
+    if progress.n_waiting:
+        show(f"documents that wait for a second judge: {progress.n_waiting:,}")
     if progress.contradictory:
-        show(f"{len(progress.contradictory):,} documents are judged differently by different judges")
+        show(f"documents that judges judge differently: {len(progress.contradictory):,}")
     for rule, advice in progress.advice.items():
         show(f"{rule}: {'stop' if advice.stop else 'go on'}: {advice.reason}")

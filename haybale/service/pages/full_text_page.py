@@ -34,6 +34,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         return {
             "topic": summary,
             "cards": documents,
+            "needs_name": False,
             "n_held": 0,
             "stage_progress": desk.full_text_progress(topic),
             "document_link": lambda doc_id: root + document_address(doc_id, {"topic": topic}),

@@ -28,6 +28,8 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
     def cards(request: Request, topic: int, n: int, doc: str | None) -> dict[str, Any]:
         judge, summary = judge_of(request), workspace.topic(topic)
         is_open = not (summary.is_closed or summary.is_deleted)
+        needs_name = is_open and summary.double_share > 0 and not judge
+        is_open = is_open and not needs_name
         documents = workspace.next(topic, n, judge) if is_open else []
         if doc is not None and is_open:
             others = [document for document in documents if document.doc_id != doc]
@@ -36,9 +38,12 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         return {
             "topic": summary,
             "cards": documents,
+            "needs_name": needs_name,
             "n_held": workspace.n_held(topic, judge),
             "document_link": lambda doc_id: root + document_address(doc_id, {"topic": topic}),
-            "others": lambda doc_id: {name: g for name, g in workspace.grades(topic, doc_id).items() if name != judge},
+            "others": lambda doc_id: {
+                name: grade for name, grade in workspace.grades(topic, doc_id, judge).items() if name != judge
+            },
             **protocol_values(workspace, topic),
         }
 
@@ -134,7 +139,7 @@ def _card(workspace: Workspace, topic: int, doc_id: str, proposed: list[ReviewDo
             return document
     opened = workspace.document(doc_id, workspace.topic(topic).text, limit=1)
     shown = (opened.matching or opened.passages)[:1]
-    return ReviewDocument(doc_id, opened.title, opened.metadata, shown, float("nan"), None, "", [])
+    return ReviewDocument(doc_id, opened.title, opened.metadata, shown, None, None, "", [])
 
 
 def progress_values(workspace: Workspace, topic: int) -> dict[str, Any]:

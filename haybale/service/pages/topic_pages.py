@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import quote
 
 from fastapi import APIRouter, Form, Request, UploadFile
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 
-from haybale.errors import HaybaleError, InputError, MissingExtraError
+from haybale.errors import HaybaleError, InputError
 from haybale.service.file_worker import MAX_TEXT
 from haybale.service.imported_judgements import grades_of_file
 from haybale.service.own_addresses import own_path
-from haybale.service.pages.rendering import JUDGE_COOKIE, Renderer, address, document_address, download_headers
+from haybale.service.pages.rendering import (
+    JUDGE_COOKIE,
+    Renderer,
+    address,
+    document_address,
+    download_headers,
+    judge_of,
+)
 from haybale.service.pages.review_page import progress_values
 from haybale.service.roles import ADMIN, JUDGE, needs
+from haybale.service.security import reader_of
 from haybale.service.workspace import Workspace
 
 _JUDGEMENTS_PER_PAGE = 50
@@ -33,13 +41,13 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
 
     def listed(request: Request, status: int = 200, error: str = "", **entered: str) -> HTMLResponse:
         summaries = sorted(workspace.topics(), key=lambda summary: summary.last or summary.time, reverse=True)
-        shown = {"text": "", "name": "", "known": ""} | entered
+        shown = {"text": "", "name": "", "known": "", "percent": "0"} | entered
         values = {"topics": summaries, "error": error, "entered": shown, "max_text": MAX_TEXT}
         values["deleted"] = workspace.desk.deleted()
         return renderer.page(request, "topics.html", status, here="/topics", **values)
 
     def one(request: Request, topic: int, offset: int = 0, **more: str) -> HTMLResponse:
-        rows, root = workspace.judgements(topic), request.scope.get("root_path", "")
+        rows, root = workspace.judgements(topic, judge_of(request)), request.scope.get("root_path", "")
         shown = rows.iloc[::-1].iloc[offset : offset + _JUDGEMENTS_PER_PAGE]
         titles = workspace.titles(shown["doc_id"].tolist())
         progress = progress_values(workspace, topic)
@@ -65,11 +73,8 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
             size=_JUDGEMENTS_PER_PAGE,
             part_link=lambda start: address(f"{root}/topics/{topic}", offset=start or None) + "#judgements",
             document_link=lambda doc_id: root + document_address(doc_id, {"topic": topic}),
-            contradictory=_contradictory(workspace, topic, differing[:_JUDGEMENTS_PER_PAGE]),
             n_contradictory=len(differing),
             count_rule=_COUNT_RULES[workspace.topic(topic).combine],
-            review_link=lambda doc_id: address(f"{root}/topics/{topic}/review", doc=doc_id),
-            agreement=_agreement(workspace, topic),
             **{"error": "", "message": ""} | more,
             **progress,
         )
@@ -86,14 +91,16 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         text: Annotated[str, Form(max_length=MAX_TEXT)] = "",
         name: Annotated[str, Form(max_length=500)] = "",
         known: Annotated[str, Form(max_length=MAX_TEXT)] = "",
+        percent: Annotated[float, Form(ge=0, le=100)] = 0.0,
     ) -> Response:
         ids = [line.strip() for line in known.splitlines() if line.strip()]
         try:
             if name.strip() and any(summary.name == name.strip() for summary in workspace.topics()):
                 raise InputError(f"the name of a topic must be new, found {name.strip()!r}, which is there already")
-            made = workspace.create_topic(text.strip(), name.strip() or None, dict.fromkeys(ids, 1))
+            relevant, judge = dict.fromkeys(ids, 1), judge_of(request)
+            made = workspace.create_topic(text.strip(), name.strip() or None, relevant, percent / 100, judge)
         except HaybaleError as error:
-            return listed(request, 422, str(error), text=text, name=name, known=known)
+            return listed(request, 422, str(error), text=text, name=name, known=known, percent=f"{percent:g}")
         return RedirectResponse(f"{request.scope.get('root_path', '')}/topics/{made.id}/review", 303)
 
     @router.get("/topics/{topic}")
@@ -116,8 +123,8 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
 
     @router.get("/topics/{topic}/export")
     @needs(JUDGE)
-    def export(topic: int, format: str = "csv") -> Response:
-        text = workspace.export(topic, format)
+    def export(request: Request, topic: int, format: str = "csv", hidden: bool = False) -> Response:
+        text = workspace.export(topic, format, reader_of(request, judge_of(request), hidden))
         suffix, kind = _EXPORTS[format]
         name = workspace.topic(topic).name[:80] or f"topic-{topic}"
         return PlainTextResponse(text, media_type=kind, headers=download_headers(name, suffix))
@@ -133,26 +140,3 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
             JUDGE_COOKIE, quote(name.strip()), max_age=10**8, httponly=True, samesite="strict", secure=secure
         )
         return answer
-
-
-def _contradictory(workspace: Workspace, topic: int, doc_ids: list[str]) -> list[tuple[str, str, dict[str, int]]]:
-    """Return id, title and the grades by judge of each document."""
-    titles = workspace.titles(doc_ids)
-    return [(doc_id, titles.get(doc_id, doc_id), workspace.grades(topic, doc_id)) for doc_id in doc_ids]
-
-
-def _agreement(workspace: Workspace, topic: int) -> list[dict[str, Any]]:
-    """Return a row for each pair of judges."""
-    try:
-        table = workspace.agreement(topic)
-    except MissingExtraError:
-        return []
-    return [
-        {
-            "judges": f"{row['judge']} and {row['other']}",
-            "both": f"{row['documents']:,}",
-            "agree": f"{row['agreement']:.0%}",
-            "kappa": f"{row['kappa']:.2f}" if row["kappa"] == row["kappa"] else "–",
-        }
-        for row in table.to_dict("records")
-    ]
