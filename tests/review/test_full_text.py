@@ -110,3 +110,21 @@ def test_another_process_goes_on_with_both_stages(review: Review, engine: Engine
         other.full_text.judge("d3", 0, "Bob")
         assert review.full_text.grades("d3") == {"Bob": 0}
     assert review.full_text.progress().n_assessed == 2
+
+
+def test_what_waits_for_a_second_judge_is_not_sought(engine: Engine) -> None:
+    review = Review(engine, "dogs")
+    review.change_protocol(n_stages=2)
+    review.judges.screen_double()
+    for doc_id in ("d1", "d2"):
+        review.judge(doc_id, 1, "Ada")
+    assert review.full_text.next(9) == []
+    assert review.prisma().n_screened == 0
+    review.judge("d1", 1, "Bob")
+    review.judge("d2", 0, "Bob", reasons=["no dogs"])
+    review.judges.resolve("d2", 0, "Eve")
+    assert [document.doc_id for document in review.full_text.next(9)] == ["d1"]
+    numbers = review.prisma()
+    assert (numbers.n_screened, numbers.n_sought, numbers.excluded) == (2, 1, {"no dogs": 1})
+    review.full_text.judge("d1", 0, "Ada")
+    assert dict(line.split()[2:] for line in review.export().splitlines()) == {"d1": "0", "d2": "0"}
