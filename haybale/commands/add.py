@@ -13,7 +13,7 @@ import haybale
 from haybale.cli import options
 from haybale.cli.application import ENGINES, command
 from haybale.cli.options import TEXTS, argument, given, option
-from haybale.cli.terminal import note_unread, reporter, show
+from haybale.cli.terminal import note, note_unread, reporter, show
 from haybale.errors import FileFormatError, InputError
 
 if TYPE_CHECKING:
@@ -59,8 +59,9 @@ def add(
     with record_timings(reporter()):
         grown = haybale.Engine.open(engine)
         reading = given(text=text, id=id, title=title, html=html, ocr=ocr, ocr_languages=ocr_languages)
+        of_files = (engine / FILES).exists()
         with keeping_pages(engine / RECOGNISED):
-            added = _read_documents(files, with_languages(reading, grown.language), (engine / FILES).exists())
+            added = _read_documents(files, with_languages(reading, grown.language), of_files)
         if strict:
             refuse_unread(engine, added.unread)
         note_unread(added.unread)
@@ -69,6 +70,9 @@ def add(
         if not replace:
             grown.add(added)
         grown.write_indexes()  # so that the first ranking need not wait for their vectors
+        duplicates = grown.duplicates() if of_files else None
+    if duplicates is not None and duplicates.groups:
+        note(duplicates.in_words())
     counts = f"{added.n_documents:,} documents and {added.n_passages:,} passages"
     counts += f" ({n_replaced:,} replaced{f', {len(gone):,} removed' if gone else ''})" if replace else ""
     show(f"added {counts} in {time.perf_counter() - start:.1f} s; {grown!r}")

@@ -54,6 +54,7 @@ from .stopping.rule import STOPPING_RULES as STOPPING_RULES
 from .stopping.rule import Advice as Advice
 from .stopping.rule import StoppingRule as StoppingRule
 from .stopping.rule import parse_rule as parse_rule
+from .topic_duplicates import TopicDuplicates as TopicDuplicates
 from .topic_features import TopicFeatures as TopicFeatures
 from .topic_lifecycle import TopicStatus as TopicStatus
 from .topic_lifecycle import close_topic as close_topic

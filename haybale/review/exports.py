@@ -10,11 +10,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from haybale.engine import Engine
+from haybale.engine import Duplicates, Engine
 from haybale.engine.reattaching import digest_of
 from haybale.errors import InputError
 from haybale.folders import check_file, check_output, replaced, whole_folder
 from haybale.review.judgement_store import Judgement, Topic
+from haybale.review.topic_duplicates import carried_rows
 from haybale.review.topic_state import TITLE_ABSTRACT, TopicState
 from haybale.search.searching import title_of
 from haybale.spreadsheets import as_cell
@@ -22,7 +23,7 @@ from haybale.spreadsheets import as_cell
 FORMATS = ("qrels", "csv", "beir", "ris")
 CSV_COLUMNS = (
     "doc_id", "title", "grade", "label_included", "judges", "time", "seconds", "notes",
-    "passage_id", "passage", "rank", "model", "contradictory", "resolution", "resolved_by", "status",
+    "passage_id", "passage", "rank", "model", "contradictory", "resolution", "resolved_by", "status", "duplicate_of",
     "reasons", "stage",
 )  # fmt: skip
 
@@ -44,14 +45,22 @@ def query_id(topic: Topic) -> str:
     return re.sub(r"\s+", "-", topic.name.strip())
 
 
-def exported(format: str, topic: Topic, rows: Sequence[Judgement], state: TopicState, engine: Engine | None) -> str:
+def exported(
+    format: str,
+    topic: Topic,
+    rows: Sequence[Judgement],
+    state: TopicState,
+    engine: Engine | None,
+    duplicates: Duplicates | None = None,
+) -> str:
     """Return judgements as text in one of the :data:`FORMATS`.
 
     ``rows`` are the latest ones of each judge about each document, and resolutions of conflicts; ``state`` combines
-    their grades. Titles and texts
+    their grades. The judgements of a document are carried to its ``duplicates``. Titles and texts
     are those of the engine, if it has the text that was judged. Otherwise the title is empty, the text is the passage
     that was shown, and the status is ``"orphaned"`` if the document is gone, or ``"replaced"`` if it has another text.
     """
+    rows, judged_of = carried_rows(rows, duplicates) if duplicates is not None else (rows, dict[str, str]())
     by_document: dict[str, list[Judgement]] = {}
     for row in rows:
         by_document.setdefault(row.doc_id, []).append(row)
@@ -66,7 +75,9 @@ def exported(format: str, topic: Topic, rows: Sequence[Judgement], state: TopicS
     texts = {doc_id: _as_judged(engine, doc_id, of_document) for doc_id, of_document in by_document.items()}
     if format == "ris":
         return "".join(
-            _ris(doc_id, texts[doc_id], grade, by_document[doc_id], state.is_contradictory(doc_id))
+            _ris(
+                doc_id, texts[doc_id], grade, by_document[doc_id], state.is_contradictory(doc_id), judged_of.get(doc_id)
+            )
             for doc_id, grade in grades.items()
         )
     lines = [_csv_line(CSV_COLUMNS)]
@@ -80,7 +91,8 @@ def exported(format: str, topic: Topic, rows: Sequence[Judgement], state: TopicS
                 sum(seconds) if seconds else "", notes, last.passage_id, last.passage, last.rank, last.model,
                 int(state.is_contradictory(doc_id)), "" if resolution is None else resolution.grade,
                 " and ".join(resolution.resolved_by) if resolution else "", texts[doc_id].status,
-                "; ".join(_reasons(document_rows)), last.details.get("stage", TITLE_ABSTRACT),
+                judged_of.get(doc_id, ""), "; ".join(_reasons(document_rows)),
+                last.details.get("stage", TITLE_ABSTRACT),
             ])
         )  # fmt: skip
     return "".join(lines)
@@ -142,7 +154,14 @@ def _as_judged(engine: Engine | None, doc_id: str, rows: Sequence[Judgement]) ->
     return JudgedText(title_of(collection, number), text)
 
 
-def _ris(doc_id: str, judged: JudgedText, grade: int, rows: Sequence[Judgement], is_contradictory: bool) -> str:
+def _ris(
+    doc_id: str,
+    judged: JudgedText,
+    grade: int,
+    rows: Sequence[Judgement],
+    is_contradictory: bool,
+    duplicate_of: str | None,
+) -> str:
     """Return a record with notes: ASReview's about its relevance, whether its text is there, and contradictions."""
     note = "ASReview_relevant" if grade > 0 else "ASReview_irrelevant"
     fields = [("TY", "GEN"), ("ID", doc_id), ("TI", judged.title), ("AB", judged.text), ("N1", note)]
@@ -152,5 +171,6 @@ def _ris(doc_id: str, judged: JudgedText, grade: int, rows: Sequence[Judgement],
     fields += [("N1", f"exclusion reason: {reason}") for reason in _reasons(rows)]
     resolved = [f"resolved by {' and '.join(row.resolved_by)}: {row.grade}" for row in rows if row.is_resolution]
     fields += [("N1", text) for text in resolved]
+    fields += [("N1", f"haybale_duplicate_of: {duplicate_of}")] if duplicate_of else []
     fields += [("N1", row.note) for row in rows if row.note] + [("ER", "")]
     return "".join(f"{name}  - {' '.join(value.split())}\n" for name, value in fields) + "\n"

@@ -227,14 +227,14 @@ class FullTextStage:
 
 def full_text_state(state: TopicState) -> TopicState:
     """Return the state of the stage of full texts, from the rows that the first stage has kept for it."""
-    return TopicState(state.rule, state.rows_of_other_stage, stage=FULL_TEXT)
+    return TopicState(state.rule, state.rows_of_other_stage, representatives=state.representatives, stage=FULL_TEXT)
 
 
 def included(ranking: TopicRanking) -> list[str]:
     """Return the documents of the engine that were included by title and abstract, in the order of their judgements."""
     state = ranking.state
-    doc_ids = dict.fromkeys(row.doc_id for row in state.graded_rows() if is_included(state, row.doc_id))
-    return [doc_id for doc_id in doc_ids if ranking.number(doc_id) is not None]
+    doc_ids = dict.fromkeys(state.representative(row.doc_id) for row in state.graded_rows())
+    return [doc_id for doc_id in doc_ids if is_included(state, doc_id) and ranking.number(doc_id) is not None]
 
 
 def is_included(state: TopicState, doc_id: str) -> bool:
@@ -259,7 +259,7 @@ def decisions(state: TopicState) -> TopicState:
     Judgements of a full text get the rank and the passage of the first stage, from which they follow.
     """
     full_texts = full_text_state(state)
-    decided = TopicState(state.rule, plan=state.plan)
+    decided = TopicState(state.rule, plan=state.plan, representatives=state.representatives)
     for doc_id, rows in state.rows.items():
         is_judged_again = is_included(state, doc_id) and full_texts.grades(doc_id)
         decided.rows[doc_id] = _with_proposal(full_texts.rows[doc_id], rows) if is_judged_again else rows

@@ -210,7 +210,7 @@ class Judges:
 
     def _check_conflict(self, doc_id: str) -> None:
         state = self._sync().state
-        if doc_id in state.waiting:
+        if state.is_waiting(doc_id):
             raise InputError(f"document {doc_id!r} must be judged by two judges first, found one; let another judge it")
         if state.resolution(doc_id) is not None:
             raise InputError(

@@ -11,12 +11,11 @@ import io
 import json
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from haybale.collections.ids import as_ids
 from haybale.errors import InputError, UnknownNameError
 from haybale.folders import check_file, replaced
 from haybale.review.flow_diagram import FlowBoxes, draw_flow
@@ -207,12 +206,11 @@ def prisma_numbers(
     protocol: ReviewProtocol,
     *,
     source: str | None = None,
-    duplicates: Iterable[Sequence[str]] = (),
 ) -> PrismaNumbers:
     """Return the numbers of the PRISMA 2020 flow diagram of a review.
 
     A document is excluded or included as the judgements of all judges are combined. If it was excluded for several
-    reasons, its first one counts, of the judge who excluded it last.
+    reasons, its first one counts, of the judge who excluded it last. A group of duplicates is one record.
 
     Parameters
     ----------
@@ -223,13 +221,11 @@ def prisma_numbers(
     source : str, optional
         The column of the metadata that says where a record was identified. Default: the database that records name
         (``database``, or ``name_of_database`` in RIS), else their file, if files hold several records.
-    duplicates : iterable of sequences of str, optional
-        Groups of ids of one record, such as :func:`~haybale.review.near_duplicates` returns. A group is one record,
-        with the decision about its first judged document. Default: no duplicates.
     """
     state, full_texts = ranking.state, full_text_state(ranking.state)
     judged = [doc_id for doc_id in state.rows if state.is_read(doc_id)]
-    removed = _removed(ranking, duplicates)
+    copies = [doc_id for doc_id, kept in state.representatives.items() if doc_id != kept]
+    removed = {doc_id for doc_id in copies if ranking.number(doc_id) is not None}
     screened = [doc_id for doc_id in judged if doc_id not in removed and ranking.number(doc_id) is not None]
     excluded = [doc_id for doc_id in screened if not state.grade(doc_id)]
     sought = [doc_id for doc_id in screened if state.grade(doc_id)] if protocol.n_stages == 2 else []
@@ -254,16 +250,6 @@ def prisma_numbers(
         n_included=len(screened) - len(excluded) if is_whole else len(assessed) - len(assessed_out),
         n_gone=sum(ranking.number(doc_id) is None for doc_id in judged),
     )
-
-
-def _removed(ranking: TopicRanking, groups: Iterable[Sequence[str]]) -> set[str]:
-    """Return the documents of groups of duplicates but one of each: the first judged one, else the first."""
-    removed: set[str] = set()
-    for group in groups:
-        here = [doc_id for doc_id in as_ids(group, "a group of duplicates") if ranking.number(doc_id) is not None]
-        kept = next((doc_id for doc_id in here if ranking.state.grades(doc_id)), here[0] if here else None)
-        removed.update(doc_id for doc_id in here if doc_id != kept)
-    return removed
 
 
 def source_columns(collection: Collection) -> list[str]:

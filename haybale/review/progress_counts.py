@@ -24,7 +24,10 @@ _LEARNED_GRADES = {  # by the rule of the topic, which grade the learner learns 
 
 
 def progress_of(
-    ranking: TopicRanking, moves: Sequence[tuple[str, str]], rules: Sequence[str | StoppingRule] | None
+    ranking: TopicRanking,
+    moves: Sequence[tuple[str, str]],
+    rules: Sequence[str | StoppingRule] | None,
+    n_duplicates: int = 0,
 ) -> Progress:
     """Return the progress of a topic, as :meth:`haybale.Review.progress` does.
 
@@ -34,6 +37,8 @@ def progress_of(
     moves : sequence of (str, str)
         The documents that were judged, and those where the judgements are now.
     rules : sequence of str or StoppingRule, or None
+    n_duplicates : int, default 0
+        Documents that are not read, because another one of their group is.
     """
     from haybale.review.stopping import parse_rule
 
@@ -45,6 +50,7 @@ def progress_of(
     relevant_positions = np.flatnonzero(screening.labels)
     return Progress(
         n_documents=int(ranking.has_passage.sum()),
+        n_duplicates=n_duplicates,
         n_judged=len(judged),
         n_relevant=sum((state.grade(doc_id) or 0) > 0 for doc_id in judged if doc_id not in state.waiting),
         n_known=sum(map(state.is_known, judged)),
@@ -57,9 +63,9 @@ def progress_of(
         contradictory=sorted(filter(state.is_conflict, judged)),
         resolved=sorted(doc_id for doc_id in judged if state.resolution(doc_id) is not None),
         removed=sorted(doc_id for doc_id in judged if ranking.number(doc_id) is None),
-        replaced=sorted(filter(ranking.was_replaced, judged)),
+        replaced=ranking.replaced(judged),
         undecided=sorted(filter(ranking.is_undecided, judged)),
-        moved=_moved(moves, ranking),
+        moved=ranking.present_moves(moves),
         learns_from=learns_from(state),
         advice={str(rule): rule.check(screening) for rule in parsed},
     )
@@ -70,8 +76,3 @@ def learns_from(state: TopicState) -> str:
     first = "each judgement at once, also the first of two judges" if state.plan.is_double else "each judgement at once"
     differing = f"a document that is judged differently counts {_LEARNED_GRADES[state.rule]}"
     return f"{first}; {differing}, until a resolution counts in place of the judgements"
-
-
-def _moved(moves: Sequence[tuple[str, str]], ranking: TopicRanking) -> dict[str, str]:
-    """Return the documents to which judgements have followed their texts, by the documents that were judged."""
-    return dict(sorted((old, new) for old, new in moves if old != new and ranking.number(new) is not None))

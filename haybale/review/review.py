@@ -26,6 +26,7 @@ from haybale.review.judgement_store import Judgement, JudgementStore
 from haybale.review.judges import Judges
 from haybale.review.known_judgements import grades_of, old_judgements
 from haybale.review.marked_terms import marked_terms
+from haybale.review.minhash import near_duplicates_by_document
 from haybale.review.progress_counts import progress_of
 from haybale.review.proposals import MakesLearner, topic_learner
 from haybale.review.protocol import ReviewProtocol, change_protocol, protocol_of, reason_details
@@ -33,6 +34,7 @@ from haybale.review.reattachment import ensure_attached, known_by_new_ids
 from haybale.review.review_results import Progress, ReviewDocument, judgement_table
 from haybale.review.screening_plan import SINGLE_SCREENING, plan_of
 from haybale.review.shown_documents import where_shown
+from haybale.review.topic_duplicates import DUPLICATES, TopicDuplicates
 from haybale.review.topic_ranking import Proposal, TopicRanking, with_digest
 from haybale.review.topic_state import SAMPLE_OF, TopicState
 from haybale.search.searching import metadata_of, title_of
@@ -53,9 +55,10 @@ _PARAMETERS = {
     "combine": [*one_of(RULES), None],
     "random_state": RANDOM_STATE,
     "explore_every": COUNT_OR_NONE,
+    "duplicates": [bool, None],
     "near_duplicates": [*SHARE, None],
 }
-_DEFAULTS: dict[str, Any] = {"random_state": 0, "explore_every": None, "combine": DEFAULT_RULE}
+_DEFAULTS: dict[str, Any] = {"random_state": 0, "explore_every": None, "combine": DEFAULT_RULE, DUPLICATES: True}
 
 
 class Review:
@@ -83,13 +86,16 @@ class Review:
     topic : str, optional
         The name of the topic in the store. Default: its text.
     combine : {"any", "latest", "majority", "maximum"}, optional
-        How judgements of several judges about one document are combined, as
-        :func:`~haybale.review.combined_judgements.combined_grade` describes. Default: that of the topic in the store,
-        else ``"any"``: a document that one judge found relevant stays relevant, and contradictions are counted.
+        How judgements of several judges about one document are combined
+        (:func:`~haybale.review.combined_judgements.combined_grade`). Default: that of the topic in the store, else
+        ``"any"``: a document that one judge found relevant stays relevant, and contradictions are counted.
     random_state : int, optional
         The seed of random choices. Default: that of the topic in the store, else 0.
     explore_every : int, optional
         Propose, as every k-th document, the one about which the learner is least sure. Default: never.
+    duplicates : bool, optional
+        Read each group of duplicates once (:class:`~haybale.review.TopicDuplicates`, the attribute ``duplicates``).
+        Default: that of the topic; true for new ones.
     near_duplicates : float, optional
         List with each proposed document those that are as similar as this, from 0 to 1, such as 0.9 (see
         :func:`~haybale.review.near_duplicates`; extra ``review``). Default: none.
@@ -129,10 +135,12 @@ class Review:
         combine: str | None = None,
         random_state: int | None = None,
         explore_every: int | None = None,
+        duplicates: bool | None = None,
         near_duplicates: float | None = None,
         learner: MakesLearner | None = None,
     ) -> None:
-        check_parameters("Review", locals(), _PARAMETERS)
+        arguments = dict(locals())
+        check_parameters("Review", arguments, _PARAMETERS)
         text = (text or "").strip()
         collection = engine.snapshot().collection
         grades = known_by_new_ids(collection, engine, grades_of(known))
@@ -143,10 +151,9 @@ class Review:
         try:
             if judgements is not None:
                 bind(self.store, engine)
-            settings = {"random_state": random_state, "explore_every": explore_every, "combine": combine}
-            self._begin(text, topic, grades, {name: value for name, value in settings.items() if value is not None})
-            self.near_duplicates = near_duplicates
-            self._lock = threading.RLock()
+            settings = {name: arguments[name] for name in _DEFAULTS if arguments[name] is not None}
+            self._begin(text, topic, grades, settings)
+            self.near_duplicates, self._lock = near_duplicates, threading.RLock()
             self.judges = Judges(self.store, self.topic, self._sync, self._lock)
             self._shown: dict[str, Judgement] = {}  # the passage, rank and model with which each document was proposed
             self._ranking: TopicRanking | None = None
@@ -168,7 +175,9 @@ class Review:
         if not name:
             raise InputError("a topic without a text needs a name; give topic=")
         self.topic = self.store.add_topic(name, text, _DEFAULTS | settings)
-        self.settings: dict[str, Any] = _DEFAULTS | self.topic.settings | settings
+        self.settings: dict[str, Any] = _DEFAULTS | {DUPLICATES: False} | self.topic.settings | settings
+        self.duplicates = TopicDuplicates(self.engine, self.store, self.topic, settings.get(DUPLICATES))
+        self._groups = self.duplicates.groups()
         ensure_attached(self.store, self.engine)
         state = TopicState(rows=self.store.judgements(self.topic))
         self._add_known({doc_id: grade for doc_id, grade in grades.items() if not state.grades(doc_id)})
@@ -214,14 +223,18 @@ class Review:
         self._ranking.state.follow(self._plan)
         for row in new_rows:
             self._ranking.apply(row)
+        if (groups := self.duplicates.groups(snapshot)) is not self._groups:
+            self._groups = groups
+            self._ranking = self._ranking.regroup(groups.representatives, self.store.judgements(self.topic))
         return self._ranking
 
     def _rank_anew(self, snapshot: Engine) -> None:
         """Begin a ranking without rows, because documents or the places of judgements have changed."""
         self._last_move, self._query_text = self.store.last_move(), self.protocol.query_text(self.text)
         learner = self._make_learner(snapshot, self._query_text or None, self.settings["random_state"])
-        self._ranking = TopicRanking(snapshot, TopicState(self.settings["combine"]), learner)
-        self._groups: dict[str, list[str]] | None = None
+        self._groups = self.duplicates.groups(snapshot)
+        state = TopicState(self.settings["combine"], representatives=self._groups.representatives)
+        self._ranking = TopicRanking(snapshot, state, learner)
 
     def remember(self, other: Review) -> None:
         """Take over what another review of the topic has proposed, so that judgements are noted with what was shown."""
@@ -282,21 +295,17 @@ class Review:
         spans = marked_terms(ranking.snapshot, self.text, best.text, ranking.relevant_terms(without=doc_id))
         shown = Judgement(doc_id, "judged", passage_id=best.passage_id, passage=best.text, rank=rank, model=model)
         self._shown[doc_id] = with_digest(shown, ranking.snapshot)
-        similar = [similar_id for similar_id in self._similar(ranking, doc_id) if not ranking.state.grades(similar_id)]
         about = title_of(collection, number), metadata_of(collection, number)
         likely = None if is_judged else probability
-        return ReviewDocument(doc_id, *about, [replace(best, highlights=spans)], likely, rank, model, similar)
+        alike = self._similar(ranking, doc_id), self._groups.sources_of_others(doc_id)
+        return ReviewDocument(doc_id, *about, [replace(best, highlights=spans)], likely, rank, model, *alike)
 
     def _similar(self, ranking: TopicRanking, doc_id: str) -> list[str]:
-        """Return the other documents of the group of near-duplicates."""
+        """Return the other documents of the group of near-duplicates that were not judged."""
         if self.near_duplicates is None:
             return []
-        if self._groups is None:
-            from haybale.review.minhash import near_duplicates
-
-            groups = near_duplicates(ranking.snapshot, self.near_duplicates)
-            self._groups = {member_id: group for group in groups for member_id in group}
-        return [member_id for member_id in self._groups.get(doc_id, []) if member_id != doc_id]
+        members = near_duplicates_by_document(ranking.snapshot, self.near_duplicates).get(doc_id, [])
+        return [member_id for member_id in members if member_id != doc_id and not ranking.state.grades(member_id)]
 
     def judge(
         self,
@@ -359,16 +368,13 @@ class Review:
     def skip(self, doc_id: str | None = None, judge: str = "") -> str:
         """Put a document off, and return its id: it is proposed again after all others.
 
+        InputError is raised if the engine does not have the document, or no document is left.
+
         Parameters
         ----------
         doc_id : str, optional
             Default: the document that comes next.
         judge : str, default ""
-
-        Raises
-        ------
-        InputError
-            If the engine does not have the document, or no document is left.
         """
         with self._lock:
             ranking = self._sync()
@@ -393,12 +399,7 @@ class Review:
         Parameters
         ----------
         judge : str, optional
-            Take back what this judge did last. Default: whoever did it.
-
-        Raises
-        ------
-        InputError
-            If there is nothing to take back.
+            Take back what this judge did last. Default: whoever did it. If it is nothing, InputError is raised.
         """
         with self._lock:
             last = self._sync().state.last_of(judge, ("judged", "skipped"))
@@ -417,12 +418,7 @@ class Review:
         learn from its judgements until the ranking gets to these documents, so that they measure the ranking. There is
         no certificate before all of them are judged: a skipped document is not judged. Call it again to draw more. A
         sample says nothing about documents that were added later: if documents were added or removed, it draws a new
-        sample.
-
-        Raises
-        ------
-        InputError
-            If there are fewer than n documents that were not drawn.
+        sample. InputError is raised if there are fewer than n documents that were not drawn.
         """
         check_parameters("draw_sample", {"n": n}, {"n": COUNT})
         with self._lock:
@@ -432,8 +428,7 @@ class Review:
                 raise InputError(f"draw_sample needs n of at most {len(left):,}, the documents not drawn, found {n:,}")
             random = np.random.default_rng([self.settings["random_state"] or 0, n_drawn])
             drawn = [left[position] for position in random.choice(len(left), n, replace=False)]
-            model = f"{SAMPLE_OF}{ranking.population}"
-            rows = (Judgement(doc_id, "drawn", model=model) for doc_id in drawn)
+            rows = (Judgement(doc_id, "drawn", model=f"{SAMPLE_OF}{ranking.population}") for doc_id in drawn)
             self.store.add(self.topic, *(with_digest(row, ranking.snapshot) for row in rows))
             self._sync()
         return drawn
@@ -503,7 +498,8 @@ class Review:
             if a random sample was drawn.
         """
         with self._lock:
-            return progress_of(self._sync(), self.store.moves(self.topic), rules)
+            ranking, moves = self._sync(), self.store.moves(self.topic)
+            return progress_of(ranking, moves, rules, self._groups.n_duplicates)
 
     def screening(self) -> Screening:
         """Return what stopping rules see: the documents that the ranking proposed, in order, and the random sample.
@@ -563,7 +559,9 @@ class Review:
         from haybale.review.simulation import LabelledTopic, simulate
 
         with self._lock:
-            relevant = self._sync().relevant()
+            ranking = self._sync()
+            relevant = [doc_id for doc_id, grade in ranking.learnable_grades().items() if grade > 0]
+            relevant += [copy for doc_id in relevant for copy in self._groups.others(doc_id)]
         topic = LabelledTopic(self.topic.name, relevant, self._query_text or None)
         return simulate(self.engine, topics=[topic], learner=self._make_learner, **options)
 
@@ -573,11 +571,11 @@ class Review:
         Parameters
         ----------
         format : {"qrels", "csv", "beir", "ris"}, default "qrels"
-            ``"qrels"`` is TREC's format: topic, 0, document, grade. ``"csv"`` has a row for each document with its
-            title, all judges, notes and the passage shown; ASReview reads its column ``label_included``; if the engine
-            does not have the text that was judged, the title is empty and ``status`` says why. ``"beir"`` is
-            the tab-separated qrels of BEIR; a path becomes a folder with ``queries.jsonl`` and ``qrels/train.tsv``.
-            ``"ris"`` has records for reference managers, with ASReview's notes on relevance.
+            ``"qrels"`` is TREC's format: topic, 0, document, grade; ``"beir"`` is that of BEIR, and a path becomes a
+            folder with ``queries.jsonl`` and ``qrels/train.tsv``. ``"csv"`` has a row for each document with its title,
+            all judges, notes and the passage shown; ASReview reads ``label_included``; ``status`` says why there is no
+            title; ``duplicate_of`` names the judged document if this one is its duplicate. ``"ris"`` has records for
+            reference managers, with ASReview's notes on relevance.
         path : str or Path, optional
             The file, or the folder for ``"beir"``. An existing file is replaced.
         seen_by : str, optional
@@ -593,7 +591,7 @@ class Review:
         with self._lock:
             ranking = self._sync()
             state = decisions(ranking.state if seen_by is None else ranking.state.seen_by(seen_by))
-            text = exported(format, self.topic, state.graded_rows(), state, ranking.snapshot)
+            text = exported(format, self.topic, state.graded_rows(), state, ranking.snapshot, self._groups)
         if path is not None:
             write_export(format, self.topic, text, Path(path))
         return text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +45,8 @@ class ReviewDocument:
         What chose it: ``"learner"``, ``"learner, explored"`` or ``"random sample"``; empty if a judge did.
     near_duplicates : list of str
         Ids of similar documents that were not judged, if the review looks for them.
+    duplicates : dict of str to str
+        The other documents of its group of duplicates by their ids, with the file or the database of each.
     """
 
     doc_id: str
@@ -55,6 +57,7 @@ class ReviewDocument:
     rank: int | None
     model: str
     near_duplicates: list[str]
+    duplicates: dict[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON; dates become ISO strings."""
@@ -67,6 +70,7 @@ class ReviewDocument:
             "rank": self.rank,
             "model": self.model,
             "near_duplicates": self.near_duplicates,
+            "duplicates": self.duplicates,
         }
 
     def _repr_html_(self) -> str:
@@ -88,7 +92,9 @@ class Progress:
     Parameters
     ----------
     n_documents : int
-        Documents of the engine that have a passage.
+        Documents to read: those of the engine that have a passage, and of each group of duplicates one.
+    n_duplicates : int
+        Documents that are not read, because another one of their group is.
     n_judged, n_relevant : int
         Judged documents, and the relevant ones among those that do not wait for a second judge.
     n_known : int
@@ -125,6 +131,7 @@ class Progress:
     """
 
     n_documents: int
+    n_duplicates: int
     n_judged: int
     n_relevant: int
     n_known: int

@@ -26,7 +26,7 @@ def where_shown(shown_rows: MutableMapping[str, Judgement], ranking: TopicRankin
         return doc_id
     del shown_rows[doc_id]
     candidates = texts.ids_with(shown.document)
-    rows = (row for possible_id in (doc_id, *candidates) for row in ranking.state.rows.get(possible_id, ()))
+    rows = (row for possible_id in (doc_id, *candidates) for row in ranking.state.rows_of(possible_id))
     if any(row.grade is not None and row.document == shown.document for row in rows):
         return doc_id  # what was shown has been judged, so this is about the present text
     if candidates:

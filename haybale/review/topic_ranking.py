@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -39,14 +39,17 @@ class TopicRanking:
     ----------
     snapshot : Engine
     state : TopicState
-        Without rows; :meth:`apply` adds them.
+        Without rows; :meth:`apply` adds them. Of the documents of its groups of duplicates, only the representatives
+        are proposed, learned from and counted.
     learner : Learner
     """
 
     def __init__(self, snapshot: Engine, state: TopicState, learner: Learner) -> None:
         self.snapshot, self.state, self.learner = snapshot, state, learner
         self.collection = snapshot.collection
-        self.has_passage = np.diff(self.collection.passages.doc_offsets) > 0
+        self.has_passage = np.diff(self.collection.passages.doc_offsets) > 0  # and is a representative
+        copies = [doc_id for doc_id, standing in state.representatives.items() if doc_id != standing]
+        self.has_passage[self.collection.document_numbers(copies)] = False
         self.places = id_places(self.collection.doc_ids)
         self.taught: dict[str, int] = {}  # the grades that the learner knows
         self._graded, self._held_out, self._skipped = np.zeros((3, self.collection.n_documents), dtype=bool)
@@ -56,14 +59,32 @@ class TopicRanking:
 
     def apply(self, row: Judgement) -> None:
         """Add a row, and tell the learner what has changed about its document, if the engine has it."""
-        doc_id = self.state.apply(row)
+        self._update(self.state.apply(row))
+
+    def regroup(self, representatives: Mapping[str, str], rows: Iterable[Judgement]) -> TopicRanking:
+        """Return the ranking with other groups of duplicates, and a state to which all rows are added.
+
+        The learner keeps what it has learned of the documents that stay representatives with their judgements.
+        """
+        state = TopicState(self.state.rule, plan=self.state.plan, representatives=representatives)
+        ranking = TopicRanking(self.snapshot, state, self.learner)
+        ranking.taught, ranking._terms = dict(self.taught), self._terms
+        for row in rows:
+            state.apply(row)
+        for doc_id in dict.fromkeys([*self.taught, *state.rows]):
+            ranking._update(doc_id)
+        return ranking
+
+    def _update(self, doc_id: str) -> None:
+        """Bring a document, and what the learner knows of it, to the present state."""
         number = self.number(doc_id)
         if number is None:
             return
         grade, held_out = self.state.grade(doc_id), self.state.is_held_out(doc_id)
         self._graded[number], self._held_out[number] = grade is not None, held_out
         self._skipped[number] = self.state.is_skipped(doc_id)
-        is_unfit = held_out or self.was_replaced(doc_id)  # nobody has judged the text that the document has now
+        is_copy = self.state.representative(doc_id) != doc_id
+        is_unfit = held_out or is_copy or self.was_replaced(doc_id)  # nobody has judged the text that it has now
         before, now = self.taught.get(doc_id), None if is_unfit else grade
         if before == now:
             return
@@ -88,9 +109,10 @@ class TopicRanking:
     def scores(self, seen_by: str | None = None) -> Floats:
         """Return the learner's scores; NaN where they would tell this judge the grade of a document that is hidden."""
         scores = self.learner.scores()
-        hidden = [doc_id for doc_id, judge in self.state.waiting.items() if seen_by not in (None, judge)]
+        hidden = {doc_id for doc_id, judge in self.state.waiting.items() if seen_by not in (None, judge)}
         if hidden:
-            numbers = self.collection.find_documents(hidden)
+            hidden |= {copy for copy, doc_id in self.state.representatives.items() if doc_id in hidden}
+            numbers = self.collection.find_documents(sorted(hidden))
             scores = scores.copy()
             scores[numbers[numbers >= 0]] = np.nan
         return scores
@@ -255,19 +277,33 @@ class TopicRanking:
         left = [doc_id for doc_id in ids if not (self._is_in_sample(doc_id) or self.state.is_known(doc_id))]
         return left, sum(len(self.state.populations(doc_id)) for doc_id in self.state.rows)
 
-    def relevant(self) -> list[str]:
-        """Return the relevant documents that the engine has with the text that was judged."""
-        relevant = [doc_id for doc_id in self.state.rows if (self.state.grade(doc_id) or 0) > 0]
-        return [doc_id for doc_id in relevant if self.number(doc_id) is not None and not self.was_replaced(doc_id)]
-
     def was_replaced(self, doc_id: str) -> bool:
         """Return whether a document has another text than one that a judge judged last."""
-        return any(map(self.is_of_other_text, self.state.latest(doc_id).values()))
+        return bool(self.replaced([doc_id]))
+
+    def replaced(self, doc_ids: Iterable[str]) -> list[str]:
+        """Return which documents, judged for these or for their groups, have another text than the judged one, sorted.
+
+        Of each judge, the last judgement counts.
+        """
+        latest = (row for doc_id in doc_ids for row in self.state.latest(doc_id).values())
+        return sorted({row.doc_id for row in latest if self.is_of_other_text(row)})
 
     def is_undecided(self, doc_id: str) -> bool:
         """Return whether it is not known which text of a document was judged."""
         rows = [row for row in self.state.rows[doc_id] if row.grade is not None]
         return self.number(doc_id) is not None and not any(row.document for row in rows)
+
+    def learnable_grades(self) -> dict[str, int]:
+        """Return the grades of documents that the engine has with the text that was judged."""
+        grades = {doc_id: self.state.grade(doc_id) for doc_id in self.state.rows if self.number(doc_id) is not None}
+        return {
+            doc_id: grade for doc_id, grade in grades.items() if grade is not None and not self.was_replaced(doc_id)
+        }
+
+    def present_moves(self, moves: Sequence[tuple[str, str]]) -> dict[str, str]:
+        """Return the documents to which judgements have followed their texts, by the documents that were judged."""
+        return dict(sorted((old, new) for old, new in moves if old != new and self.number(new) is not None))
 
     def status_of(self, row: Judgement) -> str:
         """Return ``"orphaned"`` or ``"replaced"`` if the document of a row does not have the text that was judged."""

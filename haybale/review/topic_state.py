@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from haybale.review.combined_judgements import DEFAULT_RULE, are_contradictory, combined_grade
 from haybale.review.judgement_store import GRADED, Judgement
@@ -26,6 +26,9 @@ class TopicState:
         The first rows.
     plan : ScreeningPlan
         Which documents need two judges. :meth:`follow` takes another one.
+    representatives : mapping of str to str, optional
+        The documents that stand for their groups of duplicates, by the documents of these groups. What is said about
+        one document of a group counts for the group, and :attr:`rows` has it under the representative. Default: none.
     stage : {"title and abstract", "full text"}, default "title and abstract"
         The stage of the review; rows of the other one are kept in ``rows_of_other_stage``, and have no effect.
     """
@@ -35,9 +38,11 @@ class TopicState:
         rule: str = DEFAULT_RULE,
         rows: Iterable[Judgement] = (),
         plan: ScreeningPlan = SINGLE_SCREENING,
+        representatives: Mapping[str, str] | None = None,
         stage: str = TITLE_ABSTRACT,
     ) -> None:
-        self.rule, self.plan, self.stage = rule, plan, stage
+        self.rule, self.plan, self.representatives = rule, plan, representatives or {}
+        self.stage = stage
         self.rows_of_other_stage: list[Judgement] = []
         self.rows: dict[str, list[Judgement]] = {}  # the rows that count, by document
         self.last = 0  # the number of the last row
@@ -47,22 +52,38 @@ class TopicState:
             self.apply(row)
 
     def apply(self, row: Judgement) -> str:
-        """Add a row, and return the id of the document that it is about."""
-        self.last = max(self.last, row.number)
+        """Add a row, and return the id of the document, or of the representative, that it is about."""
+        self.last, doc_id = max(self.last, row.number), self.representative(row.doc_id)
         if row.details.get("stage", TITLE_ABSTRACT) != self.stage:
             self.rows_of_other_stage.append(row)
-            return row.doc_id
-        document_rows = self.rows.setdefault(row.doc_id, [])
+            return doc_id
+        document_rows = self.rows.setdefault(doc_id, [])
         if row.kind == "undone":
             document_rows[:] = [kept_row for kept_row in document_rows if kept_row.number != row.undoes]
         else:
             document_rows.append(row)
         if not document_rows:
-            del self.rows[row.doc_id]
+            del self.rows[doc_id]
         if row.is_resolution:
-            self._with_resolution.add(row.doc_id)
-        self._note_waiting(row.doc_id)
-        return row.doc_id
+            self._with_resolution.add(doc_id)
+        self._note_waiting(doc_id)
+        return doc_id
+
+    def representative(self, doc_id: str) -> str:
+        """Return the document that stands for the group of a document; the document itself if it has no duplicates."""
+        return self.representatives.get(doc_id, doc_id)
+
+    def rows_of(self, doc_id: str) -> Sequence[Judgement]:
+        """Return the rows that count for a document: those about it, and about its duplicates."""
+        return self.rows.get(self.representative(doc_id), ())
+
+    def needs_two(self, doc_id: str) -> bool:
+        """Return whether two judges have to judge a document, or one of its duplicates."""
+        return self.plan.needs_two(self.representative(doc_id))
+
+    def is_waiting(self, doc_id: str) -> bool:
+        """Return whether a document needs two judges, and one of them has judged it."""
+        return self.representative(doc_id) in self.waiting
 
     def take_notes(self, other: TopicState) -> None:
         """Take over what another state with rows of the same documents has noted about them."""
@@ -78,8 +99,8 @@ class TopicState:
                 self._note_waiting(doc_id)
 
     def _note_waiting(self, doc_id: str) -> None:
-        judges = self.judges_of(doc_id) if self.plan.needs_two(doc_id) else []
-        is_known = any(row.kind == "known" for row in self.rows.get(doc_id, ()))
+        judges = self.judges_of(doc_id) if self.needs_two(doc_id) else []
+        is_known = any(row.kind == "known" for row in self.rows_of(doc_id))
         if len(judges) == 1 and not is_known:
             self.waiting[doc_id] = judges[0]
         else:
@@ -87,7 +108,7 @@ class TopicState:
 
     def graded(self, doc_id: str) -> list[Judgement]:
         """Return the rows with a grade of a judge, without resolutions of conflicts."""
-        return [row for row in self.rows.get(doc_id, ()) if row.kind in GRADED and not row.is_resolution]
+        return [row for row in self.rows_of(doc_id) if row.kind in GRADED and not row.is_resolution]
 
     def latest(self, doc_id: str) -> dict[str, Judgement]:
         """Return the latest judgement of each judge; the judge who judged last is last."""
@@ -104,24 +125,25 @@ class TopicState:
     def judges_of(self, doc_id: str) -> list[str]:
         """Return who has judged the text of a document that was judged last, in a review."""
         latest = [row for row in self.latest(doc_id).values() if row.kind == "judged"]
-        newest = latest[-1].document if latest else None
-        return [row.judge for row in latest if newest is None or row.document in (None, newest)]
+        newest = {row.doc_id: row.document for row in latest}  # duplicates have texts of their own
+        return [row.judge for row in latest if newest[row.doc_id] is None or row.document in (None, newest[row.doc_id])]
 
     def is_read(self, doc_id: str) -> bool:
         """Return whether as many judges as the document needs have judged it."""
-        return doc_id not in self.waiting and bool(self.graded(doc_id))
+        return not self.is_waiting(doc_id) and bool(self.graded(doc_id))
 
     def resolution(self, doc_id: str) -> Judgement | None:
         """Return what resolves a conflict about a document: the last resolution, until another text is judged."""
-        if doc_id not in self._with_resolution:
+        if self.representative(doc_id) not in self._with_resolution:
             return None
-        rows = [row for row in self.rows.get(doc_id, ()) if row.grade is not None]
+        rows = [row for row in self.rows_of(doc_id) if row.grade is not None]
         last = max((position for position, row in enumerate(rows) if row.is_resolution), default=None)
         if last is None:
             return None
-        document = rows[last].document
-        is_of_same_text = all(None in (document, row.document) or row.document == document for row in rows[last:])
-        return rows[last] if is_of_same_text else None
+        resolved = rows[last]
+        later = (row.document for row in rows[last:] if row.doc_id == resolved.doc_id)
+        is_of_same_text = all(None in (resolved.document, digest) or digest == resolved.document for digest in later)
+        return resolved if is_of_same_text else None
 
     def grade(self, doc_id: str) -> int | None:
         """Return the grade of a document that counts: that of a resolution, else the combined one; None without any."""
@@ -141,13 +163,13 @@ class TopicState:
 
     def hidden_rows(self, doc_id: str, judge: str) -> list[Judgement]:
         """Return what a judge must not see of a document: all that others have said, until two have judged it."""
-        if self.waiting.get(doc_id, judge) == judge:
+        if self.waiting.get(self.representative(doc_id), judge) == judge:
             return []
-        return [row for row in self.rows[doc_id] if row.judge != judge and row.kind in (*GRADED, "skipped")]
+        return [row for row in self.rows_of(doc_id) if row.judge != judge and row.kind in (*GRADED, "skipped")]
 
     def seen_by(self, judge: str) -> TopicState:
         """Return the state without what a judge must not see. It is that of one moment: no rows are added to it."""
-        seen = TopicState(self.rule, plan=self.plan)
+        seen = TopicState(self.rule, plan=self.plan, representatives=self.representatives)
         seen.rows = dict(self.rows)
         seen.take_notes(self)
         for doc_id in self.waiting:
@@ -161,7 +183,7 @@ class TopicState:
         If the document needs two judges, these are the judgements of the first two when both had judged; otherwise the
         latest ones, because nothing is hidden then.
         """
-        if not self.plan.needs_two(doc_id):
+        if not self.needs_two(doc_id):
             return self.latest(doc_id)
         blind: dict[str, Judgement] = {}
         for row in self.graded(doc_id):
@@ -179,11 +201,11 @@ class TopicState:
 
     def is_drawn(self, doc_id: str) -> bool:
         """Return whether the document belongs to the random sample."""
-        return any(row.kind == "drawn" for row in self.rows.get(doc_id, ()))
+        return any(row.kind == "drawn" for row in self.rows_of(doc_id))
 
     def populations(self, doc_id: str) -> list[str]:
         """Return the digests of the documents from which a document was drawn."""
-        drawn = (row for row in self.rows.get(doc_id, ()) if row.kind == "drawn")
+        drawn = (row for row in self.rows_of(doc_id) if row.kind == "drawn")
         return [(row.model or "").partition(SAMPLE_OF)[2] for row in drawn]
 
     def is_held_out(self, doc_id: str) -> bool:
@@ -195,11 +217,11 @@ class TopicState:
 
     def is_skipped(self, doc_id: str) -> bool:
         """Return whether the document was skipped and not judged."""
-        return not self.grades(doc_id) and any(row.kind == "skipped" for row in self.rows.get(doc_id, ()))
+        return not self.grades(doc_id) and any(row.kind == "skipped" for row in self.rows_of(doc_id))
 
     def proposed_at(self, doc_id: str) -> int | None:
         """Return the number of the row with which the reading order got to this document; None if it did not."""
-        for row in self.rows.get(doc_id, ()):
+        for row in self.rows_of(doc_id):
             if row.kind == "reached" or (row.kind in GRADED and row.rank is not None):
                 return row.number
         return None

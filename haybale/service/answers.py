@@ -191,6 +191,7 @@ class ProposedAnswer(Answer):
     rank: int | None
     model: str
     near_duplicates: list[str]
+    duplicates: dict[str, str] = Field(description="The sources of the other documents of its group, by their ids.")
 
 
 class NextAnswer(Answer):

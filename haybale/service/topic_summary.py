@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -75,18 +75,30 @@ class TopicSummary:
 
 
 class TopicRows:
-    """The rows of one topic, which are read from the store as they are added. Several threads may use it."""
+    """The rows of one topic, which are read from the store as they are added. Several threads may use it.
 
-    def __init__(self, store: JudgementStore, topic: Topic) -> None:
-        self.store, self.topic = store, topic
+    ``representatives`` returns those of groups of duplicates, which count as one document; the same mapping until they
+    change.
+    """
+
+    def __init__(
+        self,
+        store: JudgementStore,
+        topic: Topic,
+        representatives: Callable[[Topic], Mapping[str, str] | None] = lambda topic: None,
+    ) -> None:
+        self.store, self.topic, self._representatives = store, topic, representatives
         self._state = TopicState(topic.settings.get("combine", DEFAULT_RULE))
+        self._grouped_by: Mapping[str, str] | None = None  # the representatives that the state has seen
         self._last_move = self._last_event = 0  # the last move of judgements, and decision, that the state has seen
         self._lock = threading.Lock()
 
     def _sync(self) -> TopicState:
-        last_move = self.store.last_move()
-        if last_move != self._last_move:  # judgements have followed texts to other documents
-            self._last_move, self._state = last_move, TopicState(self._state.rule, plan=self._state.plan)
+        last_move, representatives = self.store.last_move(), self._representatives(self.topic)
+        if last_move != self._last_move or representatives is not self._grouped_by:
+            # Judgements have followed texts to other documents, or groups of duplicates have changed.
+            self._last_move, self._grouped_by = last_move, representatives
+            self._state = TopicState(self._state.rule, plan=self._state.plan, representatives=representatives)
         if events := self.store.events(self.topic, after=self._last_event):
             self._last_event = events[-1].number
             self._state.follow(plan_of(events, self._state.plan))
@@ -148,7 +160,7 @@ class TopicRows:
         """
         with self._lock:
             state, rows = self._sync(), self._shown(doc_id, judge, digest)
-            if doc_id in state.waiting:
+            if state.is_waiting(doc_id):
                 return rows[judge].grade if judge in rows else None
             return state.grade(doc_id) if rows else None
 
@@ -157,8 +169,9 @@ class TopicRows:
 
         If the document needs two judges, nobody is told, so that nobody is tempted to take a judgement back at once.
         """
-        if self.plan.needs_two(doc_id):
-            return {}
+        with self._lock:
+            if self._sync().needs_two(doc_id):
+                return {}
         grades = self.grades(doc_id, judge)
         judged = grades.get(judge)
         return {} if judged is None else {name: grade for name, grade in grades.items() if (grade > 0) != (judged > 0)}
@@ -173,17 +186,19 @@ class TopicRows:
         state = self._sync()
         hidden = state.hidden_rows(doc_id, judge)
         rows = {name: row for name, row in state.latest(doc_id).items() if row not in hidden}
-        return {name: row for name, row in rows.items() if None in (digest, row.document) or row.document == digest}
+        of_duplicates = {name for name, row in rows.items() if row.doc_id != doc_id}  # which have texts of their own
+        same_text = {name for name, row in rows.items() if None in (digest, row.document) or row.document == digest}
+        return {name: row for name, row in rows.items() if name in of_duplicates | same_text}
 
     def n_places(self, doc_id: str, judge: str) -> int:
         """Return how many judges a document still needs; 0 if this judge has judged it."""
         with self._lock:
             state = self._sync()
-            if doc_id in state.waiting:
-                return int(state.waiting[doc_id] != judge)
+            if state.is_waiting(doc_id):
+                return int(judge not in state.grades(doc_id))
             if state.grades(doc_id):
                 return 0
-            return 2 if state.plan.needs_two(doc_id) else 1
+            return 2 if state.needs_two(doc_id) else 1
 
     def is_repeated(
         self, doc_id: str, judge: str, grade: int, note: str | None, digest: str | None, reasons: Sequence[str]
@@ -194,7 +209,7 @@ class TopicRows:
         was written last counts. Nor does it if the text was another one, whose digest is not ``digest``.
         """
         with self._lock:
-            of_document = (row for row in self._sync().rows.get(doc_id, ()) if not row.is_resolution)
+            of_document = (row for row in self._sync().rows_of(doc_id) if not row.is_resolution)
             rows = [row for row in of_document if row.grade is not None or row.judge == judge]
             last = rows[-1] if rows else None
             is_equal = last is not None and (last.judge, last.grade) == (judge, grade)

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from haybale.engine import Engine
 from haybale.engine.reattaching import TextDigests
-from haybale.errors import HaybaleError, InputError, UnknownNameError
+from haybale.errors import InputError
 from haybale.parameters import COUNT, FROM_0, check_parameters
 from haybale.review import JudgementStore, Judges, Progress, Review, ReviewDocument, ScreeningPlan, Topic
-from haybale.review.engine_of_judgements import bind
 from haybale.review.exports import query_id as exported_id
 from haybale.review.judgement_store import Judgement
 from haybale.review.protocol import reason_details
@@ -30,11 +29,11 @@ from haybale.service.open_reviews import OpenReviews
 from haybale.service.opened_document import OpenedDocument, open_document
 from haybale.service.request_errors import NotFoundError, check_document
 from haybale.service.request_texts import check_length, paragraphs
-from haybale.service.search_processes import SearchProcesses
+from haybale.service.served_rankers import ServedRankers
 from haybale.service.topic_desk import TopicDesk
+from haybale.service.topic_groups import TopicGroups
 from haybale.service.topic_search import TopicSearch
 from haybale.service.topic_summary import TopicRows, TopicSummary
-from haybale.service.trainings import ModelTraining, Trainings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,7 +45,7 @@ _LOGGER = logging.getLogger("haybale.service")
 MAX_RESULTS = 1000  # offset + k of a search
 
 
-class Workspace:
+class Workspace(ServedRankers):
     """An engine, its rankers and a store of judgements, which several people use at once.
 
     Several threads may call all methods. Documents that other processes add to the engine's folder are found after
@@ -93,18 +92,12 @@ class Workspace:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         check_parameters("Workspace", {"processes": processes}, {"processes": FROM_0})
-        if not rankers:
-            raise InputError("a workspace needs a ranker, found none; give rankers={'bm25': parse('bm25').fit(engine)}")
-        for ranker in rankers.values():
-            ranker._check_fitted()
-            ranker._check_answers(None)
-        bind(judgements, engine)
-        self.engine, self.store = engine, judgements
+        super().__init__(engine, rankers, judgements, models, processes)
+        self.store = judgements
         self.files = DocumentFiles(engine)
-        self._rankers, self._default = dict(rankers), next(iter(rankers))
-        self._lock = threading.RLock()
         self._rows: dict[int, TopicRows] = {}
         self._reviews = OpenReviews(engine, judgements)
+        self.duplicates = TopicGroups(self._reviews, judgements, self._topic_of)
         self._creating, self._clock = threading.Lock(), clock
         self.desk = TopicDesk(judgements, self._review, self._topic_rows, clock)
         self._offers: dict[int, Offers] = {}  # by topic
@@ -112,35 +105,8 @@ class Workspace:
         self._digests: tuple[Engine, TextDigests] | None = None
         beside = None if judgements.path is None else judgements.path.with_name(f"{judgements.path.name}.queries")
         self.long_queries = LongQueries(beside)
-        self._trainings: Trainings | None = None
-        if engine.folder is not None and judgements.path is not None:
-            path = judgements.path
-            folder = path.with_name(f"{path.stem}-models") if models is None else Path(models)
-            self._trainings = Trainings(folder, engine, path)
-        self.processes = (
-            SearchProcesses(engine, rankers, processes) if processes and engine.folder is not None else None
-        )
-        if self._trainings is not None:
-            self._take_over_accepted()
 
     # Search.
-
-    @property
-    def rankers(self) -> list[str]:
-        """The names of the rankers, the default first."""
-        with self._lock:
-            return [self._default, *(name for name in self._rankers if name != self._default)]
-
-    def ranker(self, name: str | None = None) -> Ranker:
-        """Return a ranker by its name, or the default; an unknown name raises UnknownNameError."""
-        with self._lock:
-            return self._rankers[self._chosen(name)]
-
-    def _chosen(self, name: str | None) -> str:
-        with self._lock:
-            if name is not None and name not in self._rankers:
-                raise UnknownNameError("ranker", name, self._rankers)
-            return name or self._default
 
     def search(
         self,
@@ -461,7 +427,7 @@ class Workspace:
     def _topic_rows(self, number: int) -> TopicRows:
         with self._lock:
             if number not in self._rows:
-                self._rows[number] = TopicRows(self.store, self._topic_of(number))
+                self._rows[number] = TopicRows(self.store, self._topic_of(number), self.duplicates.representatives)
             return self._rows[number]
 
     def _all_rows(self) -> list[TopicRows]:
@@ -475,105 +441,16 @@ class Workspace:
                 self._digests = snapshot, TextDigests(snapshot.collection)
             return self._digests[1]
 
+    def opening(self, topic: int) -> str | None:
+        """Return what is still to be done until the review of a topic can begin; None if it can."""
+        return self._reviews.opening(self._topic_of(topic))
+
     def _review(self, number: int) -> Review:
         return self._reviews.get(self._topic_rows(number).topic)
 
     def _is_under_review(self, doc_id: str) -> bool:
         """Return whether reviews know a document; they do not know one that was just added."""
         return bool(self._reviews.snapshot.collection.find_documents([doc_id])[0] >= 0)
-
-    # Training.
-
-    def start_training(self, recipe: str | None = None, random_state: int = 0) -> ModelTraining:
-        """Begin to train a ranker on the judgements of all topics, in a process of its own.
-
-        The default ranker is what it is compared with, and stays the default until :meth:`accept`.
-
-        Parameters
-        ----------
-        recipe : {"learned", "similar topics", "svr"}, optional
-            What to train. Default: ``"learned"`` from 10 topics on, else ``"svr"``.
-        random_state : int, default 0
-
-        Raises
-        ------
-        InputError
-            If a training is running, or the engine or the judgements are in memory only.
-        """
-        return self._with_trainings().start(self.ranker(), recipe, random_state)
-
-    @property
-    def can_train(self) -> bool:
-        """Whether the engine and the judgements are in files, as training needs."""
-        return self._trainings is not None
-
-    def trainings(self) -> list[ModelTraining]:
-        """Return all trainings, the last one first."""
-        return [] if self._trainings is None else self._trainings.all()
-
-    def training(self, number: int) -> ModelTraining:
-        """Return a training with its progress or its result; an unknown number raises NotFoundError."""
-        return self._with_trainings().get(number)
-
-    def accept(self, number: int) -> str:
-        """Make the ranker of a training the default ranker, and return its name."""
-        trainings = self._with_trainings()
-        model = trainings.model(number)
-        with self._lock:
-            trainings.accept(number)
-            self._default = _trained_name(number)
-            self._keep_trained(number, model)
-            return self._default
-
-    def _keep_trained(self, number: int, model: Ranker) -> None:
-        self._rankers[_trained_name(number)] = model
-        if self.processes is not None:
-            self.processes.add(_trained_name(number), self._with_trainings().model_folder(number))
-
-    def revert(self) -> str:
-        """Take the last acceptance back, and return the name of the ranker that is the default again."""
-        with self._lock:
-            self._with_trainings().revert()
-            return self._take_over_accepted()
-
-    def _take_over_accepted(self) -> str:
-        """Make the ranker that was accepted last the default, if it can be loaded; otherwise the first one."""
-        trainings = self._with_trainings()
-        self._default = next(iter(self._rankers))
-        for number in trainings.accepted():
-            name = _trained_name(number)
-            try:
-                if name not in self._rankers:
-                    self._keep_trained(number, trainings.model(number))
-                self._default = name
-            except (HaybaleError, OSError) as error:  # the engine was built again, or files are damaged
-                _LOGGER.warning("training %d cannot be used: %s", number, error)
-        return self._default
-
-    def _with_trainings(self) -> Trainings:
-        if self._trainings is None:
-            raise InputError(
-                "start_training() needs an engine in a folder and judgements in a file, found one in memory; use both"
-            )
-        return self._trainings
-
-    def close(self) -> None:
-        """End a running training, and the processes that search."""
-        self.stop_processes()
-        if self._trainings is not None:
-            self._trainings.stop()
-
-    # Processes.
-
-    def start_processes(self) -> None:
-        """Start the processes that search, without waiting until they are ready; searches run here until then."""
-        if self.processes is not None:
-            self.processes.start()
-
-    def stop_processes(self) -> None:
-        """End the processes that search; searches run here afterwards."""
-        if self.processes is not None:
-            self.processes.close()
 
     # The engine.
 
@@ -594,7 +471,3 @@ class Workspace:
     def reviews_are_ready(self) -> bool:
         """Whether a review can begin without waiting for :meth:`prepare_reviews`."""
         return self._reviews.is_ready
-
-
-def _trained_name(number: int) -> str:
-    return f"trained {number}"

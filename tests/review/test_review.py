@@ -96,7 +96,7 @@ def test_a_reopened_review_goes_on_where_it_was(engine: Engine, tmp_path: Path) 
         following, progress = review.next(3), review.progress()
     for text in (None, TEXT):
         with review_of(engine, text, judgements=path, topic="lease") as again:
-            assert again.settings == {"random_state": 7, "explore_every": 3, "combine": "any"}
+            assert again.settings == {"random_state": 7, "explore_every": 3, "combine": "any", "duplicates": True}
             assert again.next(3) == following
             assert again.progress() == progress
             assert again.judgements()["doc_id"].tolist() == read

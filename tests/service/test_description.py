@@ -104,6 +104,9 @@ def test_a_client_that_is_generated_from_the_description_does_a_review(client: A
     assert service.deleted_topics() == {"topics": [], "n_topics": 0}
     assert service.progress(topic=topic, rule=["cmh(target=0.9)"])["advice"]
     assert service.agreement(topic=topic)["pairs"]
+    joined = service.change_duplicates({"action": "join", "doc_ids": ["dog/9", "dog/13"]}, topic=topic)
+    assert joined["n_duplicates"] == service.duplicates_of_topic(topic=topic)["n_duplicates"] > 0
+    assert service.duplicates(limit=1)["n_documents"] == len(decisions())
     assert service.import_judgements({"tax/2": 0}, topic=topic) == {"n_added": 1}
     for format in ("qrels", "csv", "beir", "ris"):
         assert service.export(topic=topic, format=format)

@@ -380,6 +380,7 @@ def test_pages_are_accessible_and_fit_a_phone(site: Site, topic: int) -> None:
         site.workspace.judge(topic, doc_id, grade, judge="Ada")
         site.workspace.judge(topic, doc_id, 0, judge="Bob", note="another note")
     site.workspace.judges(topic).resolve("003.md", 1, "Bob", "we have talked", together_with="Ada")
+    site.workspace.duplicates.change(topic, "join", ["002.md", "003.md"])
     long = site.workspace.long_queries.keep("A rent is due.\n\nA notice ends the lease.")
     page = site.open("/", judge="Ada")
     run = "axe.run({{runOnly: {}}}).then((found) => found.violations.map((each) => [each.id, each.nodes[0].html]))"
@@ -397,6 +398,7 @@ def test_pages_are_accessible_and_fit_a_phone(site: Site, topic: int) -> None:
         "/topics",
         f"/topics/{topic}",
         f"/topics/{topic}/judges",
+        f"/topics/{topic}/duplicates",
         "/train",
         "/help",
         "/nothing-here",

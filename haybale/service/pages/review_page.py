@@ -12,6 +12,7 @@ from haybale.review import ReviewDocument
 from haybale.review.keywords import MAX_KEYWORDS
 from haybale.review.stopping import parse_rule
 from haybale.service.own_addresses import own_path
+from haybale.service.pages.opening import opening_page
 from haybale.service.pages.protocol_page import protocol_values
 from haybale.service.pages.rendering import Renderer, address, document_address, judge_of
 from haybale.service.roles import JUDGE, needs
@@ -50,6 +51,8 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
     @router.get("/topics/{topic}/review")
     @needs(JUDGE)
     def review(request: Request, topic: int, doc: str | None = None) -> HTMLResponse:
+        if (opening := opening_page(workspace, renderer, request, topic)) is not None:
+            return opening
         root = request.scope.get("root_path", "")
         here = f"{root}/topics/{topic}/review"
         return renderer.page(

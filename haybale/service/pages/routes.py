@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from haybale.service.pages import (
     document_page,
+    duplicates_page,
     file_page,
     full_text_page,
     help_page,
@@ -37,7 +38,7 @@ def pages(workspace: Workspace) -> APIRouter:
     renderer = Renderer(workspace)
     for module in (
         search_page, long_query_page, document_page, file_page, topic_pages, judges_page, review_page, protocol_page,
-        full_text_page, prisma_page, training_page, help_page, unread_page,
+        full_text_page, prisma_page, training_page, help_page, unread_page, duplicates_page,
     ):  # fmt: skip
         module.add_routes(router, workspace, renderer)
     served = {path.name: path.read_bytes() for path in (FOLDER / "static").iterdir()}

@@ -12,6 +12,7 @@ from haybale.errors import HaybaleError, InputError
 from haybale.service.file_worker import MAX_TEXT
 from haybale.service.imported_judgements import grades_of_file
 from haybale.service.own_addresses import own_path
+from haybale.service.pages.opening import opening_page
 from haybale.service.pages.rendering import (
     JUDGE_COOKIE,
     Renderer,
@@ -106,7 +107,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
     @router.get("/topics/{topic}")
     @needs(JUDGE)
     def shown(request: Request, topic: int, offset: int = 0) -> HTMLResponse:
-        return one(request, topic, max(0, offset))
+        return opening_page(workspace, renderer, request, topic) or one(request, topic, max(0, offset))
 
     @router.post("/topics/{topic}/import")
     @needs(ADMIN)
