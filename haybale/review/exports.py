@@ -23,8 +23,8 @@ from haybale.spreadsheets import as_cell
 FORMATS = ("qrels", "csv", "beir", "ris")
 CSV_COLUMNS = (
     "doc_id", "title", "grade", "label_included", "judges", "time", "seconds", "notes",
-    "passage_id", "passage", "rank", "model", "contradictory", "resolution", "resolved_by", "status", "duplicate_of",
-    "reasons", "stage",
+    "passage_id", "passage", "rank", "model", "contradictory", "resolution", "resolved_by", "status",
+    "reasons", "stage", "duplicate_of",
 )  # fmt: skip
 
 
@@ -91,8 +91,7 @@ def exported(
                 sum(seconds) if seconds else "", notes, last.passage_id, last.passage, last.rank, last.model,
                 int(state.is_contradictory(doc_id)), "" if resolution is None else resolution.grade,
                 " and ".join(resolution.resolved_by) if resolution else "", texts[doc_id].status,
-                judged_of.get(doc_id, ""), "; ".join(_reasons(document_rows)),
-                last.details.get("stage", TITLE_ABSTRACT),
+                "; ".join(_reasons(document_rows)), last.details.get("stage", TITLE_ABSTRACT), judged_of.get(doc_id, ""),
             ])
         )  # fmt: skip
     return "".join(lines)
