@@ -91,7 +91,8 @@ def exported(
                 sum(seconds) if seconds else "", notes, last.passage_id, last.passage, last.rank, last.model,
                 int(state.is_contradictory(doc_id)), "" if resolution is None else resolution.grade,
                 " and ".join(resolution.resolved_by) if resolution else "", texts[doc_id].status,
-                "; ".join(_reasons(document_rows)), last.details.get("stage", TITLE_ABSTRACT), judged_of.get(doc_id, ""),
+                "; ".join(_reasons(document_rows)), last.details.get("stage", TITLE_ABSTRACT),
+                judged_of.get(doc_id, ""),
             ])
         )  # fmt: skip
     return "".join(lines)
