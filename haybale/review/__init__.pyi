@@ -5,6 +5,8 @@ from .decision_import import DecisionImport as DecisionImport
 from .decision_import import import_decisions as import_decisions
 from .engine_of_judgements import Fit as Fit
 from .engine_of_judgements import attach as attach
+from .full_text import FullTextProgress as FullTextProgress
+from .full_text import FullTextStage as FullTextStage
 from .judge_agreement import agreement as agreement
 from .judge_agreement import agreement_over_time as agreement_over_time
 from .judge_agreement import cohen_kappa as cohen_kappa
@@ -17,9 +19,15 @@ from .judgement_store import Topic as Topic
 from .judgement_store import TopicEvent as TopicEvent
 from .judges import Conflict as Conflict
 from .judges import Judges as Judges
+from .keywords import keyword_spans as keyword_spans
 from .learner import TopicLearner as TopicLearner
 from .minhash import near_duplicates as near_duplicates
+from .prisma import PrismaNumbers as PrismaNumbers
 from .proposals import Learner as Learner
+from .protocol import NOT_RETRIEVED as NOT_RETRIEVED
+from .protocol import ReviewProtocol as ReviewProtocol
+from .protocol import protocol_of as protocol_of
+from .protocol import protocol_versions as protocol_versions
 from .reattachment import Reattachment as Reattachment
 from .reattachment import TopicReattachment as TopicReattachment
 from .reattachment import reattach as reattach
@@ -50,6 +58,12 @@ from .stopping.rule import StoppingRule as StoppingRule
 from .stopping.rule import parse_rule as parse_rule
 from .topic_duplicates import TopicDuplicates as TopicDuplicates
 from .topic_features import TopicFeatures as TopicFeatures
+from .topic_lifecycle import TopicStatus as TopicStatus
+from .topic_lifecycle import close_topic as close_topic
+from .topic_lifecycle import delete_topic as delete_topic
+from .topic_lifecycle import reopen_topic as reopen_topic
+from .topic_lifecycle import restore_topic as restore_topic
+from .topic_lifecycle import topic_status as topic_status
 from .topic_queries import judged_topics as judged_topics
 from .topic_queries import train_ranker as train_ranker
 from .workbook_export import exported_workbook as exported_workbook

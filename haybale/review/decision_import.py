@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from haybale.collections import Collection
 from haybale.collections.unread import UnreadPart
 from haybale.review.decision_files import DecidedRecord, DecisionFile, read_decisions
-from haybale.review.judgement_store import RESOLUTION, Judgement, check_grade
+from haybale.review.grades import check_grade
+from haybale.review.judgement_store import RESOLUTION, Judgement
 from haybale.review.matched_documents import DocumentIdentities
 from haybale.review.topic_ranking import with_digest
 from haybale.review.topic_state import TopicState

@@ -93,6 +93,7 @@ def exported_records(
     documents: str = "judged",
     state: TopicState | None = None,
     duplicates: Duplicates | None = None,
+    hides_estimates: bool = False,
 ) -> list[ExportedRecord]:
     """Return what is exported about the documents of a topic.
 
@@ -106,6 +107,8 @@ def exported_records(
         The judgements. Default: those of the ranking.
     duplicates : Duplicates, optional
         Groups of documents, to which a judgement of one of them is carried. Default: none.
+    hides_estimates : bool, default False
+        Whether to leave ranks and probabilities out, because they would tell judgements that are hidden.
     """
     state = state or ranking.state
     if documents not in DOCUMENTS:
@@ -119,7 +122,6 @@ def exported_records(
             by_document.setdefault(row.doc_id, []).append(row)
     whole = ranking.snapshot.whole
     probabilities = ranking.learner.probabilities() if ranking.collection.n_documents else np.empty(0)
-    hides_estimates = state is not ranking.state and bool(state.waiting)
     records = []
     for doc_id, document_rows in by_document.items():
         number = ranking.number(doc_id)

@@ -24,13 +24,14 @@ from haybale.folders import check_file, check_output, replaced, whole_folder
 from haybale.review.exported_records import ExportedRecord
 from haybale.review.judgement_store import Topic
 from haybale.review.ris_export import ris_of
+from haybale.review.topic_state import TITLE_ABSTRACT
 from haybale.spreadsheets import as_cell
 
 FORMATS = ("qrels", "csv", "beir", "ris")
 TABLE_COLUMNS = (
     "doc_id", "title", "abstract", "asreview_label", "grade", "label_included", "judges", "reasons", "time", "seconds",
     "notes", "passage_id", "passage", "rank", "probability", "model", "contradictory", "resolution",
-    "resolved_by", "status", "duplicate_of", "judgements",
+    "resolved_by", "stage", "status", "duplicate_of", "judgements",
 )  # fmt: skip
 
 
@@ -75,7 +76,7 @@ def _cells(record: ExportedRecord) -> list[Any]:
     about = [record.doc_id, record.title, "\n\n".join(record.paragraphs)]
     chances = [record.rank, "" if record.probability is None else round(record.probability, 6)]
     if not record.rows:
-        return [*about, *[""] * 10, *chances, *[""] * 4, record.status, record.duplicate_of, ""]
+        return [*about, *[""] * 10, *chances, *[""] * 5, record.status, record.duplicate_of, ""]
     last, seconds = record.rows[-1], [row.seconds for row in record.rows if row.seconds is not None]
     label, grade = int((record.grade or 0) > 0), record.grade or 0
     notes = "; ".join(row.note for row in record.rows if row.note)
@@ -83,8 +84,8 @@ def _cells(record: ExportedRecord) -> list[Any]:
         *about, label, grade, label, record.judges, "; ".join(record.reasons), last.time,
         sum(seconds) if seconds else "", notes, last.passage_id, last.passage, *chances, last.model,
         int(record.is_contradictory), "" if record.resolution is None else record.resolution.grade,
-        " and ".join([] if record.resolution is None else record.resolution.resolved_by), record.status,
-        record.duplicate_of, json.dumps(record.judgements()),
+        " and ".join([] if record.resolution is None else record.resolution.resolved_by),
+        last.details.get("stage", TITLE_ABSTRACT), record.status, record.duplicate_of, json.dumps(record.judgements()),
     ]  # fmt: skip
 
 

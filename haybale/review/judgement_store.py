@@ -19,15 +19,17 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from haybale.collections.ids import as_ids
+from haybale.collections.ids import as_id, as_ids
 from haybale.errors import InputError, StoreError, UnknownNameError
 from haybale.folders import check_new_file, replaced
+from haybale.review.grades import check_grade
 from haybale.review.left_log import closed, opening
 from haybale.review.store_schema import UPGRADES, VERSION, create_tables, upgrade_tables
 
 Kind = Literal["judged", "known", "skipped", "undone", "drawn", "reached"]
 KINDS: tuple[str, ...] = get_args(Kind)
 GRADED = ("judged", "known")  # kinds of rows with a grade
+_SHUT = {"deleted": "restore it first", "closed": "open it again first"}  # events that end judging, while they are true
 RESOLUTION = "resolution"  # among the details of a row that resolves a conflict: the judges who resolved it
 
 APPLICATION = 0x68617962  # "hayb": SQLite's application id of these files
@@ -334,21 +336,36 @@ class JudgementStore:
         return topic
 
     def _find(self, name: str) -> Topic | None:
-        row = self._connection.execute(
-            "SELECT id, name, text, settings, time FROM topics WHERE name = ?", [name]
-        ).fetchone()
-        return None if row is None else Topic(row[0], row[1], row[2], json.loads(row[3]), row[4])
+        return next(iter(self._topics("WHERE name = ?", name)), None)
+
+    def _topics(self, where: str, *values: Any) -> list[Topic]:
+        select = f"SELECT id, name, text, settings, time FROM topics {where} ORDER BY id"
+        with self._errors():
+            rows = self._connection.execute(select, values).fetchall()
+        return [Topic(number, name, text, json.loads(settings), time) for number, name, text, settings, time in rows]
 
     def topics(self) -> list[Topic]:
         """Return all topics, in the order in which they were added."""
-        with self._errors():
-            rows = self._connection.execute("SELECT id, name, text, settings, time FROM topics ORDER BY id").fetchall()
-        return [Topic(number, name, text, json.loads(settings), time) for number, name, text, settings, time in rows]
+        return self._topics("")
+
+    def current(self, topic: Topic) -> Topic:
+        """Return a topic with the name that it has now."""
+        return self._topics("WHERE id = ?", topic.number)[0]
+
+    def rename(self, topic: Topic, name: str, judge: str = "") -> None:
+        """Give a topic another name, and note the former one; a name that another topic has raises InputError."""
+        name = as_id(name, "name of a topic").strip()
+        with self._errors(), self._writing():
+            former, other = self.current(topic).name, self._find(name)
+            if not name or (other is not None and other.number != topic.number):
+                raise InputError(f"a topic needs a name that no other has, found {name!r}; choose another name")
+            if name != former:
+                self._connection.execute("UPDATE topics SET name = ? WHERE id = ?", [name, topic.number])
+                self._add_event(topic, "renamed", {"from": former, "to": name}, judge)
 
     def topic(self, name: str) -> Topic:
         """Return the topic of that name; an unknown one raises :class:`~haybale.UnknownNameError`."""
-        with self._errors():
-            topic = self._find(name)
+        topic = self._find(name)
         if topic is None:
             raise UnknownNameError("topic", name, [stored_topic.name for stored_topic in self.topics()])
         return topic
@@ -359,7 +376,8 @@ class JudgementStore:
         Raises
         ------
         InputError
-            If a row has a grade where its kind has none, lacks one, or takes back a row that was taken back already.
+            If a row has a grade where its kind has none, lacks one, or takes back a row that was taken back already,
+            or the topic is closed or deleted.
         StoreError
             If the file cannot be written.
         """
@@ -369,8 +387,13 @@ class JudgementStore:
         insert = f"INSERT INTO judgements (topic, {', '.join(_ROW_COLUMNS)}) VALUES ({marks})"
         now, numbers = _now(), []
         with self._errors(), self._writing():
+            is_judging = any(row.kind != "reached" for row in rows)
+            last = {event.kind: event.value for event in self.events(topic, latest=True)} if is_judging else {}
+            for kind in filter(last.get, _SHUT):
+                raise InputError(f"topic {topic.name!r:.100} must be open to judge it, found it {kind}; {_SHUT[kind]}")
             for row in rows:
-                values = asdict(row) | {"time": row.time or now, "details": _details_text(row)}
+                details = json.dumps(dict(row.details), sort_keys=True) if row.details else None
+                values = asdict(row) | {"time": row.time or now, "details": details}
                 done = self._connection.execute(insert, [topic.number, *(values[name] for name in _ROW_COLUMNS)])
                 numbers.append(int(done.lastrowid or 0))
         return numbers
@@ -401,13 +424,16 @@ class JudgementStore:
             Anything that JSON has.
         judge : str, default ""
         """
+        with self._errors(), self._writing():
+            return self._add_event(topic, kind, value, judge)
+
+    def _add_event(self, topic: Topic, kind: str, value: Any, judge: str) -> int:
         as_ids([kind, judge], "kind and judge of an event")
         values = (topic.number, kind, json.dumps(value), judge, _now())
         insert = "INSERT INTO topic_events (topic, kind, value, judge, time) VALUES (?, ?, ?, ?, ?)"
-        with self._errors(), self._writing():
-            return int(self._connection.execute(insert, values).lastrowid or 0)
+        return int(self._connection.execute(insert, values).lastrowid or 0)
 
-    def events(self, topic: Topic, kind: str | None = None, after: int = 0) -> list[TopicEvent]:
+    def events(self, topic: Topic, kind: str | None = None, after: int = 0, latest: bool = False) -> list[TopicEvent]:
         """Return what was decided about a topic as a whole, in the order in which it was decided.
 
         Parameters
@@ -417,15 +443,15 @@ class JudgementStore:
             Only events of this kind.
         after : int, default 0
             Only events with higher numbers.
+        latest : bool, default False
+            Only the last event of each kind.
         """
-        select = "SELECT kind, value, judge, time, id FROM topic_events WHERE topic = ? AND id > ? ORDER BY id"
+        number, group = ("max(id)", "GROUP BY kind") if latest else ("id", "")
+        select = f"SELECT kind, value, judge, time, {number} FROM topic_events WHERE topic = ? AND id > ?"
+        select += f" AND ? IN ('', kind) {group} ORDER BY id"
         with self._errors():
-            rows = self._connection.execute(select, [topic.number, after]).fetchall()
-        return [
-            TopicEvent(name, json.loads(value), judge, time, number)
-            for name, value, judge, time, number in rows
-            if kind in (None, name)
-        ]
+            rows = self._connection.execute(select, [topic.number, after, kind or ""]).fetchall()
+        return [TopicEvent(name, json.loads(value), judge, time, number) for name, value, judge, time, number in rows]
 
     def n_rows(self) -> int:
         """Return the number of rows of all topics."""
@@ -553,10 +579,6 @@ class JudgementStore:
                 ) from error
 
 
-def _details_text(row: Judgement) -> str | None:
-    return json.dumps(dict(row.details), sort_keys=True) if row.details else None
-
-
 def _judgement(values: dict[str, Any]) -> Judgement:
     details = values["details"]
     return Judgement(**values | {"details": json.loads(details) if details else {}})
@@ -571,16 +593,6 @@ def _check(row: Judgement) -> None:
         check_grade(grade)
     elif grade is not None:
         raise InputError(f"a row of the kind {row.kind!r} must have no grade, found {grade!r}")
-
-
-def check_grade(grade: Any) -> int:
-    """Return a grade as an integer; anything but a whole number from 0 raises :class:`~haybale.InputError`."""
-    try:
-        if isinstance(grade, str) or int(grade) != grade or not 0 <= grade < 2**31:
-            raise ValueError
-        return int(grade)
-    except (TypeError, ValueError, OverflowError):
-        raise InputError(f"a grade must be 0 for irrelevant, or 1 or more for relevant; found {grade!r}") from None
 
 
 def _now() -> str:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from haybale.collections.ids import as_id
 from haybale.errors import InputError
 from haybale.parameters import COUNT, TEXT_OR_NONE, check_parameters
+from haybale.review.grades import check_grade
 from haybale.review.judge_agreement import WINDOW, agreement, agreement_over_time
-from haybale.review.judgement_store import RESOLUTION, Judgement, JudgementStore, Topic, check_grade
+from haybale.review.judgement_store import RESOLUTION, Judgement, JudgementStore, Topic
 from haybale.review.screening_plan import SCREENING_EVENT, ScreeningPlan
 from haybale.review.topic_ranking import TopicRanking, with_digest
 

@@ -10,7 +10,7 @@ from haybale.collections.ids import as_ids
 from haybale.collections.qrels import judgements, read_qrels
 from haybale.errors import InputError, UnknownNameError
 from haybale.frames import Frame
-from haybale.review.judgement_store import check_grade
+from haybale.review.grades import check_grade
 
 
 def grades_of(documents: Sequence[str] | Mapping[str, int]) -> dict[str, int]:

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from haybale.collections import Collection
 from haybale.collections.ids import as_id
 from haybale.engine import Engine
-from haybale.engine.reattaching import TextDigests
 from haybale.errors import InputError, UnknownNameError
 from haybale.frames import Frame
 from haybale.parameters import COUNT, COUNT_OR_NONE, RANDOM_STATE, SHARE, TEXT_OR_NONE, check_parameters, one_of
@@ -22,16 +21,20 @@ from haybale.review.combined_judgements import DEFAULT_RULE, RULES
 from haybale.review.engine_of_judgements import bind
 from haybale.review.exported_records import ExportedRecord, exported_records
 from haybale.review.exports import FORMATS, exported, write_export
-from haybale.review.judgement_store import Judgement, JudgementStore, check_grade
+from haybale.review.full_text import FullTextStage, decisions
+from haybale.review.grades import check_grade
+from haybale.review.judgement_store import Judgement, JudgementStore
 from haybale.review.judges import Judges
 from haybale.review.known_judgements import grades_of, old_judgements
 from haybale.review.marked_terms import marked_terms
 from haybale.review.minhash import near_duplicates_by_document
 from haybale.review.progress_counts import progress_of
 from haybale.review.proposals import MakesLearner, topic_learner
+from haybale.review.protocol import ReviewProtocol, change_protocol, protocol_of, reason_details
 from haybale.review.reattachment import ensure_attached, known_by_new_ids
 from haybale.review.review_results import Progress, ReviewDocument, judgement_table
 from haybale.review.screening_plan import SINGLE_SCREENING, plan_of
+from haybale.review.shown_documents import where_shown
 from haybale.review.topic_duplicates import DUPLICATES, TopicDuplicates
 from haybale.review.topic_ranking import Proposal, TopicRanking, with_digest
 from haybale.review.topic_state import SAMPLE_OF, TopicState
@@ -41,6 +44,7 @@ from haybale.search.snippets import snippet_of
 if TYPE_CHECKING:
     import pandas as pd
 
+    from haybale.review.prisma import PrismaNumbers
     from haybale.review.screening import Screening
     from haybale.review.simulation_results import Simulation
     from haybale.review.stopping import StoppingRule
@@ -156,6 +160,7 @@ class Review:
             self._ranking: TopicRanking | None = None
             self._last_move = 0  # the last move of judgements that the ranking has seen
             self._last_event, self._plan = 0, SINGLE_SCREENING  # the last decision about the topic that was seen
+            self._query_text = ""  # what the ranking looks for
             self._sync()
         except BaseException:
             self.close()
@@ -202,8 +207,9 @@ class Review:
         snapshot, last_move = self.engine.snapshot(), self.store.last_move()
         if events := self.store.events(self.topic, after=self._last_event):
             self._last_event = events[-1].number
-            self._plan = plan_of(events, self._plan)
+            self._plan, self.topic = plan_of(events, self._plan), self.store.current(self.topic)
         is_other = self._ranking is None or self._ranking.collection.passages is not snapshot.collection.passages
+        is_other = is_other or (bool(events) and self.protocol.query_text(self.text) != self._query_text)
         if is_other:
             ensure_attached(self.store, snapshot)
         if is_other or (last_move != self._last_move and snapshot.has_latest_documents):
@@ -225,8 +231,8 @@ class Review:
 
     def _rank_anew(self, snapshot: Engine) -> None:
         """Begin a ranking without rows, because documents or the places of judgements have changed."""
-        self._last_move = self.store.last_move()
-        learner = self._make_learner(snapshot, self.text or None, self.settings["random_state"])
+        self._last_move, self._query_text = self.store.last_move(), self.protocol.query_text(self.text)
+        learner = self._make_learner(snapshot, self._query_text or None, self.settings["random_state"])
         self._groups = self.duplicates.groups(snapshot)
         state = TopicState(self.settings["combine"], representatives=self._groups.representatives)
         self._ranking = TopicRanking(snapshot, state, learner)
@@ -303,7 +309,13 @@ class Review:
         return [member_id for member_id in members if member_id != doc_id and not ranking.state.grades(member_id)]
 
     def judge(
-        self, doc_id: str, grade: int, judge: str = "", note: str | None = None, seconds: float | None = None
+        self,
+        doc_id: str,
+        grade: int,
+        judge: str = "",
+        note: str | None = None,
+        seconds: float | None = None,
+        reasons: Sequence[str] = (),
     ) -> None:
         """Judge a document. The judgement is on disk when this returns, and the next proposal has learned from it.
 
@@ -320,52 +332,31 @@ class Review:
         note : str, optional
         seconds : float, optional
             How long the judge took.
+        reasons : sequence of str, optional
+            Why the document is excluded, the main reason first; those of the protocol or others. Only with grade 0.
 
         Raises
         ------
         InputError
-            If the engine does not have the document, the grade is no whole number from 0, or documents need two judges
-            and ``judge`` is empty.
+            If the engine does not have the document, the grade is no whole number from 0, the topic is closed, or
+            documents need two judges and ``judge`` is empty.
         """
         check_parameters("judge", {"judge": judge, "note": note}, {"judge": [str], "note": TEXT_OR_NONE})
         grade = check_grade(grade)
+        details = reason_details(grade, reasons)
         if seconds is not None and not (isinstance(seconds, int | float) and 0 <= seconds < float("inf")):
             raise InputError(f"seconds must be a number from 0, found {seconds!r}")
         with self._lock:
             ranking = self._sync()
             self._plan.check_judge(judge)
             doc_id = as_id(doc_id, "document id")
-            doc_id = self._where_shown(ranking, doc_id)
+            doc_id = where_shown(self._shown, ranking, doc_id)
             ranking.collection.document_numbers([doc_id])  # raises for an unknown document
             shown = self._shown_with(ranking, doc_id)
             taken = None if seconds is None else float(seconds)
-            row = replace(shown, grade=grade, judge=judge, note=note, seconds=taken)
+            row = replace(shown, grade=grade, judge=judge, note=note, seconds=taken, details=details)
             self.store.add(self.topic, with_digest(row, ranking.snapshot))
             self._sync()
-
-    def _where_shown(self, ranking: TopicRanking, doc_id: str) -> str:
-        """Return the id that the text shown for a document has now; the documents may have changed since.
-
-        If no document has that text any more, and this one has another text, InputError is raised.
-        """
-        shown = self._shown.get(doc_id)
-        if shown is None or shown.document is None:
-            return doc_id
-        texts = TextDigests(ranking.collection)
-        (present,) = texts.of([doc_id]).values()
-        if present == shown.document:
-            return doc_id
-        del self._shown[doc_id]
-        candidates = texts.ids_with(shown.document)
-        rows = (row for possible_id in (doc_id, *candidates) for row in ranking.state.rows_of(possible_id))
-        if any(row.grade is not None and row.document == shown.document for row in rows):
-            return doc_id  # what was shown has been judged, so this is about the present text
-        if candidates:
-            self._shown[candidates[0]] = replace(shown, doc_id=candidates[0])
-            return candidates[0]
-        if present is not None:
-            raise InputError(f"document {doc_id!r} has another text than was shown; read it and judge it again")
-        return doc_id
 
     def _shown_with(self, ranking: TopicRanking, doc_id: str) -> Judgement:
         """Return what was shown with a document, by this review or by one that was closed since."""
@@ -378,16 +369,13 @@ class Review:
     def skip(self, doc_id: str | None = None, judge: str = "") -> str:
         """Put a document off, and return its id: it is proposed again after all others.
 
+        InputError is raised if the engine does not have the document, or no document is left.
+
         Parameters
         ----------
         doc_id : str, optional
             Default: the document that comes next.
         judge : str, default ""
-
-        Raises
-        ------
-        InputError
-            If the engine does not have the document, or no document is left.
         """
         with self._lock:
             ranking = self._sync()
@@ -412,12 +400,7 @@ class Review:
         Parameters
         ----------
         judge : str, optional
-            Take back what this judge did last. Default: whoever did it.
-
-        Raises
-        ------
-        InputError
-            If there is nothing to take back.
+            Take back what this judge did last. Default: whoever did it. If it is nothing, InputError is raised.
         """
         with self._lock:
             last = self._sync().state.last_of(judge, ("judged", "skipped"))
@@ -436,12 +419,7 @@ class Review:
         learn from its judgements until the ranking gets to these documents, so that they measure the ranking. There is
         no certificate before all of them are judged: a skipped document is not judged. Call it again to draw more. A
         sample says nothing about documents that were added later: if documents were added or removed, it draws a new
-        sample.
-
-        Raises
-        ------
-        InputError
-            If there are fewer than n documents that were not drawn.
+        sample. InputError is raised if there are fewer than n documents that were not drawn.
         """
         check_parameters("draw_sample", {"n": n}, {"n": COUNT})
         with self._lock:
@@ -486,6 +464,29 @@ class Review:
         snapshot = self.engine.snapshot()
         self.store.add(self.topic, *(with_digest(row, snapshot) for row in rows))
 
+    # The protocol, full texts, and PRISMA numbers.
+
+    @property
+    def protocol(self) -> ReviewProtocol:
+        """Criteria, reasons for exclusion, keywords and stages, as they are now."""
+        return protocol_of(self.store, self.topic)
+
+    def change_protocol(self, judge: str = "", **changes: Any) -> ReviewProtocol:
+        """Change parts of :class:`~haybale.review.ReviewProtocol` by name, and return it; earlier versions are kept."""
+        return change_protocol(self.store, self.topic, changes, judge)
+
+    @property
+    def full_text(self) -> FullTextStage:
+        """The stage in which documents included by title and abstract are judged by their full texts."""
+        return FullTextStage(self.store, self.topic, self._sync, self._lock)
+
+    def prisma(self, **options: Any) -> PrismaNumbers:
+        """Return the numbers of the PRISMA 2020 flow diagram; ``options`` are those of :func:`.prisma_numbers`."""
+        from haybale.review.prisma import prisma_numbers
+
+        with self._lock:
+            return prisma_numbers(self._sync(), self.topic, self.protocol, **options)
+
     # Progress and results.
 
     def progress(self, rules: Sequence[str | StoppingRule] | None = None) -> Progress:
@@ -525,9 +526,9 @@ class Review:
         """Return the judgements that count: a row for each document and judge, in the order in which they were given.
 
         The columns are those of :class:`~haybale.review.Judgement`; judgements that were undone or changed are left
-        out. ``is_resolution`` is true for a row that resolves a conflict between judges. ``status`` is ``"orphaned"``
-        if the engine no longer has the document, ``"replaced"`` if it has another text than the one that was judged,
-        and otherwise empty.
+        out. ``is_resolution`` is true for a row that resolves a conflict between judges. ``reasons`` are those for
+        exclusion. ``status`` is ``"orphaned"`` if the engine no longer has the document, ``"replaced"`` if it has
+        another text than the one that was judged, and otherwise empty.
 
         Parameters
         ----------
@@ -562,7 +563,7 @@ class Review:
             ranking = self._sync()
             relevant = [doc_id for doc_id, grade in ranking.learnable_grades().items() if grade > 0]
             relevant += [copy for doc_id in relevant for copy in self._groups.others(doc_id)]
-        topic = LabelledTopic(self.topic.name, relevant, self.text or None)
+        topic = LabelledTopic(self.topic.name, relevant, self._query_text or None)
         return simulate(self.engine, topics=[topic], learner=self._make_learner, **options)
 
     def export(
@@ -604,5 +605,6 @@ class Review:
     def _exported_records(self, documents: str, seen_by: str | None) -> list[ExportedRecord]:
         with self._lock:
             ranking = self._sync()
-            state = ranking.state if seen_by is None else ranking.state.seen_by(seen_by)
-            return exported_records(ranking, documents, state, self._groups)
+            state = decisions(ranking.state if seen_by is None else ranking.state.seen_by(seen_by))
+            hides_estimates = seen_by is not None and bool(ranking.state.waiting)
+            return exported_records(ranking, documents, state, self._groups, hides_estimates)

@@ -167,4 +167,5 @@ def judgement_table(rows: Sequence[Judgement], status: Sequence[str]) -> pd.Data
 
     frame = pd.DataFrame([[getattr(row, name) for name in _COLUMNS] for row in rows], columns=_COLUMNS)
     frame["is_resolution"], frame["status"] = [row.is_resolution for row in rows], list(status)
+    frame["reasons"] = pd.Series([list(row.details.get("reason", ())) for row in rows], dtype=object)
     return frame.astype({"grade": int, "seconds": float, "rank": "Int64", "is_resolution": bool})

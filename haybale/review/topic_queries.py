@@ -18,6 +18,7 @@ from haybale.review.judgement_store import JudgementStore
 from haybale.review.reattachment import counting, ensure_attached
 from haybale.review.screening_plan import SCREENING_EVENT, plan_of
 from haybale.review.topic_duplicates import TopicDuplicates
+from haybale.review.topic_lifecycle import listed_topics
 from haybale.review.topic_state import TopicState
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def judged_topics(
         if engine is not None:
             bind(store, engine)
             ensure_attached(store, engine)
-        chosen = store.topics() if topics is None else [store.topic(name) for name in topics]
+        chosen = listed_topics(store) if topics is None else [store.topic(name) for name in topics]
         rows = {topic.name: store.judgements(topic) for topic in chosen}
         plans = {topic.name: plan_of(store.events(topic, SCREENING_EVENT)) for topic in chosen}
         groups = (

@@ -8,6 +8,8 @@ from haybale.review.combined_judgements import DEFAULT_RULE, are_contradictory, 
 from haybale.review.judgement_store import GRADED, Judgement
 from haybale.review.screening_plan import SINGLE_SCREENING, ScreeningPlan
 
+TITLE_ABSTRACT, FULL_TEXT = "title and abstract", "full text"  # the stages of a review, the first one by default
+
 # What drew a document; the second one is followed by the digest of the documents to draw from.
 SAMPLE, SAMPLE_OF = "random sample", "random sample of "
 
@@ -27,6 +29,8 @@ class TopicState:
     representatives : mapping of str to str, optional
         The documents that stand for their groups of duplicates, by the documents of these groups. What is said about
         one document of a group counts for the group, and :attr:`rows` has it under the representative. Default: none.
+    stage : {"title and abstract", "full text"}, default "title and abstract"
+        The stage of the review; rows of the other one are kept in ``rows_of_other_stage``, and have no effect.
     """
 
     def __init__(
@@ -35,8 +39,11 @@ class TopicState:
         rows: Iterable[Judgement] = (),
         plan: ScreeningPlan = SINGLE_SCREENING,
         representatives: Mapping[str, str] | None = None,
+        stage: str = TITLE_ABSTRACT,
     ) -> None:
         self.rule, self.plan, self.representatives = rule, plan, representatives or {}
+        self.stage = stage
+        self.rows_of_other_stage: list[Judgement] = []
         self.rows: dict[str, list[Judgement]] = {}  # the rows that count, by document
         self.last = 0  # the number of the last row
         self.waiting: dict[str, str] = {}  # the only judge of each document that needs a second one, the first first
@@ -46,7 +53,10 @@ class TopicState:
 
     def apply(self, row: Judgement) -> str:
         """Add a row, and return the id of the document, or of the representative, that it is about."""
-        doc_id = self.representative(row.doc_id)
+        self.last, doc_id = max(self.last, row.number), self.representative(row.doc_id)
+        if row.details.get("stage", TITLE_ABSTRACT) != self.stage:
+            self.rows_of_other_stage.append(row)
+            return doc_id
         document_rows = self.rows.setdefault(doc_id, [])
         if row.kind == "undone":
             document_rows[:] = [kept_row for kept_row in document_rows if kept_row.number != row.undoes]
@@ -56,7 +66,6 @@ class TopicState:
             del self.rows[doc_id]
         if row.is_resolution:
             self._with_resolution.add(doc_id)
-        self.last = max(self.last, row.number)
         self._note_waiting(doc_id)
         return doc_id
 
@@ -75,6 +84,11 @@ class TopicState:
     def is_waiting(self, doc_id: str) -> bool:
         """Return whether a document needs two judges, and one of them has judged it."""
         return self.representative(doc_id) in self.waiting
+
+    def take_notes(self, other: TopicState) -> None:
+        """Take over what another state with rows of the same documents has noted about them."""
+        self.last, self.waiting, self._with_resolution = other.last, other.waiting, other._with_resolution
+        self.rows_of_other_stage = other.rows_of_other_stage
 
     def follow(self, plan: ScreeningPlan) -> None:
         """Take another plan of which documents need two judges."""
@@ -156,8 +170,8 @@ class TopicState:
     def seen_by(self, judge: str) -> TopicState:
         """Return the state without what a judge must not see. It is that of one moment: no rows are added to it."""
         seen = TopicState(self.rule, plan=self.plan, representatives=self.representatives)
-        seen.rows, seen.waiting, seen.last = dict(self.rows), self.waiting, self.last
-        seen._with_resolution = self._with_resolution
+        seen.rows = dict(self.rows)
+        seen.take_notes(self)
         for doc_id in self.waiting:
             hidden = self.hidden_rows(doc_id, judge)
             seen.rows[doc_id] = [row for row in self.rows[doc_id] if row not in hidden]

@@ -216,6 +216,7 @@ class JudgementAnswer(Answer):
     model: str | None
     is_resolution: bool = Field(description="Whether it resolves a conflict between judges.")
     status: str
+    reasons: list[str] = Field(description="Reasons for exclusion, the main one first.")
 
 
 class JudgementsAnswer(Answer):
@@ -233,6 +234,7 @@ class JudgedAnswer(Answer):
     judge: str
     note: str | None
     seconds: float | None
+    reasons: list[str]
     contradicts: dict[str, int] = Field(description="Grades of other judges who said the opposite.")
 
 

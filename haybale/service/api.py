@@ -152,6 +152,7 @@ class NewJudgement(Body):
     judge: str = Field("", max_length=MAX_NAME)
     note: str | None = Field(None, max_length=10_000)
     seconds: float | None = Field(None, ge=0, lt=1e9, description="How long the judge took.")
+    reasons: list[str] = Field([], max_length=500, description="Reasons for exclusion, the main one first.")
 
 
 class Choice(Body):
@@ -420,7 +421,8 @@ def topics_api(workspace: Workspace) -> APIRouter:
         """
         name = judge_of(request, new_judgement.judge)
         doc_id, grade = new_judgement.doc_id, new_judgement.grade
-        workspace.judge(topic, doc_id, grade, name, new_judgement.note, new_judgement.seconds)
+        taken, reasons = new_judgement.seconds, new_judgement.reasons
+        workspace.judge(topic, doc_id, grade, name, new_judgement.note, taken, reasons)
         contradicted = workspace.contradicted(topic, doc_id, name)
         return new_judgement.model_dump() | {"judge": name, "contradicts": contradicted}
 

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from haybale.engine import Engine
-from haybale.errors import HaybaleError
+from haybale.errors import HaybaleError, InputError
 from haybale.review import JudgementStore, Review, Topic, TopicFeatures
 from haybale.review.reattachment import ensure_attached
+from haybale.review.topic_lifecycle import topic_status
 
 MAX_WAIT_SECONDS = 1.5  # for a review to open, until a page says that it is being opened
 
@@ -53,7 +54,11 @@ class OpenReviews:
     def get(self, topic: Topic) -> Review:
         """Return the review of a topic of the store."""
         review = self._reviews.get(topic.number)
-        return review or self._keep(Review(self.snapshot, topic=topic.name, judgements=self.store))
+        return review or self._keep(self._opened(self.snapshot, topic))
+
+    def _opened(self, snapshot: Engine, topic: Topic) -> Review:
+        """Open the review of a topic, which may have got another name, on a snapshot."""
+        return Review(snapshot, topic=self.store.current(topic).name, judgements=self.store)
 
     def opening(self, topic: Topic) -> str | None:
         """Return what is still to be done until the review of a topic is open; None if it is.
@@ -81,7 +86,16 @@ class OpenReviews:
             self.get(topic)
 
     def begin(self, text: str | None, name: str | None, known: Mapping[str, int]) -> Review:
-        """Add a topic, or find the one of that name, and return its review."""
+        """Add a topic, or find the one of that name, and return its review.
+
+        InputError is raised for the name of a topic that was deleted.
+        """
+        called = (name or text or "").strip()
+        stored_topic = next((topic for topic in self.store.topics() if topic.name == called), None)
+        if stored_topic is not None and topic_status(self.store, stored_topic).is_deleted:
+            raise InputError(
+                f"the name of a topic must not be that of a deleted one, found {called!r:.100}; restore it"
+            )
         return self._keep(Review(self.snapshot, text, topic=name, known=known, judgements=self.store))
 
     def _keep(self, review: Review) -> Review:
@@ -107,7 +121,7 @@ class OpenReviews:
             self._of, self._snapshot = latest, snapshot  # reviews that begin from now on use these
             for number, review in list(self._reviews.items()):
                 if review.engine is not snapshot:
-                    fresh = Review(snapshot, topic=review.topic.name, judgements=self.store)
+                    fresh = self._opened(snapshot, review.topic)
                     fresh.next()  # learns what was judged
                     with self._lock:
                         fresh.remember(review)

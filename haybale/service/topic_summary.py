@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from haybale.engine.reattaching import TextDigests, unattached
 from haybale.review.combined_judgements import DEFAULT_RULE
 from haybale.review.judgement_store import GRADED, Judgement, JudgementStore, Topic
+from haybale.review.protocol import protocol_of
 from haybale.review.reattachment import counting
 from haybale.review.screening_plan import ScreeningPlan, plan_of
+from haybale.review.topic_lifecycle import topic_status
 from haybale.review.topic_state import TopicState
 
 
@@ -43,6 +45,10 @@ class TopicSummary:
         Documents that need two judges, and that one has judged.
     double_share : float
         The share of the documents that need two judges; 0 in single screening.
+    is_closed, is_deleted : bool
+        Whether nobody can judge, and whether lists and trainings leave the topic out.
+    n_stages : {1, 2}
+        2 if what was included by title and abstract is judged again by its full text.
     """
 
     id: int
@@ -59,6 +65,9 @@ class TopicSummary:
     n_replaced: int = 0
     n_waiting: int = 0
     double_share: float = 0.0
+    is_closed: bool = False
+    is_deleted: bool = False
+    n_stages: int = 1
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
@@ -101,6 +110,7 @@ class TopicRows:
         """Return how much was judged, and by whom; with ``texts``, also how many judged texts are gone or replaced."""
         with self._lock:
             state = self._sync()
+            self.topic = self.store.current(self.topic)
             graded = {doc_id: grades for doc_id in state.rows if (grades := state.grades(doc_id))}
             judges = Counter(judge for grades in graded.values() for judge in grades if judge)
             last = state.last_of(None, GRADED)
@@ -124,6 +134,8 @@ class TopicRows:
                 n_replaced=n_replaced,
                 n_waiting=len(state.waiting),
                 double_share=state.plan.double_share,
+                **topic_status(self.store, self.topic)._asdict(),
+                n_stages=protocol_of(self.store, self.topic).n_stages,
             )
 
     @property
@@ -188,7 +200,9 @@ class TopicRows:
                 return 0
             return 2 if state.needs_two(doc_id) else 1
 
-    def is_repeated(self, doc_id: str, judge: str, grade: int, note: str | None, digest: str | None) -> bool:
+    def is_repeated(
+        self, doc_id: str, judge: str, grade: int, note: str | None, digest: str | None, reasons: Sequence[str]
+    ) -> bool:
         """Return whether a judgement would repeat the last thing that anybody has said about a document.
 
         It does not if another judge has judged since, or if this one has put the document off since: the judgement that
@@ -202,4 +216,5 @@ class TopicRows:
             if last is None or not is_equal:
                 return False
             is_of_same_text = None in (last.document, digest) or last.document == digest
-            return is_of_same_text and note in (None, last.note)
+            has_same_reasons = not reasons or list(reasons) == last.details.get("reason")
+            return is_of_same_text and has_same_reasons and note in (None, last.note)

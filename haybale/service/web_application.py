@@ -63,6 +63,7 @@ def create_app(
     from haybale.service.refreshing import Refreshing
     from haybale.service.roles import GuardedRoute, not_matched
     from haybale.service.security import Access, Guard
+    from haybale.service.topic_desk_api import topic_desk_api
     from haybale.service.under_path import UnderPath, checked_root_path
 
     @asynccontextmanager
@@ -96,7 +97,10 @@ def create_app(
 
     application.router.route_class = GuardedRoute
     application.router.default = not_matched(application.router)
-    all_routes = (login_routes, search_api, topics_api, judges_api, duplicates_api, files_api, training_api, pages)
+    all_routes = (
+        login_routes, search_api, topics_api, judges_api, duplicates_api, topic_desk_api, files_api, training_api,
+        pages,
+    )  # fmt: skip
     of_workspace = [routes(workspace) for routes in all_routes]
     routers = health_routes(workspace, metrics), *of_workspace, description_routes(application, access)
     application.router.routes.extend(route for router in routers for route in router.routes)

@@ -6,7 +6,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,8 @@ from haybale.errors import InputError
 from haybale.parameters import COUNT, FROM_0, check_parameters
 from haybale.review import JudgementStore, Judges, Progress, Review, ReviewDocument, ScreeningPlan, Topic
 from haybale.review.exports import query_id as exported_id
-from haybale.review.judgement_store import Judgement, check_grade
+from haybale.review.judgement_store import Judgement
+from haybale.review.protocol import reason_details
 from haybale.review.topic_ranking import text_digest
 from haybale.review.workbook_export import exported_workbook
 from haybale.search import SearchResults, Snippet
@@ -32,6 +32,7 @@ from haybale.service.opened_document import OpenedDocument, open_document
 from haybale.service.request_errors import NotFoundError, check_document
 from haybale.service.request_texts import check_length, paragraphs
 from haybale.service.served_rankers import ServedRankers
+from haybale.service.topic_desk import TopicDesk
 from haybale.service.topic_groups import TopicGroups
 from haybale.service.topic_search import TopicSearch
 from haybale.service.topic_summary import TopicRows, TopicSummary
@@ -99,8 +100,8 @@ class Workspace(ServedRankers):
         self._rows: dict[int, TopicRows] = {}
         self._reviews = OpenReviews(engine, judgements)
         self.duplicates = TopicGroups(self._reviews, judgements, self._topic_of)
-        self._creating = threading.Lock()
-        self._clock = clock
+        self._creating, self._clock = threading.Lock(), clock
+        self.desk = TopicDesk(judgements, self._review, self._topic_rows, clock)
         self._offers: dict[int, Offers] = {}  # by topic
         self._facets: tuple[Engine, list[Facet]] | None = None
         self._digests: tuple[Engine, TextDigests] | None = None
@@ -282,8 +283,7 @@ class Workspace(ServedRankers):
 
     def topics(self) -> list[TopicSummary]:
         """Return all topics, in the order in which they were added."""
-        texts = self._texts()
-        return [rows.summary(texts) for rows in self._all_rows()]
+        return [rows.summary(self._texts()) for rows in self._all_rows()]
 
     def topic(self, topic: int) -> TopicSummary:
         """Return a topic; an unknown number raises NotFoundError."""
@@ -329,6 +329,7 @@ class Workspace(ServedRankers):
         judge: str = "",
         note: str | None = None,
         seconds: float | None = None,
+        reasons: Sequence[str] = (),
     ) -> None:
         """Judge a document. The judgement is on disk when this returns.
 
@@ -343,20 +344,20 @@ class Workspace(ServedRankers):
             0 for irrelevant, 1 or more for relevant.
         judge : str, default ""
         note : str, optional
-        seconds : float, optional
-            How long the judge took.
+        seconds, reasons : float and sequence of str, optional
+            How long the judge took; reasons for exclusion, the main one first.
         """
         check_document(self.engine, doc_id)
         check_length(note or "")
         self._topic_rows(topic).plan.check_judge(judge)
         present = self._texts().of([doc_id])[doc_id]
-        if not self._topic_rows(topic).is_repeated(doc_id, judge, check_grade(grade), note, present):
+        if not self._topic_rows(topic).is_repeated(doc_id, judge, grade, note, present, reasons):
             if self._is_under_review(doc_id):
-                self._review(topic).judge(doc_id, grade, judge, note, seconds)
+                self._review(topic).judge(doc_id, grade, judge, note, seconds, reasons)
             else:
-                row = Judgement(doc_id, "judged", check_grade(grade), judge, seconds, note)
-                digest = text_digest(self.engine, doc_id)
-                self.store.add(self._topic_rows(topic).topic, replace(row, document=digest))
+                digest, details = text_digest(self.engine, doc_id), reason_details(grade, reasons)
+                row = Judgement(doc_id, "judged", grade, judge, seconds, note, document=digest, details=details)
+                self.store.add(self._topic_rows(topic).topic, row)
         self._offers_of(topic).withdraw(doc_id, judge)
 
     def skip(self, topic: int, doc_id: str, judge: str = "") -> None:
@@ -436,7 +437,7 @@ class Workspace(ServedRankers):
             return self._rows[number]
 
     def _all_rows(self) -> list[TopicRows]:
-        return [self._topic_rows(topic.number) for topic in self.store.topics()]
+        return [self._topic_rows(topic.number) for topic in self.desk.listed()]
 
     def _texts(self) -> TextDigests:
         """Return the digests of the documents' texts: of the reviews, or of the engine until reviews are ready."""

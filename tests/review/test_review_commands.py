@@ -46,6 +46,39 @@ def test_keys_judge_skip_undo_and_quit(built: Path, tmp_path: Path) -> None:
     assert sorted(line.split()[-1] for line in exported.out.splitlines()) == ["0", "1", "1"]
 
 
+def test_reasons_criteria_and_prisma_on_the_terminal(built: Path, tmp_path: Path, here: Call) -> None:
+    store = str(tmp_path / "store.sqlite")
+    with Review(Engine.open(built), "end of a lease", judgements=store, topic="leases") as review:
+        review.change_protocol(exclusion_reasons=["animals", "no term"], inclusion_criteria="Leases of flats")
+    command = ["review", str(built), "--topic", "leases", "--judgements", store]
+    ended = forked(command, stdin=b"n 2,1\nc\nn about 3 rooms\nn\ny\nq\n")
+    assert ended.status == 0, ended.err
+    assert ended.out.count("Leases of flats") == ended.out.count("  2 no term") == 2
+    with Review(Engine.open(built), judgements=store, topic="leases") as review:
+        assert review.judgements()["reasons"].tolist() == [["no term", "animals"], ["about 3 rooms"], [], []]
+        numbers = review.prisma()
+    status, _, said = here(*command, "--prisma", str(tmp_path / "flow.csv"))
+    assert status == 0, said
+    assert (tmp_path / "flow.csv").read_text(encoding="utf-8") == numbers.to_csv().replace("\r\n", "\n")
+    assert here(*command, "--prisma", str(tmp_path / "flow.doc"))[0] == 2
+
+
+def test_topics_are_listed_and_changed(built: Path, tmp_path: Path, here: Call) -> None:
+    store = tmp_path / "store.sqlite"
+    command = ("topics", str(built), "--judgements", str(store))
+    assert here(*command)[0] == 2  # there is no file yet
+    for name in ("leases", "pets"):
+        with Review(Engine.open(built), name, judgements=store) as review:
+            review.judge(review.next()[0].doc_id, int(name == "pets"))
+    assert here(*command)[1].splitlines() == ["leases: 1 judged, 0 relevant", "pets: 1 judged, 1 relevant"]
+    status, shown, said = here(*command, "--topic", "pets", "--rename", "dogs", "--change", "close", "--judge", "Ada")
+    assert (status, shown) == (0, "dogs (closed): 1 judged, 1 relevant\n"), said
+    assert here(*command, "--topic", "dogs", "--change", "delete")[1].startswith("dogs (closed, deleted)")
+    assert here(*command, "--topic", "dogs", "--change", "restore")[1].startswith("dogs (closed):")
+    for wrong in (("--change", "close"), ("--topic", "cats"), ("--topic", "dogs", "--rename", "leases")):
+        assert here(*command, *wrong)[0] == 2
+
+
 def test_the_second_judge_gets_what_the_first_has_judged(built: Path, tmp_path: Path, here: Call) -> None:
     store = str(tmp_path / "store.sqlite")
     with Review(Engine.open(built), "end of a lease", judgements=store) as review:

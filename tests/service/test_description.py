@@ -88,6 +88,20 @@ def test_a_client_that_is_generated_from_the_description_does_a_review(client: A
     assert service.skip({"doc_id": proposed["doc_id"]}, topic=topic) == {"doc_id": proposed["doc_id"]}
     assert service.undo({"judge": "Ben"}, topic=topic) == {"doc_id": "dog/5"}
     assert service.judgements(topic=topic)["n_judgements"] == 4
+    changes = {"exclusion_reasons": ["no dog"], "n_stages": 2, "criteria_as_query": False}
+    assert len(service.change_protocol(changes, topic=topic)["versions"]) == 2
+    assert service.protocol(topic=topic)["protocol"]["n_stages"] == 2
+    assert service.following_full_text(topic=topic)["documents"]
+    full_text = {"doc_id": "dog/1", "grade": 0, "judge": "Ada", "reasons": ["no dog"]}
+    assert service.judge_full_text(full_text, topic=topic)["reasons"] == ["no dog"]
+    assert service.undo_full_text({"judge": "Ada"}, topic=topic) == {"doc_id": "dog/1"}
+    assert service.skip_full_text({"doc_id": "dog/1"}, topic=topic) == {"doc_id": "dog/1"}
+    assert service.full_text_progress(topic=topic)["n_sought"]
+    assert service.prisma(topic=topic)["n_screened"]
+    assert service.prisma(topic=topic, format="svg").startswith("<svg")
+    assert service.prisma(topic=topic, format="csv").startswith("phase,item,n")
+    assert service.change_topic({"name": "bites"}, topic=topic)["name"] == "bites"
+    assert service.deleted_topics() == {"topics": [], "n_topics": 0}
     assert service.progress(topic=topic, rule=["cmh(target=0.9)"])["advice"]
     assert service.agreement(topic=topic)["pairs"]
     joined = service.change_duplicates({"action": "join", "doc_ids": ["dog/9", "dog/13"]}, topic=topic)

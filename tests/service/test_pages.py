@@ -85,6 +85,13 @@ def test_what_users_write_is_escaped(hostile) -> None:
     topic = workspace.create_topic(f"dogs {BAD}", name=f"{BAD}\"'").id
     workspace.judge(topic, id, 1, judge=BAD, note=BAD)
     workspace.judge(topic, id, 0, judge="<i>Bob", note="</td>")
+    texts = (BAD, f"<i> {BAD}", "</textarea>")
+    lists = dict.fromkeys(("exclusion_reasons", "include_keywords", "exclude_keywords"), texts)
+    criteria = dict.fromkeys(("inclusion_criteria", "exclusion_criteria"), f"# {BAD}\n\n- <i>\n\n</textarea>")
+    workspace.desk.change_protocol(topic, {**lists, **criteria, "n_stages": 2}, judge=BAD)
+    workspace.judge(topic, f"{BAD}/../2'\"&", 0, judge=BAD, reasons=texts)
+    workspace.desk.judge_full_text(topic, id, 0, judge=BAD, reasons=texts)
+    workspace.desk.delete(workspace.create_topic(f"{BAD} deleted").id)
     long = workspace.long_queries.keep(f"dogs {BAD}\n\ncats </textarea><i>")
     query = {"q": f"dogs {BAD} </textarea><i>"}
     for path, params in (
@@ -95,11 +102,15 @@ def test_what_users_write_is_escaped(hostile) -> None:
         ("/why", {**query, "id": id}),
         ("/why", {"text": long, "id": id}),
         (document_address(id), query),
+        (document_address(id), {"topic": str(topic)}),
         (document_address(".."), {}),
         ("/topics", {}),
         (f"/topics/{topic}", {}),
         (f"/topics/{topic}/review", {}),
         (f"/topics/{topic}/cards", {}),
+        (f"/topics/{topic}/protocol", {}),
+        (f"/topics/{topic}/full-text", {}),
+        (f"/topics/{topic}/prisma", {}),
         ("/train", {}),
         ("/help", {}),
         ("/unread", {}),

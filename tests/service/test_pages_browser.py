@@ -20,6 +20,14 @@ from haybale.service import Workspace, create_app
 pytestmark = needs_browser
 
 N = 48  # contracts
+PROTOCOL = {
+    "inclusion_criteria": "# Contracts\n\n- with a *notice*\n\n### Parties\n\nBoth.",
+    "exclusion_criteria": "Drafts.",
+    "exclusion_reasons": ["no notice", "a draft"],
+    "include_keywords": ["notice", "part*"],
+    "exclude_keywords": ["rent", "company"],
+    "n_stages": 2,
+}
 
 
 class Site:
@@ -188,6 +196,40 @@ def test_judge_by_keyboard_without_waiting(site: Site, topic: int) -> None:
     close(page)
 
 
+def test_reasons_and_full_texts_by_keyboard(site: Site, topic: int) -> None:
+    desk = site.workspace.desk
+    desk.change_protocol(topic, PROTOCOL)
+    page = site.open(f"/topics/{topic}/review", judge="Ada")
+    page.get_by_text("Include", exact=True).wait_for()
+    page.locator("article.card").nth(2).wait_for(state="attached")
+    page.keyboard.press("2")
+    page.keyboard.press("r")
+    page.keyboard.type("of 1999")
+    page.keyboard.press("Escape")
+    page.keyboard.press("n")
+    says(page, "Saved")
+    assert site.workspace.judgements(topic)["reasons"].tolist() == [["a draft", "of 1999"]]
+    assert page.locator("input[name=reason]:checked").count() == 0
+    page.keyboard.press("1")
+    page.keyboard.press("y")  # relevant: the reason is left out
+    page.locator(".counts div", has_text=re.compile(r"judged\s*2$")).wait_for()
+    assert site.workspace.judgements(topic)["reasons"].tolist()[1] == []
+    [included] = desk.next_full_text(topic)
+    page.get_by_role("link", name="Full texts").click()
+    assert card(page).get_attribute("data-doc") == included.doc_id
+    page.keyboard.press("m")
+    page.get_by_text("Everything is judged").wait_for()
+    assert desk.full_text_progress(topic).n_not_retrieved == 1
+    page.keyboard.press("u")
+    card(page).wait_for()
+    assert desk.full_text_progress(topic).n_left == 1
+    page.get_by_role("link", name="PRISMA diagram").click()
+    with page.expect_download() as file:
+        page.get_by_role("link", name="Diagram").click()
+    assert Path(file.value.path()).read_text(encoding="utf-8") == desk.prisma(topic).to_svg()
+    close(page)
+
+
 def test_it_says_when_to_stop_and_exports(site: Site, topic: int) -> None:
     for _ in range(N - 1):
         [document] = site.workspace.next(topic, judge="Ada")
@@ -333,6 +375,7 @@ def test_pages_are_accessible_and_fit_a_phone(site: Site, topic: int) -> None:
 
     site.workspace.judge(topic, "001.md", 1, judge="Ada", note="a note")
     site.workspace.judge(topic, "001.md", 0, judge="Bob")
+    site.workspace.desk.change_protocol(topic, PROTOCOL)
     for grade, doc_id in enumerate(("002.md", "003.md")):
         site.workspace.judge(topic, doc_id, grade, judge="Ada")
         site.workspace.judge(topic, doc_id, 0, judge="Bob", note="another note")
@@ -347,8 +390,11 @@ def test_pages_are_accessible_and_fit_a_phone(site: Site, topic: int) -> None:
         "/?q=rent&where=no",
         "/?q=qqqq",
         f"/why?text={long}&id=001.md&ranker=both",
-        f"/documents/001.md?q={QUESTION}",
+        f"/documents/001.md?q={QUESTION}&topic={topic}",
         f"/topics/{topic}/review",
+        f"/topics/{topic}/full-text",
+        f"/topics/{topic}/protocol",
+        f"/topics/{topic}/prisma",
         "/topics",
         f"/topics/{topic}",
         f"/topics/{topic}/judges",

@@ -31,6 +31,8 @@ READS += (
     "undo",
 )
 OF_ADMINS = ("start_training", "accept", "revert", "import_judgements", "change_screening")  # of the workspace
+OF_ADMINS += ("rename", "delete")  # of its desk; other changes of a topic have the same routes
+READS += ("protocol", "change_protocol", "versions", "next_full_text", "judge_full_text", "undo_full_text", "prisma")
 TOKENS = {"judge": "token of Ada, a judge", "admin": "token of Eve, an admin"}
 VISITOR = "v" * 32
 METHODS = ("GET", "POST", "HEAD", "OPTIONS", "PUT", "PATCH", "DELETE", "TRACE", "CONNECT", "post", "Post", "FOO", "")
@@ -142,7 +144,7 @@ def spied(engine: Engine, store: JudgementStore, calls: list[str]) -> Any:
         return called
 
     for name in (*READS, *OF_ADMINS):
-        setattr(workspace, name, note(name))
+        setattr(workspace if hasattr(workspace, name) else workspace.desk, name, note(name))
     users = {"Ada": ("judge", digest_of(TOKENS["judge"])), "Eve": ("admin", digest_of(TOKENS["admin"]))}
     access = Access(Users(users))
     return create_app(workspace, access), access
@@ -183,11 +185,15 @@ def body_of(path: str, kind: str) -> tuple[str, bytes]:
     """Return the type and a body that the route of a path takes."""
     if kind == "json":
         given: Any = {"q": "dogs", "text": "dogs", "doc_id": "dog/1", "grade": 1}
-        return "application/json", json.dumps({"dog/1": 1} if "import" in path else given).encode()
+        by_path = {"/api/topics/1": {"name": "dogs"}, "/api/topics/1/import": {"dog/1": 1}}
+        return "application/json", json.dumps(by_path.get(path, given)).encode()
     if "import" in path or "long" in path:
         head = 'Content-Disposition: form-data; name="file"; filename="a.txt"'
         return "multipart/form-data; boundary=x", f"--x\r\n{head}\r\n\r\nq 0 dog/1 1\r\n--x--\r\n".encode()
-    return "application/x-www-form-urlencoded", b"text=dogs&name=Ada&doc_id=dog%2F1&grade=1&recipe=svr&token=x"
+    return (
+        "application/x-www-form-urlencoded",
+        b"text=dogs&name=Ada&doc_id=dog%2F1&grade=1&recipe=svr&token=x&action=delete",
+    )
 
 
 def scope_of(method: str, target: str, headers: list[tuple[str, str]]) -> dict[str, Any]:

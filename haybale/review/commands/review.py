@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from haybale.review import Progress, Review, ReviewDocument
 
 JUDGING = "Judging"  # a panel of the help
-KEYS = "y relevant, n irrelevant, s skip, u undo, p progress, q quit"
+KEYS = "y relevant, n irrelevant, s skip, u undo, p progress, c criteria, q quit"
+_REASONS = "After n, give reasons for exclusion: their numbers, as in 'n 1,3', or a text."
 _PASSAGE_CHARACTERS_IN_TERMINAL = 700
 
 
@@ -55,6 +57,12 @@ def review(
     documents: Annotated[
         str, option("With --export csv or ris: judged, or all, also unread documents. Default: judged.", RESULTS)
     ] = "judged",
+    prisma: Annotated[
+        Path | None,
+        option(
+            "Write the PRISMA 2020 flow diagram (.svg) or its numbers (.csv, .json), and end. Default: judge.", RESULTS
+        ),
+    ] = None,
 ) -> None:
     """Judge documents one by one on the terminal: y for relevant, n for irrelevant; the ranking learns from each.
 
@@ -77,8 +85,13 @@ def review(
             print(topic_review.export(export, documents=documents), end="")
             note(f"The judgements are in {path}.")
             return
+        if prisma is not None:
+            topic_review.prisma().write(prisma)
+            note(f"The PRISMA numbers are in {prisma}.")
+            return
         topic_review.judges.plan.check_judge(judge)
         show(f"{topic_review.topic.name}: {KEYS}. Each key is followed by Enter.")
+        _show_protocol(topic_review)
         _judge_all(topic_review, judge, f"cmh(target={target:g})")
         _show_progress(topic_review.progress([f"cmh(target={target:g})"]))
         show(f"The judgements are in {path}.")
@@ -90,9 +103,11 @@ def _judge_all(review: Review, judge: str, rule: str) -> None:
         document = following[0]
         console_for_tables().print(_lines(document), soft_wrap=True)
         start = time.monotonic()
-        while (key := _key()) not in ("y", "n", "s", "u", "q"):
+        while (key := (line := _line())[:1].lower()) not in ("y", "n", "s", "u", "q"):
             if key == "p":
                 _show_progress(review.progress([rule]))
+            elif key == "c":
+                _show_protocol(review)
             else:
                 show(KEYS)
         if key == "q":
@@ -106,15 +121,42 @@ def _judge_all(review: Review, judge: str, rule: str) -> None:
             review.skip(document.doc_id, judge)
         else:
             seconds = round(time.monotonic() - start, 1)
-            review.judge(document.doc_id, int(key == "y"), judge, seconds=seconds)
+            reasons = _reasons(line[1:], review.protocol.exclusion_reasons) if key == "n" else []
+            review.judge(document.doc_id, int(key == "y"), judge, seconds=seconds, reasons=reasons)
     show("All documents have been judged.")
 
 
-def _key() -> str:
-    """Return the first letter of the next line of the input; the end of the input means quit."""
+def _line() -> str:
+    """Return the next line of the input, whose first letter is a key; the end of the input means quit."""
     print("> ", end="", flush=True)
     line = sys.stdin.readline()
-    return line.strip().lower()[:1] if line else "q"
+    return line.strip() if line else "q"
+
+
+def _reasons(text: str, listed: Sequence[str]) -> list[str]:
+    """Return the reasons for exclusion that follow a key: numbers of listed ones, or a text.
+
+    >>> _reasons(" 2,1", ["no trial", "wrong drug"]), _reasons(" a letter", ["no trial"]), _reasons("", [])
+    (['wrong drug', 'no trial'], ['a letter'], [])
+    """
+    parts = text.replace(",", " ").split()
+    if parts and all(part.isdecimal() and 1 <= int(part) <= len(listed) for part in parts):
+        return [listed[int(part) - 1] for part in parts]
+    return [text.strip()] if text.strip() else []
+
+
+def _show_protocol(review: Review) -> None:
+    """Show the criteria and the numbered reasons for exclusion, where the topic has some."""
+    protocol = review.protocol
+    for heading, text in (("Include", protocol.inclusion_criteria), ("Exclude", protocol.exclusion_criteria)):
+        if text:
+            show(f"{heading}:")
+            for line in text.splitlines():
+                show(f"  {line}")
+    if protocol.exclusion_reasons:
+        show(_REASONS)
+        for number, reason in enumerate(protocol.exclusion_reasons, 1):
+            show(f"  {number} {reason}")
 
 
 def _lines(document: ReviewDocument) -> object:

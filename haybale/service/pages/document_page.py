@@ -5,8 +5,10 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from starlette.responses import HTMLResponse
 
+from haybale.review import ReviewProtocol
 from haybale.search import Snippet
 from haybale.service.own_addresses import original_address
+from haybale.service.pages.protocol_page import keyword_values
 from haybale.service.pages.rendering import Renderer, address, document_address, judge_of, view_address
 from haybale.service.pages.search_page import SearchState
 from haybale.service.roles import JUDGE, needs
@@ -47,7 +49,8 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         else:
             back = f"{root}/topics/{topic.id}/review" if topic else ""
         texts = {match.text for match in document.matching}
-        topics = sorted(workspace.topics(), key=lambda summary: summary.last or summary.time, reverse=True)
+        topics = [summary for summary in workspace.topics() if not summary.is_closed]
+        topics.sort(key=lambda summary: summary.last or summary.time, reverse=True)
         return renderer.page(
             request,
             "document.html",
@@ -67,6 +70,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
             topics=topics[:_MAX_TOPICS],
             here_link=root + document_address(doc_id, state.parameters()),
             why_link=address(root + "/why", {"id": doc_id}, kept or [("q", query)]),
+            **keyword_values(workspace.desk.protocol(topic.id) if topic else ReviewProtocol()),
             link_to=lambda other: root + document_address(other),
             part_link=lambda offset: root + document_address(doc_id, kept, {"offset": max(0, offset) or None}),
         )

@@ -132,6 +132,17 @@ def view_address(
     return address("/page", {"id": doc_id, "passage": passage_id, "page": page}, *parameters)
 
 
+def download_headers(name: str, suffix: str) -> dict[str, str]:
+    """Return the headers of a file to save under a name.
+
+    >>> print(download_headers("Hunde/Öl", "csv")["Content-Disposition"])
+    attachment; filename="Hunde--l.csv"; filename*=UTF-8''Hunde%2F%C3%96l.csv
+    """
+    plain = "".join(sign if sign.isascii() and sign.isalnum() else "-" for sign in name)
+    both = f"attachment; filename=\"{plain}.{suffix}\"; filename*=UTF-8''{quote(name, safe='')}.{suffix}"
+    return {"Content-Disposition": both}
+
+
 class Renderer:
     """Renders the pages of a workspace."""
 

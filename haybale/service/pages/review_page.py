@@ -9,14 +9,17 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 
 from haybale.errors import HaybaleError, InputError
 from haybale.review import ReviewDocument
+from haybale.review.keywords import MAX_KEYWORDS
 from haybale.review.stopping import parse_rule
 from haybale.service.own_addresses import own_path
 from haybale.service.pages.opening import opening_page
+from haybale.service.pages.protocol_page import protocol_values
 from haybale.service.pages.rendering import Renderer, address, document_address, judge_of
 from haybale.service.roles import JUDGE, needs
 from haybale.service.workspace import Workspace
 
 _CARDS_AHEAD = 4  # documents that a page holds, so that the next one is there at once
+ReasonsField = Annotated[list[str] | None, Form(max_length=MAX_KEYWORDS)]
 _CURVE_SIZE = 300.0, 76.0  # width and height of the curve, in its own units
 
 
@@ -25,11 +28,11 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
 
     def cards(request: Request, topic: int, n: int, doc: str | None) -> dict[str, Any]:
         judge, summary = judge_of(request), workspace.topic(topic)
-        needs_name = summary.double_share > 0 and not judge
-        documents = [] if needs_name else workspace.next(topic, n, judge)
-        if needs_name:
-            doc = None
-        if doc is not None:
+        is_open = not (summary.is_closed or summary.is_deleted)
+        needs_name = is_open and summary.double_share > 0 and not judge
+        is_open = is_open and not needs_name
+        documents = workspace.next(topic, n, judge) if is_open else []
+        if doc is not None and is_open:
             others = [document for document in documents if document.doc_id != doc]
             documents = [_card(workspace, topic, doc, documents), *others]
         root = request.scope.get("root_path", "")
@@ -42,6 +45,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
             "others": lambda doc_id: {
                 name: grade for name, grade in workspace.grades(topic, doc_id, judge).items() if name != judge
             },
+            **protocol_values(workspace, topic),
         }
 
     @router.get("/topics/{topic}/review")
@@ -57,6 +61,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
             here="/topics",
             error="",
             here_link=here,
+            judge_link=f"{here.removesuffix('/review')}/judge",
             cards_link=f"{root}/topics/{topic}/cards?n={_CARDS_AHEAD}",
             progress_link=f"{root}/topics/{topic}/progress",
             **cards(request, topic, 1, doc),
@@ -85,6 +90,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         note: Annotated[str, Form(max_length=10_000)] = "",
         seconds: Annotated[str, Form(max_length=20)] = "",
         back: Annotated[str, Form(max_length=20_000)] = "",
+        reason: ReasonsField = None,
     ) -> Response:
         who, wants_json = judge_of(request), "application/json" in request.headers.get("accept", "")
         again = None
@@ -94,7 +100,8 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
             elif grade == "skip":
                 workspace.skip(topic, doc_id, who)
             elif grade.isdecimal():
-                workspace.judge(topic, doc_id, int(grade), who, note.strip() or None, _seconds(seconds))
+                said, reasons = note.strip() or None, reasons_given(reason, int(grade))
+                workspace.judge(topic, doc_id, int(grade), who, said, seconds_given(seconds), reasons)
             else:
                 raise InputError(f"grade must be a number, skip or undo, found {grade!r}")
         except HaybaleError as error:
@@ -114,7 +121,13 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         return RedirectResponse(home if again else own_path(back) or home, 303)
 
 
-def _seconds(text: str) -> float | None:
+def reasons_given(fields: list[str] | None, grade: int) -> list[str]:
+    """Return the reasons for exclusion that a form has; those of a document that is relevant are left out."""
+    return [] if grade else [reason.strip() for reason in fields or [] if reason.strip()]
+
+
+def seconds_given(text: str) -> float | None:
+    """Return how long a judge took; None if the page did not measure it."""
     try:
         value = float(text)
     except ValueError:

@@ -217,7 +217,7 @@ def _values(
     """Return what the template of searches shows."""
     collection = workspace.engine.collection
     columns = [] if collection.metadata is None else collection.metadata.column_names
-    topics = workspace.topics() if not state.query else []
+    topics = [] if state.query else [summary for summary in workspace.topics() if not summary.is_closed]
     topic = None if state.topic_number is None else workspace.topic(state.topic_number)
     n_chosen = sum(len([value for value in values if value]) for values in state.chosen.values())
     facets = [_facet_view(facet, state.chosen.get(facet.name, [])) for facet in workspace.facets() if _is_useful(facet)]

@@ -13,7 +13,14 @@ from haybale.service.file_worker import MAX_TEXT
 from haybale.service.imported_decisions import import_file
 from haybale.service.own_addresses import own_path
 from haybale.service.pages.opening import opening_page
-from haybale.service.pages.rendering import JUDGE_COOKIE, Renderer, address, document_address, judge_of
+from haybale.service.pages.rendering import (
+    JUDGE_COOKIE,
+    Renderer,
+    address,
+    document_address,
+    download_headers,
+    judge_of,
+)
 from haybale.service.pages.review_page import progress_values
 from haybale.service.request_work import MAX_UPLOAD
 from haybale.service.roles import ADMIN, JUDGE, needs
@@ -41,6 +48,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         summaries = sorted(workspace.topics(), key=lambda summary: summary.last or summary.time, reverse=True)
         shown = {"text": "", "name": "", "known": "", "percent": "0"} | entered
         values = {"topics": summaries, "error": error, "entered": shown, "max_text": MAX_TEXT}
+        values["deleted"] = workspace.desk.deleted()
         return renderer.page(request, "topics.html", status, here="/topics", **values)
 
     def one(request: Request, topic: int, offset: int = 0, **more: Any) -> HTMLResponse:
@@ -141,9 +149,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
             content = workspace.export(topic, format, reader, documents)
             suffix, kind = _EXPORTS[format]
         name = workspace.topic(topic).name[:80] or f"topic-{topic}"
-        plain = "".join(sign if sign.isascii() and sign.isalnum() else "-" for sign in name)
-        both = f"attachment; filename=\"{plain}.{suffix}\"; filename*=UTF-8''{quote(name, safe='')}.{suffix}"
-        return PlainTextResponse(content, media_type=kind, headers={"Content-Disposition": both})
+        return PlainTextResponse(content, media_type=kind, headers=download_headers(name, suffix))
 
     @router.post("/judge")
     @needs(JUDGE)

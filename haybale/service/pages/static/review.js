@@ -7,6 +7,8 @@
   const place = document.getElementById("card");
   const status = document.getElementById("status");
   const note = document.getElementById("note");
+  const reasons = form ? [...form.querySelectorAll("[name=reason]")] : [];
+  const isText = (field) => field.type === "text";
   let cards = [...place.querySelectorAll("article[data-doc]")];
   let shownAt = performance.now();
   const gone = new Set();  // judged here, or put off, and not proposed again
@@ -53,11 +55,12 @@
     const old = document.getElementById("progress");
     const open = new Set([...old.querySelectorAll("details[open] .name")].map((each) => each.textContent));
     old.replaceChildren(...[...page.body.childNodes].map((each) => document.importNode(each, true)));
-    for (const each of old.querySelectorAll("details")) each.open = open.has(each.querySelector(".name").textContent);
+    for (const each of old.querySelectorAll("details")) each.open = open.has(each.querySelector(".name")?.textContent);
   };
-  const send = async (fields) => {
+  const send = async (named) => {
+    const fields = Object.entries(named);
     const answer = await fetch(form.action, {
-      method: "POST", body: new URLSearchParams(fields), credentials: "same-origin", headers: { Accept: "application/json" },
+      method: "POST", body: new URLSearchParams(fields.flatMap(([name, value]) => [value].flat().map((each) => [name, each]))), credentials: "same-origin", headers: { Accept: "application/json" },
     });
     if (!answer.ok) {
       const problem = await answer.json().catch(() => ({}));
@@ -65,7 +68,13 @@
     }
     return answer.json();
   };
-  const words = { 1: "relevant", 0: "not relevant", skip: "put off" };
+  const words = { 1: "relevant", 0: "not relevant", skip: "put off", "not-retrieved": "not retrieved" };
+  const chosen = () => reasons.filter((field) => (isText(field) ? field.value.trim() : field.checked)).map((field) => field.value);
+  const choose = (values) => {
+    const listed = reasons.filter((field) => !isText(field));
+    for (const field of listed) field.checked = values.includes(field.value);
+    for (const field of reasons.filter(isText)) field.value = values.find((value) => !listed.some((other) => other.value === value)) || "";
+  };
 
   const judge = (grade) => {
     if (!cards.length) return;
@@ -73,9 +82,11 @@
     const fields = {
       csrf_token: form.elements.csrf_token.value, doc_id: card.dataset.doc, grade,
       seconds: ((performance.now() - shownAt) / 1000).toFixed(1), note: note.value,
+      reason: grade === "0" ? chosen() : [],
     };
     gone.add(card.dataset.doc);
     note.value = "";
+    choose([]);
     show();
     waiting += 1;
     const what = `${card.dataset.title}: ${words[grade]}`;
@@ -95,6 +106,7 @@
         gone.delete(card.dataset.doc);
         cards = [card, ...cards.filter((each) => each !== card)];
         note.value = fields.note;
+        choose(fields.reason);
         show();
         say(`Not saved: ${error.message}. Judge the document again.`, true);
       }
@@ -115,6 +127,7 @@
     });
   };
 
+  if (!form) return;  // nobody judges a closed topic
   form.addEventListener("submit", (event) => {
     const grade = event.submitter && event.submitter.value;
     if (!grade || (!form.elements.doc_id)) return;  // without a document, only undo is left, and the page loads again
@@ -125,7 +138,13 @@
     Object.assign(window.haybaleKeys, {
       y: () => judge("1"), n: () => judge("0"), s: () => judge("skip"), u: undo,
       e: () => note.focus(),
+      r: () => { const field = reasons.find(isText); field.closest("details").open = true; field.focus(); },
       o: () => { const link = place.querySelector("article:not([hidden]) a.read"); if (link) location.href = link.href; },
+    });
+    const missing = form.querySelector("button[value=not-retrieved]");
+    if (missing) window.haybaleKeys.m = () => judge("not-retrieved");
+    reasons.filter((field) => !isText(field)).slice(0, 9).forEach((field, number) => {
+      window.haybaleKeys[number + 1] = () => { field.closest("details").open = true; field.checked = !field.checked; };
     });
     refill().catch(() => {});
   } else window.haybaleKeys.u = () => form.querySelector("button").click();
