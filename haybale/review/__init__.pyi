@@ -3,6 +3,9 @@
 from .combined_judgements import agreement as agreement
 from .combined_judgements import cohen_kappa as cohen_kappa
 from .combined_judgements import combined_grade as combined_grade
+from .betting import BettingTest as BettingTest
+from .draws import DrawPlan as DrawPlan
+from .draws import Draws as Draws
 from .engine_of_judgements import Fit as Fit
 from .engine_of_judgements import attach as attach
 from .judgement_file import judgement_file_of as judgement_file_of
@@ -31,6 +34,7 @@ from .simulation_page import write_simulation as write_simulation
 from .simulation_results import SimulatedRun as SimulatedRun
 from .simulation_results import Simulation as Simulation
 from .simulation_results import Stop as Stop
+from .stopping.audit import Audit as Audit
 from .stopping.budget import Budget as Budget
 from .stopping.cmh import CMH as CMH
 from .stopping.consecutive import Consecutive as Consecutive
