@@ -1,9 +1,10 @@
 """Names of the package and where they are defined. __init__.py imports each when it is first used."""
 
+from .audit_log import AuditSettings as AuditSettings
+from .betting import BettingTest as BettingTest
 from .combined_judgements import agreement as agreement
 from .combined_judgements import cohen_kappa as cohen_kappa
 from .combined_judgements import combined_grade as combined_grade
-from .betting import BettingTest as BettingTest
 from .draws import DrawPlan as DrawPlan
 from .draws import Draws as Draws
 from .engine_of_judgements import Fit as Fit
@@ -45,6 +46,7 @@ from .stopping.rule import STOPPING_RULES as STOPPING_RULES
 from .stopping.rule import Advice as Advice
 from .stopping.rule import StoppingRule as StoppingRule
 from .stopping.rule import parse_rule as parse_rule
+from .topic_audit import TopicAudit as TopicAudit
 from .topic_features import TopicFeatures as TopicFeatures
 from .topic_queries import judged_topics as judged_topics
 from .topic_queries import train_ranker as train_ranker

@@ -48,7 +48,6 @@ class BettingTest:
     """
 
     def __init__(self, n_documents: int, confidence: float) -> None:
-        self.n_draws = 0
         self._threshold = 1 / (1 - confidence)
         self._totals = np.arange(n_documents + 1)
         self._capital = np.repeat(np.array(WEIGHTS)[:, None], n_documents + 1, axis=1)
@@ -63,7 +62,6 @@ class BettingTest:
         n_found, n_unread : int
             Number of relevant documents among those that had been read or drawn before, and of all others.
         """
-        self.n_draws += 1
         n_left = bet(self._totals, self._capital, len(self._totals), is_relevant, n_found, n_unread, self._threshold)
         if n_left < len(self._totals):
             self._totals, self._capital = self._totals[:n_left], self._capital[:, :n_left]

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Container
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +13,11 @@ from numpy.typing import NDArray
 from haybale.review.betting import BettingTest
 
 _ROUNDING = 1e-9  # by which a product of target and total may be above the number it stands for
+PATIENCE = 0.7  # the expected number of relevant documents in as many draws as the ranking proposes without one
 CUT_BY_RELEVANT_DRAW = 0.2  # the part by which a relevant draw shortens the wait that made draws due
 
 
-def draw_place(seed: int, number: int, n_documents: int, taken: Container[int]) -> int:
+def draw_place(seed: int, number: int, n_documents: int, is_taken: Callable[[int], bool]) -> int:
     """Return the place of a document drawn at random, from 0, among those that were not read or drawn before.
 
     Each place has the same chance: SHA-256 digests of seed, number and attempt are taken modulo the number of
@@ -29,16 +29,16 @@ def draw_place(seed: int, number: int, n_documents: int, taken: Container[int]) 
     number : int
         The number of the draw, from 1.
     n_documents : int
-    taken : container of int
-        The places of documents that cannot be drawn; at least one can.
+    is_taken : callable
+        Whether the document at a place cannot be drawn; at least one can.
 
-    >>> draw_place(7, 1, 5, taken={0, 1, 2, 4})
+    >>> draw_place(7, 1, 5, is_taken={0, 1, 2, 4}.__contains__)
     3
     """
     for attempt in count():
         digest = hashlib.sha256(f"{seed} {number} {attempt}".encode()).hexdigest()
         place = int(digest, 16) % n_documents
-        if place not in taken:
+        if not is_taken(place):
             return place
     raise AssertionError  # count() has no end
 
@@ -66,9 +66,9 @@ class DrawPlan:
     """When to draw at random instead of reading the document that the ranking proposes.
 
     If the target were just missed, a share of the unread documents would be relevant. Draws are due when the ranking
-    has proposed as many irrelevant documents in a row as contain one relevant document at that share: the ranking finds
-    no more than draws would then. Each relevant draw takes a fifth off this count, so that the ranking, which has
-    learned from it, is asked again.
+    has proposed so many irrelevant documents in a row that as many draws would hold 0.7 relevant ones at that share,
+    and so at least one with probability one half: the ranking hardly finds more than draws would then. Each relevant
+    draw takes a fifth off this count, so that the ranking, which has learned from it, is asked again.
 
     Any plan that does not depend on documents that are still to be drawn keeps the confidence; this one read least in
     simulations.
@@ -86,7 +86,7 @@ class DrawPlan:
 
     def is_due(self, n_found: int, n_unread: int) -> bool:
         """Return whether the next document should be drawn, given how many are relevant so far, and unread."""
-        return bool(n_found) and self.wait * fewest_missing(n_found, self.target) >= n_unread
+        return bool(n_found) and self.wait * fewest_missing(n_found, self.target) >= PATIENCE * n_unread
 
     def note(self, is_relevant: bool, is_drawn: bool) -> None:
         """Note a document that was drawn, or proposed by the ranking, and judged."""
@@ -115,8 +115,8 @@ class Draws:
         Whether each of these is relevant.
     gap : str
         Why later draws do not count, or why there can be no draws; empty if all count.
-    tests : dict of float to BettingTest
-        Tests by confidence, after some of the draws; they are kept to go on with.
+    tests : dict of float to (array, BettingTest)
+        By confidence, a test and the draws that it has seen; it is kept to go on with.
     """
 
     read_before: NDArray[np.int64]
@@ -126,7 +126,7 @@ class Draws:
     others_after: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     others_relevant: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
     gap: str = ""
-    tests: dict[float, BettingTest] = field(default_factory=dict)
+    tests: dict[float, tuple[NDArray[np.int64], BettingTest]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.read_before)
@@ -139,10 +139,13 @@ class Draws:
         return Draws(*columns, *others, self.gap if n == len(self) else "", self.tests)
 
     def test(self, n_documents: int, confidence: float) -> BettingTest:
-        """Return the test of all draws; one of fewer draws goes on."""
-        test = self.tests.get(confidence)
-        if test is None or test.n_draws > len(self):
-            test = self.tests[confidence] = BettingTest(n_documents, confidence)
-        for i in range(test.n_draws, len(self)):
-            test.draw(bool(self.is_relevant[i]), int(self.n_found[i]), int(self.n_unread[i]))
+        """Return the test of all draws; one of the first of these draws goes on."""
+        columns = np.stack([self.n_found, self.n_unread, self.is_relevant]).astype(np.int64)
+        tested, test = self.tests.get(confidence, (columns[:, :0], None))
+        n_tested = tested.shape[1]
+        if test is None or n_tested > len(self) or (tested != columns[:, :n_tested]).any():
+            n_tested, test = 0, BettingTest(n_documents, confidence)
+        for n_found, n_unread, is_relevant in columns[:, n_tested:].T.tolist():
+            test.draw(bool(is_relevant), n_found, n_unread)
+        self.tests[confidence] = columns, test
         return test

@@ -342,8 +342,15 @@ class JudgementStore:
             raise UnknownNameError("topic", name, [stored_topic.name for stored_topic in self.topics()])
         return topic
 
-    def add(self, topic: Topic, *rows: Judgement) -> list[int]:
+    def add(self, topic: Topic, *rows: Judgement, last: int | None = None) -> list[int]:
         """Add rows, all or none, and return their numbers. They are on disk when this returns.
+
+        Parameters
+        ----------
+        topic : Topic
+        *rows : Judgement
+        last : int, optional
+            Add nothing, and return no number, if the topic has a row with a higher number. Default: add the rows.
 
         Raises
         ------
@@ -357,7 +364,10 @@ class JudgementStore:
         marks = ", ".join(["?"] * (len(_ROW_COLUMNS) + 1))
         insert = f"INSERT INTO judgements (topic, {', '.join(_ROW_COLUMNS)}) VALUES ({marks})"
         now, numbers = _now(), []
+        later = "SELECT 1 FROM judgements WHERE topic = ? AND id > ? LIMIT 1"
         with self._errors(), self._writing():
+            if last is not None and self._connection.execute(later, [topic.number, last]).fetchone():
+                return []
             for row in rows:
                 values = asdict(row) | {"time": row.time or now, "details": _details_text(row)}
                 done = self._connection.execute(insert, [topic.number, *(values[name] for name in _ROW_COLUMNS)])

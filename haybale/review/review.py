@@ -27,6 +27,7 @@ from haybale.review.marked_terms import marked_terms
 from haybale.review.proposals import MakesLearner, topic_learner
 from haybale.review.reattachment import ensure_attached, known_by_new_ids
 from haybale.review.review_results import Progress, ReviewDocument
+from haybale.review.topic_audit import TopicAudit
 from haybale.review.topic_ranking import Proposal, TopicRanking, with_digest
 from haybale.review.topic_state import SAMPLE_OF, TopicState
 from haybale.search.searching import metadata_of, title_of
@@ -140,6 +141,7 @@ class Review:
             self._begin(text, topic, grades, {name: value for name, value in settings.items() if value is not None})
             self.near_duplicates = near_duplicates
             self._lock = threading.RLock()
+            self.audit = TopicAudit(self)
             self._shown: dict[str, Judgement] = {}  # the passage, rank and model with which each document was proposed
             self._ranking: TopicRanking | None = None
             self._last_move = 0  # the last move of judgements that the ranking has seen
@@ -199,6 +201,7 @@ class Review:
             new_rows = self.store.judgements(self.topic)
         for row in new_rows:
             self._ranking.apply(row)
+        self._ranking.audit = self.audit.settings
         return self._ranking
 
     def _rank_anew(self, snapshot: Engine) -> None:
@@ -230,6 +233,8 @@ class Review:
         with self._lock:
             ranking = self._sync()
             proposals = ranking.drawn_to_judge(judge)[:n]
+            proposals += self.audit.draw(n - len(proposals), judge)
+            ranking = self._sync()
             proposals += self._ranked(n - len(proposals), judge, [proposal.number for proposal in proposals])
             probabilities = ranking.learner.probabilities() if proposals else np.empty(0)
             return [self._show(ranking, proposal, float(probabilities[proposal.number])) for proposal in proposals]
@@ -461,8 +466,8 @@ class Review:
         Parameters
         ----------
         rules : sequence of str or StoppingRule, optional
-            Rules such as ``"cmh(target=0.9)"``. Default: ``"consecutive"``, ``"cmh"`` and ``"quant"``; and ``"qbcb"``
-            if a random sample was drawn.
+            Rules such as ``"cmh(target=0.9)"``. Default: ``"consecutive"``, ``"cmh"`` and ``"quant"``; ``"qbcb"`` if a
+            random sample was drawn; and ``"audit"`` if an audit was begun, as it was.
         """
         from haybale.review.stopping import parse_rule
 
@@ -470,7 +475,7 @@ class Review:
             ranking, screening = self._sync(), self.screening()
             state = ranking.state
             drawn = ranking.sample()
-            chosen = [*DEFAULT_RULES, *(["qbcb"] if drawn else [])] if rules is None else rules
+            chosen = [*DEFAULT_RULES, *ranking.certificates()] if rules is None else rules
             parsed = [parse_rule(rule) if isinstance(rule, str) else rule for rule in chosen]
             judged = {doc_id: state.grades(doc_id) for doc_id in state.rows if state.grades(doc_id)}
             relevant_positions = np.flatnonzero(screening.labels)

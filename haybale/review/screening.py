@@ -81,7 +81,9 @@ class Screening:
         if not len(drawn):
             drawn = np.zeros(len(labels), dtype=bool)
         if len(drawn) != len(labels) or (drawn & sampled).any():
-            raise InputError(f"drawn must have {len(labels)} values, and none for a document of the sample; found {len(drawn)}")
+            raise InputError(
+                f"drawn must have {len(labels)} values, and none for a document of the sample; found {len(drawn)}"
+            )
         for name, value in {"labels": labels, "sampled": sampled, "held_out": held_out, "drawn": drawn}.items():
             object.__setattr__(self, name, value)
         if self.draws is None:

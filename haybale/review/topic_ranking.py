@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from haybale.cached import cached_property
 from haybale.engine import Engine
 from haybale.engine.reattaching import TextDigests, digest_of
+from haybale.review.audit_log import AUDIT, AuditLog, AuditSettings, documents_digest
 from haybale.review.judgement_store import Judgement
 from haybale.review.proposals import Bools, Floats, Learner, id_places, top_documents
 from haybale.review.topic_state import SAMPLE, TopicState
 
 if TYPE_CHECKING:
+    from haybale.review.draws import Draws
     from haybale.review.screening import Screening
 
 LEARNED, EXPLORED = "learner", "learner, explored"  # what proposed a document
@@ -43,6 +46,8 @@ class TopicRanking:
     learner : Learner
     """
 
+    audit: AuditSettings | None  # of the audit that was begun last
+
     def __init__(self, snapshot: Engine, state: TopicState, learner: Learner) -> None:
         self.snapshot, self.state, self.learner = snapshot, state, learner
         self.collection = snapshot.collection
@@ -50,6 +55,7 @@ class TopicRanking:
         self.places = id_places(self.collection.doc_ids)
         self.taught: dict[str, int] = {}  # the grades that the learner knows
         self._graded, self._held_out, self._skipped = np.zeros((3, self.collection.n_documents), dtype=bool)
+        self.audit_log, self.audit = AuditLog(), None
         self._digests = TextDigests(self.collection)
         self._numbers: dict[str, int | None] = {}  # by id; progress asks for each judged document several times
         self._terms: dict[str, frozenset[str]] = {}  # terms of the best passages of relevant documents, by id
@@ -63,6 +69,8 @@ class TopicRanking:
         grade, held_out = self.state.grade(doc_id), self.state.is_held_out(doc_id)
         self._graded[number], self._held_out[number] = grade is not None, held_out
         self._skipped[number] = self.state.is_skipped(doc_id)
+        if self.has_passage[number] and not self.is_of_other_text(row):
+            self.audit_log.apply(row, grade)
         is_unfit = held_out or self.was_replaced(doc_id)  # nobody has judged the text that the document has now
         before, now = self.taught.get(doc_id), None if is_unfit else grade
         if before == now:
@@ -86,8 +94,15 @@ class TopicRanking:
         return str(self.collection.doc_ids[number].as_py())
 
     def drawn_to_judge(self, judge: str | None) -> list[Proposal]:
-        """Return the documents of the random sample that were not skipped, nor judged by a judge (None: by anybody)."""
+        """Return the documents of the random sample that were not skipped, nor judged by a judge (None: by anybody).
+
+        Those that the draws of an audit need come first; a judge gets them if nobody has judged them.
+        """
         proposals = []
+        if self.audit is not None:
+            for doc_id in self.audit_log.to_judge(self.audit.number):
+                if not self.state.is_skipped(doc_id) and (number := self.number(doc_id)) is not None:
+                    proposals.append(Proposal(number, None, AUDIT))
         for doc_id in self.sample():
             if not self.state.is_skipped(doc_id):
                 grades, number = self.state.grades(doc_id), self.number(doc_id)
@@ -163,7 +178,40 @@ class TopicRanking:
             scores=probabilities[rows],
             held_out=np.array([(state.grade(doc_id) or 0) > 0 for doc_id in held_out], dtype=bool),
             sample_gap=self._sample_gap(sample),
+            draws=self._draws(order, known_ids),
         )
+
+    def certificates(self) -> list[str]:
+        """Return the texts of the stopping rules for which documents were drawn or are drawn."""
+        return [*(["qbcb"] if self.sample() else []), *([self.audit.rule] if self.audit is not None else [])]
+
+    def _draws(self, order: Sequence[str], known_ids: Sequence[str]) -> Draws | None:
+        """Return the draws of the audit for a reading order and the documents judged outside it."""
+        if self.audit is None:
+            return None
+        order_rows = [self.state.proposed_at(doc_id) or 0 for doc_id in order]
+        others = [doc_id for doc_id in known_ids if doc_id not in set(order) and doc_id in self.audit_log.taken]
+        return self.audit_log.draws(self.audit, order_rows, others, self.audit_gap)
+
+    @cached_property
+    def in_id_order(self) -> NDArray[np.int64]:
+        """The numbers of the documents with a passage, by their ids."""
+        rows = np.flatnonzero(self.has_passage)
+        return rows[np.argsort(self.places[rows])]
+
+    @property
+    def audit_gap(self) -> str:
+        """Why the audit says nothing about the documents that the engine has; empty if it does."""
+        if self.audit is None:
+            return ""
+        is_same_version = self.audit.version is not None and self.audit.version == self.snapshot.documents_digest
+        if is_same_version or self.audit.documents == self._documents_digest:
+            return ""
+        return "documents were added, removed or replaced after the audit began; begin another one"
+
+    @cached_property
+    def _documents_digest(self) -> str:
+        return documents_digest(self.collection)
 
     @cached_property
     def population(self) -> str:
@@ -211,8 +259,7 @@ class TopicRanking:
 
     def to_draw(self) -> tuple[list[str], int]:
         """Return the ids, sorted, that can be drawn for the random sample, and how often documents were drawn."""
-        rows = np.flatnonzero(self.has_passage)
-        ids = [self.doc_id(number) for number in rows[np.argsort(self.places[rows])].tolist()]
+        ids = [self.doc_id(number) for number in self.in_id_order.tolist()]
         left = [doc_id for doc_id in ids if not (self._is_in_sample(doc_id) or self.state.is_known(doc_id))]
         return left, sum(len(self.state.populations(doc_id)) for doc_id in self.state.rows)
 

@@ -41,8 +41,8 @@ class Audit(StoppingRule):
     def promise(self) -> str:
         return (
             f"When it stops, at least {self.target:.0%} of the relevant documents were found, with probability "
-            f"{self.confidence:.0%} over draws from the unread documents that are judged in turn, whatever the ranking. "
-            "The bound holds at every look, also if you go on or stop earlier. It takes the judgements to be right, "
+            f"{self.confidence:.0%} over draws from the unread documents that are judged in turn, whatever the "
+            "ranking. The bound holds at every look, also if you go on or stop earlier. It takes the judgements to be right, "
             "and to be the same whether a document was drawn or not."
         )
 
@@ -66,7 +66,7 @@ class Audit(StoppingRule):
     def find_stop(self, screening: Screening) -> int | None:
         draws, n_read = screening.draws, screening.n_read
         n_all = screening.n_documents + len(draws.others_relevant)
-        test, counts = BettingTest(n_all, self.confidence), np.arange(n_read + 1)
+        test, n_tested, counts = BettingTest(n_all, self.confidence), 0, np.arange(n_read + 1)
         n_draws = np.searchsorted(draws.read_before, counts)
         sampled, labels = np.append(0, np.cumsum(screening.sampled)), np.append(0, np.cumsum(screening.labels))
         sampled_relevant = np.append(0, np.cumsum(screening.labels & screening.sampled))
@@ -76,9 +76,10 @@ class Audit(StoppingRule):
         n_found = n_found + others[np.searchsorted(draws.others_after, counts, "right")]
         n_unread = screening.n_documents - counts - sampled[-1] + sampled - len(screening.held_out)
         for n in range(1, min(n_read, screening.n_documents - 1) + 1):
-            for i in range(test.n_draws, n_draws[n]):
+            for i in range(n_tested, n_draws[n]):
                 test.draw(bool(draws.is_relevant[i]), int(draws.n_found[i]), int(draws.n_unread[i]))
-            total = test.largest_total(int(n_found[n]), int(n_unread[n])) if test.n_draws else 0
+            n_tested = n_draws[n]
+            total = test.largest_total(int(n_found[n]), int(n_unread[n])) if n_tested else 0
             if 0 < total <= most_total(int(n_found[n]), self.target):
                 return n
         return None
