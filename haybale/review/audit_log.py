@@ -170,7 +170,9 @@ class AuditLog:
         if not len(after) or (len(after) == 1 and after[0] == end):
             return ""
         doc_id = list(self.taken)[end]
-        which = f"draw {int(np.searchsorted(at, end)) + 1}, document {doc_id!r}," if end in at else f"document {doc_id!r}"
+        which = (
+            f"draw {int(np.searchsorted(at, end)) + 1}, document {doc_id!r}," if end in at else f"document {doc_id!r}"
+        )
         return f"{which} is not judged, and the {len(after):,} draws since do not count before it is; judge it"
 
 

@@ -1,11 +1,11 @@
 """Test every possible number of relevant documents by bets on documents that are drawn at random from the unread ones.
 
 With r relevant documents in total, f found and u unread, the next draw is relevant with probability p = (r - f) / u,
-whatever was read before and why. A bet against r that the share of relevant draws is c p, with c below 1, multiplies its
-capital by c if the draw is relevant, and by (1 - c p) / (1 - p) if it is not: the ratio of two likelihoods. If r is the
-true number, the expected capital never grows, so that the probability that it ever reaches 1 / α is at most α (Ville's
-inequality). A number against which the capital has reached 1 / α is excluded for good, and the true one is left with
-probability 1 - α, at every look.
+whatever was read before and why. A bet against r that the share of relevant draws is c p, with c below 1, multiplies
+its capital by c if the draw is relevant, and by (1 - c p) / (1 - p) if it is not: the ratio of two likelihoods. If r is
+the true number, the expected capital never grows, so that the probability that it ever reaches 1 / α is at most α
+(Ville's inequality). A number against which the capital has reached 1 / α is excluded for good, and the true one is
+left with probability 1 - α, at every look.
 
 The capital is spread over several c. After each draw a part of it is spread anew, so that a fraction that lost all
 takes part again: a mixture whose weights depend on earlier draws only is a fair bet, too.

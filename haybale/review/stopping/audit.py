@@ -42,8 +42,8 @@ class Audit(StoppingRule):
         return (
             f"When it stops, at least {self.target:.0%} of the relevant documents were found, with probability "
             f"{self.confidence:.0%} over draws from the unread documents that are judged in turn, whatever the "
-            "ranking. The bound holds at every look, also if you go on or stop earlier. It takes the judgements to be right, "
-            "and to be the same whether a document was drawn or not."
+            "ranking. The bound holds at every look, also if you go on or stop earlier. It takes the judgements to be "
+            "right, and to be the same whether a document was drawn or not."
         )
 
     def draw_plan(self) -> DrawPlan | None:
