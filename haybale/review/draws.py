@@ -134,9 +134,16 @@ class Draws:
     def up_to(self, n_read: int) -> Draws:
         """Return the draws before the reading order has more than ``n_read`` documents."""
         n, n_others = np.searchsorted(self.read_before, n_read), np.searchsorted(self.others_after, n_read, "right")
-        columns = (column[:n] for column in (self.read_before, self.n_found, self.n_unread, self.is_relevant))
-        others = self.others_after[:n_others], self.others_relevant[:n_others]
-        return Draws(*columns, *others, self.gap if n == len(self) else "", self.tests)
+        return Draws(
+            self.read_before[:n],
+            self.n_found[:n],
+            self.n_unread[:n],
+            self.is_relevant[:n],
+            self.others_after[:n_others],
+            self.others_relevant[:n_others],
+            self.gap if n == len(self) else "",
+            self.tests,
+        )
 
     def test(self, n_documents: int, confidence: float) -> BettingTest:
         """Return the test of all draws; one of the first of these draws goes on."""

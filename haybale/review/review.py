@@ -62,7 +62,7 @@ class Review:
     added, removed or replaced, the review goes on with those that the engine has now. A judgement stays at the text
     that was judged: it follows the text to another id, and :meth:`progress` lists it if no document has the text.
 
-    Several threads may use a review at once.
+    Several threads may use a review at once. :class:`~haybale.review.TopicAudit` is the class of :attr:`audit`.
 
     Parameters
     ----------
@@ -140,8 +140,7 @@ class Review:
             settings = {"random_state": random_state, "explore_every": explore_every, "combine": combine}
             self._begin(text, topic, grades, {name: value for name, value in settings.items() if value is not None})
             self.near_duplicates = near_duplicates
-            self._lock = threading.RLock()
-            self.audit = TopicAudit(self)
+            self._lock, self.audit = threading.RLock(), TopicAudit(self)
             self._shown: dict[str, Judgement] = {}  # the passage, rank and model with which each document was proposed
             self._ranking: TopicRanking | None = None
             self._last_move = 0  # the last move of judgements that the ranking has seen
@@ -221,7 +220,7 @@ class Review:
     def next(self, n: int = 1, judge: str | None = None) -> list[ReviewDocument]:
         """Return the documents to judge next, the most likely relevant first; none if all were judged.
 
-        Documents of a random sample (:meth:`draw_sample`) come first, and skipped ones last.
+        Documents of an audit (:attr:`audit`) and a random sample (:meth:`draw_sample`) come first, skipped ones last.
 
         Parameters
         ----------
@@ -234,8 +233,8 @@ class Review:
             ranking = self._sync()
             proposals = ranking.drawn_to_judge(judge)[:n]
             proposals += self.audit.draw(n - len(proposals), judge)
-            ranking = self._sync()
             proposals += self._ranked(n - len(proposals), judge, [proposal.number for proposal in proposals])
+            ranking = self._sync()
             probabilities = ranking.learner.probabilities() if proposals else np.empty(0)
             return [self._show(ranking, proposal, float(probabilities[proposal.number])) for proposal in proposals]
 
@@ -307,8 +306,7 @@ class Review:
             raise InputError(f"seconds must be a number from 0, found {seconds!r}")
         with self._lock:
             ranking = self._sync()
-            doc_id = as_id(doc_id, "document id")
-            doc_id = self._where_shown(ranking, doc_id)
+            doc_id = self._where_shown(ranking, as_id(doc_id, "document id"))
             ranking.collection.document_numbers([doc_id])  # raises for an unknown document
             shown = self._shown_with(ranking, doc_id)
             taken = None if seconds is None else float(seconds)
@@ -466,17 +464,16 @@ class Review:
         Parameters
         ----------
         rules : sequence of str or StoppingRule, optional
-            Rules such as ``"cmh(target=0.9)"``. Default: ``"consecutive"``, ``"cmh"`` and ``"quant"``; ``"qbcb"`` if a
-            random sample was drawn; and ``"audit"`` if an audit was begun, as it was.
+            Rules such as ``"cmh(target=0.9)"``. Default: ``"consecutive"``, ``"cmh"`` and ``"quant"``; ``"qbcb"`` and
+            ``"audit"`` if there are draws for them.
         """
         from haybale.review.stopping import parse_rule
 
         with self._lock:
             ranking, screening = self._sync(), self.screening()
-            state = ranking.state
-            drawn = ranking.sample()
-            chosen = [*DEFAULT_RULES, *ranking.certificates()] if rules is None else rules
-            parsed = [parse_rule(rule) if isinstance(rule, str) else rule for rule in chosen]
+            state, drawn = ranking.state, ranking.sample()
+            texts = [*DEFAULT_RULES, *ranking.certificates()] if rules is None else rules
+            parsed = [parse_rule(rule) if isinstance(rule, str) else rule for rule in texts]
             judged = {doc_id: state.grades(doc_id) for doc_id in state.rows if state.grades(doc_id)}
             relevant_positions = np.flatnonzero(screening.labels)
             return Progress(

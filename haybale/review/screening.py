@@ -46,9 +46,14 @@ class Screening:
     drawn : (n_read,) bool, optional
         Whether each document was drawn at random from all that were unread then, and not proposed by the ranking;
         default: none was.
-    draws : Draws, optional
+    counted_draws : Draws, optional
         The draws that count, if documents were judged outside the reading order or in another order. Default: those
         that follow from ``drawn``; documents of the random sample count as judged before.
+
+    Attributes
+    ----------
+    draws : Draws
+        The draws that count.
 
     Raises
     ------
@@ -63,7 +68,8 @@ class Screening:
     held_out: Bools = field(default_factory=_empty)
     sample_gap: str = ""
     drawn: Bools = field(default_factory=_empty)
-    draws: Draws = field(default=None)  # type: ignore[assignment]
+    counted_draws: Draws | None = None
+    draws: Draws = field(init=False)
 
     def __post_init__(self) -> None:
         labels = _bools("labels", self.labels)
@@ -86,8 +92,8 @@ class Screening:
             )
         for name, value in {"labels": labels, "sampled": sampled, "held_out": held_out, "drawn": drawn}.items():
             object.__setattr__(self, name, value)
-        if self.draws is None:
-            object.__setattr__(self, "draws", self._draws_of_order())
+        draws = self._draws_of_order() if self.counted_draws is None else self.counted_draws
+        object.__setattr__(self, "draws", draws)
         if self.scores is not None:
             scores = np.asarray(self.scores, dtype=np.float64)
             if scores.shape != (self.n_documents,):

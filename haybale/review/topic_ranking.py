@@ -178,7 +178,7 @@ class TopicRanking:
             scores=probabilities[rows],
             held_out=np.array([(state.grade(doc_id) or 0) > 0 for doc_id in held_out], dtype=bool),
             sample_gap=self._sample_gap(sample),
-            draws=self._draws(order, known_ids),
+            counted_draws=self._draws(order, known_ids),
         )
 
     def certificates(self) -> list[str]:

@@ -46,6 +46,7 @@ def create_app(workspace: Workspace, access: Access | None = None, log: TextIO |
     from haybale import __version__
     from haybale.service.access_log import AccessLog
     from haybale.service.api import search_api, topics_api, training_api
+    from haybale.service.audit_api import audit_api
     from haybale.service.health import health_routes
     from haybale.service.login import login_routes
     from haybale.service.metrics import Metrics
@@ -92,7 +93,9 @@ def create_app(workspace: Workspace, access: Access | None = None, log: TextIO |
 
     application.router.route_class = GuardedRoute
     application.router.default = not_matched(application.router)
-    of_workspace = [routes(workspace) for routes in (login_routes, search_api, topics_api, training_api, pages)]
+    of_workspace = [
+        routes(workspace) for routes in (login_routes, search_api, topics_api, audit_api, training_api, pages)
+    ]
     routers = health_routes(workspace, metrics), *of_workspace, description
     application.router.routes.extend(route for router in routers for route in router.routes)
     return application

@@ -14,7 +14,7 @@ from haybale.engine import Engine
 from haybale.engine.reattaching import TextDigests
 from haybale.errors import HaybaleError, InputError, UnknownNameError
 from haybale.parameters import COUNT, FROM_0, check_parameters
-from haybale.review import JudgementStore, Progress, Review, ReviewDocument, Topic
+from haybale.review import JudgementStore, Progress, Review, ReviewDocument, Topic, TopicAudit
 from haybale.review.engine_of_judgements import bind
 from haybale.review.exports import query_id as exported_id
 from haybale.review.judgement_store import Judgement, check_grade
@@ -401,6 +401,10 @@ class Workspace:
     def progress(self, topic: int, rules: Sequence[str] | None = None) -> Progress:
         """Return how much was read and found, and what stopping rules say, as :meth:`haybale.Review.progress` does."""
         return self._review(topic).progress(rules)
+
+    def audit(self, topic: int) -> TopicAudit:
+        """Return the audit of a topic, to begin it and to read what it certifies."""
+        return self._review(topic).audit
 
     def judgements(self, topic: int) -> pd.DataFrame:
         """Return the judgements that count: a row for each document and judge (:meth:`haybale.Review.judgements`)."""

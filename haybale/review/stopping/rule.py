@@ -165,8 +165,8 @@ class StoppingRule(ABC):
             None if the labels end before the rule says stop. If they cover the collection, the largest possible value
             is ``n_documents``.
         """
-        samples = {"sampled": np.asarray(sampled, dtype=bool), "drawn": np.asarray(drawn, dtype=bool)}
-        screening = Screening(np.asarray(labels), n_documents, scores=scores, **samples)
+        is_sampled, is_drawn = np.asarray(sampled, dtype=bool), np.asarray(drawn, dtype=bool)
+        screening = Screening(np.asarray(labels), n_documents, is_sampled, scores, drawn=is_drawn)
         stop = self.find_stop(screening)
         if stop is not None:
             returned(stop, (int, np.integer), method_of(self, "find_stop"), "return a number of documents, or None")
