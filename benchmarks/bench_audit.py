@@ -39,18 +39,40 @@ The learner is that of revision {learner}. The made orders have relevant documen
 *held at every look* is the share of repetitions in which no look until the stop excluded the true number of relevant
 documents; *reached* the share in which the target was reached at the stop; each with the worst review and its Wilson
 interval. *read* is the mean share of the collection that was judged when the rule said stop. *trial* is the first trial
-of the rule: three draws in four after 50 irrelevant documents in a row, with the same bets. `qbcb` has a sample of half
-the collection, and a repetition in which it does not stop counts as read whole.""".strip()
+of the rule: three draws in four after 50 irrelevant documents in a row, with the same bets. *knowing* bets on the true
+number, which the best forecast of a learner cannot beat by much. `qbcb` has a sample of half the collection, and a
+repetition in which it does not stop counts as read whole.""".strip()
 
 HEAD = (
-    "reviews | held at every look | worst [95 %] | reached | worst [95 %] | read, % | trial | `cmh` | `cmh` reached "
-    "| `qbcb` | oracle"
+    "reviews | held at every look | worst [95 %] | reached | worst [95 %] | read, % | trial | knowing | `cmh` "
+    "| `cmh` reached | `qbcb` | oracle"
 )
 PLANS_TEXT = """
 Two constants of the plan were chosen on these topics: its *patience*, 0.7 (`PATIENCE`), and its *cut*, 0.2, which a
 relevant draw takes off (`CUT_BY_RELEVANT_DRAW`). *chosen on the others* is the mean over topics, each with the
 constants that read least on all other topics of the group; *best* are the constants that read least on all topics
 ({draws:,} seeds of the draws).""".strip()
+
+
+@njit(nogil=True)
+def bet_knowing(
+    totals: np.ndarray, capital: np.ndarray, n_totals: int, is_relevant: bool, n_found: int, n_unread: int, total: int
+) -> int:
+    """Bet as :func:`haybale.review.betting.bet` does, but against each number on the true one, and on it alone."""
+    n_left, truth = 0, total - n_found
+    for i in range(n_totals):
+        missing = totals[i] - n_found
+        if missing <= truth:  # the truth is no evidence against a smaller number
+            totals[n_left], capital[0, n_left] = totals[i], capital[0, i]
+            n_left += 1
+            continue
+        if missing > n_unread or missing == (0 if is_relevant else n_unread):
+            continue
+        after = capital[0, i] * (truth / missing if is_relevant else (n_unread - truth) / (n_unread - missing))
+        if after < 1 / (1 - CONFIDENCE):
+            totals[n_left], capital[0, n_left] = totals[i], after
+            n_left += 1
+    return n_left
 
 
 @njit(nogil=True)
@@ -64,6 +86,7 @@ def audited(
     cut: float,
     after: int,
     share: float,
+    knows: bool,
     seed: int,
 ) -> tuple[int, int, bool, int]:
     """Return documents read and relevant ones found at the stop, whether the bound always held, and the draws by then.
@@ -94,7 +117,10 @@ def audited(
         is_relevant = labels[document]
         if is_drawn:
             n_draws += 1
-            n_left = bet(totals, capital, n_left, is_relevant, n_found, n_unread, threshold)
+            if knows:
+                n_left = bet_knowing(totals, capital, n_left, is_relevant, n_found, n_unread, total)
+            else:
+                n_left = bet(totals, capital, n_left, is_relevant, n_found, n_unread, threshold)
             i = np.searchsorted(totals[:n_left], total)
             holds &= i < n_left and totals[i] == total
             wait *= 1 - cut * is_relevant
@@ -119,6 +145,7 @@ def repeated(order: ReadingOrder, target: float, draws: int, plan: dict[str, flo
     n, results = len(order.labels), []
     for seed in range(draws):
         test = BettingTest(n, CONFIDENCE)
+        test._capital[0] = 1.0 if plan["knows"] else test._capital[0]
         results.append(
             audited(order.labels, test._totals, test._capital, target, 1 / (1 - CONFIDENCE), seed=seed, **plan)
         )
@@ -132,9 +159,14 @@ def repeated(order: ReadingOrder, target: float, draws: int, plan: dict[str, flo
 
 
 def plan_of(
-    patience: float = PATIENCE, cut: float = CUT_BY_RELEVANT_DRAW, after: int = -1, share: float = 1.0
+    patience: float = PATIENCE,
+    cut: float = CUT_BY_RELEVANT_DRAW,
+    after: int = -1,
+    share: float = 1.0,
+    knows: bool = False,
 ) -> dict[str, Any]:
-    return {"patience": patience, "cut": cut, "after": after, "share": share}
+    """Return when documents are drawn, as :func:`audited` takes it, and whether bets know the true number."""
+    return {"patience": patience, "cut": cut, "after": after, "share": share, "knows": knows}
 
 
 def main() -> None:
@@ -190,6 +222,7 @@ def topic_row(group: str, order: ReadingOrder, target: float, draws: int) -> dic
         "relevant": int(order.labels.sum()),
         "audit": repeated(order, target, draws, plan_of()),
         "trial": repeated(order, target, min(draws, 100), plan_of(after=50, share=0.75)),
+        "knowing": repeated(order, target, min(draws, 100), plan_of(knows=True)),
         "cmh": {"reached": float(order.recall_at(cmh) >= target), "read": cmh / n},
         "qbcb": {"reached": held, "read": read},
         "oracle": {"reached": 1.0, "read": order.oracle(target) / n},
@@ -257,10 +290,12 @@ def group_cells(group: str, rows: list[dict[str, Any]], draws: int) -> list[str]
         values = [r["audit"][measure] for r in rows]
         interval = binomtest(round(min(values) * draws), draws).proportion_ci(method="wilson")
         cells += [f"{np.mean(values):.3f}", f"{min(values):.3f} ({interval.low:.3f}–{interval.high:.3f})"]
-    means = [np.mean([r[rule]["read"] for r in rows]) for rule in ("audit", "trial", "cmh", "qbcb", "oracle")]
+    means = [
+        np.mean([r[rule]["read"] for r in rows]) for rule in ("audit", "trial", "knowing", "cmh", "qbcb", "oracle")
+    ]
     cmh = np.mean([r["cmh"]["reached"] for r in rows])
     shown_means = [f"{100 * mean:.1f}" for mean in means]
-    return [*cells, *shown_means[:3], f"{cmh:.2f}", *shown_means[3:]]
+    return [*cells, *shown_means[:4], f"{cmh:.2f}", *shown_means[4:]]
 
 
 def topic_cells(rows: list[dict[str, Any]]) -> list[list[str]]:
