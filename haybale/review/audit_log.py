@@ -88,8 +88,8 @@ class Taken:
 class AuditLog:
     """The documents of a topic in the order in which they were first judged or drawn.
 
-    A document stays in its place when its judgement is changed or taken back, so that the documents that could be drawn
-    at each draw are known for good. The labels are those of today.
+    A document keeps its position when its judgement is changed or taken back, so that it is known for good which
+    documents could be drawn at each draw. The labels are those of today.
     """
 
     def __init__(self) -> None:
@@ -186,9 +186,9 @@ def audits_of(events: Sequence[TopicEvent]) -> list[AuditSettings]:
     return [AuditSettings.of(event) for event in events if event.kind == AUDIT]
 
 
-def draw_details(settings: AuditSettings, number: int, place: int, n_unread: int) -> dict[str, Any]:
+def draw_details(settings: AuditSettings, number: int, position: int, n_unread: int) -> dict[str, Any]:
     """Return what the row of a draw keeps."""
-    return {AUDIT: {"audit": settings.number, "draw": number, "place": place, "n_unread": n_unread}}
+    return {AUDIT: {"audit": settings.number, "draw": number, "position": position, "n_unread": n_unread}}
 
 
 def documents_digest(collection: Collection) -> str:

@@ -13,10 +13,10 @@ from haybale.folders import check_file, replaced
 from haybale.review.audit_log import AuditSettings
 from haybale.review.betting import FRACTIONS, SWITCHED, WEIGHTS, BettingTest
 from haybale.review.draws import most_total
+from haybale.review.judgement_store import Topic
 from haybale.versions import __version__
 
 if TYPE_CHECKING:
-    from haybale.review.review import Review
     from haybale.review.topic_ranking import TopicRanking
 
 FORMAT = 1  # of the JSON file
@@ -29,8 +29,8 @@ class AuditedDocument:
     Parameters
     ----------
     doc_id : str
-    place : int
-        Its place, from 0, among the sorted ids of all documents.
+    position : int
+        Its position, from 0, among the sorted ids of all documents.
     draw : int
         The number of the draw, from 1; 0 if it was not drawn.
     relevant : bool or None
@@ -42,7 +42,7 @@ class AuditedDocument:
     """
 
     doc_id: str
-    place: int
+    position: int
     draw: int
     relevant: bool | None
     judges: list[str]
@@ -113,16 +113,16 @@ class AuditStatement:
 
     @classmethod
     def of(
-        cls, review: Review, ranking: TopicRanking, settings: AuditSettings, audits: list[AuditSettings]
+        cls, topic: Topic, ranking: TopicRanking, settings: AuditSettings, audits: list[AuditSettings]
     ) -> AuditStatement:
-        """Return the statement about the audit that a review is in."""
+        """Return the statement about an audit of a topic; ``audits`` are all that were begun."""
         log, state = ranking.audit_log, ranking.state
-        places = {int(number): place for place, number in enumerate(ranking.in_id_order.tolist())}
+        positions = {int(number): position for position, number in enumerate(ranking.in_id_order.tolist())}
         drawn = {doc_id: number for number, doc_id in enumerate(log.drawn(settings.number), 1)}
         labels: list[bool | None] = [None if label < 0 else bool(label) for label in log.labels.tolist()]
         judgements = [
             AuditedDocument(
-                doc_id, places[ranking.number(doc_id) or 0], drawn.get(doc_id, 0), label, [*state.grades(doc_id)],
+                doc_id, positions[ranking.number(doc_id) or 0], drawn.get(doc_id, 0), label, [*state.grades(doc_id)],
                 log.taken[doc_id].row.time,
             )
             for doc_id, label in zip(log.taken, labels, strict=True)
@@ -131,7 +131,7 @@ class AuditStatement:
         gap = ranking.screening().draws.gap
         earlier = [audit.time for audit in audits if audit.number != settings.number]
         name = ranking.collection.name
-        return cls(review.topic.name, review.text, name, settings, earlier, judgements, looks, bound, gap)
+        return cls(topic.name, topic.text, name, settings, earlier, judgements, looks, bound, gap)
 
     @property
     def is_reached(self) -> bool:

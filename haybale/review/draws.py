@@ -17,11 +17,11 @@ PATIENCE = 0.7  # the expected number of relevant documents in as many draws as 
 CUT_BY_RELEVANT_DRAW = 0.2  # the part by which a relevant draw shortens the wait that made draws due
 
 
-def draw_place(seed: int, number: int, n_documents: int, is_taken: Callable[[int], bool]) -> int:
-    """Return the place of a document drawn at random, from 0, among those that were not read or drawn before.
+def draw_position(seed: int, number: int, n_documents: int, is_taken: Callable[[int], bool]) -> int:
+    """Return the position of a document drawn at random, from 0, among those that were not read or drawn before.
 
-    Each place has the same chance: SHA-256 digests of seed, number and attempt are taken modulo the number of
-    documents, until one is the place of a document that can be drawn. So whoever knows the seed can repeat a draw.
+    Each position has the same chance: SHA-256 digests of seed, number and attempt are taken modulo the number of
+    documents, until one is the position of a document that can be drawn. So whoever knows the seed can repeat a draw.
 
     Parameters
     ----------
@@ -30,16 +30,16 @@ def draw_place(seed: int, number: int, n_documents: int, is_taken: Callable[[int
         The number of the draw, from 1.
     n_documents : int
     is_taken : callable
-        Whether the document at a place cannot be drawn; at least one can.
+        Whether the document at a position cannot be drawn; at least one can.
 
-    >>> draw_place(7, 1, 5, is_taken={0, 1, 2, 4}.__contains__)
+    >>> draw_position(7, 1, 5, is_taken={0, 1, 2, 4}.__contains__)
     3
     """
     for attempt in count():
         digest = hashlib.sha256(f"{seed} {number} {attempt}".encode()).hexdigest()
-        place = int(digest, 16) % n_documents
-        if not is_taken(place):
-            return place
+        position = int(digest, 16) % n_documents
+        if not is_taken(position):
+            return position
     raise AssertionError  # count() has no end
 
 
@@ -98,7 +98,7 @@ class DrawPlan:
 
 @dataclass(frozen=True, eq=False)
 class Draws:
-    """The draws of a review that count: those before the first one whose place in the order of judgements is unsure.
+    """The draws of a review that count: those before the first one whose position in the order of judgements is unsure.
 
     Parameters
     ----------

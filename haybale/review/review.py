@@ -62,7 +62,7 @@ class Review:
     added, removed or replaced, the review goes on with those that the engine has now. A judgement stays at the text
     that was judged: it follows the text to another id, and :meth:`progress` lists it if no document has the text.
 
-    Several threads may use a review at once. :class:`~haybale.review.TopicAudit` is the class of :attr:`audit`.
+    Several threads may use a review at once. Its ``audit`` is a :class:`~haybale.review.TopicAudit`.
 
     Parameters
     ----------
@@ -139,8 +139,8 @@ class Review:
                 bind(self.store, engine)
             settings = {"random_state": random_state, "explore_every": explore_every, "combine": combine}
             self._begin(text, topic, grades, {name: value for name, value in settings.items() if value is not None})
-            self.near_duplicates = near_duplicates
-            self._lock, self.audit = threading.RLock(), TopicAudit(self)
+            self.near_duplicates, self._lock = near_duplicates, threading.RLock()
+            self.audit = TopicAudit(self.store, self.topic, self._lock, self._sync)
             self._shown: dict[str, Judgement] = {}  # the passage, rank and model with which each document was proposed
             self._ranking: TopicRanking | None = None
             self._last_move = 0  # the last move of judgements that the ranking has seen

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
 
 from haybale.errors import InputError
 from haybale.parameters import FROM_0, check_parameters
 from haybale.review.audit_log import AUDIT, AuditSettings, audits_of, documents_digest, draw_details
-from haybale.review.draws import draw_place
-from haybale.review.judgement_store import Judgement
+from haybale.review.draws import draw_position
+from haybale.review.judgement_store import Judgement, JudgementStore, Topic
 from haybale.review.stopping.audit import Audit
 from haybale.review.topic_ranking import Proposal, TopicRanking, with_digest
 
 if TYPE_CHECKING:
     from haybale.review.audit_statement import AuditStatement
-    from haybale.review.review import Review
 
 _SEED_BITS = 64
 
@@ -32,11 +33,22 @@ class TopicAudit:
 
     Parameters
     ----------
-    review : Review
+    store : JudgementStore
+    topic : Topic
+    lock : context manager
+        Held while the audit is begun, drawn for or stated.
+    synced : callable
+        Returns the ranking of the topic, with all rows of the store.
     """
 
-    def __init__(self, review: Review) -> None:
-        self._review = review
+    def __init__(
+        self,
+        store: JudgementStore,
+        topic: Topic,
+        lock: AbstractContextManager[Any],
+        synced: Callable[[], TopicRanking],
+    ) -> None:
+        self._store, self._topic, self._lock, self._synced = store, topic, lock, synced
 
     def begin(
         self, target: float = 0.8, confidence: float = 0.95, *, seed: int | None = None, judge: str = ""
@@ -62,8 +74,8 @@ class TopicAudit:
         """
         check_parameters("begin", {"seed": seed, "judge": judge}, {"seed": [*FROM_0, None], "judge": [str]})
         rule = Audit(target, confidence)
-        with self._review._lock:
-            ranking = self._review._sync()
+        with self._lock:
+            ranking = self._synced()
             value = {
                 "target": rule.target,
                 "confidence": rule.confidence,
@@ -72,7 +84,7 @@ class TopicAudit:
                 "documents": documents_digest(ranking.collection),
                 "version": ranking.snapshot.documents_digest,
             }
-            self._review.store.record(self._review.topic, AUDIT, value, judge)
+            self._store.record(self._topic, AUDIT, value, judge)
             settings = self.settings
         assert settings is not None
         return settings
@@ -85,7 +97,7 @@ class TopicAudit:
 
     def all_settings(self) -> list[AuditSettings]:
         """Return the settings of all audits of the topic, in the order in which they were begun."""
-        return audits_of(self._review.store.events(self._review.topic, AUDIT))
+        return audits_of(self._store.events(self._topic, AUDIT))
 
     def statement(self) -> AuditStatement:
         """Return what was drawn and judged, and the bound after every draw, as a file that others can check.
@@ -97,11 +109,11 @@ class TopicAudit:
         """
         from haybale.review.audit_statement import AuditStatement
 
-        with self._review._lock:
-            ranking, settings = self._review._sync(), self.settings
+        with self._lock:
+            ranking, settings = self._synced(), self.settings
             if settings is None:
                 raise InputError("a statement needs an audit, found none; call audit.begin() and judge what is drawn")
-            return AuditStatement.of(self._review, ranking, settings, self.all_settings())
+            return AuditStatement.of(self._topic, ranking, settings, self.all_settings())
 
     def draw(self, n: int, judge: str | None) -> list[Proposal]:
         """Draw up to n documents while draws are due, and return them. A draw is on disk when this returns.
@@ -113,17 +125,16 @@ class TopicAudit:
         n : int
         judge : str or None
         """
-        review = self._review
         proposals: list[Proposal] = []
         while len(proposals) < n:
-            ranking = review._sync()
+            ranking = self._synced()
             settings, log = ranking.audit, ranking.audit_log
             if settings is None or ranking.audit_gap or _is_behind(judge, ranking) or not log.is_due(settings):
                 break
             if len(log.taken) == settings.n_documents:
                 break
             drawn, number = _drawn(ranking, settings)
-            if review.store.add(review.topic, with_digest(drawn, ranking.snapshot), last=ranking.state.last):
+            if self._store.add(self._topic, with_digest(drawn, ranking.snapshot), last=ranking.state.last):
                 proposals.append(Proposal(number, None, AUDIT))
         return proposals
 
@@ -132,9 +143,9 @@ def _drawn(ranking: TopicRanking, settings: AuditSettings) -> tuple[Judgement, i
     """Return the row of the next draw, and the number of the document."""
     log, order = ranking.audit_log, ranking.in_id_order
     which = len(log.drawn(settings.number)) + 1
-    place = draw_place(settings.seed, which, len(order), lambda i: ranking.doc_id(int(order[i])) in log.taken)
-    number = int(order[place])
-    details = draw_details(settings, which, place, settings.n_documents - len(log.taken))
+    position = draw_position(settings.seed, which, len(order), lambda i: ranking.doc_id(int(order[i])) in log.taken)
+    number = int(order[position])
+    details = draw_details(settings, which, position, settings.n_documents - len(log.taken))
     return Judgement(ranking.doc_id(number), "drawn", model=AUDIT, details=details), number
 
 

@@ -13,7 +13,7 @@ from scipy.stats import chisquare
 
 from haybale.review import Audit, BettingTest, DrawPlan, LabelledTopic, Screening, parse_rule, simulate
 from haybale.review.betting import FRACTIONS, SWITCHED, WEIGHTS, bet
-from haybale.review.draws import draw_place, fewest_missing, most_total
+from haybale.review.draws import draw_position, fewest_missing, most_total
 
 N = 7  # documents of the collections whose readings are all enumerated
 
@@ -168,7 +168,9 @@ def test_the_largest_total_with_the_target_reached(n_found: int, target: float) 
 
 def test_each_document_that_can_be_drawn_has_the_same_chance() -> None:
     taken = {0, 3, 4, 9}
-    counts = Counter(draw_place(seed, number, 10, taken.__contains__) for seed in range(200) for number in range(1, 16))
+    counts = Counter(
+        draw_position(seed, number, 10, taken.__contains__) for seed in range(200) for number in range(1, 16)
+    )
     assert set(counts) == set(range(10)) - taken
     assert chisquare(list(counts.values())).pvalue > 1e-4
 

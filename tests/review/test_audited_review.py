@@ -67,7 +67,7 @@ def test_the_printed_program_computes_the_bound(tmp_path: Path) -> None:
     assert low == pytest.approx(statement.bound.low, abs=1e-6)
     wrong = json.loads(statement.to_json())
     first = next(row for row in wrong["judgements"] if row["draw"])
-    first["place"] = (first["place"] + 1) % len(DOCUMENTS)
+    first["position"] = (first["position"] + 1) % len(DOCUMENTS)
     (tmp_path / "statement.json").write_text(json.dumps(wrong), encoding="utf-8")
     done = subprocess.run([sys.executable, "-I", "check.py", "statement.json"], cwd=tmp_path, capture_output=True)
     assert b"AssertionError" in done.stderr  # the seed draws another document
