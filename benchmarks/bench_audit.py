@@ -28,7 +28,7 @@ CONFIDENCE = 0.95
 QBCB_SHARE = 0.5  # of the collection, in the sample of qbcb
 SYNTHETIC = "made reading orders"
 PLANS = [(patience, cut) for patience in (0.4, PATIENCE, 1.0, 1.4) for cut in (0.0, 0.1, 0.2, 0.4)]
-PLAN_DRAWS = 50  # for each plan
+PLAN_DRAWS = 20  # for each plan
 TEXT = """
 `audit` with a confidence of 95 %. The reading orders are those of [stopping.md](stopping.md): one simulated review for
 each seed, in whose order the ranking proposes documents here, so that the learner does not learn from what is drawn.

@@ -111,10 +111,10 @@ def bet(
         missing = totals[i] - n_found
         if missing < 0 or missing > n_unread or missing == (0 if is_relevant else n_unread):
             continue  # the total is impossible
+        odds = 0.0 if is_relevant else missing / (n_unread - missing)
         whole = 0.0
         for k in range(len(FRACTIONS)):
-            factor = FRACTIONS[k] if is_relevant else (n_unread - FRACTIONS[k] * missing) / (n_unread - missing)
-            after[k] = capital[k, i] * factor
+            after[k] = capital[k, i] * (FRACTIONS[k] if is_relevant else 1 + (1 - FRACTIONS[k]) * odds)
             whole += after[k]
         if whole >= threshold:
             continue
