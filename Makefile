@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 # Modules are compiled when they are first imported, and most of them never are: the installation takes half the time.
 PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check install -q --no-compile -c constraints.txt
 
-.PHONY: demo serve smoke test thorough lowest changelog lint check docs figures hostile browser best serving reproduce stale gpu-test gpu-check clean
+.PHONY: demo serve smoke test thorough interface lowest changelog lint check docs figures hostile browser best serving reproduce stale gpu-test gpu-check clean
 
 demo: $(VENV)/base
 	$(BIN)/haybale demo
@@ -39,6 +39,12 @@ test: CHOSEN := -m "not thorough"
 test thorough:
 	@$(MAKE) --no-print-directory -j2 lint browser
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(CHOSEN)
+
+thorough: interface
+
+# The REST interface, tried by a fuzzer and by a generated client, each in an environment under build.
+interface: $(VENV)/$(EXTRAS)
+	OMP_NUM_THREADS=1 PYTHONPATH=tests:. $(BIN)/python tests/interface.py
 
 # Most tests with the lowest versions that pyproject.toml allows, in an environment of their own. Warnings of old packages
 # are no errors here, and types are checked with the versions of constraints.txt only. odfpy has no wheels. torch, which

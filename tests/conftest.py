@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import sys
@@ -39,15 +40,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: places.get(item.path.name, len(places)))
 
 
+# Modules and tests live until the end: garbage is not collected while they are made, and they are left out of later
+# collections, also out of those that pytest makes at the end.
+gc.disable()
+
+
 def pytest_collection_finish() -> None:
-    """Leave the modules and tests, which live until the end, out of collections of garbage, and collect seldom."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000)
-
-
-def pytest_sessionfinish() -> None:
-    gc.unfreeze()  # some packages report what is left at the end as leaks
+    gc.enable()
+    atexit.register(gc.unfreeze)  # some packages report what is left at the end as leaks
 
 
 @pytest.hookimpl(wrapper=True)

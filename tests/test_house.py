@@ -6,6 +6,7 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -16,12 +17,17 @@ CONTRIBUTING = (PACKAGE.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
 ROOMS = re.findall(r"^(\w+)/  ", CONTRIBUTING, re.M)  # in the order of the map
 SLICES = ("context", "pairs", "finetune", "review", "service")
 FILES = {path.relative_to(PACKAGE).as_posix(): path for path in sorted(PACKAGE.rglob("*.py"))}
-TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in FILES.items()}
+
+
+@cache
+def trees() -> dict[str, ast.Module]:
+    """Return the syntax tree of each file."""
+    return {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in FILES.items()}
 
 
 def imports_of(name: str) -> Iterator[tuple[str, str]]:
     """Yield the modules of haybale that a file imports, also for types alone, each with an imported name or ""."""
-    for node in ast.walk(TREES[name]):
+    for node in ast.walk(trees()[name]):
         if isinstance(node, ast.ImportFrom) and not node.level and (node.module or "").partition(".")[0] == "haybale":
             yield from ((str(node.module), alias.name) for alias in node.names)
         elif isinstance(node, ast.Import):
@@ -94,7 +100,7 @@ def test_no_circle_of_files() -> None:
 
 def test_names_of_files_and_classes_occur_once() -> None:
     files, classes = defaultdict(list), defaultdict(list)
-    for name, tree in TREES.items():
+    for name, tree in trees().items():
         path = Path(name)
         if path.name not in ("__init__.py", "__main__.py") and path.parent.name != "commands":
             files[path.name].append(name)

@@ -23,6 +23,8 @@ RANGE = 2**16  # passages in a range; the sums and values of a range take 0.8 MB
 _GROUP, _LANES = 16, 64  # sums in a group, which is skipped if its maximum is low; groups side by side
 _MIN_SURPLUS = 64  # the best are selected when there are more than k + max(k // 4, this) candidates
 _DIGITS = ((21, 11), (10, 11), (0, 10))  # (shift, bits) of the digits of a value, from the highest
+# For functions that compiled functions call: it takes less time to compile them so that Python cannot call them.
+_compiled_within = njit(nogil=True, cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
 class SearchBuffers:
@@ -101,7 +103,8 @@ def search_ranges(
     cursors, ends = np.empty(len(terms), dtype=np.uint64), np.empty(len(terms), dtype=np.uint64)
     for t in range(len(terms)):
         cursors[t], ends[t] = offsets[terms[t]], offsets[terms[t] + 1]
-    n, threshold, document, changed = 0, least, 0, False
+    # Without their types, the functions that take these numbers are compiled twice: for the literal 0, too.
+    n, threshold, document, changed = np.int64(0), least, np.int64(0), False
     few = most = k + max(k // 4, _MIN_SURPLUS)
     highest = np.empty(top, dtype=np.uint32)
     for number in range(len(edges) - 1):
@@ -135,11 +138,11 @@ def search_ranges(
                 n = _all_documents(values[:size], start, end, least, doc_of, doc_offsets, best, hit_numbers, n)
                 changed = True
             else:
-                before = n
+                n_before = n
                 n = _collect(sums[:size], bits, maxima, bound, start, threshold, hit_numbers, hit_values, n)
-                changed |= n > before
+                changed |= n > n_before
                 if top == 1:
-                    n = _to_documents(hit_numbers, hit_values, before, n, doc_of, best)
+                    n = _to_documents(hit_numbers, hit_values, n_before, n, doc_of, best)
         sums[:size] = -0.0
         if n > most or (threshold == least and n >= k):
             n, threshold = _keep_best(hit_numbers, hit_values, n, k, least, best)
@@ -152,7 +155,7 @@ def search_ranges(
     return n
 
 
-@njit(nogil=True, cache=True)
+@_compiled_within
 def _add_postings(
     factors: Any, cursors: Any, ends: Any, passages: Any, weights: Any, start: Any, end: Any, sums: Any
 ) -> None:  # pragma: no cover - compiled
@@ -177,7 +180,7 @@ def _add_postings(
             cursors[t] = low
 
 
-@njit(nogil=True, cache=True)
+@_compiled_within
 def _value(score: Any) -> Any:  # pragma: no cover - compiled
     """Return the value of a score: the bits of positive floats rise with it, those of negative ones fall."""
     bits = np.float32(score).view(np.uint32)
@@ -185,14 +188,14 @@ def _value(score: Any) -> Any:  # pragma: no cover - compiled
     return np.uint32(0) if bits == ZERO else rising
 
 
-@njit(nogil=True, cache=True)
+@_compiled_within
 def _encode(sums: Any, values: Any) -> None:  # pragma: no cover - compiled
     """Write the value of each sum."""
     for i in range(len(sums)):
         values[i] = _value(sums[i])
 
 
-@njit(nogil=True, cache=True)
+@_compiled_within
 def _bound(threshold: Any, sums: Any, bits: Any) -> Any:  # pragma: no cover - compiled
     """Return a number that is less than the bits of each sum whose value is at least the threshold.
 
@@ -204,7 +207,7 @@ def _bound(threshold: Any, sums: Any, bits: Any) -> Any:  # pragma: no cover - c
     return score.view(bits.dtype)[0]
 
 
-@njit(nogil=True, cache=True)
+@_compiled_within
 def _lower_values(maxima: Any, sums: Any) -> Any:  # pragma: no cover - compiled
     """Return for each maximum of :func:`_group_maxima` a value that the highest value of its group reaches."""
     values = np.zeros(len(maxima), dtype=np.uint32)
@@ -214,7 +217,7 @@ def _lower_values(maxima: Any, sums: Any) -> Any:  # pragma: no cover - compiled
     return values
 
 
-@njit(nogil=True, cache=True)
+@_compiled_within
 def _group_maxima(bits: Any, tops: Any) -> None:  # pragma: no cover - compiled
     """Write the maximum of each group of bits.
 
@@ -223,14 +226,15 @@ def _group_maxima(bits: Any, tops: Any) -> None:  # pragma: no cover - compiled
     for first in range(0, len(tops), _LANES):
         of_block = tops[first : first + _LANES]
         block = bits[_GROUP * first : _GROUP * (first + _LANES)]
-        of_block[:] = block[:_LANES]
+        for lane in range(_LANES):  # numba takes seconds to compile the assignment of a slice
+            of_block[lane] = block[lane]
         for row in range(1, _GROUP):
             line = block[row * _LANES : (row + 1) * _LANES]
             for lane in range(_LANES):
                 of_block[lane] = max(of_block[lane], line[lane])
 
 
-@njit(nogil=True, cache=True)
+@_compiled_within
 def _collect(
     sums: Any, bits: Any, tops: Any, bound: Any, start: Any, threshold: Any, hit_numbers: Any, hit_values: Any, n: Any
 ) -> Any:  # pragma: no cover - compiled
@@ -254,7 +258,7 @@ def _collect(
     return kept
 
 
-@njit(nogil=True, cache=True)
+@_compiled_within
 def _all_documents(
     values: Any, start: Any, end: Any, least: Any, doc_of: Any, doc_offsets: Any, best: Any, hit_numbers: Any, n: Any
 ) -> Any:  # pragma: no cover - compiled
@@ -271,7 +275,7 @@ def _all_documents(
     return n
 
 
-@njit(nogil=True, cache=True)
+@_compiled_within
 def _to_documents(
     hit_numbers: Any, hit_values: Any, first: Any, n: Any, doc_of: Any, best: Any
 ) -> Any:  # pragma: no cover - compiled
@@ -285,7 +289,7 @@ def _to_documents(
     return kept
 
 
-@njit(nogil=True, cache=True)
+@_compiled_within
 def _sum_value(values: Any, least: Any, highest: Any) -> Any:  # pragma: no cover - compiled
     """Return the value of the sum of a document's best passages, 0 without a hit; see :mod:`.passage_sums`."""
     n = 0  # highest[:n] has the highest values so far, falling
@@ -310,7 +314,7 @@ def _sum_value(values: Any, least: Any, highest: Any) -> Any:  # pragma: no cove
     return _value(scores[0])
 
 
-@njit(nogil=True, cache=True)
+@_compiled_within
 def _keep_best(
     hit_numbers: Any, hit_values: Any, n: Any, k: Any, least: Any, best: Any
 ) -> Any:  # pragma: no cover - compiled
@@ -328,7 +332,7 @@ def _keep_best(
     return kept, threshold
 
 
-@njit(nogil=True, cache=True)
+@_compiled_within
 def _kth_highest(values: Any, k: Any, least: Any) -> Any:  # pragma: no cover - compiled
     """Return the k-th highest value, at least ``least``, by radix selection; the values are reordered."""
     n = len(values)

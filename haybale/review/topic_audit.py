@@ -18,7 +18,7 @@ from haybale.review.topic_ranking import Proposal, TopicRanking, with_digest
 if TYPE_CHECKING:
     from haybale.review.audit_statement import AuditStatement
 
-_SEED_BITS = 64
+_SEED_BITS = 53  # every reader of JSON has such a number whole
 
 
 class TopicAudit:

@@ -9,19 +9,45 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Query, Request
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from starlette.convertors import Convertor, register_url_convertor
+from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse, Response
 
-from haybale.errors import InputError
+from haybale.service.answers import (
+    AgreementAnswer,
+    Answer,
+    ChosenRankerAnswer,
+    DocIdAnswer,
+    DocumentAnswer,
+    ExplanationAnswer,
+    FacetsAnswer,
+    ImportedAnswer,
+    JudgedAnswer,
+    JudgementsAnswer,
+    NextAnswer,
+    ProgressAnswer,
+    RankersAnswer,
+    SearchAnswer,
+    TopicsAnswer,
+    TrainingsAnswer,
+    UnreadAnswer,
+    answers,
+    files,
+    name_of,
+)
 from haybale.service.file_worker import MAX_TEXT
 from haybale.service.own_addresses import original_address, picture_address
 from haybale.service.roles import ADMIN, JUDGE, GuardedRoute, needs
 from haybale.service.security import judge_of
+from haybale.service.topic_summary import TopicSummary
+from haybale.service.trainings import ModelTraining
 from haybale.service.workspace import MAX_RESULTS, Workspace
 
 if TYPE_CHECKING:
     import pandas as pd
 
+MAX_IN_ADDRESS = 4_000  # characters of a text in an address, which has at most 12 bytes for each of them
 MAX_NAME = 500  # characters of names and ids
 _EXPORT_MEDIA_TYPES = {"csv": "text/csv", "beir": "text/tab-separated-values"}
 
@@ -29,10 +55,34 @@ _ANY_FILE = "application/octet-stream"
 # Nothing of a file runs here: what is not PDF is saved, and would have no origin if a browser showed it.
 _CSP_OF_FILE = "sandbox; default-src 'none'; frame-ancestors 'none'"
 _CSP_OF_PDF = "default-src 'none'; object-src 'self'; style-src 'unsafe-inline'; frame-ancestors 'none'"
-_PICTURE: dict[int | str, dict[str, Any]] = {200: {"content": {"image/png": {}, "image/jpeg": {}}}}
-_ORIGINAL: dict[int | str, dict[str, Any]] = {200: {"content": {"application/pdf": {}, _ANY_FILE: {}}}}
 
-Text = Annotated[str, Query(max_length=MAX_TEXT, description="The text to search for.")]
+
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise ValueError("expected words to search for, found none")
+    return text
+
+
+_NotBlank = AfterValidator(_not_blank)
+_NOT_BLANK: dict[str, Any] = {"minLength": 1, "pattern": r"\S"}
+
+
+def _plain_number(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+# Numbers in JSON: 3.0 is the number 3, but "3" and true are no numbers.
+Whole = Annotated[int, Field(strict=True), BeforeValidator(_plain_number)]
+Grade = Annotated[int, Field(strict=True, ge=0, lt=2**31), BeforeValidator(_plain_number)]
+Text = Annotated[
+    str,
+    _NotBlank,
+    Query(
+        max_length=MAX_IN_ADDRESS,
+        description="The text to search for; POST a longer one.",
+        json_schema_extra=_NOT_BLANK,
+    ),
+]
 Where = Annotated[str | None, Query(max_length=2000, description="An SQL condition on the metadata.")]
 RankerName = Annotated[str | None, Query(max_length=MAX_NAME, description="The name of a ranker. Default: the first.")]
 
@@ -48,52 +98,62 @@ PageNumber = Annotated[
 ]
 
 
-class Search(BaseModel):
+class Body(BaseModel):
+    """The body of a request, with these values and no others."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Search(Body):
     """A search whose text is too long for an address."""
 
-    q: str = Field(max_length=MAX_TEXT, description="The text; blank lines separate its paragraphs.")
-    k: int = Field(10, ge=1, le=MAX_RESULTS)
+    q: Annotated[str, _NotBlank] = Field(
+        max_length=MAX_TEXT,
+        description="The text; blank lines separate its paragraphs.",
+        json_schema_extra=_NOT_BLANK,
+    )
+    k: Whole = Field(10, ge=1, le=MAX_RESULTS)
     where: str | None = Field(None, max_length=2000)
     ranker: str | None = Field(None, max_length=MAX_NAME)
-    offset: int = Field(0, ge=0, le=MAX_RESULTS)
+    offset: Whole = Field(0, ge=0, le=MAX_RESULTS)
     together: str | None = Field(None, max_length=MAX_NAME)
 
 
-class Explained(BaseModel):
+class Explained(Body):
     """A search, and a document that it found."""
 
-    q: str = Field(max_length=MAX_TEXT)
+    q: Annotated[str, _NotBlank] = Field(max_length=MAX_TEXT, json_schema_extra=_NOT_BLANK)
     doc_id: str = Field(max_length=MAX_NAME)
     where: str | None = Field(None, max_length=2000)
     ranker: str | None = Field(None, max_length=MAX_NAME)
 
 
-class NewTopic(BaseModel):
-    """A topic to add."""
+class NewTopic(Body):
+    """A topic to add: a text, or documents one of which is relevant, or both."""
 
     text: str = Field("", max_length=MAX_TEXT, description="What is looked for.")
     name: str | None = Field(None, max_length=MAX_NAME, description="Default: the text.")
-    known: dict[str, int] = Field({}, max_length=10_000, description="Grades of documents that were judged before.")
+    known: dict[str, Grade] = Field({}, max_length=10_000, description="Grades of documents that were judged before.")
 
 
-class NewJudgement(BaseModel):
+class NewJudgement(Body):
     """A judgement to add."""
 
     doc_id: str = Field(max_length=MAX_NAME)
-    grade: int = Field(ge=0, lt=2**31, description="0 for irrelevant, 1 or more for relevant.")
+    grade: Grade = Field(description="0 for irrelevant, 1 or more for relevant.")
     judge: str = Field("", max_length=MAX_NAME)
     note: str | None = Field(None, max_length=10_000)
     seconds: float | None = Field(None, ge=0, lt=1e9, description="How long the judge took.")
 
 
-class Choice(BaseModel):
+class Choice(Body):
     """A document that a judge puts off."""
 
     doc_id: str = Field(max_length=MAX_NAME)
     judge: str = Field("", max_length=MAX_NAME)
 
 
-class PageBox(BaseModel):
+class PageBox(Answer):
     """A rectangle on a page, as shares of its width and height from the upper left corner."""
 
     left: float
@@ -102,7 +162,7 @@ class PageBox(BaseModel):
     bottom: float
 
 
-class SeenPage(BaseModel):
+class SeenPage(Answer):
     """A page of a document, and where a passage is on it."""
 
     doc_id: str
@@ -118,28 +178,47 @@ class SeenPage(BaseModel):
     original: str = Field(description="The address of the file, at the page.")
 
 
-class Judge(BaseModel):
+class Judge(Body):
     """A judge by name."""
 
     judge: str = Field("", max_length=MAX_NAME)
 
 
-class NewTraining(BaseModel):
+class Nothing(Body):
+    """An empty object."""
+
+
+class NewTraining(Body):
     """A training to begin."""
 
     recipe: Literal["learned", "similar topics", "svr"] | None = None
-    random_state: int = Field(0, ge=0, lt=2**31)
+    random_state: Whole = Field(0, ge=0, lt=2**31)
+
+
+class _NumberInPath(Convertor[int]):
+    """A number from 0 in a path; an address with something else, or with more digits, does not exist."""
+
+    regex = "[0-9]{1,18}"
+
+    def convert(self, value: str) -> int:
+        return int(value)
+
+    def to_string(self, value: int) -> str:
+        return str(value)
+
+
+register_url_convertor("number", _NumberInPath())
 
 
 def _router() -> APIRouter:
-    return APIRouter(prefix="/api", tags=["api"], route_class=GuardedRoute)
+    return APIRouter(prefix="/api", tags=["api"], route_class=GuardedRoute, generate_unique_id_function=name_of)
 
 
 def search_api(workspace: Workspace) -> APIRouter:
     """Return the routes that search and that show documents."""
     router = _router()
 
-    @router.get("/search")
+    @router.get("/search", **answers(SearchAnswer))
     @needs(JUDGE)
     def search(
         q: Text,
@@ -153,13 +232,13 @@ def search_api(workspace: Workspace) -> APIRouter:
         results = workspace.search(q, k, where, ranker, offset, together=together)
         return Response(results.to_json(), media_type="application/json")
 
-    @router.post("/search")
+    @router.post("/search", **answers(SearchAnswer))
     @needs(JUDGE)
     def search_long(body: Search) -> Response:
         """Search for a long text, such as a whole document."""
         return search(body.q, body.k, body.where, body.ranker, body.offset, body.together)
 
-    @router.get("/explain")
+    @router.get("/explain", **answers(ExplanationAnswer))
     @needs(JUDGE)
     def explain(
         q: Text,
@@ -171,17 +250,17 @@ def search_api(workspace: Workspace) -> APIRouter:
         explanation, snippets = workspace.explain(q, doc_id, where, ranker)
         return explanation.to_dict() | {"snippets": [snippet.to_dict() for snippet in snippets]}
 
-    @router.post("/explain")
+    @router.post("/explain", **answers(ExplanationAnswer))
     @needs(JUDGE)
     def explain_long(body: Explained) -> dict[str, Any]:
         """Explain the score that a document has in the search for a long text."""
         return explain(body.q, body.doc_id, body.where, body.ranker)
 
-    @router.get("/documents/{doc_id:path}")
+    @router.get("/documents/{doc_id:path}", **answers(DocumentAnswer))
     @needs(JUDGE)
     def document(
         doc_id: str,
-        q: Annotated[str, Query(max_length=MAX_TEXT)] = "",
+        q: Annotated[str, Query(max_length=MAX_IN_ADDRESS)] = "",
         where: Where = None,
         ranker: RankerName = None,
         offset: Annotated[int, Query(ge=0)] = 0,
@@ -202,7 +281,7 @@ def search_api(workspace: Workspace) -> APIRouter:
             original=f"{root}{original_address(doc_id)}#page={view.page}",
         )
 
-    @router.get("/page/picture", response_class=Response, responses=_PICTURE)
+    @router.get("/page/picture", **files("image/png", "image/jpeg"))
     @needs(JUDGE, is_large=True)
     def picture(doc_id: DocId, passage_id: PassageId = None, page: PageNumber = None, boxes: bool = True) -> Response:
         """Return a page of a file as a picture, with boxes around the lines of a passage."""
@@ -210,7 +289,7 @@ def search_api(workspace: Workspace) -> APIRouter:
         content, media_type = workspace.files.picture(view, boxes)
         return Response(content, media_type=media_type)
 
-    @router.get("/original", response_class=Response, responses=_ORIGINAL)
+    @router.get("/original", **files("application/pdf", _ANY_FILE))
     @needs(JUDGE, is_large=True)
     def original(doc_id: DocId, download: bool = False) -> Response:
         """Return the file of a document: PDF files for browsers to show, others to save.
@@ -225,13 +304,13 @@ def search_api(workspace: Workspace) -> APIRouter:
         }
         return Response(file.data, media_type="application/pdf" if is_shown else _ANY_FILE, headers=headers)
 
-    @router.get("/facets")
+    @router.get("/facets", **answers(FacetsAnswer))
     @needs(JUDGE)
     def facets() -> dict[str, Any]:
         """Return the columns of the metadata with their values and counts, or their ranges."""
         return {"facets": [facet.to_dict() for facet in workspace.facets()]}
 
-    @router.get("/unread")
+    @router.get("/unread", **answers(UnreadAnswer))
     @needs(JUDGE)
     def unread(
         offset: Annotated[int, Query(ge=0)] = 0, limit: Annotated[int, Query(ge=1, le=10_000)] = 1000
@@ -240,7 +319,7 @@ def search_api(workspace: Workspace) -> APIRouter:
         parts = workspace.engine.unread
         return {"parts": [asdict(part) for part in parts[offset : offset + limit]], "n_parts": len(parts)}
 
-    @router.get("/rankers")
+    @router.get("/rankers", **answers(RankersAnswer))
     @needs(JUDGE)
     def rankers() -> dict[str, Any]:
         """Return the rankers by name, the default first."""
@@ -253,7 +332,7 @@ def topics_api(workspace: Workspace) -> APIRouter:
     """Return the routes of topics and their judgements."""
     router = _router()
 
-    @router.get("/topics")
+    @router.get("/topics", **answers(TopicsAnswer))
     @needs(JUDGE)
     def topics(
         offset: Annotated[int, Query(ge=0)] = 0, limit: Annotated[int, Query(ge=1, le=1000)] = 100
@@ -263,19 +342,23 @@ def topics_api(workspace: Workspace) -> APIRouter:
         shown = summaries[offset : offset + limit]
         return {"topics": [summary.to_dict() for summary in shown], "n_topics": len(summaries)}
 
-    @router.post("/topics", status_code=201, dependencies=[Depends(_refuse_repeated)])
+    @router.post(
+        "/topics",
+        dependencies=[Depends(_refuse_repeated)],
+        **answers(TopicSummary, 201),
+    )
     @needs(JUDGE)
     def create_topic(new_topic: NewTopic) -> dict[str, Any]:
         """Add a topic, or return the one of that name."""
         return workspace.create_topic(new_topic.text, new_topic.name, new_topic.known).to_dict()
 
-    @router.get("/topics/{topic}")
+    @router.get("/topics/{topic:number}", **answers(TopicSummary))
     @needs(JUDGE)
     def topic(topic: int) -> dict[str, Any]:
         """Return a topic with what was judged."""
         return workspace.topic(topic).to_dict()
 
-    @router.get("/topics/{topic}/next")
+    @router.get("/topics/{topic:number}/next", **answers(NextAnswer))
     @needs(JUDGE)
     def following(
         request: Request,
@@ -292,7 +375,7 @@ def topics_api(workspace: Workspace) -> APIRouter:
         documents = [document.to_dict() for document in workspace.next(topic, n, name, independent)]
         return {"documents": documents, "n_held": 0 if independent else workspace.n_held(topic, name)}
 
-    @router.get("/topics/{topic}/judgements")
+    @router.get("/topics/{topic:number}/judgements", **answers(JudgementsAnswer))
     @needs(JUDGE)
     def judgements(
         topic: int, offset: Annotated[int, Query(ge=0)] = 0, limit: Annotated[int, Query(ge=1, le=10_000)] = 1000
@@ -301,7 +384,7 @@ def topics_api(workspace: Workspace) -> APIRouter:
         frame = workspace.judgements(topic)
         return {"judgements": _rows(frame.iloc[offset : offset + limit]), "n_judgements": len(frame)}
 
-    @router.post("/topics/{topic}/judgements", status_code=201)
+    @router.post("/topics/{topic:number}/judgements", **answers(JudgedAnswer, 201))
     @needs(JUDGE)
     def judge(request: Request, topic: int, new_judgement: NewJudgement) -> dict[str, Any]:
         """Judge a document. The judgement is on disk before the answer. One that repeats the last one adds nothing.
@@ -314,38 +397,38 @@ def topics_api(workspace: Workspace) -> APIRouter:
         contradicted = workspace.contradicted(topic, doc_id, name)
         return new_judgement.model_dump() | {"judge": name, "contradicts": contradicted}
 
-    @router.post("/topics/{topic}/undo")
+    @router.post("/topics/{topic:number}/undo", **answers(DocIdAnswer))
     @needs(JUDGE)
     def undo(request: Request, topic: int, body: Judge) -> dict[str, Any]:
         """Take the last judgement or skip of a judge back."""
         return {"doc_id": workspace.undo(topic, judge_of(request, body.judge))}
 
-    @router.post("/topics/{topic}/skip")
+    @router.post("/topics/{topic:number}/skip", **answers(DocIdAnswer))
     @needs(JUDGE)
     def skip(request: Request, topic: int, choice: Choice) -> dict[str, Any]:
         """Put a document off: it is proposed again after all others."""
         workspace.skip(topic, choice.doc_id, judge_of(request, choice.judge))
         return {"doc_id": choice.doc_id}
 
-    @router.get("/topics/{topic}/progress")
+    @router.get("/topics/{topic:number}/progress", **answers(ProgressAnswer))
     @needs(JUDGE)
     def progress(topic: int, rule: Annotated[list[str] | None, Query(max_length=10)] = None) -> dict[str, Any]:
         """Return how much was read and found, and what stopping rules say."""
         return workspace.progress(topic, rule).to_dict()
 
-    @router.get("/topics/{topic}/agreement")
+    @router.get("/topics/{topic:number}/agreement", **answers(AgreementAnswer))
     @needs(JUDGE)
     def agreement(topic: int) -> dict[str, Any]:
         """Return how far each pair of judges agrees, with Cohen's kappa."""
         return {"pairs": _rows(workspace.agreement(topic))}
 
-    @router.post("/topics/{topic}/import", dependencies=[Depends(_refuse_repeated)])
+    @router.post("/topics/{topic:number}/import", dependencies=[Depends(_refuse_repeated)], **answers(ImportedAnswer))
     @needs(ADMIN)
-    def import_judgements(topic: int, grades: dict[str, int]) -> dict[str, Any]:
+    def import_judgements(topic: int, grades: dict[str, Grade]) -> dict[str, Any]:
         """Add old judgements, as grades by document, of documents that were not judged."""
         return {"n_added": workspace.import_judgements(topic, grades)}
 
-    @router.get("/topics/{topic}/export")
+    @router.get("/topics/{topic:number}/export", **files("text/plain", *_EXPORT_MEDIA_TYPES.values()))
     @needs(JUDGE)
     def export(topic: int, format: Literal["qrels", "csv", "beir", "ris"] = "qrels") -> Response:
         """Return the judgements of a topic, combined over judges, as a file."""
@@ -361,33 +444,33 @@ def training_api(workspace: Workspace) -> APIRouter:
     """Return the routes of trainings."""
     router = _router()
 
-    @router.get("/train")
+    @router.get("/train", **answers(TrainingsAnswer))
     @needs(JUDGE)
     def trainings() -> dict[str, Any]:
         """Return the trainings, the last one first."""
         return {"trainings": [training.to_dict() for training in workspace.trainings()]}
 
-    @router.post("/train", status_code=202)
+    @router.post("/train", **answers(ModelTraining, 202))
     @needs(ADMIN)
     def start_training(new_training: NewTraining) -> dict[str, Any]:
         """Begin to train a ranker on the judgements of all topics, in a process of its own."""
         return workspace.start_training(new_training.recipe, new_training.random_state).to_dict()
 
-    @router.get("/train/{number}")
+    @router.get("/train/{number:number}", **answers(ModelTraining))
     @needs(JUDGE)
     def training(number: int) -> dict[str, Any]:
         """Return a training with its progress or its result."""
         return workspace.training(number).to_dict()
 
-    @router.post("/train/{number}/accept")
+    @router.post("/train/{number:number}/accept", **answers(ChosenRankerAnswer))
     @needs(ADMIN)
-    def accept(number: int) -> dict[str, Any]:
+    def accept(number: int, nothing: Nothing | None = None) -> dict[str, Any]:
         """Make the ranker of a training the default ranker."""
         return {"ranker": workspace.accept(number)}
 
-    @router.post("/train/revert")
+    @router.post("/train/revert", **answers(ChosenRankerAnswer))
     @needs(ADMIN)
-    def revert() -> dict[str, Any]:
+    def revert(nothing: Nothing | None = None) -> dict[str, Any]:
         """Take the last acceptance back: the ranker of before is the default again."""
         return {"ranker": workspace.revert()}
 
@@ -406,7 +489,8 @@ async def _refuse_repeated(request: Request) -> None:
     with suppress(ValueError, RecursionError):  # FastAPI reports a body that is not JSON
         json.loads(await request.body(), object_pairs_hook=with_names)
     if repeated:
-        raise InputError(f"expected one value for {repeated[0]!r:.100}, found several; remove all but one")
+        detail = f"expected one value for {repeated[0]!r:.100}, found several; remove all but one"
+        raise HTTPException(422, detail)
 
 
 def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:

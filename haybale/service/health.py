@@ -6,9 +6,10 @@ from typing import Any
 
 from fastapi import APIRouter
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 
 from haybale import __version__
+from haybale.service.answers import HealthAnswer, answers, files, name_of
 from haybale.service.metrics import Metrics
 from haybale.service.roles import JUDGE, OPEN, GuardedRoute, needs
 from haybale.service.workspace import Workspace
@@ -16,9 +17,9 @@ from haybale.service.workspace import Workspace
 
 def health_routes(workspace: Workspace, metrics: Metrics) -> APIRouter:
     """Return the routes ``/health`` and ``/metrics``."""
-    router = APIRouter(tags=["operation"], route_class=GuardedRoute)
+    router = APIRouter(tags=["operation"], route_class=GuardedRoute, generate_unique_id_function=name_of)
 
-    @router.get("/health")
+    @router.get("/health", **answers(HealthAnswer))
     @needs(OPEN)
     def health() -> dict[str, Any]:
         """Return whether the service answers and its judgements can be read; an error otherwise."""
@@ -30,7 +31,7 @@ def health_routes(workspace: Workspace, metrics: Metrics) -> APIRouter:
             report["search_processes"] = {"wanted": workspace.processes.n, "ready": workspace.processes.n_ready}
         return report
 
-    @router.get("/metrics", response_class=PlainTextResponse)
+    @router.get("/metrics", **files("text/plain", "application/openmetrics-text"))
     @needs(JUDGE)
     def metrics_text(request: Request) -> Response:
         """Return counts and seconds of requests, and the size of the engine, in the text format of Prometheus."""

@@ -53,7 +53,10 @@ def add_handlers(application: FastAPI) -> None:
 
     @application.exception_handler(HaybaleError)
     async def of_haybale(request: Request, error: HaybaleError) -> Response:
-        return answer(request, status_of(error), str(error))
+        status = status_of(error)
+        if status == 422 and request.scope["path"].startswith("/api/"):
+            status = 409  # the request is as the description says, and does not fit what is there
+        return answer(request, status, str(error))
 
     @application.exception_handler(OSError)
     async def of_disk(request: Request, error: OSError) -> Response:

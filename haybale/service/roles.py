@@ -18,6 +18,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Match, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from haybale.service.entity_tags import with_entity_tag
 from haybale.service.problems import answer as as_asked
 from haybale.service.problems import problem
 from haybale.service.request_work import answered
@@ -73,12 +74,36 @@ class GuardedRoute(APIRoute):
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request whose user has the role, and that no other site has caused."""
         scope = _head_as_get(scope)
-        refusal = refused(scope, self.role)
+        refusal = refused(scope, self.role) or self._unfit(scope)
         if refusal is not None:
             await refusal(scope, receive, send)
         else:
             is_change = scope["method"] not in READING
+            if self.include_in_schema and not is_change:
+                send = with_entity_tag(scope, send)
             await answered(super().handle, scope, receive, send, is_change=is_change, is_large=self.is_large)
+
+    def _unfit(self, scope: Scope) -> Response | None:
+        """Return the problem of a method, or of a parameter of the REST interface, that there is not; None if none."""
+        if scope["method"] not in (self.methods or ()):
+            same_path = [
+                route
+                for route in scope["app"].router.routes
+                if isinstance(route, GuardedRoute) and route.path_regex == self.path_regex
+            ]
+            methods = sorted({method for route in same_path for method in route.methods or ()})
+            detail = f"expected one of the methods {', '.join(methods)} here, found {scope['method']}; use one of them"
+            answer = as_asked(Request(scope), 405, detail)
+            answer.headers["allow"] = ", ".join(methods)
+            return answer
+        if not self.include_in_schema:
+            return None
+        names = {parameter.alias for parameter in self.dependant.query_params}
+        unknown = sorted(set(Request(scope).query_params) - names)
+        if not unknown:
+            return None
+        expected = ", ".join(sorted(names)) or "no parameter"
+        return problem(422, f"unknown parameter {unknown[0]!r:.100}; expected {expected}; omit it")
 
 
 def _head_as_get(scope: Scope) -> Scope:

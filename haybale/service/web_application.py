@@ -47,13 +47,14 @@ def create_app(workspace: Workspace, access: Access | None = None, log: TextIO |
     from haybale.service.access_log import AccessLog
     from haybale.service.api import search_api, topics_api, training_api
     from haybale.service.audit_api import audit_api
+    from haybale.service.description import described
     from haybale.service.health import health_routes
     from haybale.service.login import login_routes
     from haybale.service.metrics import Metrics
     from haybale.service.pages import error_page, pages
     from haybale.service.problems import add_handlers
     from haybale.service.refreshing import Refreshing
-    from haybale.service.roles import JUDGE, GuardedRoute, needs, not_matched
+    from haybale.service.roles import JUDGE, OPEN, GuardedRoute, needs, not_matched
     from haybale.service.security import Access, Guard
 
     @asynccontextmanager
@@ -80,7 +81,8 @@ def create_app(workspace: Workspace, access: Access | None = None, log: TextIO |
     application.state.workspace = workspace
     application.state.error_page = partial(error_page, workspace)
     metrics = Metrics(workspace)
-    application.add_middleware(Guard, access=access or Access())
+    access = access or Access()
+    application.add_middleware(Guard, access=access)
     application.add_middleware(AccessLog, metrics=metrics, out=log)
     add_handlers(application)
 
@@ -88,8 +90,10 @@ def create_app(workspace: Workspace, access: Access | None = None, log: TextIO |
 
     @description.get("/openapi.json")
     @needs(JUDGE)
-    def described() -> dict[str, Any]:
-        return application.openapi()
+    def of_interface() -> dict[str, Any]:
+        routes = (route for route in application.router.routes if isinstance(route, GuardedRoute))
+        open_paths = frozenset(route.path_format for route in routes if route.role == OPEN)
+        return described(application, access.users is not None, open_paths)
 
     application.router.route_class = GuardedRoute
     application.router.default = not_matched(application.router)

@@ -28,7 +28,7 @@ from haybale.collections.files.signed_container import signed_content
 from haybale.collections.readers.files import read_files
 
 Draw = Callable[[Any], Any]
-Letters = st.text(st.characters(codec="utf-8", categories=["L", "N", "S"]), min_size=1, max_size=12)
+Letters = st.text(st.characters(categories=["L", "N", "S"]), min_size=1, max_size=12)
 _DEPTH = 3
 _UNKNOWN = "x-unknown"
 

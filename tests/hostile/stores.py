@@ -85,12 +85,15 @@ def stores(target: Target, rng: random.Random) -> Cases:
 
 
 def _cases(target: Target, uses: list[tuple[Path, Use]], rng: random.Random) -> Cases:
-    whole = [use(Path(shutil.copytree(folder, target.new() / folder.name))) for folder, use in uses]
+    whole = {
+        (folder, use): use(Path(shutil.copytree(folder, target.new() / folder.name)))
+        for folder, use in dict.fromkeys(uses)  # what is used twice is damaged twice as often
+    }
     for number in count():
         row = rng.randrange(len(uses))
         folder, use = uses[row]
         name = rng.choice(sorted(path for path in folder.rglob("*") if path.is_file())).relative_to(folder)
-        case = partial(_damaged, target, folder, name, use, whole[row], rng.choice(WAYS), rng.randrange(2**32))
+        case = partial(_damaged, target, folder, name, use, whole[folder, use], rng.choice(WAYS), rng.randrange(2**32))
         yield f"{folder.name}/{name} {number}", case
 
 

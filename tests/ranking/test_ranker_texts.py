@@ -135,7 +135,7 @@ leaves = st.one_of(
         overlap=st.none() | st.floats(0, 3),
     ),
 )
-models = st.text(st.characters(exclude_characters="'\"", codec="utf-8"), min_size=1)
+models = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="'\""), min_size=1)
 
 
 def nested(inner: st.SearchStrategy[Ranker]) -> st.SearchStrategy[Ranker]:

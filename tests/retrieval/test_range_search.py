@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from haybale.retrieval import BM25Index, PassageIndex
+from haybale.retrieval.exclusion import Cutoffs, Exclusion
 
 D = 12  # terms
 Scored = dict[int, float]  # passage or document -> score
@@ -155,3 +156,27 @@ def test_bm25_of_ranges_equals_sums_over_all_passages(
     kept = [text for text, each in zip(queries, scored, strict=True) if each]
     own = rng.integers(-1, len(index.doc_ids), size=len(kept))
     assert_finds(index, kept, [each for each in scored if each], min(k, n), 2, own)
+
+
+@pytest.mark.parametrize("top", [0, 1, 3])
+def test_later_ranges_hide_the_passages_of_late_documents_as_the_first_does(
+    top: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    index = PassageIndex(weights(rng, (3000, D), "distinct", 0.3), offsets_of(rng, 3000, "many"))
+    queries = weights(rng, (3, D), "distinct", 0.5)
+    cutoffs = Cutoffs(documents=rng.integers(1000, size=len(index.doc_ids)), queries=np.full(3, 500))
+    excluded = Exclusion(np.full(3, -1), cutoffs)
+    results = []
+    for size, by_numpy in ((2**16, True), (2**16, False), (1024, False)):
+        monkeypatch.setattr("haybale.retrieval.range_search.RANGE", size)
+        monkeypatch.setattr("haybale.retrieval.inverted.numpy_is_faster", lambda n, by_numpy=by_numpy: by_numpy)
+        fresh = PassageIndex(index.vectors, index.doc_offsets)
+        if top:
+            results.append(fresh.documents(queries, 20, exclude=excluded, top=top))
+        else:
+            hits = fresh.search(queries, 20, exclude=excluded)
+            results.append((hits.passages, hits.scores))
+    for result in results[1:]:
+        for array, expected in zip(result, results[0], strict=True):
+            np.testing.assert_array_equal(array, expected)

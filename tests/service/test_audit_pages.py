@@ -21,7 +21,7 @@ def read(client, topic: int, n: int) -> list[str]:
 
 def test_an_audit_from_the_page_to_the_statement(client, workspace):
     topic = client.post("/api/topics", json={"text": "dogs"}).json()["id"]
-    assert client.get(f"/api/topics/{topic}/audit").status_code == 422
+    assert client.get(f"/api/topics/{topic}/audit").status_code == 409
     page = client.get(f"/topics/{topic}").text
     assert f'action="/topics/{topic}/audit"' in page
     begun = client.post(f"/topics/{topic}/audit", data={"target": "0.8", "confidence": "0.9"}, follow_redirects=False)

@@ -113,7 +113,7 @@ def test_what_has_no_page_or_passage_is_told(client: Any) -> None:
     assert client.get("/api/page", params={"doc_id": "page.html"}).status_code == 404
     assert client.get("/api/page", params={"doc_id": PDF, "page": 2}).status_code == 404
     assert client.get("/api/page", params={"doc_id": PDF, "page": 0}).status_code == 422
-    assert client.get("/api/page", params={"doc_id": PDF, "passage_id": "other"}).status_code == 422
+    assert client.get("/api/page", params={"doc_id": PDF, "passage_id": "other"}).status_code == 409
 
 
 def test_those_who_may_not_read_documents_get_no_files(workspace: Workspace, tmp_path: Path) -> None:
@@ -181,4 +181,4 @@ def test_mails_of_a_thread_together(client: Any) -> None:
     page = client.get("/", params={"q": "deposit", "together": "thread"}, headers={"accept": "text/html"}).text
     assert page.count("Together with rank") == 1
     assert 'name="together"' in page
-    assert client.get("/api/search", params={"q": "deposit", "together": "no"}).status_code == 422
+    assert client.get("/api/search", params={"q": "deposit", "together": "no"}).status_code == 409

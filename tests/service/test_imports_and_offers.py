@@ -78,7 +78,7 @@ def test_known_documents_are_not_imported_into_a_topic_that_exists(client: Any, 
     assert made.status_code == 201
     for body in ({"text": "dogs"}, {"name": "dogs"}, {"text": " dogs ", "name": " dogs "}):
         answer = client.post("/api/topics", json=body | {"known": {IDS[1]: 1}})
-        assert answer.status_code == 422, body
+        assert answer.status_code == 409, body
     for form in ({"text": "dogs", "known": IDS[1]}, {"name": "dogs", "known": IDS[1]}):
         assert client.post("/topics", data=form).status_code == 422
     assert workspace.topic(1).n_judged == 1

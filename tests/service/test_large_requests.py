@@ -101,7 +101,7 @@ def test_the_service_names_its_limit_of_paragraphs(workspace):
     client = TestClient(create_app(workspace), base_url="http://127.0.0.1:8000")
     text = "\n\n".join(["dog"] * 33_000)
     answer = client.post("/api/search", json={"q": text})
-    assert answer.status_code == 422
+    assert answer.status_code == 409
     assert f"{MAX_PARAGRAPHS:,}" in answer.json()["detail"]
     page = client.get("/login").text.partition('name="csrf_token" value="')[2].partition('"')[0]
     kept = client.post("/long", data={"csrf_token": page, "q": text}, headers={"accept": "text/html"})
@@ -253,8 +253,8 @@ def test_a_few_large_requests_work_at_once_and_small_ones_are_answered(workspace
 
     light, statuses = asyncio.run(flooded())
     assert light == [200, 200, 200]
-    assert set(statuses) == {422, 503}
-    assert statuses.count(422) <= MAX_WAITING + 8
+    assert set(statuses) == {409, 503}
+    assert statuses.count(409) <= MAX_WAITING + 8
     assert most[0] <= 8
 
 

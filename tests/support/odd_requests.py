@@ -145,7 +145,14 @@ def odd_requests(
     """Yield requests for ever: a name, a scope and a body."""
     while True:
         path = rng.choice(paths)
-        for name, value in {"{topic}": "1", "{number}": "1", "{doc_id:path}": "dog/1", "{name}": "pages.css"}.items():
+        for name, value in {
+            "{topic:number}": "1",
+            "{number:number}": "1",
+            "{topic}": "1",
+            "{number}": "1",
+            "{doc_id:path}": "dog/1",
+            "{name}": "pages.css",
+        }.items():
             path = path.replace(name, value if rng.random() < 0.6 else rng.choice(NUMBERS + TEXTS))
         names = PARAMETERS.split()
         pairs = [(rng.choice(names), rng.choice(NUMBERS + TEXTS)) for _ in range(rng.randrange(5))]

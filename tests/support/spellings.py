@@ -162,7 +162,14 @@ def credentials(access: Access) -> dict[str, tuple[str, list[tuple[str, str]]]]:
 
 def all_paths(application: Any) -> list[tuple[str, str]]:
     """Return the method and a path of each route."""
-    numbers = {"{topic}": "1", "{number}": "1", "{doc_id:path}": "dog/1", "{name}": "pages.css"}
+    numbers = {
+        "{topic:number}": "1",
+        "{number:number}": "1",
+        "{topic}": "1",
+        "{number}": "1",
+        "{doc_id:path}": "dog/1",
+        "{name}": "pages.css",
+    }
     found = []
     for route in application.routes:
         path = route.path

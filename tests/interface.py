@@ -1,0 +1,83 @@
+"""Try the REST interface with programs of others: a fuzzer, and a client that is generated from its description.
+
+    python tests/interface.py
+
+Both are installed into an environment of their own, and the service is asked with and without a token.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import urllib.request
+import venv
+from pathlib import Path
+
+from support.decisions import decisions
+from support.served import Served
+
+from haybale import Engine
+
+PACKAGES = ("schemathesis==4.32", "openapi-python-client==0.29.1", "ruff==0.14.0")
+TOKEN = "a token of everybody"
+CLIENT = """
+from haybale_client import AuthenticatedClient
+from haybale_client.api.api import create_topic, judge, progress, search
+from haybale_client.models import NewJudgement, NewTopic
+
+client = AuthenticatedClient(base_url={address!r}, token={token!r}, raise_on_unexpected_status=True)
+hits = search.sync(client=client, q="damage by dogs", k=3).hits
+topic = create_topic.sync(client=client, body=NewTopic(text="damage by dogs")).id
+for hit in hits:
+    judge.sync(topic, client=client, body=NewJudgement(doc_id=hit.doc_id, grade=1))
+assert progress.sync(topic, client=client).n_relevant == len(hits) == 3
+"""
+
+
+def environment(folder: Path) -> Path:
+    """Return the folder of the programs of an environment that has the packages."""
+    programs = folder / "bin"
+    if not (programs / "st").exists():
+        venv.create(folder, with_pip=True)
+        subprocess.run([programs / "python", "-m", "pip", "install", "-q", *PACKAGES], check=True)
+    return programs
+
+
+def fuzz(programs: Path, address: str, token: str) -> None:
+    """Raise CalledProcessError if the fuzzer finds an answer that the description does not allow."""
+    options = ["--max-examples", "25", "--phases", "examples,coverage,fuzzing", "--request-timeout", "60"]
+    header = ["-H", f"Authorization: Bearer {token}"] if token else []
+    subprocess.run([programs / "st", "run", f"{address}/openapi.json", *options, *header], check=True)
+
+
+def generate(programs: Path, address: str, token: str, folder: Path) -> None:
+    """Generate a client, and do a review with it."""
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    with urllib.request.urlopen(urllib.request.Request(f"{address}/openapi.json", headers=headers)) as answer:
+        (folder / "openapi.json").write_bytes(answer.read())
+    path = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "PYTHONPATH": str(folder / "client")}
+    command = [programs / "openapi-python-client", "generate", "--path", folder / "openapi.json"]
+    subprocess.run([*command, "--output-path", folder / "client", "--overwrite"], check=True, env=path)
+    code = CLIENT.format(address=address, token=token)
+    subprocess.run([programs / "python", "-c", code], check=True, env=path)
+
+
+def main() -> None:
+    """Try the interface without and with a token."""
+    programs = environment(Path("build/interface"))
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        Engine.build(decisions(), folder / "engine", language="english", encoder="tfidf(min_df=1)").prepare()
+        for token in ("", TOKEN):
+            options = ["--judgements", str(folder / f"judgements-{len(token)}.sqlite")]
+            with Served(folder / "engine", *options, *(["--token", token] if token else [])) as served:
+                generate(programs, served.address, token, folder)
+                fuzz(programs, served.address, token)
+                how = "with" if token else "without"
+                print(f"{how} a token: the client and the fuzzer are content", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
