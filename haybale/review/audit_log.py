@@ -161,6 +161,7 @@ class AuditLog:
             np.searchsorted(order_rows, other_rows[by_row]),
             np.array([self._labels[doc_id] > 0 for doc_id in others], dtype=bool)[by_row],
             gap or self._gap(end, at),
+            (int((labels > 0).sum()), settings.n_documents - int((labels != _UNKNOWN).sum()), settings.n_documents),
             self._tests,
         )
 

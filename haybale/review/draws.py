@@ -98,7 +98,7 @@ class DrawPlan:
 
 @dataclass(frozen=True, eq=False)
 class Draws:
-    """The draws of a review that count: those before the first one whose position in the order of judgements is unsure.
+    """The draws that count: those before the first document that was judged or drawn and has no judgement now.
 
     Parameters
     ----------
@@ -115,6 +115,9 @@ class Draws:
         Whether each of these is relevant.
     gap : str
         Why later draws do not count, or why there can be no draws; empty if all count.
+    now : (int, int, int), optional
+        The number of relevant documents among those that are judged, of all others, and of all documents. Default: they
+        follow from the reading order.
     tests : dict of float to (array, BettingTest)
         By confidence, a test and the draws that it has seen; it is kept to go on with.
     """
@@ -126,6 +129,7 @@ class Draws:
     others_after: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     others_relevant: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
     gap: str = ""
+    now: tuple[int, int, int] | None = None
     tests: dict[float, tuple[NDArray[np.int64], BettingTest]] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -142,7 +146,7 @@ class Draws:
             self.others_after[:n_others],
             self.others_relevant[:n_others],
             self.gap if n == len(self) else "",
-            self.tests,
+            tests=self.tests,
         )
 
     def test(self, n_documents: int, confidence: float) -> BettingTest:

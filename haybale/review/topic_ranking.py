@@ -69,10 +69,11 @@ class TopicRanking:
         grade, held_out = self.state.grade(doc_id), self.state.is_held_out(doc_id)
         self._graded[number], self._held_out[number] = grade is not None, held_out
         self._skipped[number] = self.state.is_skipped(doc_id)
+        if self.was_replaced(doc_id):
+            grade = None  # nobody has judged the text that the document has now
         if self.has_passage[number] and not self.is_of_other_text(row):
             self.audit_log.apply(row, grade)
-        is_unfit = held_out or self.was_replaced(doc_id)  # nobody has judged the text that the document has now
-        before, now = self.taught.get(doc_id), None if is_unfit else grade
+        before, now = self.taught.get(doc_id), None if held_out else grade
         if before == now:
             return
         if before is not None:
@@ -190,7 +191,7 @@ class TopicRanking:
         if self.audit is None:
             return None
         order_rows = [self.state.proposed_at(doc_id) or 0 for doc_id in order]
-        others = [doc_id for doc_id in known_ids if doc_id not in set(order) and doc_id in self.audit_log.taken]
+        others = [doc_id for doc_id in set(known_ids).difference(order) if doc_id in self.audit_log.taken]
         return self.audit_log.draws(self.audit, order_rows, others, self.audit_gap)
 
     @cached_property

@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 from haybale.collections.files.encodings import codec_of, decode_declared, decode_text
 from haybale.collections.files.file_reader import Unreadable, read_documents, reader_of
 
-TEXTS = st.text(
-    st.characters(exclude_categories=["Cc", "Cn", "Co", "Cs"], exclude_characters="\ufffd"), max_size=60
-)
+TEXTS = st.text(st.characters(exclude_categories=["Cc", "Cn", "Co", "Cs"], exclude_characters="\ufffd"), max_size=60)
 # Sentences in languages whose older texts are not in Unicode, and their usual encodings there.
 SENTENCES = {
     "Der Mieter schuldet für die Übergabe der Schlüssel eine Gebühr von 50 €.": ("cp1252", "cp850", "mac_roman"),

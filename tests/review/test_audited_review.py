@@ -221,6 +221,23 @@ def test_other_documents_need_another_audit(change: str) -> None:
     assert review.audit.statement().looks
 
 
+def test_a_document_that_was_replaced_before_is_not_judged() -> None:
+    review = made()
+    read(review, 12)
+    judged = [doc_id for doc_id in review.judgements()["doc_id"] if TRUTH[doc_id]]
+    review.engine.replace(dict.fromkeys(judged[:3], "Another text."))
+    review.audit.begin(target=0.6, confidence=0.7, seed=2)
+    assert not set(judged[:3]) & {document.doc_id for document in review.audit.statement().judgements}
+    for _ in range(40):
+        doc_id = review.next()[0].doc_id
+        review.judge(doc_id, 0 if doc_id in judged[:3] else TRUTH[doc_id])
+        statement = review.audit.statement()
+        (low,) = [advice.low for rule, advice in review.progress().advice.items() if rule.startswith("audit")]
+        assert low == (statement.bound.low if statement.looks else None)
+    assert statement.looks
+    assert statement.bound.n_found <= sum(TRUTH.values()) - 3
+
+
 def test_what_was_known_counts_as_found() -> None:
     review = made()
     known = [doc_id for doc_id, grade in TRUTH.items() if grade][:8]

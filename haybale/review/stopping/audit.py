@@ -50,12 +50,14 @@ class Audit(StoppingRule):
         return DrawPlan(self.target)
 
     def advise(self, screening: Screening) -> Advice:
-        draws, n_found = screening.draws, screening.n_found
+        draws = screening.draws
+        in_order = screening.n_found, screening.n_unread, screening.n_documents + len(draws.others_relevant)
+        n_found, n_unread, n_documents = draws.now or in_order
         gap = f"; {draws.gap}" if draws.gap else ""
         if not len(draws):
             return Advice(False, f"no draw counts{gap or '; no document was drawn at random yet'}")
-        test = draws.test(screening.n_documents + len(draws.others_relevant), self.confidence)
-        total = test.largest_total(n_found, screening.n_unread)
+        test = draws.test(n_documents, self.confidence)
+        total = test.largest_total(n_found, n_unread)
         reason = (
             f"{n_found:,} relevant documents were found, and {len(draws):,} draws, {int(draws.is_relevant.sum()):,} of "
             f"them relevant, exclude that there are more than {total:,}{gap}"
