@@ -146,8 +146,7 @@ class Queries:
         Queries from the same document share one, as do queries with the same words
         (:mod:`~haybale.collections.query_groups`).
         """
-        alone = -1 - np.arange(len(self))
-        return joined_groups(np.where(self.own >= 0, self.own, alone), [self.same_words])
+        return self._groups_by(self.own)
 
     @cached_property
     def same_words(self) -> Ints:
@@ -158,7 +157,11 @@ class Queries:
         """Return :attr:`groups`, numbered by the ids of the documents, so that their order makes no difference."""
         own_documents, has_own = self.own.copy(), self.own >= 0
         own_documents[has_own] = in_order_of_ids(doc_ids, own_documents[has_own])[1]
-        return replace(self, own=own_documents).groups
+        return self._groups_by(own_documents)
+
+    def _groups_by(self, own_documents: Ints) -> Ints:
+        alone = -1 - np.arange(len(self))
+        return joined_groups(np.where(own_documents >= 0, own_documents, alone), [self.same_words])
 
     def texts(self, numbers: Sequence[int] | Ints) -> list[str]:
         """Return the text of each query: its paragraphs, joined by newlines."""

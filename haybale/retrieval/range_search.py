@@ -10,6 +10,7 @@ where possible, because numba checks whether a signed index is negative, which t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,12 +20,15 @@ from numpy.typing import NDArray
 from haybale.retrieval.hits import Ints
 from haybale.retrieval.score_values import ZERO, Values
 
+Compiled = Callable[..., Any]
+
 RANGE = 2**16  # passages in a range; the sums and values of a range take 0.8 MB
 _GROUP, _LANES = 16, 64  # sums in a group, which is skipped if its maximum is low; groups side by side
 _MIN_SURPLUS = 64  # the best are selected when there are more than k + max(k // 4, this) candidates
 _DIGITS = ((21, 11), (10, 11), (0, 10))  # (shift, bits) of the digits of a value, from the highest
-# For functions that compiled functions call: it takes less time to compile them so that Python cannot call them.
-_compiled_within = njit(nogil=True, cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+# Of functions that only compiled functions call; numba compiles them faster if Python cannot call them.
+_OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+_compiled_within: Callable[[Compiled], Compiled] = njit(**_OPTIONS)
 
 
 class SearchBuffers:

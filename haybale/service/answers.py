@@ -24,7 +24,7 @@ class Answer(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Problem(BaseModel):
+class ProblemAnswer(BaseModel):
     """What went wrong, and what to do (RFC 9457)."""
 
     type: str = Field(description="about:blank: the title says what kind of problem it is.")
@@ -293,6 +293,12 @@ class HealthAnswer(Answer):
     documents: int
     reviews: Literal["ready", "being prepared"]
     search_processes: ProcessesAnswer | None = None
+
+
+class ReadyAnswer(Answer):
+    """That reviews and the processes that search are ready."""
+
+    status: Literal["ready"]
 
 
 def answers(model: Any, status: int = 200) -> dict[str, Any]:

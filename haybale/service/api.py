@@ -59,7 +59,7 @@ _CSP_OF_PDF = "default-src 'none'; object-src 'self'; style-src 'unsafe-inline';
 
 def _not_blank(text: str) -> str:
     if not text.strip():
-        raise ValueError("expected words to search for, found none")
+        raise ValueError("text= must say what to search for, found an empty text; give a few words")
     return text
 
 

@@ -33,4 +33,5 @@ def cookie(name: str, value: str, scope: Scope, same_site: str) -> str:
     """Return a ``Set-Cookie`` header that scripts cannot read; an empty value removes the cookie."""
     secure = "; Secure" if scope.get("scheme") == "https" else ""
     age = SESSION_SECONDS if value else 0
-    return f"{name}={value}; Path=/; HttpOnly; SameSite={same_site}; Max-Age={age}{secure}"
+    path = scope.get("root_path", "") + "/"
+    return f"{name}={value}; Path={path}; HttpOnly; SameSite={same_site}; Max-Age={age}{secure}"

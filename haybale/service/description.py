@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI, Request
 from pydantic import TypeAdapter
 
-from haybale.service.answers import Problem
+from haybale.service.answers import ProblemAnswer
+from haybale.service.roles import JUDGE, OPEN, GuardedRoute, needs
+from haybale.service.security import Access
 
 PROBLEM_TYPE = "application/problem+json"
 _PROBLEMS = {  # of any operation, by status
@@ -33,7 +35,21 @@ _PROBLEMS = {  # of any operation, by status
 _SCHEME = {"token": {"type": "http", "scheme": "bearer", "description": "A token, as haybale add-user prints it."}}
 
 
-def described(application: FastAPI, has_users: bool, open_paths: frozenset[str]) -> dict[str, Any]:
+def description_routes(application: FastAPI, access: Access) -> APIRouter:
+    """Return the route ``/openapi.json``."""
+    router = APIRouter(include_in_schema=False, route_class=GuardedRoute)
+
+    @router.get("/openapi.json")
+    @needs(JUDGE)
+    def description(request: Request) -> dict[str, Any]:
+        routes = (route for route in application.router.routes if isinstance(route, GuardedRoute))
+        open_paths = frozenset(route.path_format for route in routes if route.role == OPEN)
+        return described(application, access.users is not None, open_paths, request.scope.get("root_path", ""))
+
+    return router
+
+
+def described(application: FastAPI, has_users: bool, open_paths: frozenset[str], root_path: str = "") -> dict[str, Any]:
     """Return the description of an application's REST interface.
 
     Parameters
@@ -43,10 +59,12 @@ def described(application: FastAPI, has_users: bool, open_paths: frozenset[str])
         Whether requests need a token.
     open_paths : frozenset of str
         The paths that anybody may ask for.
+    root_path : str, default ""
+        The path under which the application is served.
     """
     document: dict[str, Any] = {**application.openapi()}
     components = {**document.get("components", {})}
-    schemas = {**components.get("schemas", {}), "Problem": TypeAdapter(Problem).json_schema()}
+    schemas = {**components.get("schemas", {}), "Problem": TypeAdapter(ProblemAnswer).json_schema()}
     for replaced in ("HTTPValidationError", "ValidationError"):
         schemas.pop(replaced, None)
     content = {PROBLEM_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
@@ -63,4 +81,4 @@ def described(application: FastAPI, has_users: bool, open_paths: frozenset[str])
         }
         for path, operations in document["paths"].items()
     }
-    return document | {"components": components}
+    return document | {"components": components, "servers": [{"url": root_path or "/"}]}

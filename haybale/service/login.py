@@ -22,11 +22,12 @@ def login_routes(workspace: Workspace) -> APIRouter:
     router = APIRouter(include_in_schema=False, route_class=GuardedRoute)
 
     def page(request: Request, back: str, status: int = 200, error: str = "") -> Response:
-        return renderer.page(request, "login.html", status, is_open=False, back=own_path(back, "/"), error=error)
+        home = request.scope.get("root_path", "") + "/"
+        return renderer.page(request, "login.html", status, is_open=False, back=own_path(back, home), error=error)
 
     @router.get("/login")
     @needs(OPEN)
-    def form(request: Request, back: Annotated[str, Query(max_length=4000)] = "/") -> Response:
+    def form(request: Request, back: Annotated[str, Query(max_length=4000)] = "") -> Response:
         return page(request, back)
 
     @router.post("/login")
@@ -34,7 +35,7 @@ def login_routes(workspace: Workspace) -> APIRouter:
     async def login(
         request: Request,
         token: Annotated[str, Form(max_length=1000)],
-        back: Annotated[str, Form(max_length=4000)] = "/",
+        back: Annotated[str, Form(max_length=4000)] = "",
     ) -> Response:
         access = request.state.access
         try:
@@ -43,7 +44,7 @@ def login_routes(workspace: Workspace) -> APIRouter:
             return too_many_guesses(request, error)
         if user is None:
             return page(request, back, 401, "This token is not known.")
-        answer = RedirectResponse(own_path(back, "/"), 303)
+        answer = RedirectResponse(own_path(back, request.scope.get("root_path", "") + "/"), 303)
         answer.headers.append("set-cookie", cookie(SESSION, access.open_session(user), request.scope, "Lax"))
         return answer
 
@@ -52,7 +53,7 @@ def login_routes(workspace: Workspace) -> APIRouter:
     async def logout(request: Request) -> Response:
         for session in cookie_values(request.headers, SESSION):
             request.state.access.close_session(session)
-        answer = RedirectResponse("/login", 303)
+        answer = RedirectResponse(request.scope.get("root_path", "") + "/login", 303)
         answer.headers.append("set-cookie", cookie(SESSION, "", request.scope, "Lax"))
         return answer
 

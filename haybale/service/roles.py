@@ -13,7 +13,6 @@ from urllib.parse import quote
 
 from fastapi import Request
 from fastapi.routing import APIRoute
-from starlette.datastructures import URL
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Match, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -120,8 +119,9 @@ def refused(scope: Scope, role: str = JUDGE) -> Response | None:
     request = Request(scope)
     if "text/html" in request.headers.get("accept", "") and scope["method"] in READING:
         query = scope["query_string"].decode("latin-1")
-        back = quote(scope["path"] + (f"?{query}" if query else ""), safe="", errors="replace")
-        return RedirectResponse(f"/login?back={back}", 303)
+        root = scope.get("root_path", "")
+        back = quote(root + scope["path"] + (f"?{query}" if query else ""), safe="", errors="replace")
+        return RedirectResponse(f"{root}/login?back={back}", 303)
     answer = problem(401, "the request needs a token; send the header Authorization: Bearer TOKEN")
     answer.headers["www-authenticate"] = "Bearer"
     return answer
@@ -139,7 +139,9 @@ def not_matched(router: Router) -> ASGIApp:
         shorter = {**scope, "path": path}
         is_longer = answer is None and scope["method"] in ("GET", "HEAD") and path != scope["path"]
         if is_longer and any(route.matches(shorter)[0] is Match.FULL for route in router.routes):
-            answer = RedirectResponse(str(URL(scope=scope).replace(path=path)), 307)
+            query = scope["query_string"].decode("latin-1")
+            address = scope.get("root_path", "") + quote(path) + (f"?{query}" if query else "")
+            answer = RedirectResponse(address, 307)
         answer = answer or as_asked(Request(scope), 404, "there is nothing at this address; begin at /")
         await answer(scope, receive, send)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
@@ -53,7 +53,7 @@ class PatientProtocol(H11Protocol):
         self._timer = self.loop.call_later(_HEAD_SECONDS, self._look)
 
 
-def run(application: FastAPI, host: str, port: int, ready: Callable[[str], None]) -> None:
+def run(application: FastAPI, host: str, port: int, ready: Callable[[str], None], proxies: Sequence[str] = ()) -> None:
     """Serve an application until the process gets SIGINT or SIGTERM; running requests finish first.
 
     Parameters
@@ -64,6 +64,8 @@ def run(application: FastAPI, host: str, port: int, ready: Callable[[str], None]
         0 for any free one.
     ready : callable
         Called with the address, such as ``"http://127.0.0.1:8000/"``, before requests are answered.
+    proxies : sequence of str, default ()
+        Addresses and networks of proxies, whose headers ``X-Forwarded-For`` and ``X-Forwarded-Proto`` are believed.
 
     Raises
     ------
@@ -85,6 +87,8 @@ def run(application: FastAPI, host: str, port: int, ready: Callable[[str], None]
             log_level="warning",
             access_log=False,
             server_header=False,
+            proxy_headers=bool(proxies),
+            forwarded_allow_ips=list(proxies),
             timeout_keep_alive=_IDLE_SECONDS,
             timeout_graceful_shutdown=_GRACE_SECONDS,
             h11_max_incomplete_event_size=_MAX_HEAD_BYTES,

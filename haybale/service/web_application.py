@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from haybale.extras import import_optional
 from haybale.service.workspace import Workspace
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from haybale.service.security import Access
 
 
-def create_app(workspace: Workspace, access: Access | None = None, log: TextIO | None = None) -> FastAPI:
+def create_app(
+    workspace: Workspace, access: Access | None = None, log: TextIO | None = None, root_path: str = ""
+) -> FastAPI:
     """Return the web application of a workspace, which any ASGI server runs.
 
     Parameters
@@ -26,9 +28,13 @@ def create_app(workspace: Workspace, access: Access | None = None, log: TextIO |
         Who may use it, and under which names. Default: anybody on this machine, as ``localhost`` or ``127.0.0.1``.
     log : text stream, optional
         Gets a line of JSON for each request. Default: no log.
+    root_path : str, default ""
+        The path under which a proxy serves the application, such as ``"/cases"``.
 
     Raises
     ------
+    InputError
+        For a root path that is no path, or that begins like a page of the service.
     MissingExtraError
         Without the extra ``serve``.
 
@@ -41,21 +47,21 @@ def create_app(workspace: Workspace, access: Access | None = None, log: TextIO |
     'haybale'
     """
     fastapi = import_optional("fastapi", "serve")
-    from fastapi import APIRouter
 
     from haybale import __version__
     from haybale.service.access_log import AccessLog
     from haybale.service.api import search_api, topics_api, training_api
     from haybale.service.audit_api import audit_api
-    from haybale.service.description import described
+    from haybale.service.description import description_routes
     from haybale.service.health import health_routes
     from haybale.service.login import login_routes
     from haybale.service.metrics import Metrics
     from haybale.service.pages import error_page, pages
     from haybale.service.problems import add_handlers
     from haybale.service.refreshing import Refreshing
-    from haybale.service.roles import JUDGE, OPEN, GuardedRoute, needs, not_matched
+    from haybale.service.roles import GuardedRoute, not_matched
     from haybale.service.security import Access, Guard
+    from haybale.service.under_path import UnderPath, checked_root_path
 
     @asynccontextmanager
     async def refreshing(_: FastAPI) -> AsyncIterator[None]:
@@ -86,20 +92,13 @@ def create_app(workspace: Workspace, access: Access | None = None, log: TextIO |
     application.add_middleware(AccessLog, metrics=metrics, out=log)
     add_handlers(application)
 
-    description = APIRouter(include_in_schema=False, route_class=GuardedRoute)
-
-    @description.get("/openapi.json")
-    @needs(JUDGE)
-    def of_interface() -> dict[str, Any]:
-        routes = (route for route in application.router.routes if isinstance(route, GuardedRoute))
-        open_paths = frozenset(route.path_format for route in routes if route.role == OPEN)
-        return described(application, access.users is not None, open_paths)
-
     application.router.route_class = GuardedRoute
     application.router.default = not_matched(application.router)
     of_workspace = [
         routes(workspace) for routes in (login_routes, search_api, topics_api, audit_api, training_api, pages)
     ]
-    routers = health_routes(workspace, metrics), *of_workspace, description
+    routers = health_routes(workspace, metrics), *of_workspace, description_routes(application, access)
     application.router.routes.extend(route for router in routers for route in router.routes)
+    first_segments = {getattr(route, "path", "").split("/")[1] for route in application.router.routes} - {""}
+    application.add_middleware(UnderPath, root_path=checked_root_path(root_path, first_segments))
     return application

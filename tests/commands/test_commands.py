@@ -70,7 +70,7 @@ def test_every_command_and_option_is_described_in_sentences() -> None:
 
 def test_demo(pydocs: Collection, tmp_path: Path, here: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     """The demo uses an engine that exists already, and the command that it recommends can be run."""
-    part = part_of_pydocs(pydocs, 20)
+    part = part_of_pydocs(pydocs, 40)
     monkeypatch.setattr("haybale.collections.readers.pydocs.read_pydocs", lambda: part)
     monkeypatch.setattr("haybale.reports.picture.TSNE", QUICK_TSNE)
     monkeypatch.chdir(tmp_path)

@@ -97,7 +97,11 @@ def test_nobody_sees_which_paths_there_are(spied_service):
         return answers
 
     answers = asyncio.run(ask_all())
-    closed = {path: answer for path, answer in answers.items() if not path.startswith(("/health", "/login", "/static"))}
+    closed = {
+        path: answer
+        for path, answer in answers.items()
+        if not path.startswith(("/health", "/ready", "/login", "/static"))
+    }
     assert len(set(closed.values())) == 1
     assert closed["/nothing"][0] == 401
 
@@ -111,7 +115,7 @@ def test_a_path_with_an_end_is_no_training(workspace, end):
 
 def test_slashes_at_the_end_lead_to_the_page_of_this_service(workspace):
     with TestClient(create_app(workspace), base_url="http://127.0.0.1:8000") as client:
-        assert client.get("/topics/", follow_redirects=False).headers["location"] == "http://127.0.0.1:8000/topics"
+        assert client.get("/topics/", follow_redirects=False).headers["location"] == "/topics"
         assert client.get("/nothing/", follow_redirects=False).status_code == 404
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import secrets
 import sys
 from contextlib import ExitStack
@@ -78,6 +79,17 @@ def serve(
         list[str] | None,
         option("A further name by which browsers reach the service, as behind a proxy. Repeatable.", ACCESS),
     ] = None,
+    proxy: Annotated[
+        list[str] | None,
+        option(
+            "The address or network of a proxy that says who asks, and whether by HTTPS (X-Forwarded-For and "
+            "X-Forwarded-Proto). Repeatable. Default: none is believed.",
+            ACCESS,
+        ),
+    ] = None,
+    root_path: Annotated[
+        str, option("The path under which a proxy serves the pages, such as /cases. Default: none.", ACCESS)
+    ] = "",
 ) -> None:
     """Serve pages for search, review and training, and the same as a REST interface.
 
@@ -114,7 +126,16 @@ def serve(
                 show(f"token: {made}")
             note(f"{opened.collection.n_documents:,} documents; judgements are in {path}. Ctrl-C ends the service.")
 
-        run(create_app(workspace, access, log), host, port, ready)
+        run(create_app(workspace, access, log, root_path), host, port, ready, _proxies(proxy or []))
+
+
+def _proxies(proxies: list[str]) -> list[str]:
+    for proxy in proxies:
+        try:
+            ipaddress.ip_network(proxy)
+        except ValueError as error:
+            raise InputError(f"--proxy must be an address or a network, found {proxy!r}: {error}; correct it") from None
+    return proxies
 
 
 def _access(users: Path | None, token: str | None, host: str, more: list[str]) -> Access:
