@@ -34,11 +34,11 @@ class AuditSettings:
     seed : int
         The seed of the draws.
     n_documents : int
-        Number of documents that can be relevant.
+        Number of documents that can be relevant. A group of duplicates counts as one.
     documents : str
         A digest of their ids and texts.
     version : str or None
-        The engine's digest of its documents then; None for an engine in memory.
+        A digest of the engine's version of its documents then, which is found faster; None for an engine in memory.
     judge, time : str
         Who began it, and when (ISO 8601, in UTC).
     """
@@ -97,11 +97,14 @@ class AuditLog:
         self._labels: dict[str, int] = {}  # in the same order
         self._tests: dict[float, tuple[NDArray[np.int64], BettingTest]] = {}
 
-    def apply(self, row: Judgement, grade: int | None) -> None:
-        """Add a row about a document whose grade is now ``grade``; None if it is not judged."""
-        doc_id, audit = row.doc_id, audit_of(row)
+    def take(self, doc_id: str, row: Judgement) -> None:
+        """Note that a row makes a document one that cannot be drawn, if it is a judgement or a draw."""
+        audit = audit_of(row)
         if doc_id not in self.taken and (audit or row.kind in GRADED):
-            self.taken[doc_id] = Taken(row, audit)
+            self.taken[doc_id], self._labels[doc_id] = Taken(row, audit), _UNKNOWN
+
+    def label(self, doc_id: str, grade: int | None) -> None:
+        """Note the grade of a document; None if it is not judged."""
         if doc_id in self.taken:
             self._labels[doc_id] = _UNKNOWN if grade is None else int(grade > 0)
 
@@ -192,7 +195,9 @@ def draw_details(settings: AuditSettings, number: int, position: int, n_unread: 
     return {AUDIT: {"audit": settings.number, "draw": number, "position": position, "n_unread": n_unread}}
 
 
-def documents_digest(collection: Collection) -> str:
-    """Return a digest of the ids and texts of documents: 64 hexadecimal digits."""
+def documents_digest(collection: Collection, is_read: NDArray[np.bool_]) -> str:
+    """Return a digest of the ids and texts of some documents: 64 hexadecimal digits."""
     digests = {doc_id: digest for digest, doc_ids in ids_by_digest(collection).items() for doc_id in doc_ids}
-    return hashlib.sha256("".join(f"{doc_id}\0{digests[doc_id]}\0" for doc_id in sorted(digests)).encode()).hexdigest()
+    chosen = zip(collection.doc_ids.to_pylist(), is_read.tolist(), strict=True)
+    doc_ids = sorted(doc_id for doc_id, is_chosen in chosen if is_chosen)
+    return hashlib.sha256("".join(f"{doc_id}\0{digests.get(doc_id)}\0" for doc_id in doc_ids).encode()).hexdigest()

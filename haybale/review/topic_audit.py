@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from haybale.errors import InputError
 from haybale.parameters import FROM_0, check_parameters
-from haybale.review.audit_log import AUDIT, AuditSettings, audits_of, documents_digest, draw_details
+from haybale.review.audit_log import AUDIT, AuditSettings, audits_of, draw_details
 from haybale.review.draws import draw_position
 from haybale.review.judgement_store import Judgement, JudgementStore, Topic
 from haybale.review.stopping.audit import Audit
@@ -28,27 +28,28 @@ class TopicAudit:
     is in the store before it is shown, so that nobody can repeat it. A draw that was skipped, or whose judgement was
     taken back, stops the count of draws until it is judged; :meth:`Review.next` proposes it again. Judgements may be
     changed: the bound is computed from those of today, and takes them to be the same whether a document was drawn or
-    not. If documents are added, removed or replaced, the draws certify nothing about the documents that there are now,
+    not. A group of duplicates counts as one document, and a document that waits for a second judge as not judged. If
+    documents are added, removed, replaced or grouped, the draws certify nothing about the documents that there are now,
     and another audit must be begun.
 
     Parameters
     ----------
     store : JudgementStore
     topic : Topic
-    lock : context manager
-        Held while the audit is begun, drawn for or stated.
     synced : callable
         Returns the ranking of the topic, with all rows of the store.
+    lock : context manager
+        Held while the audit is begun, drawn for or stated.
     """
 
     def __init__(
         self,
         store: JudgementStore,
         topic: Topic,
-        lock: AbstractContextManager[Any],
         synced: Callable[[], TopicRanking],
+        lock: AbstractContextManager[Any],
     ) -> None:
-        self._store, self._topic, self._lock, self._synced = store, topic, lock, synced
+        self._store, self._topic, self._synced, self._lock = store, topic, synced, lock
 
     def begin(
         self, target: float = 0.8, confidence: float = 0.95, *, seed: int | None = None, judge: str = ""
@@ -81,8 +82,8 @@ class TopicAudit:
                 "confidence": rule.confidence,
                 "seed": secrets.randbits(_SEED_BITS) if seed is None else int(seed),
                 "n_documents": int(ranking.has_passage.sum()),
-                "documents": documents_digest(ranking.collection),
-                "version": ranking.snapshot.documents_digest,
+                "documents": ranking.documents_digest,
+                "version": ranking.documents_version,
             }
             self._store.record(self._topic, AUDIT, value, judge)
             settings = self.settings
@@ -115,21 +116,13 @@ class TopicAudit:
                 raise InputError("a statement needs an audit, found none; call audit.begin() and judge what is drawn")
             return AuditStatement.of(self._topic, ranking, settings, self.all_settings())
 
-    def draw(self, n: int, judge: str | None) -> list[Proposal]:
-        """Draw up to n documents while draws are due, and return them. A draw is on disk when this returns.
-
-        Nothing is drawn for a named judge while documents that others have judged are left to this judge.
-
-        Parameters
-        ----------
-        n : int
-        judge : str or None
-        """
+    def draw(self, n: int) -> list[Proposal]:
+        """Draw up to n documents while draws are due, and return them. A draw is on disk when this returns."""
         proposals: list[Proposal] = []
         while len(proposals) < n:
             ranking = self._synced()
             settings, log = ranking.audit, ranking.audit_log
-            if settings is None or ranking.audit_gap or _is_behind(judge, ranking) or not log.is_due(settings):
+            if settings is None or ranking.audit_gap or not log.is_due(settings):
                 break
             if len(log.taken) == settings.n_documents:
                 break
@@ -147,11 +140,3 @@ def _drawn(ranking: TopicRanking, settings: AuditSettings) -> tuple[Judgement, i
     number = int(order[position])
     details = draw_details(settings, which, position, settings.n_documents - len(log.taken))
     return Judgement(ranking.doc_id(number), "drawn", model=AUDIT, details=details), number
-
-
-def _is_behind(judge: str | None, ranking: TopicRanking) -> bool:
-    """Return whether others have judged documents that a judge has not judged."""
-    if judge is None:
-        return False
-    grades = (ranking.state.grades(doc_id) for doc_id in ranking.audit_log.taken)
-    return any(judge not in of_document for of_document in grades if of_document)
