@@ -274,3 +274,37 @@ def test_statements_are_files(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "statement.json").read_text(encoding="utf-8")) == statement.to_dict()
     with pytest.raises(InputError, match=r"\.html"):
         statement.write(tmp_path / "statement.pdf")
+
+
+def test_a_document_that_waits_for_a_second_judge_is_not_judged() -> None:
+    review = made()
+    review.audit.begin(target=0.6, confidence=0.7, seed=2)
+    for _ in range(40):
+        doc_id = review.next(judge="Ada")[0].doc_id
+        review.judge(doc_id, TRUTH[doc_id], "Ada")
+    single = review.audit.statement()
+    assert single.looks
+    review.judges.screen_double()
+    assert not review.audit.statement().looks
+    for document in single.judgements:
+        review.judge(document.doc_id, TRUTH[document.doc_id], "Bob")
+    assert review.audit.statement().looks == single.looks
+
+
+def test_a_group_of_duplicates_counts_as_one_document() -> None:
+    record = {"year": 2010, "author": "Doe, Jane"}
+    records = {
+        doc_id: {"title": f"Study {doc_id} of {text}", "text": text, **record} for doc_id, text in DOCUMENTS.items()
+    }
+    records |= {f"{doc_id} again": records[doc_id] for doc_id in list(DOCUMENTS)[:20]}
+    review = made(engine=Engine(records, language="english", encoder="tfidf(min_df=1)"))
+    began = review.audit.begin(target=0.6, confidence=0.7, seed=2)
+    assert began.n_documents == review.progress().n_documents < len(records)
+    for _ in range(40):
+        doc_id = review.next()[0].doc_id
+        review.judge(doc_id, TRUTH[doc_id.partition(" ")[0]])
+    statement = review.audit.statement()
+    assert statement.looks
+    assert statement.bound.n_found == review.progress().n_relevant
+    review.duplicates.separate(["d03 again"])
+    assert "another" in review.audit.statement().gap
