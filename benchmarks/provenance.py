@@ -48,6 +48,7 @@ LEARNER = (
 # The paths below haybale/ that the figures of each script's page depend on, and with "-" those inside them that do not
 # count; stale.py compares their code.
 MEASURES = {
+    "bench_audit.py": ("review/betting.py", "review/draws.py", "review/stopping/audit.py"),
     "bench_backends.py": ("embeddings/compiled_network.py", "embeddings/sentence_transformer.py"),
     "bench_best.py": CORE,
     "bench_bm25.py": (

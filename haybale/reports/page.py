@@ -20,12 +20,16 @@ from haybale.folders import whole_file, write_or_rescue
 
 
 def write_page(out: Path, template: Traversable, content: Mapping[str, Any]) -> None:
-    """Write a page.
+    """Write a page to a file; an existing one is replaced. The parameters are those of :func:`render_page`."""
+    page = render_page(template, content)
+    write_or_rescue(lambda path: _write(path, page), out)
+
+
+def render_page(template: Traversable, content: Mapping[str, Any]) -> str:
+    """Return a page.
 
     Parameters
     ----------
-    out : Path
-        The HTML file; an existing one is replaced.
     template : Traversable
         The file of the template, which extends ``frame.html``.
     content : mapping of str to object
@@ -43,13 +47,13 @@ def write_page(out: Path, template: Traversable, content: Mapping[str, Any]) -> 
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    page = environment.from_string(template.read_text("utf-8")).render(
+    page: str = environment.from_string(template.read_text("utf-8")).render(
         **content,
         style=markup(style),
         script=markup(script),
         policy=f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'",
     )
-    write_or_rescue(lambda path: _write(path, page), out)
+    return page
 
 
 def _file(name: str) -> str:

@@ -1,8 +1,12 @@
 """Names of the package and where they are defined. __init__.py imports each when it is first used."""
 
+from .audit_log import AuditSettings as AuditSettings
+from .betting import BettingTest as BettingTest
 from .combined_judgements import combined_grade as combined_grade
 from .decision_import import DecisionImport as DecisionImport
 from .decision_import import import_decisions as import_decisions
+from .draws import DrawPlan as DrawPlan
+from .draws import Draws as Draws
 from .engine_of_judgements import Fit as Fit
 from .engine_of_judgements import attach as attach
 from .full_text import FullTextProgress as FullTextProgress
@@ -46,6 +50,7 @@ from .simulation_page import write_simulation as write_simulation
 from .simulation_results import SimulatedRun as SimulatedRun
 from .simulation_results import Simulation as Simulation
 from .simulation_results import Stop as Stop
+from .stopping.audit import Audit as Audit
 from .stopping.budget import Budget as Budget
 from .stopping.cmh import CMH as CMH
 from .stopping.consecutive import Consecutive as Consecutive
@@ -56,6 +61,7 @@ from .stopping.rule import STOPPING_RULES as STOPPING_RULES
 from .stopping.rule import Advice as Advice
 from .stopping.rule import StoppingRule as StoppingRule
 from .stopping.rule import parse_rule as parse_rule
+from .topic_audit import TopicAudit as TopicAudit
 from .topic_duplicates import TopicDuplicates as TopicDuplicates
 from .topic_features import TopicFeatures as TopicFeatures
 from .topic_lifecycle import TopicStatus as TopicStatus

@@ -370,8 +370,15 @@ class JudgementStore:
             raise UnknownNameError("topic", name, [stored_topic.name for stored_topic in self.topics()])
         return topic
 
-    def add(self, topic: Topic, *rows: Judgement) -> list[int]:
+    def add(self, topic: Topic, *rows: Judgement, last: int | None = None) -> list[int]:
         """Add rows, all or none, and return their numbers. They are on disk when this returns.
+
+        Parameters
+        ----------
+        topic : Topic
+        *rows : Judgement
+        last : int, optional
+            Add nothing, and return no number, if the topic has a row with a higher number. Default: add the rows.
 
         Raises
         ------
@@ -386,10 +393,13 @@ class JudgementStore:
         marks = ", ".join(["?"] * (len(_ROW_COLUMNS) + 1))
         insert = f"INSERT INTO judgements (topic, {', '.join(_ROW_COLUMNS)}) VALUES ({marks})"
         now, numbers = _now(), []
+        later = "SELECT 1 FROM judgements WHERE topic = ? AND id > ? LIMIT 1"
         with self._errors(), self._writing():
+            if last is not None and self._connection.execute(later, [topic.number, last]).fetchone():
+                return []
             is_judging = any(row.kind != "reached" for row in rows)
-            last = {event.kind: event.value for event in self.events(topic, latest=True)} if is_judging else {}
-            for kind in filter(last.get, _SHUT):
+            decisions = {event.kind: event.value for event in self.events(topic, latest=True)} if is_judging else {}
+            for kind in filter(decisions.get, _SHUT):
                 raise InputError(f"topic {topic.name!r:.100} must be open to judge it, found it {kind}; {_SHUT[kind]}")
             for row in rows:
                 details = json.dumps(dict(row.details), sort_keys=True) if row.details else None

@@ -44,7 +44,7 @@ def progress_of(
 
     state, screening = ranking.state, ranking.screening()
     drawn = ranking.sample()
-    chosen = [*DEFAULT_RULES, *(["qbcb"] if drawn else [])] if rules is None else rules
+    chosen = [*DEFAULT_RULES, *ranking.certificates()] if rules is None else rules
     parsed = [parse_rule(rule) if isinstance(rule, str) else rule for rule in chosen]
     judged = {doc_id: grades for doc_id in state.rows if (grades := state.grades(doc_id))}
     relevant_positions = np.flatnonzero(screening.labels)

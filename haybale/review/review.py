@@ -35,6 +35,7 @@ from haybale.review.reattachment import ensure_attached, known_by_new_ids
 from haybale.review.review_results import Progress, ReviewDocument, judgement_table
 from haybale.review.screening_plan import SINGLE_SCREENING, plan_of
 from haybale.review.shown_documents import where_shown
+from haybale.review.topic_audit import TopicAudit
 from haybale.review.topic_duplicates import DUPLICATES, TopicDuplicates
 from haybale.review.topic_ranking import Proposal, TopicRanking, with_digest
 from haybale.review.topic_state import SAMPLE_OF, TopicState
@@ -156,6 +157,7 @@ class Review:
             self._begin(text, topic, grades, settings)
             self.near_duplicates, self._lock = near_duplicates, threading.RLock()
             self.judges = Judges(self.store, self.topic, self._sync, self._lock)
+            self.audit = TopicAudit(self.store, self.topic, self._sync, self._lock)
             self._shown: dict[str, Judgement] = {}  # the passage, rank and model with which each document was proposed
             self._ranking: TopicRanking | None = None
             self._last_move = 0  # the last move of judgements that the ranking has seen
@@ -227,6 +229,7 @@ class Review:
         if (groups := self.duplicates.groups(snapshot)) is not self._groups:
             self._groups = groups
             self._ranking = self._ranking.regroup(groups.representatives, self.store.judgements(self.topic))
+        self._ranking.audit = self.audit.settings
         return self._ranking
 
     def _rank_anew(self, snapshot: Engine) -> None:
@@ -262,6 +265,7 @@ class Review:
             ranking = self._sync()
             ready, put_off = ranking.judged_by_others(judge)
             proposals = [*ready, *ranking.drawn_to_judge()][:n]
+            proposals += self.audit.draw(n - len(proposals))
             proposals += self._ranked(n - len(proposals), [proposal.number for proposal in proposals])
             proposals = [*proposals, *put_off][:n]
             probabilities = ranking.learner.probabilities() if proposals else np.empty(0)
@@ -349,8 +353,7 @@ class Review:
         with self._lock:
             ranking = self._sync()
             self._plan.check_judge(judge)
-            doc_id = as_id(doc_id, "document id")
-            doc_id = where_shown(self._shown, ranking, doc_id)
+            doc_id = where_shown(self._shown, ranking, as_id(doc_id, "document id"))
             ranking.collection.document_numbers([doc_id])  # raises for an unknown document
             shown = self._shown_with(ranking, doc_id)
             taken = None if seconds is None else float(seconds)

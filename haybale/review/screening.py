@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haybale.errors import InputError
+from haybale.review.draws import Draws
 
 Bools = NDArray[np.bool_]
 
@@ -42,6 +43,17 @@ class Screening:
     sample_gap : str, optional
         What the random sample lacks, in words, such as documents that were drawn and not judged. Nothing can be
         certified then. Default: nothing.
+    drawn : (n_read,) bool, optional
+        Whether each document was drawn at random from all that were unread then, and not proposed by the ranking;
+        default: none was.
+    counted_draws : Draws, optional
+        The draws that count, if documents were judged outside the reading order or in another order. Default: those
+        that follow from ``drawn``; documents of the random sample count as judged before.
+
+    Attributes
+    ----------
+    draws : Draws
+        The draws that count.
 
     Raises
     ------
@@ -55,6 +67,9 @@ class Screening:
     scores: NDArray[np.float64] | None = None
     held_out: Bools = field(default_factory=_empty)
     sample_gap: str = ""
+    drawn: Bools = field(default_factory=_empty)
+    counted_draws: Draws | None = None
+    draws: Draws = field(init=False)
 
     def __post_init__(self) -> None:
         labels = _bools("labels", self.labels)
@@ -68,18 +83,46 @@ class Screening:
             )
         if len(sampled) != len(labels):
             raise InputError(f"sampled must have {len(labels)} values, one for each label, found {len(sampled)}")
-        for name, value in {"labels": labels, "sampled": sampled, "held_out": held_out}.items():
+        drawn = _bools("drawn", self.drawn)
+        if not len(drawn):
+            drawn = np.zeros(len(labels), dtype=bool)
+        if len(drawn) != len(labels) or (drawn & sampled).any():
+            raise InputError(
+                f"drawn must have {len(labels)} values, and none for a document of the sample; found {len(drawn)}"
+            )
+        for name, value in {"labels": labels, "sampled": sampled, "held_out": held_out, "drawn": drawn}.items():
             object.__setattr__(self, name, value)
+        draws = self._draws_of_order() if self.counted_draws is None else self.counted_draws
+        object.__setattr__(self, "draws", draws)
         if self.scores is not None:
             scores = np.asarray(self.scores, dtype=np.float64)
             if scores.shape != (self.n_documents,):
                 raise InputError(f"scores must have {self.n_documents} values, one a document, found {scores.shape}")
             object.__setattr__(self, "scores", scores)
 
+    def _draws_of_order(self) -> Draws:
+        """Return the draws if nothing was judged but the random sample, and then the reading order."""
+        at = np.flatnonzero(self.drawn)
+        later_sampled = self.sampled.sum() - np.cumsum(self.sampled)[at]
+        later_found = (self.labels & self.sampled).sum() - np.cumsum(self.labels & self.sampled)[at]
+        n_found = np.cumsum(self.labels)[at] - self.labels[at] + later_found + self.held_out.sum()
+        n_unread = self.n_documents - at - later_sampled - len(self.held_out)
+        return Draws(at, n_found, n_unread, self.labels[at])
+
     @property
     def n_read(self) -> int:
         """Number of documents that the ranking proposed and that were judged."""
         return len(self.labels)
+
+    @property
+    def n_unread(self) -> int:
+        """Number of documents that were not judged."""
+        return self.n_documents - self.n_read - len(self.held_out)
+
+    @property
+    def n_found(self) -> int:
+        """Number of relevant documents among all that were judged, also outside the reading order."""
+        return self.n_relevant + int(self.held_out.sum()) + int(self.draws.others_relevant.sum())
 
     @property
     def n_relevant(self) -> int:
@@ -93,7 +136,7 @@ class Screening:
         later = self.labels[n:][self.sampled[n:]]
         held_out = np.concatenate([self.held_out, later])
         sample = self.sampled[:n], self.scores, held_out, self.sample_gap
-        return Screening(self.labels[:n], self.n_documents, *sample)
+        return Screening(self.labels[:n], self.n_documents, *sample, self.drawn[:n], self.draws.up_to(n))
 
 
 def _bools(name: str, values: Any) -> Bools:

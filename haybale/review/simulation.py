@@ -28,10 +28,11 @@ from haybale.parameters import (
 )
 from haybale.progress import track
 from haybale.returned_values import method_of, returned_numbers
+from haybale.review.draws import DrawPlan
 from haybale.review.proposals import Bools, Floats, MakesLearner, top_documents, topic_learner
 from haybale.review.records import LabelledRecords, is_record_file, read_records
 from haybale.review.screening import Screening
-from haybale.review.simulation_results import SimulatedRun, Simulation
+from haybale.review.simulation_results import SimulatedRun, Simulation, Stop
 from haybale.review.stopping import StoppingRule, parse_rule
 
 STARTS = ("random", "text", "both")
@@ -82,16 +83,41 @@ class _Reader:
     learner: Any
     order: list[int] = field(default_factory=list)
 
+    @classmethod
+    def begin(
+        cls,
+        engine: Engine,
+        is_relevant: Bools,
+        is_open: Bools,
+        places: Ints,
+        explore_every: int | None,
+        priors: Sequence[int],
+        drawn: Bools,
+        learner: Any,
+    ) -> _Reader:
+        """Return a reading whose learner knows the priors."""
+        for number in priors:
+            learner.judge(number, float(is_relevant[number]))
+        return cls(engine, is_relevant, is_open.copy(), places, drawn, explore_every, learner)
+
     def read_next(self) -> None:
         """Propose the next document, and learn its label."""
+        self.read(self.proposed())
+
+    def proposed(self) -> int:
+        """Return the document that comes next."""
         if self.explore_every is not None and (len(self.order) + 1) % self.explore_every == 0:
             scores = self.numbers("disagreement")
         else:
             scores = self.numbers("scores")
-        number = int(top_documents(scores, self.open, self.places, 1)[0])
+        return int(top_documents(scores, self.open, self.places, 1)[0])
+
+    def read(self, number: int, learns: bool = True) -> None:
+        """Read a document, and learn its label."""
         self.open[number] = False
         self.order.append(number)
-        self.learner.judge(number, float(self.is_relevant[number]))
+        if learns:
+            self.learner.judge(number, float(self.is_relevant[number]))
 
     def numbers(self, method: str) -> Floats:
         """Return a number for each document by a method of the learner."""
@@ -134,6 +160,9 @@ def simulate(
     Each simulation reads until all relevant documents are found; the documents that would be left count as read in the
     order of their last scores, which changes no measure. Documents of equal scores are read in an order that the seed
     draws, since the order of ids often is that of the labels. Equal arguments give equal results.
+
+    A rule that draws documents during the reading, such as ``"audit"``, is simulated in a reading of its own, in which
+    the learner learns from what is drawn. Measures and other rules are those of the reading without draws.
 
     Parameters
     ----------
@@ -207,13 +236,18 @@ def simulate(
         is_open[priors] = False
         drawn = np.zeros(len(is_open), dtype=bool)
         drawn[random.choice(np.flatnonzero(is_open), min(sample, int(is_open.sum())), replace=False)] = sample > 0
-        run_learner = make(engine, None if chosen == "random" else topic.text, seed)
-        for number in priors:
-            run_learner.judge(number, float(is_relevant[number]))
         n = int(is_open.sum())
         places = np.random.default_rng([seed, 2]).permutation(len(is_open))
-        reader = _Reader(engine, is_relevant, is_open, places, drawn, explore_every, run_learner)
-        stops = _read(reader, n, parsed, learn_from or n)
+        text_of_run = None if chosen == "random" else topic.text
+        case = engine, is_relevant, is_open, places, explore_every, priors
+        reader = _Reader.begin(*case, drawn, make(engine, text_of_run, seed))
+        stops: dict[str, int | Stop | None] = dict.fromkeys(map(str, parsed))
+        stops |= _read(reader, n, [rule for rule in parsed if rule.draw_plan() is None], learn_from or n)
+        for rule in parsed:
+            if (plan := rule.draw_plan()) is not None:
+                audited = _Reader.begin(*case, np.zeros_like(drawn), make(engine, text_of_run, seed))
+                draw = np.random.default_rng([seed, 3])
+                stops[str(rule)] = _read_with_draws(audited, n, rule, plan, draw, learn_from or n, target)
         labels = is_relevant[reader.order]
         ids = [str(engine.collection.doc_ids[number].as_py()) for number in priors]
         seconds = time.perf_counter() - before
@@ -249,6 +283,34 @@ def _read(reader: _Reader, n: int, rules: Sequence[StoppingRule], learn_from: in
             at = rule.first_stop(labels, n, sampled=sampled, scores=scores)
             stops[str(rule)] = at if scores is None or at is None else max(at, learn_from)
     return stops
+
+
+def _read_with_draws(
+    reader: _Reader,
+    n: int,
+    rule: StoppingRule,
+    plan: DrawPlan,
+    random: np.random.Generator,
+    learn_from: int,
+    target: float,
+) -> Stop:
+    """Read until a rule that draws documents stops; after ``learn_from`` documents, nothing is learned any more."""
+    labels, drawn, tests = list[bool](), list[bool](), dict[float, Any]()
+    n_relevant = int(reader.is_relevant[reader.open].sum())
+    while reader.open.any():
+        drawn.append(plan.is_due(sum(labels), n - len(labels)))
+        number = int(random.choice(np.flatnonzero(reader.open))) if drawn[-1] else reader.proposed()
+        reader.read(number, learns=len(labels) < learn_from)
+        labels.append(bool(reader.is_relevant[number]))
+        plan.note(labels[-1], drawn[-1])
+        if drawn[-1] or labels[-1]:
+            screening = Screening(np.array(labels), n, drawn=np.array(drawn))
+            screening.draws.tests.update(tests)
+            if rule.check(screening).stop:
+                break
+            tests = screening.draws.tests
+    recall = sum(labels) / n_relevant
+    return Stop(len(labels), len(labels), recall, recall >= target)
 
 
 def _opened(

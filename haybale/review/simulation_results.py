@@ -95,14 +95,19 @@ class SimulatedRun:
         labels: NDArray[np.bool_],
         sampled: NDArray[np.bool_],
         target: float,
-        stops: Mapping[str, int | None],
+        stops: Mapping[str, int | Stop | None],
         seconds: float,
     ) -> SimulatedRun:
-        """Return the run of a reading order; ``stops`` has the number of documents read at the stop of each rule."""
+        """Return the run of a reading order.
+
+        ``stops`` has the number of documents read at the stop of each rule, or the stop of another reading.
+        """
         found_at = np.flatnonzero(labels) + 1
         oracle = documents_until(labels, target) or 0
 
-        def stop(read: int | None) -> Stop:
+        def stop(read: int | Stop | None) -> Stop:
+            if isinstance(read, Stop):
+                return read
             if read is None:
                 return Stop(None, None, None, False)
             recall = float((found_at <= read).sum() / len(found_at))

@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from haybale.cached import cached_property
 from haybale.engine import Engine
 from haybale.engine.reattaching import TextDigests, digest_of
+from haybale.review.audit_log import AUDIT, AuditLog, AuditSettings, documents_digest
 from haybale.review.judgement_store import Judgement
 from haybale.review.proposals import Floats, Learner, id_places, top_documents
 from haybale.review.topic_state import SAMPLE, TopicState
 
 if TYPE_CHECKING:
+    from haybale.review.draws import Draws
     from haybale.review.screening import Screening
 
 LEARNED, EXPLORED = "learner", "learner, explored"  # what proposed a document
@@ -44,6 +47,8 @@ class TopicRanking:
     learner : Learner
     """
 
+    audit: AuditSettings | None  # of the audit that was begun last
+
     def __init__(self, snapshot: Engine, state: TopicState, learner: Learner) -> None:
         self.snapshot, self.state, self.learner = snapshot, state, learner
         self.collection = snapshot.collection
@@ -53,13 +58,16 @@ class TopicRanking:
         self.places = id_places(self.collection.doc_ids)
         self.taught: dict[str, int] = {}  # the grades that the learner knows
         self._graded, self._held_out, self._skipped = np.zeros((3, self.collection.n_documents), dtype=bool)
+        self.audit, self._log, self._log_plan = None, AuditLog(), state.plan
         self._digests = TextDigests(self.collection)
         self._numbers: dict[str, int | None] = {}  # by id; progress asks for each judged document several times
         self._terms: dict[str, frozenset[str]] = {}  # terms of the best passages of relevant documents, by id
 
     def apply(self, row: Judgement) -> None:
         """Add a row, and tell the learner what has changed about its document, if the engine has it."""
-        self._update(self.state.apply(row))
+        doc_id = self.state.apply(row)
+        self._take(doc_id, row)
+        self._update(doc_id)
 
     def regroup(self, representatives: Mapping[str, str], rows: Iterable[Judgement]) -> TopicRanking:
         """Return the ranking with other groups of duplicates, and a state to which all rows are added.
@@ -70,10 +78,30 @@ class TopicRanking:
         ranking = TopicRanking(self.snapshot, state, self.learner)
         ranking.taught, ranking._terms = dict(self.taught), self._terms
         for row in rows:
-            state.apply(row)
+            ranking._take(state.apply(row), row)
         for doc_id in dict.fromkeys([*self.taught, *state.rows]):
             ranking._update(doc_id)
         return ranking
+
+    def _take(self, doc_id: str, row: Judgement) -> None:
+        """Note for audits that a row makes a document one that cannot be drawn."""
+        number = self.number(doc_id)
+        if number is not None and self.has_passage[number] and not self.is_of_other_text(row):
+            self._log.take(doc_id, row)
+
+    @property
+    def audit_log(self) -> AuditLog:
+        """The documents that cannot be drawn for an audit, with the labels of today."""
+        if self._log_plan != self.state.plan:  # other documents wait for a second judge now
+            self._log_plan = self.state.plan
+            for doc_id in self._log.taken:
+                self._label(doc_id)
+        return self._log
+
+    def _label(self, doc_id: str) -> None:
+        """Note for audits how a document is judged, if its text was, by as many judges as it needs."""
+        is_unfit = not self.state.is_read(doc_id) or self.was_replaced(doc_id)
+        self._log.label(doc_id, None if is_unfit else self.state.grade(doc_id))
 
     def _update(self, doc_id: str) -> None:
         """Bring a document, and what the learner knows of it, to the present state."""
@@ -83,6 +111,7 @@ class TopicRanking:
         grade, held_out = self.state.grade(doc_id), self.state.is_held_out(doc_id)
         self._graded[number], self._held_out[number] = grade is not None, held_out
         self._skipped[number] = self.state.is_skipped(doc_id)
+        self._label(doc_id)
         is_copy = self.state.representative(doc_id) != doc_id
         is_unfit = held_out or is_copy or self.was_replaced(doc_id)  # nobody has judged the text that it has now
         before, now = self.taught.get(doc_id), None if is_unfit else grade
@@ -152,8 +181,13 @@ class TopicRanking:
         return start + ids.index(shown) if shown in ids else start
 
     def drawn_to_judge(self) -> list[Proposal]:
-        """Return the documents of the random sample that nobody has judged or skipped."""
+        """Return the documents that nobody has judged or skipped of the random sample, and those that audits need."""
         proposals = []
+        needed = [] if self.audit is None else self.audit_log.to_judge(self.audit.number)
+        for doc_id in needed:
+            number = self.number(doc_id)
+            if number is not None and not (self.state.is_skipped(doc_id) or self.state.grades(doc_id)):
+                proposals.append(Proposal(number, None, AUDIT))
         for doc_id in self.sample():
             if not self.state.is_skipped(doc_id):
                 number = self.number(doc_id)
@@ -220,7 +254,47 @@ class TopicRanking:
             scores=probabilities[rows],
             held_out=np.array([(state.grade(doc_id) or 0) > 0 for doc_id in held_out], dtype=bool),
             sample_gap=self._sample_gap(sample),
+            counted_draws=self._draws(order, known_ids),
         )
+
+    def certificates(self) -> list[str]:
+        """Return the texts of the stopping rules for which documents were drawn or are drawn."""
+        return [*(["qbcb"] if self.sample() else []), *([self.audit.rule] if self.audit is not None else [])]
+
+    def _draws(self, order: Sequence[str], known_ids: Sequence[str]) -> Draws | None:
+        """Return the draws of the audit for a reading order and the documents judged outside it."""
+        if self.audit is None:
+            return None
+        order_rows = [self.state.proposed_at(doc_id) or 0 for doc_id in order]
+        others = [doc_id for doc_id in set(known_ids).difference(order) if doc_id in self.audit_log.taken]
+        return self.audit_log.draws(self.audit, order_rows, others, self.audit_gap)
+
+    @cached_property
+    def in_id_order(self) -> NDArray[np.int64]:
+        """The numbers of the documents with a passage that stand for their groups, by their ids."""
+        rows = np.flatnonzero(self.has_passage)
+        return rows[np.argsort(self.places[rows])]
+
+    @property
+    def audit_gap(self) -> str:
+        """Why the audit says nothing about the documents that the engine has; empty if it does."""
+        if self.audit is None:
+            return ""
+        is_same_version = self.audit.version is not None and self.audit.version == self.documents_version
+        if is_same_version or self.audit.documents == self.documents_digest:
+            return ""
+        return "documents were added, removed, replaced or grouped after the audit began; begin another one"
+
+    @cached_property
+    def documents_version(self) -> str | None:
+        """The engine's digest of its documents, with :attr:`population`; None for an engine in memory."""
+        version = self.snapshot.documents_digest
+        return None if version is None else f"{version} {self.population}"
+
+    @cached_property
+    def documents_digest(self) -> str:
+        """A digest of the ids and texts of the documents that can be read: 64 hexadecimal digits."""
+        return documents_digest(self.collection, self.has_passage)
 
     @cached_property
     def population(self) -> str:
@@ -272,8 +346,7 @@ class TopicRanking:
 
     def to_draw(self) -> tuple[list[str], int]:
         """Return the ids, sorted, that can be drawn for the random sample, and how often documents were drawn."""
-        rows = np.flatnonzero(self.has_passage)
-        ids = [self.doc_id(number) for number in rows[np.argsort(self.places[rows])].tolist()]
+        ids = [self.doc_id(number) for number in self.in_id_order.tolist()]
         left = [doc_id for doc_id in ids if not (self._is_in_sample(doc_id) or self.state.is_known(doc_id))]
         return left, sum(len(self.state.populations(doc_id)) for doc_id in self.state.rows)
 

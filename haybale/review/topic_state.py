@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from haybale.review.audit_log import audit_of
 from haybale.review.combined_judgements import DEFAULT_RULE, are_contradictory, combined_grade
 from haybale.review.judgement_store import GRADED, Judgement
 from haybale.review.screening_plan import SINGLE_SCREENING, ScreeningPlan
@@ -200,12 +201,16 @@ class TopicState:
         return bool(self.grades(doc_id))
 
     def is_drawn(self, doc_id: str) -> bool:
-        """Return whether the document belongs to the random sample."""
-        return any(row.kind == "drawn" for row in self.rows_of(doc_id))
+        """Return whether the document belongs to the random sample, which is not that of an audit."""
+        return any(row.kind == "drawn" and not audit_of(row) for row in self.rows_of(doc_id))
+
+    def is_audited(self, doc_id: str) -> bool:
+        """Return whether an audit drew the document."""
+        return any(map(audit_of, self.rows_of(doc_id)))
 
     def populations(self, doc_id: str) -> list[str]:
         """Return the digests of the documents from which a document was drawn."""
-        drawn = (row for row in self.rows_of(doc_id) if row.kind == "drawn")
+        drawn = (row for row in self.rows_of(doc_id) if row.kind == "drawn" and not audit_of(row))
         return [(row.model or "").partition(SAMPLE_OF)[2] for row in drawn]
 
     def is_held_out(self, doc_id: str) -> bool:
@@ -220,9 +225,13 @@ class TopicState:
         return not self.grades(doc_id) and any(row.kind == "skipped" for row in self.rows_of(doc_id))
 
     def proposed_at(self, doc_id: str) -> int | None:
-        """Return the number of the row with which the reading order got to this document; None if it did not."""
+        """Return the number of the row with which the reading order got to this document; None if it did not.
+
+        A document that an audit drew was read with its first judgement.
+        """
+        is_audited = self.is_audited(doc_id)
         for row in self.rows_of(doc_id):
-            if row.kind == "reached" or (row.kind in GRADED and row.rank is not None):
+            if row.kind == "reached" or (row.kind in GRADED and (is_audited or row.rank is not None)):
                 return row.number
         return None
 

@@ -13,7 +13,7 @@ from haybale.engine import Engine
 from haybale.engine.reattaching import TextDigests
 from haybale.errors import InputError
 from haybale.parameters import COUNT, FROM_0, check_parameters
-from haybale.review import JudgementStore, Judges, Progress, Review, ReviewDocument, ScreeningPlan, Topic
+from haybale.review import JudgementStore, Judges, Progress, Review, ReviewDocument, ScreeningPlan, Topic, TopicAudit
 from haybale.review.exports import query_id as exported_id
 from haybale.review.judgement_store import Judgement
 from haybale.review.protocol import reason_details
@@ -374,6 +374,10 @@ class Workspace(ServedRankers):
     def progress(self, topic: int, rules: Sequence[str] | None = None) -> Progress:
         """Return how much was read and found, and what stopping rules say, as :meth:`haybale.Review.progress` does."""
         return self._review(topic).progress(rules)
+
+    def audit(self, topic: int) -> TopicAudit:
+        """Return the audit of a topic, to begin it and to read what it certifies."""
+        return self._review(topic).audit
 
     def judgements(self, topic: int, judge: str | None = None) -> pd.DataFrame:
         """Return the judgements that count (:meth:`haybale.Review.judgements`).

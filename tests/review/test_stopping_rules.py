@@ -16,6 +16,7 @@ from haybale.review import CMH, IPH, QBCB, STOPPING_RULES, Consecutive, Quant, S
 from haybale.review.stopping.iph import _hyperbolic
 
 RULES = [
+    "audit(target=0.6,confidence=0.7)",
     "consecutive(7)",
     "budget(12)",
     "cmh(target=0.8,confidence=0.7)",
@@ -36,7 +37,9 @@ def made(seed: int, n: int, n_relevant: int, skew: float = 8.0, share: float = 0
     labels, sampled = np.zeros(n, dtype=bool), np.zeros(n, dtype=bool)
     labels[rng.choice(n, n_relevant, replace=False, p=falling / falling.sum())] = True
     sampled[rng.choice(n, int(share * n), replace=False)] = True
-    return {"labels": labels, "n_documents": n, "sampled": sampled, "scores": falling * rng.random(n)}
+    drawn = ~sampled & (rng.random(n) < np.linspace(0, 1, n))
+    scores = falling * rng.random(n)
+    return {"labels": labels, "n_documents": n, "sampled": sampled, "scores": scores, "drawn": drawn}
 
 
 @pytest.mark.parametrize("text", RULES)
@@ -48,7 +51,7 @@ def test_the_first_stop_is_the_first_check_that_says_stop(text: str, seed: int, 
     n_read = int(r * n)
     part = screening.prefix(n_read)
     asked = [k for k in range(n_read + 1) if rule.check(screening.prefix(k)).stop]
-    of_part = {**case, "labels": part.labels, "sampled": part.sampled}
+    of_part = {**case, "labels": part.labels, "sampled": part.sampled, "drawn": part.drawn}
     found = rule.first_stop(**of_part) if not len(part.held_out) else rule.find_stop(part)
     assert found == (asked[0] if asked and asked[0] < n else (n if found == n else None))
     assert rule.first_stop(**case) == next(k for k in range(n + 1) if rule.check(screening.prefix(k)).stop)

@@ -16,6 +16,7 @@ from haybale.grammar import Call, parse_call
 from haybale.parameters import MOST, Constraints, Interval, check_parameters
 from haybale.registry import Registry, undefined_methods
 from haybale.returned_values import method_of, returned
+from haybale.review.draws import DrawPlan
 from haybale.review.screening import Screening
 
 Kind = Literal["heuristic", "estimate", "certificate"]
@@ -58,7 +59,8 @@ class StoppingRule(ABC):
     A subclass defines :attr:`promise` and :meth:`advise` and, where needed,
 
     - :meth:`checkpoints`, if the rule is not applied after every document;
-    - :meth:`find_stop`, if the first stop can be found faster than by asking at each checkpoint.
+    - :meth:`find_stop`, if the first stop can be found faster than by asking at each checkpoint;
+    - :meth:`draw_plan`, if documents must be drawn at random while others are read.
 
     Attributes
     ----------
@@ -99,6 +101,10 @@ class StoppingRule(ABC):
     def advise(self, screening: Screening) -> Advice:
         """Return the advice at a checkpoint; some document is unread, and at least one was read."""
 
+    def draw_plan(self) -> DrawPlan | None:
+        """Return a new plan by which documents are drawn at random during the reading; default: none are drawn."""
+        return None
+
     def checkpoints(self, n_documents: int) -> Sequence[int]:
         """Return the numbers of read documents at which the rule is applied, in ascending order; default: all."""
         return range(1, n_documents + 1)
@@ -134,7 +140,7 @@ class StoppingRule(ABC):
         return returned(self.advise(screening), Advice, method_of(self, "advise"), advice)
 
     def first_stop(
-        self, labels: Iterable[Any], n_documents: int, *, sampled: Any = (), scores: Any = None
+        self, labels: Iterable[Any], n_documents: int, *, sampled: Any = (), scores: Any = None, drawn: Any = ()
     ) -> int | None:
         """Return after how many documents of a complete or partial screening the rule would have said stop.
 
@@ -150,6 +156,8 @@ class StoppingRule(ABC):
             The documents of the random sample, all of which were judged before the reading began.
         scores : (n_documents,) float, optional
             As for :class:`~haybale.review.Screening`; the same at every position.
+        drawn : (n_read,) bool, optional
+            The documents that were drawn at random from the unread ones.
 
         Returns
         -------
@@ -157,7 +165,8 @@ class StoppingRule(ABC):
             None if the labels end before the rule says stop. If they cover the collection, the largest possible value
             is ``n_documents``.
         """
-        screening = Screening(np.asarray(labels), n_documents, np.asarray(sampled, dtype=bool), scores)
+        is_sampled, is_drawn = np.asarray(sampled, dtype=bool), np.asarray(drawn, dtype=bool)
+        screening = Screening(np.asarray(labels), n_documents, is_sampled, scores, drawn=is_drawn)
         stop = self.find_stop(screening)
         if stop is not None:
             returned(stop, (int, np.integer), method_of(self, "find_stop"), "return a number of documents, or None")

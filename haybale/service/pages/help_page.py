@@ -18,5 +18,5 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
     @router.get("/help")
     @needs(JUDGE)
     def shown(request: Request) -> HTMLResponse:
-        rules = [parse_rule(name) for name in (*DEFAULT_RULES, "qbcb")]
+        rules = [parse_rule(name) for name in (*DEFAULT_RULES, "qbcb", "audit")]
         return renderer.page(request, "help.html", here="/help", rules=rules)

@@ -8,10 +8,11 @@ from fastapi import APIRouter, Form, Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
 from haybale.errors import HaybaleError, InputError
-from haybale.review import ReviewDocument
+from haybale.review import Audit, ReviewDocument
 from haybale.review.keywords import MAX_KEYWORDS
 from haybale.review.stopping import parse_rule
 from haybale.service.own_addresses import own_path
+from haybale.service.pages.audit_page import audit_values
 from haybale.service.pages.opening import opening_page
 from haybale.service.pages.protocol_page import protocol_values
 from haybale.service.pages.rendering import Renderer, address, document_address, judge_of
@@ -155,9 +156,11 @@ def progress_values(workspace: Workspace, topic: int) -> dict[str, Any]:
     ]
     estimates = [rule for rule in rules if rule["advice"].recall is not None]
     first = next((rule for rule in estimates if rule["advice"].low is not None), estimates[0] if estimates else None)
+    audits = [(parse_rule(name), advice) for name, advice in progress.advice.items()]
     return {
         "progress": progress,
         "rules": rules,
+        "audit": next((audit_values(rule, advice) for rule, advice in audits if isinstance(rule, Audit)), None),
         "recall": None if first is None else first["advice"],
         "recall_rule": "" if first is None else first["name"],
         "curve": _curve(workspace.labels(topic)),

@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from haybale.service.pages import (
+    audit_page,
     document_page,
     duplicates_page,
     file_page,
@@ -40,6 +41,7 @@ def pages(workspace: Workspace) -> APIRouter:
     for module in (
         search_page, long_query_page, document_page, file_page, topic_pages, judges_page, review_page, protocol_page,
         full_text_page, prisma_page, training_page, help_page, unread_page, duplicates_page, records_page,
+        audit_page,
     ):  # fmt: skip
         module.add_routes(router, workspace, renderer)
     served = {path.name: path.read_bytes() for path in (FOLDER / "static").iterdir()}
