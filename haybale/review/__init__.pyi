@@ -18,7 +18,6 @@ from .judge_agreement import pabak as pabak
 from .judgement_file import judgement_file_of as judgement_file_of
 from .judgement_store import Judgement as Judgement
 from .judgement_store import JudgementStore as JudgementStore
-from .judgement_store import Owner as Owner
 from .judgement_store import Topic as Topic
 from .judgement_store import TopicEvent as TopicEvent
 from .judges import Conflict as Conflict
@@ -61,6 +60,7 @@ from .stopping.rule import STOPPING_RULES as STOPPING_RULES
 from .stopping.rule import Advice as Advice
 from .stopping.rule import StoppingRule as StoppingRule
 from .stopping.rule import parse_rule as parse_rule
+from .store_owner import Owner as Owner
 from .topic_audit import TopicAudit as TopicAudit
 from .topic_duplicates import TopicDuplicates as TopicDuplicates
 from .topic_features import TopicFeatures as TopicFeatures

@@ -24,6 +24,7 @@ from haybale.errors import InputError, StoreError, UnknownNameError
 from haybale.folders import check_new_file, replaced
 from haybale.review.grades import check_grade
 from haybale.review.left_log import closed, opening
+from haybale.review.store_owner import Owner
 from haybale.review.store_schema import UPGRADES, VERSION, create_tables, upgrade_tables
 
 Kind = Literal["judged", "known", "skipped", "undone", "drawn", "reached"]
@@ -152,25 +153,6 @@ class TopicEvent:
     judge: str
     time: str
     number: int
-
-
-@dataclass(frozen=True)
-class Owner:
-    """The engine that the judgements of a store belong to.
-
-    Parameters
-    ----------
-    identity : str
-        Its :attr:`Engine.identity <haybale.Engine.identity>`.
-    folder : str or None
-        Its folder or address when it was bound to the store; None for an engine in memory.
-    time : str
-        When it was bound: ISO 8601, in UTC.
-    """
-
-    identity: str
-    folder: str | None
-    time: str
 
 
 _ROW_COLUMNS = tuple(name for name in Judgement.__dataclass_fields__ if name != "number")

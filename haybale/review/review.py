@@ -27,7 +27,6 @@ from haybale.review.judgement_store import Judgement, JudgementStore
 from haybale.review.judges import Judges
 from haybale.review.known_judgements import grades_of, old_judgements
 from haybale.review.marked_terms import marked_terms
-from haybale.review.minhash import near_duplicates_by_document
 from haybale.review.progress_counts import progress_of
 from haybale.review.proposals import MakesLearner, topic_learner
 from haybale.review.protocol import ReviewProtocol, change_protocol, protocol_of, reason_details
@@ -302,15 +301,8 @@ class Review:
         self._shown[doc_id] = with_digest(shown, ranking.snapshot)
         about = title_of(collection, number), metadata_of(collection, number)
         likely = None if is_judged else probability
-        alike = self._similar(ranking, doc_id), self._groups.sources_of_others(doc_id)
+        alike = ranking.similar(doc_id, self.near_duplicates), self._groups.sources_of_others(doc_id)
         return ReviewDocument(doc_id, *about, [replace(best, highlights=spans)], likely, rank, model, *alike)
-
-    def _similar(self, ranking: TopicRanking, doc_id: str) -> list[str]:
-        """Return the other documents of the group of near-duplicates that were not judged."""
-        if self.near_duplicates is None:
-            return []
-        members = near_duplicates_by_document(ranking.snapshot, self.near_duplicates).get(doc_id, [])
-        return [member_id for member_id in members if member_id != doc_id and not ranking.state.grades(member_id)]
 
     def judge(
         self,
@@ -427,11 +419,7 @@ class Review:
         check_parameters("draw_sample", {"n": n}, {"n": COUNT})
         with self._lock:
             ranking = self._sync()
-            left, n_drawn = ranking.to_draw()
-            if n > len(left):
-                raise InputError(f"draw_sample needs n of at most {len(left):,}, the documents not drawn, found {n:,}")
-            random = np.random.default_rng([self.settings["random_state"] or 0, n_drawn])
-            drawn = [left[position] for position in random.choice(len(left), n, replace=False)]
+            drawn = ranking.draw(n, self.settings["random_state"] or 0)
             rows = (Judgement(doc_id, "drawn", model=f"{SAMPLE_OF}{ranking.population}") for doc_id in drawn)
             self.store.add(self.topic, *(with_digest(row, ranking.snapshot) for row in rows))
             self._sync()
@@ -599,8 +587,7 @@ class Review:
         """
         if format not in FORMATS:
             raise UnknownNameError("format", format, FORMATS)
-        with self._lock:
-            text = exported(format, self.topic, self._exported_records(documents, seen_by))
+        text = exported(format, self.topic, self._exported_records(documents, seen_by))
         if path is not None:
             write_export(format, self.topic, text, Path(path))
         return text

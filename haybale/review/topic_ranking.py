@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 from haybale.cached import cached_property
 from haybale.engine import Engine
 from haybale.engine.reattaching import TextDigests, digest_of
+from haybale.errors import InputError
 from haybale.review.audit_log import AUDIT, AuditLog, AuditSettings, documents_digest
 from haybale.review.judgement_store import Judgement
+from haybale.review.minhash import near_duplicates_by_document
 from haybale.review.proposals import Floats, Learner, id_places, top_documents
 from haybale.review.topic_state import SAMPLE, TopicState
 
@@ -346,9 +348,25 @@ class TopicRanking:
 
     def to_draw(self) -> tuple[list[str], int]:
         """Return the ids, sorted, that can be drawn for the random sample, and how often documents were drawn."""
-        ids = [self.doc_id(number) for number in self.in_id_order.tolist()]
+        rows = np.flatnonzero(self.has_passage)
+        ids = [self.doc_id(number) for number in rows[np.argsort(self.places[rows])].tolist()]
         left = [doc_id for doc_id in ids if not (self._is_in_sample(doc_id) or self.state.is_known(doc_id))]
         return left, sum(len(self.state.populations(doc_id)) for doc_id in self.state.rows)
+
+    def draw(self, n: int, random_state: int) -> list[str]:
+        """Return the ids of documents for the random sample; InputError is raised if there are fewer to draw."""
+        left, n_drawn = self.to_draw()
+        if n > len(left):
+            raise InputError(f"draw_sample needs n of at most {len(left):,}, the documents not drawn, found {n:,}")
+        random = np.random.default_rng([random_state, n_drawn])
+        return [left[position] for position in random.choice(len(left), n, replace=False)]
+
+    def similar(self, doc_id: str, share: float | None) -> list[str]:
+        """Return near-duplicates of a document that were not judged; none without a share of their texts."""
+        if share is None:
+            return []
+        members = near_duplicates_by_document(self.snapshot, share).get(doc_id, [])
+        return [member_id for member_id in members if member_id != doc_id and not self.state.grades(member_id)]
 
     def was_replaced(self, doc_id: str) -> bool:
         """Return whether a document has another text than one that a judge judged last."""
