@@ -26,6 +26,7 @@ from sklearn.svm import LinearSVC
 
 from haybale.collections import open_collection
 from haybale.review import TopicFeatures, TopicLearner, read_records
+from haybale.review.proposals import top_documents
 
 TARGET = 0.95
 STARTS = {"random": "one relevant, one irrelevant", "both": "the same, and the text", "text": "the text alone"}
@@ -101,22 +102,25 @@ def timed(a: Any) -> Iterator[tuple[str, str, int, Callable[[], dict[str, Any]]]
             yield f"{folder.name} × {copies}", "time", 1, lambda at=folder, n=copies: cost_of(at, n)
 
 
-def simulated(records: Path, texts: Any, start: str, seed: int, target: float = TARGET) -> dict[str, Any]:
-    """Simulate the review of a record file by :class:`TopicLearner`."""
+def simulated(
+    records: Path, texts: Any, start: str, seed: int, target: float = TARGET, **settings: Any
+) -> dict[str, Any]:
+    """Simulate the review of a record file by :class:`TopicLearner`, with these settings."""
     read = kept(records, lambda: read_records(records))
     relevant = np.isin(read.collection.doc_ids.to_pylist(), read.relevant)
     known = [] if start == "text" else priors(relevant, seed)
     features = kept((records, "features"), lambda: TopicFeatures.of(read.collection))
     began = time.process_time()
-    learner = TopicLearner(features, None if start == "random" else texts[records.parent.name], random_state=seed)
+    text = None if start == "random" else texts[records.parent.name]
+    learner = TopicLearner(features, text, random_state=seed, **settings)
+    places = np.random.default_rng([seed, 2]).permutation(len(relevant))  # the order of equal scores
     for document in known:
         learner.judge(document, float(relevant[document]))
     needed, left = needed_of(relevant, known, target), ~np.isin(np.arange(len(relevant)), known)
     n, found, steps = 0, 0, []
     while found < needed:
         step = time.perf_counter()
-        scores = np.where(left, learner.scores(), -np.inf)
-        document = int(scores.argmax())
+        document = int(top_documents(learner.scores(), left, places, 1)[0])
         learner.judge(document, float(relevant[document]))
         steps.append(time.perf_counter() - step)
         left[document] = False
@@ -313,7 +317,7 @@ def large_collection(large: pd.DataFrame) -> list[str]:
     lines += [
         "follows in the order of the last scores. *linear*: a linear SVM with ASReview's settings, to which the text is"
     ]
-    lines += ["a relevant document. *read until 95 %* has the median over topics."]
+    lines += [f"a relevant document. *read until 95 %* has the median over topics. Runs of commit {commits_of(kept)}."]
     rows = [
         (by, *(f"{part[f'recall {share}'].mean():.3f}" for share in SHARES), int(part.n.median()))
         for by, part in kept.groupby("by")
@@ -323,7 +327,7 @@ def large_collection(large: pd.DataFrame) -> list[str]:
 
 def times(found: pd.DataFrame) -> list[str]:
     """Return the tables of times."""
-    lines = ["", "## From a judgement to the next document", ""]
+    lines = ["", "## From a judgement to the next document", "", f"Runs of commit {commits_of(found)}.", ""]
     lines += ["Simulations from *both*, seed 1, until 95 % or all of the relevant documents are found:"]
     rows = [
         (each.topic, int(each.documents), int(each.n), f"{each.ms:.1f}", f"{each['most ms']:.1f}", f"{each.cpu:.1f}")
@@ -341,6 +345,10 @@ def times(found: pd.DataFrame) -> list[str]:
     return lines
 
 
+def commits_of(runs: pd.DataFrame) -> str:
+    return ", ".join(sorted(set(runs.commit)))
+
+
 def page(runs: pd.DataFrame) -> list[str]:
     """Return the page of all simulations."""
     lines = ["# Reviews", "", TEXT.format(starts="; ".join(f"*{name}*: {what}" for name, what in STARTS.items()))]
@@ -352,9 +360,9 @@ def page(runs: pd.DataFrame) -> list[str]:
         lines += large_collection(large)
     if (runs.by == "time").any():
         lines += times(runs[runs.by == "time"])
-    ours = ", ".join(sorted({str(each) for each in runs[runs.by != "ASReview"].commit}))
+    ours = commits_of(english[english.by != "ASReview"]) if len(english) else commits_of(runs)
     peers = ", ".join(sorted({str(each) for each in runs[runs.by == "ASReview"].get("version", [])}))
-    return [*lines, "", f"Runs of haybale are those of commit {ours}" + (f"; ASReview is {peers}." if peers else ".")]
+    return [*lines, "", f"Reviews of record files are of commit {ours}" + (f"; ASReview is {peers}." if peers else ".")]
 
 
 if __name__ == "__main__":

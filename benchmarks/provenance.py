@@ -21,11 +21,29 @@ from haybale.versions import versions_of
 
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("numpy", "scikit-learn", "numba")
-# Users' own folders of files: the collections of the benchmarks are read without these.
-WITHOUT = ("-collections/files", "-collections/readers/files.py", "-engine/update.py")
+FINDING_DUPLICATES = (
+    "collections/duplicate_rules.py",
+    "collections/record_fields.py",
+    "collections/text_sketches.py",
+    "engine/duplicates.py",
+)
+# Users' own folders of files, and duplicates: the collections of the benchmarks are read without these.
+WITHOUT = (
+    *("-collections/files", "-collections/readers/files.py", "-engine/update.py"),
+    *(f"-{path}" for path in FINDING_DUPLICATES),
+)
 CORE = (
     *("collections", "embeddings", "retrieval", "ensemble", "engine", "search", "ranking", "rankers", "evaluation"),
     *WITHOUT,
+)
+LEARNER = (
+    "review/learner.py",
+    "review/member_weights.py",
+    "review/incremental_svr.py",
+    "review/growing_matrix.py",
+    "review/judged_rows.py",
+    "review/term_space.py",
+    "review/topic_features.py",
 )
 # The paths below haybale/ that the figures of each script's page depend on, and with "-" those inside them that do not
 # count; stale.py compares their code.
@@ -41,6 +59,7 @@ MEASURES = {
     ),
     "bench_calibration.py": ("review/calibration.py", "review/learner.py", "review/incremental_svr.py"),
     "bench_defaults.py": CORE,
+    "bench_duplicates.py": FINDING_DUPLICATES,
     "bench_encoders.py": ("embeddings/sentence_transformer.py", "embeddings/token_batches.py"),
     "bench_endurance.py": ("service", "search", "review/review.py", "review/judgement_store.py"),
     "bench_files.py": (
@@ -84,7 +103,7 @@ MEASURES = {
         "device_vectors.py",
     ),
     "bench_graph.py": (*CORE, "context"),
-    "bench_held_back.py": ("review/learner.py", "review/topic_features.py", "review/incremental_svr.py"),
+    "bench_held_back.py": LEARNER,
     "bench_judgements.py": CORE,
     "bench_imports.py": (
         *("__init__.py", "lazy.py", "registry.py", "cli", "commands", "engine", "search", "ranking", "rankers"),
@@ -102,14 +121,8 @@ MEASURES = {
     "bench_longformer.py": ("embeddings/networks", "embeddings/longformer.py"),
     "bench_page_boxes.py": ("collections/files",),
     "bench_parm.py": ("retrieval/parm", "retrieval/hits.py", "vectors.py"),
-    "bench_review.py": (
-        "review/learner.py",
-        "review/incremental_svr.py",
-        "review/growing_matrix.py",
-        "review/judged_rows.py",
-        "review/term_space.py",
-        "review/topic_features.py",
-    ),
+    "bench_learner.py": LEARNER,
+    "bench_review.py": LEARNER,
     "bench_other_engines.py": (
         "rankers/stored.py",
         "rankers/learned.py",
@@ -121,6 +134,7 @@ MEASURES = {
     "bench_passage_sums.py": ("retrieval", "rankers/bm25.py", "rankers/knn.py"),
     "bench_ocr.py": tuple(f"collections/files/{name}.py" for name in ("ocr", "tesseract", "recognised_words", "pdf")),
     "bench_readers.py": ("collections/files",),
+    "bench_references.py": ("collections/files", "review/records.py", "review/ris_export.py", "review/exports.py"),
     "bench_rerank.py": ("pairs",),
     "bench_scaling.py": ("retrieval", "ensemble", "embeddings"),
     "bench_search.py": ("retrieval/backends", "retrieval/passages.py", "vectors.py"),

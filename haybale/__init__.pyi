@@ -78,6 +78,7 @@ from .rankers import Ranker as Ranker
 from .rankers import Remote as Remote
 from .rankers import SimilarQueries as SimilarQueries
 from .rankers import Stored as Stored
+from .rankers import UnseenDocuments as UnseenDocuments
 from .rankers import WeightedBM25 as WeightedBM25
 from .rankers import load as load
 from .rankers import parse as parse

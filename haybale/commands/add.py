@@ -13,7 +13,7 @@ import haybale
 from haybale.cli import options
 from haybale.cli.application import ENGINES, command
 from haybale.cli.options import TEXTS, argument, given, option
-from haybale.cli.terminal import note_unread, reporter, show
+from haybale.cli.terminal import note, note_unread, reporter, show
 from haybale.errors import FileFormatError, InputError
 
 if TYPE_CHECKING:
@@ -59,8 +59,9 @@ def add(
     with record_timings(reporter()):
         grown = haybale.Engine.open(engine)
         reading = given(text=text, id=id, title=title, html=html, ocr=ocr, ocr_languages=ocr_languages)
+        of_files = (engine / FILES).exists()
         with keeping_pages(engine / RECOGNISED):
-            added = _read_documents(files, with_languages(reading, grown.language), (engine / FILES).exists())
+            added = _read_documents(files, with_languages(reading, grown.language), of_files)
         if strict:
             refuse_unread(engine, added.unread)
         note_unread(added.unread)
@@ -69,6 +70,9 @@ def add(
         if not replace:
             grown.add(added)
         grown.write_indexes()  # so that the first ranking need not wait for their vectors
+        duplicates = grown.duplicates() if of_files else None
+    if duplicates is not None and duplicates.groups:
+        note(duplicates.in_words())
     counts = f"{added.n_documents:,} documents and {added.n_passages:,} passages"
     counts += f" ({n_replaced:,} replaced{f', {len(gone):,} removed' if gone else ''})" if replace else ""
     show(f"added {counts} in {time.perf_counter() - start:.1f} s; {grown!r}")
@@ -76,10 +80,11 @@ def add(
 
 def _read_documents(paths: Sequence[Path], reading: Mapping[str, str], of_files: bool) -> Collection:
     """Return the documents of folders and files as one collection, with what could not be read."""
+    from haybale.collections.files.references import has_references
     from haybale.collections.open import find_reader
     from haybale.collections.readers.beir import add_beir_file
     from haybale.collections.readers.files import Files, read_files, read_single_files
-    from haybale.text_files import read_text
+    from haybale.text_files import read_bytes, read_text
 
     builder, texts = haybale.CollectionBuilder("added documents"), 0
     parts, single = list[haybale.Collection](), list[Path]()
@@ -99,7 +104,7 @@ def _read_documents(paths: Sequence[Path], reading: Mapping[str, str], of_files:
         elif name.endswith(".jsonl") and not of_files and not reading:
             add_beir_file(builder, path)
             texts += 1
-        elif path.suffix == ".txt" and not of_files:
+        elif path.suffix == ".txt" and not of_files and not has_references(read_bytes(path)):
             passages = [part.text for part in haybale.find_splitter("blank-lines")(read_text(path))]
             if not passages:
                 raise FileFormatError(path, None, f"expected text, found none; remove {path.name!r} from the command")

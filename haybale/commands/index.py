@@ -141,6 +141,9 @@ def index(
             if of_files:
                 record_files(engine, files, Path(collection), reading)
         engine.write_indexes()
+        duplicates = engine.duplicates() if of_files else None
+    if duplicates is not None and duplicates.groups:
+        note(f"{duplicates.in_words()}; Engine.duplicates() lists them, and a review reads each group once")
     if unread := engine.unread:
         note_unread(unread)
         note(f"{counted(unread)} could not be read; {out / UNREAD_FILE} lists them with the reasons")

@@ -257,6 +257,13 @@ class LiveDocuments:
         )
         return is_same and (folder is None or self.storage.stamp() in (None, self._stamp))
 
+    def content_key(self, documents: Documents, digest: str | None) -> str | None:
+        """Return a key of documents with their metadata, given their digest; None if they are not the latest ones."""
+        is_latest = isinstance(documents, Snapshot) and documents.metadata is self.snapshot.metadata
+        if self.manifest is None or digest is None or not is_latest or not self.has_latest(documents):
+            return None
+        return hashlib.sha256(f"{digest} {self.manifest['metadata']}".encode()).hexdigest()
+
     def set_metadata(self, values: Metadata) -> None:
         """Set metadata of documents; indexes stay as they are."""
         with self._writing():

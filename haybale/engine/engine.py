@@ -27,6 +27,7 @@ from haybale.embeddings.store import fingerprint_of
 from haybale.engine.added_judgements import AddedJudgements, Judged, Qrels
 from haybale.engine.changed_metadata import Metadata
 from haybale.engine.changes import LiveDocuments
+from haybale.engine.duplicates import Duplicates, find_duplicates
 from haybale.engine.indexing_segments import UNITS
 from haybale.engine.learned_compounds import learn_by_tasks, learn_here
 from haybale.engine.new_documents import new_documents, split_documents
@@ -551,6 +552,10 @@ class Engine:
         """
         self._refuse_fixed("refresh()")
         return self._live.refresh()
+
+    def duplicates(self) -> Duplicates:
+        """Return which documents are one record (:func:`~haybale.engine.duplicates.find_duplicates`)."""
+        return find_duplicates(self._documents, self._live, self.documents_digest)
 
     def documents_table(self) -> pa.Table:
         """Return a table with a row for each document: ``id``, ``title``, ``passages`` (their number) and metadata."""

@@ -45,6 +45,7 @@ class Documents(ABC):
         self._indexes: dict[str, Any] = {}
         self._cache: dict[Any, Any] = {}  # the most recently used value is last
         self._cache_lock = threading.Lock()
+        self.duplicates: Any = None  # haybale.engine.duplicates.Duplicates, when they have been found
 
     @abstractmethod
     def _make_collection(self) -> Collection:
@@ -162,13 +163,13 @@ class Snapshot(Documents):
         self.all_documents = all_documents or _joined([segment.texts.whole for segment in segments])
         ids, n_first = self.all_documents.doc_ids, segments[0].texts.whole.n_documents
         self._latest = latest_with_id(ids, n_first)  # the last document with the id of each one; None if no id repeats
-        self._kept: Ints | None = None  # numbers of the documents that are not hidden; None for all
+        self.kept: Ints | None = None  # numbers of the documents that are not hidden; None for all
         if self.removed or self._latest is not None:
             numbers = np.arange(len(ids))
             hidden = np.flatnonzero(self._latest != numbers) if self._latest is not None else numbers[:0]
             gone = places_of(ids, text_array(self.removed))
-            self._kept = np.setdiff1d(numbers, np.concatenate([hidden, gone]))
-            if not np.diff(self.all_documents.passages.doc_offsets)[self._kept].any():
+            self.kept = np.setdiff1d(numbers, np.concatenate([hidden, gone]))
+            if not np.diff(self.all_documents.passages.doc_offsets)[self.kept].any():
                 n = len(self.removed)
                 raise InputError(f"an engine needs a document with a passage: {n} removals leave none; remove fewer")
         self._whole = self._present(self.all_documents)
@@ -184,7 +185,7 @@ class Snapshot(Documents):
 
     def _present(self, documents: Collection) -> Collection:
         """Return the documents that are not hidden, with changed metadata and the judgements that were added."""
-        present = documents if self._kept is None else documents.take(self._kept, self._latest)
+        present = documents if self.kept is None else documents.take(self.kept, self._latest)
         return self.judgements.onto(present if self.metadata is None else self.metadata.onto(present))
 
     @property
@@ -236,6 +237,7 @@ class Snapshot(Documents):
     def _same_documents(self, judgements: AddedJudgements, metadata: ChangedMetadata | None) -> Snapshot:
         snapshot = Snapshot(self.segments, self.removed, self._unfiltered, self.all_documents, judgements, metadata)
         snapshot._indexes |= self._indexes
+        snapshot.duplicates = self.duplicates if metadata is self.metadata else None
         return snapshot
 
     def check_new(self, added: Collection, *, replace: bool) -> Ints:
@@ -275,7 +277,7 @@ class Snapshot(Documents):
                         index = segment.extend_index(index, name)
                     self._unfiltered[name] = index
         index = self._unfiltered[name]
-        return index if self._kept is None else index.take(self._kept)
+        return index if self.kept is None else index.take(self.kept)
 
 
 class View(Documents):

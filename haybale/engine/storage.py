@@ -5,12 +5,14 @@
     building.json      settings and digest, while the engine is being built
     judgements/        judgements that were added, in a file named by its SHA-256, which engine.json names
     metadata/          metadata that changed after documents were added, in the same way
+    duplicates.json    groups of duplicates, found again if the documents have changed
     ocr/               the words of pages that OCR has recognised, and where they are
     encoder/           the encoder, if it was fitted on the passages; others are loaded by name
     0/                 the documents that the engine was built from
         collection/    documents, queries and judgements
         pieces/        the documents with their passages cut into pieces, if there is a chunking
         bm25-passage/  bm25-document/  passages/  documents/      indexes, each made when it is first needed
+        sketches.npz   the sketches of the texts, by which duplicates are found
         parts/  statistics/        with --segments: these indexes by ranges of documents, and statistics of all terms
     1/ …               documents that were added later, in the same layout; small ones are merged to one with a new
                        number (haybale.engine.merging_segments), and engine.json lists the numbers

@@ -36,4 +36,5 @@ from .similar_queries import SimilarQueries as SimilarQueries
 from .stored import ChangedRunWarning as ChangedRunWarning
 from .stored import Stored as Stored
 from .svr import SVR as SVR
+from .unseen_documents import UnseenDocuments as UnseenDocuments
 from .weighted_bm25 import WeightedBM25 as WeightedBM25

@@ -97,6 +97,40 @@ class Popularity(OutOfFold, Ranker):
         rows, ranked, scores = (np.concatenate(column) for column in zip(*parts, strict=True))
         return Run.from_numbers(batch.ids, collection.doc_ids, rows, ranked, scores, depth)
 
+    def counts(self, batch: QueryBatch, rows: Ints, documents: Ints, *, out_of_fold: bool) -> Ints:
+        """Return to how many training queries documents were relevant, as this ranker counts them.
+
+        Parameters
+        ----------
+        batch : QueryBatch
+            The queries that the documents are ranked for.
+        rows, documents : (n,) int64
+            The row of the query in the batch, and the number of the document in the batch's engine.
+        out_of_fold : bool
+            Whether judgements of a training query itself, and of others of its group, do not count for it.
+
+        Returns
+        -------
+        (n,) int64
+        """
+        queries, judged_documents = self._pairs(batch.engine)
+        cutoffs, n_documents = batch.cutoffs, batch.engine.collection.n_documents
+        days = None if cutoffs is None else dated_training(self.days_, self)
+        itself = self.rows_of(batch.ids) if out_of_fold else np.full(len(batch), -1)
+        counts = np.zeros(len(rows), dtype=np.int64)
+        for day in [0] if cutoffs is None else np.unique(cutoffs.queries).tolist():
+            is_counted, places = np.ones(len(queries), dtype=bool), np.arange(len(rows))
+            if cutoffs is not None and days is not None:
+                is_counted, places = days[queries] <= day, np.flatnonzero(cutoffs.queries[rows] == day)
+            counted_documents = judged_documents[is_counted]
+            totals = np.bincount(counted_documents, minlength=n_documents)
+            pairs = np.sort(self.groups_[queries[is_counted]] * n_documents + counted_documents)
+            query = itself[rows[places]]
+            of_group = self.groups_[query] * n_documents + documents[places]
+            n_of_group = np.searchsorted(pairs, of_group, "right") - np.searchsorted(pairs, of_group, "left")
+            counts[places] = totals[documents[places]] - np.where(query >= 0, n_of_group, 0)
+        return counts
+
     def _pairs(self, engine: Engine) -> tuple[Ints, Ints]:
         """Return the training queries and the documents of the pairs, each (n,), with the engine's document numbers."""
 

@@ -1,16 +1,22 @@
 """Names of the package and where they are defined. __init__.py imports each when it is first used."""
 
-from .combined_judgements import agreement as agreement
-from .combined_judgements import cohen_kappa as cohen_kappa
 from .combined_judgements import combined_grade as combined_grade
+from .decision_import import DecisionImport as DecisionImport
+from .decision_import import import_decisions as import_decisions
 from .engine_of_judgements import Fit as Fit
 from .engine_of_judgements import attach as attach
+from .judge_agreement import agreement as agreement
+from .judge_agreement import agreement_over_time as agreement_over_time
+from .judge_agreement import cohen_kappa as cohen_kappa
+from .judge_agreement import pabak as pabak
 from .judgement_file import judgement_file_of as judgement_file_of
 from .judgement_store import Judgement as Judgement
 from .judgement_store import JudgementStore as JudgementStore
 from .judgement_store import Owner as Owner
 from .judgement_store import Topic as Topic
 from .judgement_store import TopicEvent as TopicEvent
+from .judges import Conflict as Conflict
+from .judges import Judges as Judges
 from .learner import TopicLearner as TopicLearner
 from .minhash import near_duplicates as near_duplicates
 from .proposals import Learner as Learner
@@ -25,6 +31,7 @@ from .review import Review as Review
 from .review_results import Progress as Progress
 from .review_results import ReviewDocument as ReviewDocument
 from .screening import Screening as Screening
+from .screening_plan import ScreeningPlan as ScreeningPlan
 from .simulation import LabelledTopic as LabelledTopic
 from .simulation import simulate as simulate
 from .simulation_page import write_simulation as write_simulation
@@ -41,7 +48,9 @@ from .stopping.rule import STOPPING_RULES as STOPPING_RULES
 from .stopping.rule import Advice as Advice
 from .stopping.rule import StoppingRule as StoppingRule
 from .stopping.rule import parse_rule as parse_rule
+from .topic_duplicates import TopicDuplicates as TopicDuplicates
 from .topic_features import TopicFeatures as TopicFeatures
 from .topic_queries import judged_topics as judged_topics
 from .topic_queries import train_ranker as train_ranker
+from .workbook_export import exported_workbook as exported_workbook
 from .workload import screening_measures as screening_measures

@@ -16,7 +16,7 @@ Values = NDArray[np.float64]
 _MAX_STEPS = 50  # of Newton's method
 _MIN_SCORE_SPAN = 1e-290  # scores in a smaller span count as equal: their slope would exceed the range of floats
 _N_LAST_JUDGEMENTS = 50  # judgements whose share of relevant documents bounds the share among the unread ones
-_UNREAD_RATIO = 1 / 8  # the assumed share of relevant documents among the unread ones, over that of the last judgements
+UNREAD_RATIO = 1 / 8  # the assumed share of relevant documents among the unread ones, over that of the last judgements
 _UNREAD_WEIGHT = 10.0  # the weight of all unread documents together, relative to that of all judged ones
 
 
@@ -53,7 +53,7 @@ def calibration_targets(
     targets = np.where(relevant, (n_relevant + 1) / (n_relevant + 2), 1 / (n_others + 2))
     weights = np.ones(len(scores))
     if len(rest):
-        targets = np.concatenate([targets, np.full(len(rest), share * _UNREAD_RATIO)])
+        targets = np.concatenate([targets, np.full(len(rest), share * UNREAD_RATIO)])
         weights = np.concatenate([weights, np.full(len(rest), _UNREAD_WEIGHT * max(len(scores), 1) / len(rest))])
     return np.concatenate([scores, rest]), targets, weights
 

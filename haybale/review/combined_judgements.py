@@ -1,11 +1,8 @@
-"""Combine the judgements of several judges about one document, and measure how far the judges agree."""
+"""Combine the judgements of several judges about one document."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-
-import numpy as np
-import pandas as pd
 
 from haybale.errors import UnknownNameError
 
@@ -63,55 +60,3 @@ def find_rule(rule: str) -> Callable[[Sequence[int]], int]:
     if rule not in RULES:
         raise UnknownNameError("rule to combine judges", rule, RULES)
     return RULES[rule]
-
-
-def cohen_kappa(one: Sequence[bool], other: Sequence[bool]) -> float | None:
-    """Return Cohen's kappa of two judges who judged the same documents as relevant or not.
-
-    It is (p − e) / (1 − e), where p is the share of documents on which they agree, and e the share that is expected if
-    each judged at random with their own share of relevant documents: Cohen, "A coefficient of agreement for nominal
-    scales", Educational and Psychological Measurement 20 (1960). It is None if e is 1, where both judged everything
-    alike, and without documents.
-
-    Examples
-    --------
-    >>> cohen_kappa([True, True, False, False], [True, False, False, False])
-    0.5
-    """
-    a, b = np.asarray(one, dtype=bool), np.asarray(other, dtype=bool)
-    if not len(a):
-        return None
-    expected = a.mean() * b.mean() + (1 - a.mean()) * (1 - b.mean())
-    return None if expected == 1 else float(((a == b).mean() - expected) / (1 - expected))
-
-
-def agreement(grades: Mapping[str, Mapping[str, int]]) -> pd.DataFrame:
-    """Return how far each pair of judges agrees on the documents that both have judged.
-
-    Parameters
-    ----------
-    grades : mapping of str to mapping of str to int
-        The latest grade of each judge, by document.
-
-    Returns
-    -------
-    DataFrame
-        A row for each pair of judges with a document in common: ``judge``, ``other``, ``documents`` (how many both
-        have judged), ``agreement`` (the share that both judged as relevant, or both as irrelevant) and ``kappa``
-        (:func:`cohen_kappa`; NaN where it is not defined).
-    """
-    judges = sorted({judge for graded in grades.values() for judge in graded})
-    rows = []
-    for position, judge in enumerate(judges):
-        for other in judges[position + 1 :]:
-            both = [
-                (graded[judge] > 0, graded[other] > 0)
-                for graded in grades.values()
-                if judge in graded and other in graded
-            ]
-            if both:
-                one, two = zip(*both, strict=True)
-                kappa = cohen_kappa(one, two)
-                share = sum(a == b for a, b in both) / len(both)
-                rows.append((judge, other, len(both), share, np.nan if kappa is None else kappa))
-    return pd.DataFrame(rows, columns=["judge", "other", "documents", "agreement", "kappa"])

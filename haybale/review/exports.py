@@ -1,4 +1,11 @@
-"""Write the judgements of a topic for other programs: TREC, BEIR, spreadsheets and ASReview, reference managers."""
+"""Write the judgements of a topic for other programs: TREC, BEIR, spreadsheets and ASReview, reference managers.
+
+A table, in CSV or Excel, has a row for each document: its id, title and text; the grades of all judges combined, and
+as ``asreview_label`` and ``label_included``, which ASReview reads; the judges, reasons for exclusion and notes; the
+passage that was shown; rank and probability; and then the fields that came in. If the engine does not have the text
+that was judged, the title is empty and ``status`` says why. ``judgements`` has what each judge said as JSON, so that an
+import has it again.
+"""
 
 from __future__ import annotations
 
@@ -6,32 +13,25 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from haybale.engine import Engine
-from haybale.engine.reattaching import digest_of
+from haybale.collections.files.reference_fields import texts_of
+from haybale.collections.metadata import unique_name
 from haybale.errors import InputError
 from haybale.folders import check_file, check_output, replaced, whole_folder
-from haybale.review.judgement_store import Judgement, Topic
-from haybale.review.topic_state import TopicState
-from haybale.search.searching import title_of
+from haybale.review.exported_records import ExportedRecord
+from haybale.review.judgement_store import Topic
+from haybale.review.ris_export import ris_of
 from haybale.spreadsheets import as_cell
 
 FORMATS = ("qrels", "csv", "beir", "ris")
-CSV_COLUMNS = (
-    "doc_id", "title", "grade", "label_included", "judges", "time", "seconds", "notes",
-    "passage_id", "passage", "rank", "model", "contradictory", "status",
+TABLE_COLUMNS = (
+    "doc_id", "title", "abstract", "asreview_label", "grade", "label_included", "judges", "reasons", "time", "seconds",
+    "notes", "passage_id", "passage", "rank", "probability", "model", "contradictory", "resolution",
+    "resolved_by", "status", "duplicate_of", "judgements",
 )  # fmt: skip
-
-
-class JudgedText(NamedTuple):
-    """Title and text of a judged document, and ``"orphaned"`` or ``"replaced"`` if the engine has another text."""
-
-    title: str = ""
-    text: str = ""
-    status: str = ""
 
 
 def query_id(topic: Topic) -> str:
@@ -43,42 +43,49 @@ def query_id(topic: Topic) -> str:
     return re.sub(r"\s+", "-", topic.name.strip())
 
 
-def exported(format: str, topic: Topic, rows: Sequence[Judgement], state: TopicState, engine: Engine | None) -> str:
-    """Return judgements as text in one of the :data:`FORMATS`.
-
-    ``rows`` are the latest ones of each judge about each document; ``state`` combines their grades. Titles and texts
-    are those of the engine, if it has the text that was judged. Otherwise the title is empty, the text is the passage
-    that was shown, and the status is ``"orphaned"`` if the document is gone, or ``"replaced"`` if it has another text.
-    """
-    by_document: dict[str, list[Judgement]] = {}
-    for row in rows:
-        by_document.setdefault(row.doc_id, []).append(row)
-    grades = {doc_id: state.grade(doc_id) or 0 for doc_id in by_document}
+def exported(format: str, topic: Topic, records: Sequence[ExportedRecord]) -> str:
+    """Return records as text in one of the :data:`FORMATS`."""
     if format in ("qrels", "beir"):
+        grades = {record.doc_id: record.grade for record in records if record.grade is not None}
         _refuse_ids(grades, r"\s" if format == "qrels" else r"[\t\r\n]", format)
         name = query_id(topic)
         if format == "qrels":
             return "".join(f"{name} 0 {doc_id} {grade}\n" for doc_id, grade in grades.items())
         lines = [f"{name}\t{doc_id}\t{grade}\n" for doc_id, grade in grades.items()]
         return "".join(["query-id\tcorpus-id\tscore\n", *lines])
-    texts = {doc_id: _as_judged(engine, doc_id, of_document) for doc_id, of_document in by_document.items()}
     if format == "ris":
-        return "".join(
-            _ris(doc_id, texts[doc_id], grade, by_document[doc_id], state.is_contradictory(doc_id))
-            for doc_id, grade in grades.items()
-        )
-    lines = [_csv_line(CSV_COLUMNS)]
-    for doc_id, document_rows in by_document.items():
-        last, seconds = document_rows[-1], [row.seconds for row in document_rows if row.seconds is not None]
-        notes = "; ".join(row.note for row in document_rows if row.note)
-        lines.append(
-            _csv_line([
-                doc_id, texts[doc_id].title, grades[doc_id], int(grades[doc_id] > 0), _judges(document_rows), last.time,
-                sum(seconds) if seconds else "", notes, last.passage_id, last.passage, last.rank, last.model,
-                int(state.is_contradictory(doc_id)), texts[doc_id].status,
-            ])
-        )  # fmt: skip
-    return "".join(lines)
+        return "".join(map(ris_of, records))
+    return "".join(map(_csv_line, table_of(records)))
+
+
+def table_of(records: Sequence[ExportedRecord]) -> Iterator[Sequence[Any]]:
+    """Yield the header, and a row for each record: what was judged, and then its metadata."""
+    fields = dict.fromkeys(name for record in records for name in record.metadata)
+    header = list(TABLE_COLUMNS)
+    for name in fields:
+        header.append(unique_name(name, header))
+    yield header
+    for record in records:
+        values = ("; ".join(texts_of(record.metadata[name])) if name in record.metadata else "" for name in fields)
+        yield [*_cells(record), *values]
+
+
+def _cells(record: ExportedRecord) -> list[Any]:
+    """Return the cells of a record in the :data:`TABLE_COLUMNS`; those about judgements are empty without one."""
+    about = [record.doc_id, record.title, "\n\n".join(record.paragraphs)]
+    chances = [record.rank, "" if record.probability is None else round(record.probability, 6)]
+    if not record.rows:
+        return [*about, *[""] * 10, *chances, *[""] * 4, record.status, record.duplicate_of, ""]
+    last, seconds = record.rows[-1], [row.seconds for row in record.rows if row.seconds is not None]
+    label, grade = int((record.grade or 0) > 0), record.grade or 0
+    notes = "; ".join(row.note for row in record.rows if row.note)
+    return [
+        *about, label, grade, label, record.judges, "; ".join(record.reasons), last.time,
+        sum(seconds) if seconds else "", notes, last.passage_id, last.passage, *chances, last.model,
+        int(record.is_contradictory), "" if record.resolution is None else record.resolution.grade,
+        " and ".join([] if record.resolution is None else record.resolution.resolved_by), record.status,
+        record.duplicate_of, json.dumps(record.judgements()),
+    ]  # fmt: skip
 
 
 def _csv_line(cells: Iterable[Any]) -> str:
@@ -86,11 +93,6 @@ def _csv_line(cells: Iterable[Any]) -> str:
     out = io.StringIO(newline="")
     csv.writer(out, lineterminator="\r\n").writerow(map(as_cell, cells))  # quotes cells with one of both characters
     return out.getvalue().removesuffix("\r\n") + "\n"
-
-
-def _judges(rows: Sequence[Judgement]) -> str:
-    """Return the latest grade of each judge, such as ``"Ada: 1; Bob: 0"``."""
-    return "; ".join(f"{row.judge}: {row.grade}" if row.judge else str(row.grade) for row in rows)
 
 
 def write_export(format: str, topic: Topic, text: str, path: Path) -> None:
@@ -113,30 +115,3 @@ def _refuse_ids(grades: dict[str, int], wrong: str, format: str) -> None:
         if re.search(wrong, doc_id):
             other = "beir or csv" if format == "qrels" else "csv"
             raise InputError(f"document id {doc_id!r} has white space that {format} cannot contain; use format={other}")
-
-
-def _as_judged(engine: Engine | None, doc_id: str, rows: Sequence[Judgement]) -> JudgedText:
-    """Return title and text of a document, or what was shown of it if the engine does not have the judged text."""
-    if engine is None:
-        return JudgedText()
-    collection = engine.collection
-    number = int(collection.find_documents([doc_id])[0])
-    shown = "\n".join(dict.fromkeys(row.passage for row in rows if row.passage))
-    if number < 0:
-        return JudgedText("", shown, "orphaned")
-    if any(row.document not in (None, digest_of(collection, number)) for row in rows):
-        return JudgedText("", shown, "replaced")
-    start, end = collection.passages.doc_offsets[number : number + 2]
-    text = "\n".join(collection.passages.texts[int(start) : int(end)].to_pylist())
-    return JudgedText(title_of(collection, number), text)
-
-
-def _ris(doc_id: str, judged: JudgedText, grade: int, rows: Sequence[Judgement], is_contradictory: bool) -> str:
-    """Return a record with notes: ASReview's about its relevance, whether its text is there, and contradictions."""
-    note = "ASReview_relevant" if grade > 0 else "ASReview_irrelevant"
-    fields = [("TY", "GEN"), ("ID", doc_id), ("TI", judged.title), ("AB", judged.text), ("N1", note)]
-    fields += [("N1", f"haybale_{judged.status}")] if judged.status else []
-    if is_contradictory:
-        fields.append(("N1", f"contradictory judgements: {_judges(rows)}"))
-    fields += [("N1", row.note) for row in rows if row.note] + [("ER", "")]
-    return "".join(f"{name}  - {' '.join(value.split())}\n" for name, value in fields) + "\n"

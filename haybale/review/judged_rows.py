@@ -17,6 +17,7 @@ from haybale.review.topic_features import TopicFeatures, Vectors
 from haybale.vectors import Floats
 
 MAX_ROWS = 50_000  # rows that are considered at most, beside judged documents
+_MAX_REFERENCES = 4096  # rows among which the members' ranks of a judged row are estimated
 _ROWS_PER_RELEVANT = 500  # nearest rows that are considered in addition for each relevant document
 
 
@@ -40,6 +41,9 @@ class JudgedRows:
         Whether all rows were considered from the start; :attr:`rows` are in order then.
     by_text : (n_rows,) float32 array
         The kernel ``"words"`` of the text with every row.
+    references : (n_references,) int64 array
+        Positions in :attr:`rows` of those among which a judged row is ranked: all of them, or 4,096 drawn at random
+        from those that are considered at first.
     """
 
     def __init__(self, features: TopicFeatures, text: Vectors, random_state: int = 0, max_rows: int = MAX_ROWS) -> None:
@@ -59,6 +63,14 @@ class JudgedRows:
             self._matrices = [GrowingMatrix(space.matrix[:0]) for space in self._spaces()]
             self._columns = {name: np.zeros((16, 0), dtype=np.float32) for name in features.kernels}
             self.consider(np.unique(features.document_of_rows[first]))
+        self.references = np.arange(len(self.rows))
+        self._reference_columns: dict[str, Floats] = {}
+        if len(self.rows) > _MAX_REFERENCES or not self.is_whole:
+            n_references = min(len(self.rows), _MAX_REFERENCES)
+            drawn = np.random.default_rng([random_state, 1]).choice(len(self.rows), n_references, replace=False)
+            self.references = np.sort(drawn)
+            empty = np.zeros((16, n_references), dtype=np.float32)
+            self._reference_columns = {name: empty.copy() for name in features.kernels}
 
     def __len__(self) -> int:
         return self._n
@@ -77,6 +89,20 @@ class JudgedRows:
         """Return the kernel of the judged with the considered rows, (n_judged, n_considered)."""
         return self._columns[kernel][: self._n]
 
+    @property
+    def are_all_references(self) -> bool:
+        """Whether all considered rows are references."""
+        return not self._reference_columns
+
+    def reference_columns(self, kernel: str) -> Floats:
+        """Return the kernel of the judged rows with the references, (n_judged, n_references)."""
+        return (self._reference_columns or self._columns)[kernel][: self._n]
+
+    def column(self, kernel: str, row: int) -> Floats:
+        """Return the kernel of the judged rows with a considered row, (n_judged, 1)."""
+        position = self._position_of[row]
+        return self._columns[kernel][: self._n, position : position + 1]
+
     def vectors(self, position: int) -> Vectors:
         """Return the vectors of a judged row, by its position in the order of judgement."""
         return self._vectors[position]
@@ -90,10 +116,11 @@ class JudgedRows:
         """Add a judged row, or with None the text; return its products with all judged rows, itself last, by kernel."""
         n, products = self._n, self._products(vectors)
         kernels = {}
-        for name, columns in self._columns.items():
-            if n == len(columns):
-                columns = self._columns[name] = np.concatenate([columns, np.zeros_like(columns)])
-            columns[n] = products[name]
+        for name in self._columns:
+            columns = self._columns[name] = _with_row(self._columns[name], n, products[name])
+            if self._reference_columns:
+                of_references = products[name][self.references]
+                self._reference_columns[name] = _with_row(self._reference_columns[name], n, of_references)
             itself = float(np.mean([bool(len(vector.columns)) for vector in vectors[name]]))
             before = columns[:n, self._position_of[row]] if row is not None else columns[:n, 0]
             kernels[name] = np.append(before, np.float32(itself))
@@ -103,7 +130,7 @@ class JudgedRows:
 
     def remove(self, position: int) -> None:
         """Remove a judged row, by its position in the order of judgement."""
-        for columns in self._columns.values():
+        for columns in (*self._columns.values(), *self._reference_columns.values()):
             columns[position : self._n - 1] = columns[position + 1 : self._n]
         del self._vectors[position]
         self._n -= 1
@@ -162,6 +189,14 @@ class JudgedRows:
             products[name] = _mean(parts)
             start = end
         return products
+
+
+def _with_row(columns: Floats, n: int, row: Floats) -> Floats:
+    """Return columns of which row n is set; there is room for twice as many rows if there was none for it."""
+    if n == len(columns):
+        columns = np.concatenate([columns, np.zeros_like(columns)])
+    columns[n] = row
+    return columns
 
 
 def _by_postings(space: TermSpace, vector: TermVector) -> Floats:

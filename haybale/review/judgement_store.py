@@ -28,6 +28,7 @@ from haybale.review.store_schema import UPGRADES, VERSION, create_tables, upgrad
 Kind = Literal["judged", "known", "skipped", "undone", "drawn", "reached"]
 KINDS: tuple[str, ...] = get_args(Kind)
 GRADED = ("judged", "known")  # kinds of rows with a grade
+RESOLUTION = "resolution"  # among the details of a row that resolves a conflict: the judges who resolved it
 
 APPLICATION = 0x68617962  # "hayb": SQLite's application id of these files
 _WRITE_TIMEOUT_SECONDS = 60.0  # how long to wait for another process that is writing
@@ -114,6 +115,16 @@ class Judgement:
     details: Mapping[str, Any] = field(default_factory=dict, hash=False)
     time: str = ""
     number: int = 0
+
+    @property
+    def is_resolution(self) -> bool:
+        """Whether the row resolves a conflict between judges, rather than being a judgement of one of them."""
+        return RESOLUTION in self.details
+
+    @property
+    def resolved_by(self) -> list[str]:
+        """The judges who resolved a conflict; empty if the row is no resolution."""
+        return [str(name) for name in self.details[RESOLUTION]["by"]] if self.is_resolution else []
 
 
 @dataclass(frozen=True)

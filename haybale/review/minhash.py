@@ -86,6 +86,15 @@ def near_duplicates(engine: Engine, threshold: float = 0.9) -> list[list[str]]:
     return sorted(sorted(group_ids) for group_ids in groups.values() if len(group_ids) > 1)
 
 
+def near_duplicates_by_document(engine: Engine, threshold: float) -> dict[str, list[str]]:
+    """Return the group of each document that is in one; the engine keeps the groups in memory until it changes."""
+
+    def found() -> dict[str, list[str]]:
+        return {doc_id: group for group in near_duplicates(engine, threshold) for doc_id in group}
+
+    return engine.snapshot().cached(("near duplicates", threshold), found)
+
+
 def _shingles(text: str) -> frozenset[tuple[str, ...]]:
     """Return the sequences of tokens of a text; a shorter text is one sequence, and an empty one has none.
 

@@ -143,7 +143,7 @@ def counting(rows: Iterable[Judgement]) -> list[Judgement]:
     """Return the latest row of each judge about each document that has a grade and was not undone."""
     rows = list(rows)
     undone = {row.undoes for row in rows if row.undoes is not None}
-    graded = (row for row in rows if row.kind in GRADED and row.number not in undone)
+    graded = (row for row in rows if row.kind in GRADED and not row.is_resolution and row.number not in undone)
     return list({(row.doc_id, row.judge): row for row in graded}.values())
 
 

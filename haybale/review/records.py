@@ -1,4 +1,4 @@
-"""Read record files of ASReview: CSV, TSV, Excel or RIS with title, abstract and a label for each record."""
+"""Read labelled record files: CSV, TSV, Excel or bibliographic records with title, abstract and a label for each."""
 
 from __future__ import annotations
 
@@ -11,22 +11,27 @@ from pathlib import Path
 
 from haybale.collections import Collection, CollectionBuilder
 from haybale.collections.files.encodings import decode_text
-from haybale.collections.files.ris import records_of
+from haybale.collections.files.file_reader import reader_of
+from haybale.collections.files.references import FORMATS, records_of
 from haybale.collections.files.spreadsheet import sheets_of
 from haybale.collections.files.table_rows import Row, columns_of, is_empty, paragraphs_of_value
 from haybale.collections.unread import UnreadPart, counted
 from haybale.delimited_table import named_cells, read_delimited
 from haybale.errors import FileFormatError, HaybaleError, InputError
+from haybale.review.recorded_decisions import decisions_of, has_decisions, without_label_tag
 from haybale.text_files import MAX_TEXT, read_bytes
 
-SUFFIXES = (".csv", ".tsv", ".tab", ".xlsx", ".ris", ".txt")
+_TABLES = (".csv", ".tsv", ".tab", ".xlsx")  # ends of names
 # Names of columns, as ASReview recognises them, in lower case; the first that a file has is taken.
 _NAMES = {
     "id": ("record_id", "id", "doc_id", "recordid"),
     "title": ("title", "primary_title", "translated_title"),
     "abstract": ("abstract", "abstract_note", "notes_abstract", "abstract note", "text"),
-    "label": ("included", "label_included", "included_label", "label", "final_included", "included_final", "include"),
-}
+    "label": (
+        "asreview_label", "included", "label", "final_included", "label_included", "included_label", "included_final",
+        "included_flag", "include",
+    ),
+}  # fmt: skip
 _RELEVANT, _IRRELEVANT = {"1", "1.0", "true", "yes"}, {"0", "0.0", "false", "no"}
 _UNLABELLED = {"", "-1", "-1.0", "nan", "none"}
 
@@ -50,16 +55,24 @@ class LabelledRecords:
 def is_record_file(path: str | Path) -> bool:
     """Return whether a path names a file that can hold records."""
     name = str(path).lower().removesuffix(".gz")
-    return name.endswith(SUFFIXES) and Path(path).is_file()
+    return (name.endswith((*_TABLES, ".txt")) or _reference_format(name) is not None) and Path(path).is_file()
+
+
+def _reference_format(name: str) -> str | None:
+    """Return the format of bibliographic records that the name of a file promises, or None."""
+    reader = reader_of(name)
+    return reader.name if reader is not None and reader.name in FORMATS else None
 
 
 def read_records(path: str | Path) -> LabelledRecords:
-    """Read a record file of ASReview, plain or ``.gz``.
+    """Read a labelled record file, such as one of ASReview, plain or ``.gz``.
 
     The columns are recognised by their names, as in ASReview: ``title`` and ``abstract``, of which one is enough;
-    ``included``, ``label_included`` or ``label`` with 1 for relevant and 0 for irrelevant; and optionally
-    ``record_id``. In RIS files, a note ``ASReview_relevant`` or ``ASReview_irrelevant`` is the label. Records without a
-    label, or with neither title nor abstract, are left out and counted in one warning.
+    ``asreview_label``, ``included``, ``label_included`` or ``label`` with 1 for relevant and 0 for irrelevant; and
+    optionally ``record_id``. Without such a column, and in bibliographic records (RIS, PubMed and others), the label is
+    in notes of ASReview, Rayyan or haybale, such as ``ASReview_relevant``. Records without a label, or with neither
+    title nor abstract, are left out and counted in one warning. If a ``record_id`` occurs twice, records are numbered
+    instead.
 
     Parameters
     ----------
@@ -68,9 +81,9 @@ def read_records(path: str | Path) -> LabelledRecords:
     Raises
     ------
     FileFormatError
-        If a column is missing, a label is none, an id occurs twice, or no record is labelled.
+        If a column is missing, a label is none, or no record is labelled.
     MissingExtraError
-        For Excel and RIS files without the extra ``documents``.
+        For Excel, BibTeX and XML files without the extra ``documents``.
     """
     path = Path(path)
     data = read_bytes(path)
@@ -87,19 +100,21 @@ def read_records(path: str | Path) -> LabelledRecords:
         raise FileFormatError(path, None, f"expected a table of records, found an error: {error}") from error
     columns = _columns(path, rows)
     builder, relevant, left_out = CollectionBuilder(path.name.split(".")[0]), [], 0
-    for number, row in enumerate(rows):
+    ids = [_text(row, columns["id"]) or str(number) for number, row in enumerate(rows)]
+    if len(set(ids)) < len(ids):
+        ids = list(map(str, range(len(rows))))
+    for doc_id, row in zip(ids, rows, strict=True):
         label = _label(path, row, columns["label"][0])
         parts = [_text(row, columns[part]) for part in ("title", "abstract")]
         text = "\n".join(filter(None, parts))
         if label is None or not text:
             left_out += 1
             continue
-        doc_id = _text(row, columns["id"]) or str(number)
         try:
             builder.add_document(doc_id, text, parts[0])
         except InputError as error:
             raise FileFormatError(
-                path, None, f"{row.location}: expected a record with an id of its own: {error}; correct it"
+                path, None, f"{row.location}: expected a record with text and an id: {error}; correct it"
             ) from None
         if label:
             relevant.append(doc_id)
@@ -124,10 +139,10 @@ def _rows(path: Path, name: str, data: bytes) -> list[Row]:
         if labelled_sheets:
             others = [sheet for sheet in sheets if sheet not in labelled_sheets]
             unread += [UnreadPart(part=f"sheet {sheet.title}", reason="no column of labels") for sheet in others]
-    elif name.endswith((".ris", ".txt")):
-        items = list(records_of(data))
+    elif not name.endswith(_TABLES):
+        items = list(records_of(data, _reference_format(name)))
         unread = [item for item in items if isinstance(item, UnreadPart)]
-        rows = [_with_label(item) for item in items if isinstance(item, Row)]
+        rows = [without_label_tag(item) for item in items if isinstance(item, Row)]
     else:
         decoded = decode_text(data)
         table, unread = read_delimited(decoded.text), decoded.unread
@@ -135,6 +150,8 @@ def _rows(path: Path, name: str, data: bytes) -> list[Row]:
             raise FileFormatError(path, *table.problems[0])
         rows = [Row(f"line {line}", named_cells(table.columns, cells)) for line, cells in table.rows]
     rows = [row for row in rows if not all(map(is_empty, row.values.values()))]
+    if not _columns_of_role("label", columns_of(rows)) and any(map(has_decisions, rows)):
+        rows = list(map(_with_label, rows))
     if unread:
         first = unread[0]
         warnings.warn(
@@ -146,9 +163,9 @@ def _rows(path: Path, name: str, data: bytes) -> list[Row]:
 
 
 def _with_label(record: Row) -> Row:
-    """Return a RIS record with the label that ASReview writes into its notes as a value."""
-    notes = " ".join(paragraphs_of_value(record.values.get("notes")))
-    label = "1" if "ASReview_relevant" in notes else "0" if "ASReview_irrelevant" in notes else ""
+    """Return a record with the label that its notes have; of several judges, one who found it relevant is enough."""
+    grades = [decision.grade for decision in decisions_of(record)]
+    label = str(int(max(grades) > 0)) if grades else ""
     return record._replace(values={**record.values, "included": label})
 
 
@@ -169,7 +186,9 @@ def _columns(path: Path, rows: Sequence[Row]) -> dict[str, list[str]]:
     if not rows:
         raise FileFormatError(path, None, f"expected a header with label_included and records, found {about}")
     if not columns["label"]:
-        raise FileFormatError(path, None, f"expected a column label_included with 1 or 0, found {about}; add one")
+        raise FileFormatError(
+            path, None, f"expected a column label_included with 1 or 0, or notes of ASReview, found {about}; add one"
+        )
     if not columns["title"] and not columns["abstract"]:
         raise FileFormatError(path, None, f"expected a column title or abstract, found {about}; add one")
     return columns | {role: columns[role][:1] for role in ("id", "label")}

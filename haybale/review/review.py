@@ -18,15 +18,21 @@ from haybale.engine.reattaching import TextDigests
 from haybale.errors import InputError, UnknownNameError
 from haybale.frames import Frame
 from haybale.parameters import COUNT, COUNT_OR_NONE, RANDOM_STATE, SHARE, TEXT_OR_NONE, check_parameters, one_of
-from haybale.review.combined_judgements import DEFAULT_RULE, RULES, agreement
+from haybale.review.combined_judgements import DEFAULT_RULE, RULES
 from haybale.review.engine_of_judgements import bind
+from haybale.review.exported_records import ExportedRecord, exported_records
 from haybale.review.exports import FORMATS, exported, write_export
 from haybale.review.judgement_store import Judgement, JudgementStore, check_grade
+from haybale.review.judges import Judges
 from haybale.review.known_judgements import grades_of, old_judgements
 from haybale.review.marked_terms import marked_terms
+from haybale.review.minhash import near_duplicates_by_document
+from haybale.review.progress_counts import progress_of
 from haybale.review.proposals import MakesLearner, topic_learner
 from haybale.review.reattachment import ensure_attached, known_by_new_ids
-from haybale.review.review_results import Progress, ReviewDocument
+from haybale.review.review_results import Progress, ReviewDocument, judgement_table
+from haybale.review.screening_plan import SINGLE_SCREENING, plan_of
+from haybale.review.topic_duplicates import DUPLICATES, TopicDuplicates
 from haybale.review.topic_ranking import Proposal, TopicRanking, with_digest
 from haybale.review.topic_state import SAMPLE_OF, TopicState
 from haybale.search.searching import metadata_of, title_of
@@ -46,10 +52,10 @@ _PARAMETERS = {
     "combine": [*one_of(RULES), None],
     "random_state": RANDOM_STATE,
     "explore_every": COUNT_OR_NONE,
+    "duplicates": [bool, None],
     "near_duplicates": [*SHARE, None],
 }
-_DEFAULTS: dict[str, Any] = {"random_state": 0, "explore_every": None, "combine": DEFAULT_RULE}
-DEFAULT_RULES = ("consecutive", "cmh", "quant")  # stopping rules of progress
+_DEFAULTS: dict[str, Any] = {"random_state": 0, "explore_every": None, "combine": DEFAULT_RULE, DUPLICATES: True}
 
 
 class Review:
@@ -61,7 +67,8 @@ class Review:
     added, removed or replaced, the review goes on with those that the engine has now. A judgement stays at the text
     that was judged: it follows the text to another id, and :meth:`progress` lists it if no document has the text.
 
-    Several threads may use a review at once.
+    Several threads may use a review at once. :attr:`judges` says how many judges judge each document, lists what they
+    disagree about, and measures how far they agree (:class:`~haybale.review.judges.Judges`).
 
     Parameters
     ----------
@@ -76,13 +83,16 @@ class Review:
     topic : str, optional
         The name of the topic in the store. Default: its text.
     combine : {"any", "latest", "majority", "maximum"}, optional
-        How judgements of several judges about one document are combined, as
-        :func:`~haybale.review.combined_judgements.combined_grade` describes. Default: that of the topic in the store,
-        else ``"any"``: a document that one judge found relevant stays relevant, and contradictions are counted.
+        How judgements of several judges about one document are combined
+        (:func:`~haybale.review.combined_judgements.combined_grade`). Default: that of the topic in the store, else
+        ``"any"``: a document that one judge found relevant stays relevant, and contradictions are counted.
     random_state : int, optional
         The seed of random choices. Default: that of the topic in the store, else 0.
     explore_every : int, optional
         Propose, as every k-th document, the one about which the learner is least sure. Default: never.
+    duplicates : bool, optional
+        Read each group of duplicates once (:class:`~haybale.review.TopicDuplicates`, the attribute ``duplicates``).
+        Default: that of the topic; true for new ones.
     near_duplicates : float, optional
         List with each proposed document those that are as similar as this, from 0 to 1, such as 0.9 (see
         :func:`~haybale.review.near_duplicates`; extra ``review``). Default: none.
@@ -122,10 +132,12 @@ class Review:
         combine: str | None = None,
         random_state: int | None = None,
         explore_every: int | None = None,
+        duplicates: bool | None = None,
         near_duplicates: float | None = None,
         learner: MakesLearner | None = None,
     ) -> None:
-        check_parameters("Review", locals(), _PARAMETERS)
+        arguments = dict(locals())
+        check_parameters("Review", arguments, _PARAMETERS)
         text = (text or "").strip()
         collection = engine.snapshot().collection
         grades = known_by_new_ids(collection, engine, grades_of(known))
@@ -136,13 +148,14 @@ class Review:
         try:
             if judgements is not None:
                 bind(self.store, engine)
-            settings = {"random_state": random_state, "explore_every": explore_every, "combine": combine}
-            self._begin(text, topic, grades, {name: value for name, value in settings.items() if value is not None})
-            self.near_duplicates = near_duplicates
-            self._lock = threading.RLock()
+            settings = {name: arguments[name] for name in _DEFAULTS if arguments[name] is not None}
+            self._begin(text, topic, grades, settings)
+            self.near_duplicates, self._lock = near_duplicates, threading.RLock()
+            self.judges = Judges(self.store, self.topic, self._sync, self._lock)
             self._shown: dict[str, Judgement] = {}  # the passage, rank and model with which each document was proposed
             self._ranking: TopicRanking | None = None
             self._last_move = 0  # the last move of judgements that the ranking has seen
+            self._last_event, self._plan = 0, SINGLE_SCREENING  # the last decision about the topic that was seen
             self._sync()
         except BaseException:
             self.close()
@@ -158,7 +171,9 @@ class Review:
         if not name:
             raise InputError("a topic without a text needs a name; give topic=")
         self.topic = self.store.add_topic(name, text, _DEFAULTS | settings)
-        self.settings: dict[str, Any] = _DEFAULTS | self.topic.settings | settings
+        self.settings: dict[str, Any] = _DEFAULTS | {DUPLICATES: False} | self.topic.settings | settings
+        self.duplicates = TopicDuplicates(self.engine, self.store, self.topic, settings.get(DUPLICATES))
+        self._groups = self.duplicates.groups()
         ensure_attached(self.store, self.engine)
         state = TopicState(rows=self.store.judgements(self.topic))
         self._add_known({doc_id: grade for doc_id, grade in grades.items() if not state.grades(doc_id)})
@@ -185,6 +200,9 @@ class Review:
     def _sync(self) -> TopicRanking:
         """Return the ranking of the engine's present documents, with the rows that were added since the last call."""
         snapshot, last_move = self.engine.snapshot(), self.store.last_move()
+        if events := self.store.events(self.topic, after=self._last_event):
+            self._last_event = events[-1].number
+            self._plan = plan_of(events, self._plan)
         is_other = self._ranking is None or self._ranking.collection.passages is not snapshot.collection.passages
         if is_other:
             ensure_attached(self.store, snapshot)
@@ -197,16 +215,21 @@ class Review:
             ensure_attached(self.store, snapshot)
             self._rank_anew(snapshot)
             new_rows = self.store.judgements(self.topic)
+        self._ranking.state.follow(self._plan)
         for row in new_rows:
             self._ranking.apply(row)
+        if (groups := self.duplicates.groups(snapshot)) is not self._groups:
+            self._groups = groups
+            self._ranking = self._ranking.regroup(groups.representatives, self.store.judgements(self.topic))
         return self._ranking
 
     def _rank_anew(self, snapshot: Engine) -> None:
         """Begin a ranking without rows, because documents or the places of judgements have changed."""
         self._last_move = self.store.last_move()
         learner = self._make_learner(snapshot, self.text or None, self.settings["random_state"])
-        self._ranking = TopicRanking(snapshot, TopicState(self.settings["combine"]), learner)
-        self._groups: dict[str, list[str]] | None = None
+        self._groups = self.duplicates.groups(snapshot)
+        state = TopicState(self.settings["combine"], representatives=self._groups.representatives)
+        self._ranking = TopicRanking(snapshot, state, learner)
 
     def remember(self, other: Review) -> None:
         """Take over what another review of the topic has proposed, so that judgements are noted with what was shown."""
@@ -224,23 +247,27 @@ class Review:
         ----------
         n : int, default 1
         judge : str, optional
-            Propose documents that this judge has not judged, even if others have. Default: that nobody has judged.
+            Propose first what others have judged and this judge has not, in the order in which they judged it, and with
+            nothing that tells their grades: in double screening, what waits for a second judge. Default: only documents
+            that nobody has judged.
         """
         check_parameters("next", {"n": n, "judge": judge}, {"n": COUNT, "judge": TEXT_OR_NONE})
         with self._lock:
             ranking = self._sync()
-            proposals = ranking.drawn_to_judge(judge)[:n]
-            proposals += self._ranked(n - len(proposals), judge, [proposal.number for proposal in proposals])
+            ready, put_off = ranking.judged_by_others(judge)
+            proposals = [*ready, *ranking.drawn_to_judge()][:n]
+            proposals += self._ranked(n - len(proposals), [proposal.number for proposal in proposals])
+            proposals = [*proposals, *put_off][:n]
             probabilities = ranking.learner.probabilities() if proposals else np.empty(0)
             return [self._show(ranking, proposal, float(probabilities[proposal.number])) for proposal in proposals]
 
-    def _ranked(self, n: int, judge: str | None = None, taken: Sequence[int] = ()) -> list[Proposal]:
+    def _ranked(self, n: int, taken: Sequence[int] = ()) -> list[Proposal]:
         """Return the documents that the learner proposes, without those held out.
 
         When the ranking reaches a judged document of the random sample, the learner learns its grade; nobody is asked.
         """
         ranking = self._sync()
-        while proposals := ranking.ranked(n, judge, self.settings["explore_every"], taken):
+        while proposals := ranking.ranked(n, self.settings["explore_every"], taken):
             first = proposals[0]
             if not ranking.is_held_out(first.number):
                 return [proposal for proposal in proposals if not ranking.is_held_out(proposal.number)]
@@ -250,27 +277,30 @@ class Review:
         return []
 
     def _show(self, ranking: TopicRanking, proposal: Proposal, probability: float) -> ReviewDocument:
-        """Return a proposed document with its best passage, and remember what was shown."""
+        """Return a proposed document with its best passage, and remember what was shown.
+
+        If another judge has judged it, there is no probability, and the passage is the one that was shown then, because
+        what was learned since tells the grade.
+        """
         number, rank, model = proposal
         collection, doc_id = ranking.collection, ranking.doc_id(number)
-        best = snippet_of(collection, ranking.learner.best_passage(number), [])
-        spans = marked_terms(ranking.snapshot, self.text, best.text, ranking.relevant_terms())
+        is_judged = bool(ranking.state.grades(doc_id))
+        passage = ranking.passage_shown_first(number) if is_judged else ranking.learner.best_passage(number)
+        best = snippet_of(collection, passage, [])
+        spans = marked_terms(ranking.snapshot, self.text, best.text, ranking.relevant_terms(without=doc_id))
         shown = Judgement(doc_id, "judged", passage_id=best.passage_id, passage=best.text, rank=rank, model=model)
         self._shown[doc_id] = with_digest(shown, ranking.snapshot)
-        similar = [similar_id for similar_id in self._similar(ranking, doc_id) if not ranking.state.grades(similar_id)]
         about = title_of(collection, number), metadata_of(collection, number)
-        return ReviewDocument(doc_id, *about, [replace(best, highlights=spans)], probability, rank, model, similar)
+        likely = None if is_judged else probability
+        alike = self._similar(ranking, doc_id), self._groups.sources_of_others(doc_id)
+        return ReviewDocument(doc_id, *about, [replace(best, highlights=spans)], likely, rank, model, *alike)
 
     def _similar(self, ranking: TopicRanking, doc_id: str) -> list[str]:
-        """Return the other documents of the group of near-duplicates."""
+        """Return the other documents of the group of near-duplicates that were not judged."""
         if self.near_duplicates is None:
             return []
-        if self._groups is None:
-            from haybale.review.minhash import near_duplicates
-
-            groups = near_duplicates(ranking.snapshot, self.near_duplicates)
-            self._groups = {member_id: group for group in groups for member_id in group}
-        return [member_id for member_id in self._groups.get(doc_id, []) if member_id != doc_id]
+        members = near_duplicates_by_document(ranking.snapshot, self.near_duplicates).get(doc_id, [])
+        return [member_id for member_id in members if member_id != doc_id and not ranking.state.grades(member_id)]
 
     def judge(
         self, doc_id: str, grade: int, judge: str = "", note: str | None = None, seconds: float | None = None
@@ -294,7 +324,8 @@ class Review:
         Raises
         ------
         InputError
-            If the engine does not have the document, or the grade is no whole number from 0.
+            If the engine does not have the document, the grade is no whole number from 0, or documents need two judges
+            and ``judge`` is empty.
         """
         check_parameters("judge", {"judge": judge, "note": note}, {"judge": [str], "note": TEXT_OR_NONE})
         grade = check_grade(grade)
@@ -302,6 +333,7 @@ class Review:
             raise InputError(f"seconds must be a number from 0, found {seconds!r}")
         with self._lock:
             ranking = self._sync()
+            self._plan.check_judge(judge)
             doc_id = as_id(doc_id, "document id")
             doc_id = self._where_shown(ranking, doc_id)
             ranking.collection.document_numbers([doc_id])  # raises for an unknown document
@@ -325,7 +357,7 @@ class Review:
             return doc_id
         del self._shown[doc_id]
         candidates = texts.ids_with(shown.document)
-        rows = (row for possible_id in (doc_id, *candidates) for row in ranking.state.rows.get(possible_id, ()))
+        rows = (row for possible_id in (doc_id, *candidates) for row in ranking.state.rows_of(possible_id))
         if any(row.grade is not None and row.document == shown.document for row in rows):
             return doc_id  # what was shown has been judged, so this is about the present text
         if candidates:
@@ -338,7 +370,7 @@ class Review:
     def _shown_with(self, ranking: TopicRanking, doc_id: str) -> Judgement:
         """Return what was shown with a document, by this review or by one that was closed since."""
         if doc_id not in self._shown and not ranking.state.grades(doc_id):
-            for proposal in ranking.drawn_to_judge(None) or self._ranked(1):
+            for proposal in ranking.drawn_to_judge() or self._ranked(1):
                 if ranking.doc_id(proposal.number) == doc_id:
                     self._show(ranking, proposal, 0.0)
         return self._shown.get(doc_id, Judgement(doc_id, "judged"))
@@ -374,6 +406,8 @@ class Review:
 
     def undo(self, judge: str | None = None) -> str:
         """Take the last judgement or skip back, and return the id of its document. It stays in the store as undone.
+
+        ``judges.undo_resolution`` takes the resolution of a conflict back.
 
         Parameters
         ----------
@@ -417,8 +451,7 @@ class Review:
                 raise InputError(f"draw_sample needs n of at most {len(left):,}, the documents not drawn, found {n:,}")
             random = np.random.default_rng([self.settings["random_state"] or 0, n_drawn])
             drawn = [left[position] for position in random.choice(len(left), n, replace=False)]
-            model = f"{SAMPLE_OF}{ranking.population}"
-            rows = (Judgement(doc_id, "drawn", model=model) for doc_id in drawn)
+            rows = (Judgement(doc_id, "drawn", model=f"{SAMPLE_OF}{ranking.population}") for doc_id in drawn)
             self.store.add(self.topic, *(with_digest(row, ranking.snapshot) for row in rows))
             self._sync()
         return drawn
@@ -464,76 +497,48 @@ class Review:
             Rules such as ``"cmh(target=0.9)"``. Default: ``"consecutive"``, ``"cmh"`` and ``"quant"``; and ``"qbcb"``
             if a random sample was drawn.
         """
-        from haybale.review.stopping import parse_rule
-
         with self._lock:
-            ranking, screening = self._sync(), self.screening()
-            state = ranking.state
-            drawn = ranking.sample()
-            chosen = [*DEFAULT_RULES, *(["qbcb"] if drawn else [])] if rules is None else rules
-            parsed = [parse_rule(rule) if isinstance(rule, str) else rule for rule in chosen]
-            judged = {doc_id: state.grades(doc_id) for doc_id in state.rows if state.grades(doc_id)}
-            relevant_positions = np.flatnonzero(screening.labels)
-            return Progress(
-                n_documents=int(ranking.has_passage.sum()),
-                n_judged=len(judged),
-                n_relevant=sum((state.grade(doc_id) or 0) > 0 for doc_id in judged),
-                n_known=sum(map(state.is_known, judged)),
-                n_skipped=sum(map(state.is_skipped, state.rows)),
-                n_since_relevant=screening.n_read - (int(relevant_positions[-1]) + 1 if len(relevant_positions) else 0),
-                n_drawn=len(drawn),
-                n_drawn_judged=sum(doc_id in judged for doc_id in drawn),
-                contradictory=sorted(filter(state.is_contradictory, judged)),
-                removed=sorted(doc_id for doc_id in judged if ranking.number(doc_id) is None),
-                replaced=sorted(filter(ranking.was_replaced, judged)),
-                undecided=sorted(filter(ranking.is_undecided, judged)),
-                moved=_moved(self.store.moves(self.topic), ranking),
-                advice={str(rule): rule.check(screening) for rule in parsed},
-            )
+            ranking, moves = self._sync(), self.store.moves(self.topic)
+            return progress_of(ranking, moves, rules, self._groups.n_duplicates)
 
     def screening(self) -> Screening:
         """Return what stopping rules see: the documents that the ranking proposed, in order, and the random sample.
 
-        Documents that were known from the start, or that a judge chose without a proposal, are left out.
+        Documents that were known from the start, or that a judge chose without a proposal, are left out. A document
+        that needs two judges is read when both have judged it.
         """
         with self._lock:
             return self._sync().screening()
 
-    def scores(self) -> tuple[Collection, NDArray[np.float64]]:
+    def scores(self, seen_by: str | None = None) -> tuple[Collection, NDArray[np.float64]]:
         """Return the documents of the review, and a score (n_documents,) of each; a higher one is more likely relevant.
 
-        Judged documents have a score, too. The scores of different reviews cannot be compared.
+        Judged documents have a score, too. The scores of different reviews cannot be compared. With the name of a judge
+        as ``seen_by``, documents that another judge has judged and that wait for a second one have the score NaN,
+        because the learner's score would tell the grade.
         """
         with self._lock:
             ranking = self._sync()
-            return ranking.collection, ranking.learner.scores()
+            return ranking.collection, ranking.scores(seen_by)
 
-    def judgements(self) -> pd.DataFrame:
+    def judgements(self, seen_by: str | None = None) -> pd.DataFrame:
         """Return the judgements that count: a row for each document and judge, in the order in which they were given.
 
         The columns are those of :class:`~haybale.review.Judgement`; judgements that were undone or changed are left
-        out. ``status`` is ``"orphaned"`` if the engine no longer has the document, ``"replaced"`` if it has another
-        text than the one that was judged, and otherwise empty.
-        """
-        import pandas as pd
+        out. ``is_resolution`` is true for a row that resolves a conflict between judges. ``status`` is ``"orphaned"``
+        if the engine no longer has the document, ``"replaced"`` if it has another text than the one that was judged,
+        and otherwise empty.
 
+        Parameters
+        ----------
+        seen_by : str, optional
+            Leave out what this judge must not see: judgements of others about documents that wait for a second judge.
+            Default: return all.
+        """
         with self._lock:
             ranking = self._sync()
-            rows = ranking.state.graded_rows()
-            status = list(map(ranking.status_of, rows))
-        columns = ("doc_id", "grade", "judge", "kind", "time", "seconds", "note", "passage_id", "rank", "model")
-        frame = pd.DataFrame([[getattr(row, name) for name in columns] for row in rows], columns=list(columns))
-        frame["status"] = status
-        return frame.astype({"grade": int, "seconds": float, "rank": "Int64"})
-
-    def agreement(self) -> pd.DataFrame:
-        """Return how far each pair of judges agrees, with Cohen's kappa.
-
-        The table is that of :func:`~haybale.review.combined_judgements.agreement`.
-        """
-        with self._lock:
-            state = self._sync().state
-            return agreement({doc_id: state.grades(doc_id) for doc_id in state.rows})
+            rows = (ranking.state if seen_by is None else ranking.state.seen_by(seen_by)).graded_rows()
+            return judgement_table(rows, [ranking.status_of(row) for row in rows])
 
     def simulate(self, **options: Any) -> Simulation:
         """Simulate the review again with its judgements: how early could the relevant documents have been found?
@@ -555,28 +560,33 @@ class Review:
 
         with self._lock:
             ranking = self._sync()
-            grades = {doc_id: ranking.state.grade(doc_id) or 0 for doc_id in ranking.state.rows}
-            relevant = [
-                doc_id
-                for doc_id, grade in grades.items()
-                if grade > 0 and ranking.number(doc_id) is not None and not ranking.was_replaced(doc_id)
-            ]
+            relevant = [doc_id for doc_id, grade in ranking.learnable_grades().items() if grade > 0]
+            relevant += [copy for doc_id in relevant for copy in self._groups.others(doc_id)]
         topic = LabelledTopic(self.topic.name, relevant, self.text or None)
         return simulate(self.engine, topics=[topic], learner=self._make_learner, **options)
 
-    def export(self, format: str = "qrels", path: str | Path | None = None) -> str:
+    def export(
+        self,
+        format: str = "qrels",
+        path: str | Path | None = None,
+        documents: str = "judged",
+        seen_by: str | None = None,
+    ) -> str:
         """Return the judgements as text, combined over judges, and write them if a path is given.
 
         Parameters
         ----------
         format : {"qrels", "csv", "beir", "ris"}, default "qrels"
-            ``"qrels"`` is TREC's format: topic, 0, document, grade. ``"csv"`` has a row for each document with its
-            title, all judges, notes and the passage shown; ASReview reads its column ``label_included``; if the engine
-            does not have the text that was judged, the title is empty and ``status`` says why. ``"beir"`` is
-            the tab-separated qrels of BEIR; a path becomes a folder with ``queries.jsonl`` and ``qrels/train.tsv``.
-            ``"ris"`` has records for reference managers, with ASReview's notes on relevance.
+            ``"qrels"`` is TREC's format: topic, 0, document, grade. ``"csv"`` has a row for each document with all that
+            is known about it (:mod:`haybale.review.exports`); :func:`~haybale.review.exported_workbook` has the same
+            for Excel. ``"beir"`` is the tab-separated qrels of BEIR; a path becomes a folder with ``queries.jsonl``
+            and ``qrels/train.tsv``. ``"ris"`` has records for reference managers (:mod:`haybale.review.ris_export`).
         path : str or Path, optional
             The file, or the folder for ``"beir"``. An existing file is replaced.
+        documents : {"judged", "all"}, default "judged"
+            With ``"all"``, CSV and RIS have also the documents that nobody has judged, the best first.
+        seen_by : str, optional
+            Leave out what this judge must not see, as :meth:`judgements` does. Default: write all.
 
         Raises
         ------
@@ -586,13 +596,13 @@ class Review:
         if format not in FORMATS:
             raise UnknownNameError("format", format, FORMATS)
         with self._lock:
-            ranking = self._sync()
-            text = exported(format, self.topic, ranking.state.graded_rows(), ranking.state, ranking.snapshot)
+            text = exported(format, self.topic, self._exported_records(documents, seen_by))
         if path is not None:
             write_export(format, self.topic, text, Path(path))
         return text
 
-
-def _moved(moves: Sequence[tuple[str, str]], ranking: TopicRanking) -> dict[str, str]:
-    """Return the documents to which judgements have followed their texts, by the documents that were judged."""
-    return dict(sorted((old, new) for old, new in moves if old != new and ranking.number(new) is not None))
+    def _exported_records(self, documents: str, seen_by: str | None) -> list[ExportedRecord]:
+        with self._lock:
+            ranking = self._sync()
+            state = ranking.state if seen_by is None else ranking.state.seen_by(seen_by)
+            return exported_records(ranking, documents, state, self._groups)

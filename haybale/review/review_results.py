@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 from haybale.notebook import html_table
+from haybale.review.judgement_store import Judgement
 from haybale.search.results import plain_metadata
 from haybale.search.snippets import Snippet
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from haybale.review.stopping import Advice
 
 _PASSAGE_CHARACTERS_IN_NOTEBOOK = 600
+_COLUMNS = ["doc_id", "grade", "judge", "kind", "time", "seconds", "note", "passage_id", "rank", "model"]
 
 
 @dataclass(frozen=True)
@@ -30,24 +35,29 @@ class ReviewDocument:
     snippets : list of Snippet
         The passage by which it is ranked, with page or heading. Terms of the topic and terms that are typical of the
         relevant documents are marked.
-    probability : float
-        How likely it is relevant, from 0 to 1, as the learner estimates.
+    probability : float or None
+        How likely it is relevant, from 0 to 1, as the learner estimates; None if another judge has judged it, because
+        the learner's estimate would tell the grade.
     rank : int or None
-        Its place among the documents to judge, from 1; None for a document of the random sample.
+        Its place among the documents to judge when it was first proposed, from 1; None for a document of the random
+        sample, or that nobody has proposed.
     model : str
-        What chose it: ``"learner"``, ``"learner, explored"`` or ``"random sample"``.
+        What chose it: ``"learner"``, ``"learner, explored"`` or ``"random sample"``; empty if a judge did.
     near_duplicates : list of str
         Ids of similar documents that were not judged, if the review looks for them.
+    duplicates : dict of str to str
+        The other documents of its group of duplicates by their ids, with the file or the database of each.
     """
 
     doc_id: str
     title: str
     metadata: dict[str, Any]
     snippets: list[Snippet]
-    probability: float
+    probability: float | None
     rank: int | None
     model: str
     near_duplicates: list[str]
+    duplicates: dict[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON; dates become ISO strings."""
@@ -60,11 +70,13 @@ class ReviewDocument:
             "rank": self.rank,
             "model": self.model,
             "near_duplicates": self.near_duplicates,
+            "duplicates": self.duplicates,
         }
 
     def _repr_html_(self) -> str:
         """Return title, place and passage for notebooks, with highlights as ``<mark>``."""
-        parts = [f"<b>{escape(self.title)}</b> <small>{escape(self.doc_id)} · {self.probability:.0%}</small>"]
+        likely = "" if self.probability is None else f" · {self.probability:.0%}"
+        parts = [f"<b>{escape(self.title)}</b> <small>{escape(self.doc_id)}{likely}</small>"]
         for snippet in self.snippets:
             pieces = [(escape(text), marked) for text, marked in snippet.excerpt(_PASSAGE_CHARACTERS_IN_NOTEBOOK)]
             text = "".join(f"<mark>{piece}</mark>" if marked else piece for piece, marked in pieces)
@@ -80,9 +92,11 @@ class Progress:
     Parameters
     ----------
     n_documents : int
-        Documents of the engine that have a passage.
+        Documents to read: those of the engine that have a passage, and of each group of duplicates one.
+    n_duplicates : int
+        Documents that are not read, because another one of their group is.
     n_judged, n_relevant : int
-        Judged documents, and those of them that are relevant.
+        Judged documents, and the relevant ones among those that do not wait for a second judge.
     n_known : int
         Judged documents that the review did not propose: known from the start, or chosen by a judge.
     n_skipped : int
@@ -91,8 +105,14 @@ class Progress:
         Proposed documents since the last relevant one.
     n_drawn, n_drawn_judged : int
         Documents of the random sample, and those of them that were judged.
+    n_waiting : int
+        Documents that need two judges, and that one has judged. Stopping rules take them as not read.
+    double_share : float
+        The share of the documents that need two judges; 0 in single screening.
     contradictory : list of str
-        Ids of documents that one judge found relevant and another irrelevant.
+        Ids of documents that one judge found relevant and another irrelevant, and that nobody has resolved.
+    resolved : list of str
+        Ids of documents whose conflict was resolved (:meth:`~haybale.review.judges.Judges.resolve`).
     removed : list of str
         Orphaned judgements: ids of judged documents that the engine no longer has, and whose text no other document
         has. They are kept and exported; the learner does not use them.
@@ -104,11 +124,14 @@ class Progress:
     moved : dict of str to str
         Present ids of judged documents, by the ids under which they were judged, if these differ: the judgements
         followed the text.
+    learns_from : str
+        Which judgements the ranking learns from, in words.
     advice : dict of str to Advice
         What each stopping rule says, by its text: whether to stop, why, and the estimated recall with its bounds.
     """
 
     n_documents: int
+    n_duplicates: int
     n_judged: int
     n_relevant: int
     n_known: int
@@ -116,11 +139,15 @@ class Progress:
     n_since_relevant: int
     n_drawn: int
     n_drawn_judged: int
+    n_waiting: int
+    double_share: float
     contradictory: list[str]
+    resolved: list[str]
     removed: list[str]
     replaced: list[str]
     undecided: list[str]
     moved: dict[str, str]
+    learns_from: str
     advice: dict[str, Advice]
 
     def to_dict(self) -> dict[str, Any]:
@@ -132,3 +159,12 @@ class Progress:
         counts = {name: value for name, value in self.to_dict().items() if name != "advice" and value not in ([], {})}
         rules = {name: f"{'stop' if advice.stop else 'go on'}: {advice.reason}" for name, advice in self.advice.items()}
         return html_table("Progress", ("what", "value"), (counts | rules).items())
+
+
+def judgement_table(rows: Sequence[Judgement], status: Sequence[str]) -> pd.DataFrame:
+    """Return the table of :meth:`haybale.Review.judgements`, given the rows that count and the status of each."""
+    import pandas as pd
+
+    frame = pd.DataFrame([[getattr(row, name) for name in _COLUMNS] for row in rows], columns=_COLUMNS)
+    frame["is_resolution"], frame["status"] = [row.is_resolution for row in rows], list(status)
+    return frame.astype({"grade": int, "seconds": float, "rank": "Int64", "is_resolution": bool})

@@ -16,7 +16,16 @@ from haybale.collections.collection import Ints
 from haybale.collections.ids import as_ids
 from haybale.engine import Engine
 from haybale.errors import InputError, UnknownNameError
-from haybale.parameters import COUNT, COUNT_OR_NONE, FROM_0, RANDOM_STATE, TEXT_OR_NONE, Interval, check_parameters
+from haybale.parameters import (
+    BOOLEAN,
+    COUNT,
+    COUNT_OR_NONE,
+    FROM_0,
+    RANDOM_STATE,
+    TEXT_OR_NONE,
+    Interval,
+    check_parameters,
+)
 from haybale.progress import track
 from haybale.returned_values import method_of, returned_numbers
 from haybale.review.proposals import Bools, Floats, MakesLearner, top_documents, topic_learner
@@ -34,6 +43,7 @@ _PARAMETERS = {
     "sample": FROM_0,
     "explore_every": COUNT_OR_NONE,
     "learn_from": COUNT_OR_NONE,
+    "duplicates": BOOLEAN,
     "random_state": RANDOM_STATE,
 }
 
@@ -115,6 +125,7 @@ def simulate(
     sample: int = 0,
     explore_every: int | None = None,
     learn_from: int | None = None,
+    duplicates: bool = True,
     random_state: int = 0,
     learner: MakesLearner | None = None,
 ) -> Simulation:
@@ -153,6 +164,9 @@ def simulate(
     learn_from : int, optional
         Learn from at most this many judgements, which saves time in large collections: the documents that are left are
         read in the order of the last scores. Default: learn until all relevant documents are found.
+    duplicates : bool, default True
+        Read and count each group of duplicates (:meth:`~haybale.Engine.duplicates`) as one document, which is relevant
+        if one of them is, as a review does. If false, all documents are read and counted.
     random_state : int, default 0
         The first seed.
     learner : callable, optional
@@ -179,7 +193,7 @@ def simulate(
     starts = starts or ["text" if all(topic.text for topic in labelled) else "random"]
     has_passage = np.diff(engine.collection.passages.doc_offsets) > 0
     prepared = [
-        (start_name, *_prepared(engine, topic, has_passage, start_name, sample))
+        (start_name, *_prepared(engine, topic, has_passage, start_name, sample, duplicates))
         for topic in labelled
         for start_name in dict.fromkeys(starts)
     ]
@@ -290,7 +304,7 @@ def _judged_queries(collection: Collection, split: str | None) -> list[LabelledT
 
 
 def _prepared(
-    engine: Engine, topic: LabelledTopic, has_passage: Bools, start: str, sample: int
+    engine: Engine, topic: LabelledTopic, has_passage: Bools, start: str, sample: int, duplicates: bool
 ) -> tuple[LabelledTopic, Bools, Bools]:
     """Return a topic with the masks of its relevant documents and of all that can be read; check both."""
     n_known = 0 if start == "text" else 1
@@ -300,6 +314,8 @@ def _prepared(
     is_relevant = np.zeros(len(others), dtype=bool)
     is_relevant[engine.collection.document_numbers(as_ids(topic.relevant, f"relevant documents of {topic.name!r}"))] = 1
     is_relevant &= others
+    if duplicates:
+        _count_groups_once(engine, is_relevant, others)
     n_relevant, n = int(is_relevant.sum()), int(others.sum())
     if n_relevant <= n_known or n_relevant == n:
         which = "both relevant and irrelevant documents" + (", two of each kind" if n_known else "")
@@ -311,6 +327,15 @@ def _prepared(
     if sample > n:
         raise InputError(f"sample must be at most {n:,}, the documents of topic {topic.name!r}, found {sample:,}")
     return topic, is_relevant, others
+
+
+def _count_groups_once(engine: Engine, is_relevant: Bools, others: Bools) -> None:
+    """Leave out all documents of each group of duplicates but the first, which is relevant if one of them is."""
+    for group in engine.duplicates().groups:
+        numbers = engine.collection.document_numbers(group.doc_ids)
+        numbers = numbers[others[numbers]]
+        is_relevant[numbers[:1]] = is_relevant[numbers].any()
+        is_relevant[numbers[1:]] = others[numbers[1:]] = False
 
 
 def _priors(is_relevant: Bools, others: Bools, random: np.random.Generator) -> list[int]:

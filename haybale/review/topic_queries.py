@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from haybale.engine import Engine
+from haybale.engine import Duplicates, Engine
 from haybale.engine.reattaching import TextDigests, unattached
 from haybale.errors import InputError
 from haybale.rankers import Ranker
@@ -16,6 +16,8 @@ from haybale.review.engine_of_judgements import bind
 from haybale.review.exports import query_id
 from haybale.review.judgement_store import JudgementStore
 from haybale.review.reattachment import counting, ensure_attached
+from haybale.review.screening_plan import SCREENING_EVENT, plan_of
+from haybale.review.topic_duplicates import TopicDuplicates
 from haybale.review.topic_state import TopicState
 
 if TYPE_CHECKING:
@@ -33,7 +35,9 @@ def judged_topics(
 ) -> tuple[dict[str, str], pd.DataFrame]:
     """Return the topics of a store as queries with judgements, for :meth:`Ranker.fit` and :meth:`Engine.judge`.
 
-    Topics without a text, and those without a relevant document, are left out: nothing can be learned from them.
+    A judgement of one document of a group of duplicates counts for all of them, if the topic reads a group once. Topics
+    without a text, and those without a relevant document, are left out: nothing can be learned from them. So are
+    documents that wait for a second judge, because a ranker that has learned them would tell the first one's grade.
 
     Parameters
     ----------
@@ -75,17 +79,28 @@ def judged_topics(
             ensure_attached(store, engine)
         chosen = store.topics() if topics is None else [store.topic(name) for name in topics]
         rows = {topic.name: store.judgements(topic) for topic in chosen}
+        plans = {topic.name: plan_of(store.events(topic, SCREENING_EVENT)) for topic in chosen}
+        groups = (
+            {} if engine is None else {topic.name: TopicDuplicates(engine, store, topic).groups() for topic in chosen}
+        )
     collection = None if engine is None else engine.snapshot().collection
     queries: dict[str, str] = {}
     judged: list[tuple[str, str, int]] = []
     for topic in chosen:
-        state = TopicState(combine or topic.settings.get("combine", DEFAULT_RULE), rows[topic.name])
-        grades = {doc_id: grade for doc_id in state.rows if (grade := state.grade(doc_id)) is not None}
+        topic_rows, duplicates = rows[topic.name], groups.get(topic.name, Duplicates([], {}))
         if collection is not None:
-            latest = ((row.doc_id, row.document) for row in counting(rows[topic.name]))
+            latest = ((row.doc_id, row.document) for row in counting(topic_rows))
             without_text = unattached(latest, TextDigests(collection))
             left_out = {*without_text.orphaned, *without_text.replaced}
-            grades = {doc_id: grade for doc_id, grade in grades.items() if doc_id not in left_out}
+            topic_rows = [row for row in topic_rows if row.doc_id not in left_out]
+        rule = combine or topic.settings.get("combine", DEFAULT_RULE)
+        state = TopicState(rule, topic_rows, plans[topic.name], duplicates.representatives)
+        grades = {
+            member: grade
+            for doc_id in filter(state.is_read, state.rows)
+            if (grade := state.grade(doc_id)) is not None
+            for member in (doc_id, *duplicates.others(doc_id))
+        }
         if topic.text.strip() and any(grades.values()):
             name = query_id(topic)
             name = name if name not in queries else f"{name}-{topic.number}"

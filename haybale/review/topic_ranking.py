@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,7 +14,7 @@ from haybale.cached import cached_property
 from haybale.engine import Engine
 from haybale.engine.reattaching import TextDigests, digest_of
 from haybale.review.judgement_store import Judgement
-from haybale.review.proposals import Bools, Floats, Learner, id_places, top_documents
+from haybale.review.proposals import Floats, Learner, id_places, top_documents
 from haybale.review.topic_state import SAMPLE, TopicState
 
 if TYPE_CHECKING:
@@ -39,14 +39,17 @@ class TopicRanking:
     ----------
     snapshot : Engine
     state : TopicState
-        Without rows; :meth:`apply` adds them.
+        Without rows; :meth:`apply` adds them. Of the documents of its groups of duplicates, only the representatives
+        are proposed, learned from and counted.
     learner : Learner
     """
 
     def __init__(self, snapshot: Engine, state: TopicState, learner: Learner) -> None:
         self.snapshot, self.state, self.learner = snapshot, state, learner
         self.collection = snapshot.collection
-        self.has_passage = np.diff(self.collection.passages.doc_offsets) > 0
+        self.has_passage = np.diff(self.collection.passages.doc_offsets) > 0  # and is a representative
+        copies = [doc_id for doc_id, standing in state.representatives.items() if doc_id != standing]
+        self.has_passage[self.collection.document_numbers(copies)] = False
         self.places = id_places(self.collection.doc_ids)
         self.taught: dict[str, int] = {}  # the grades that the learner knows
         self._graded, self._held_out, self._skipped = np.zeros((3, self.collection.n_documents), dtype=bool)
@@ -56,14 +59,32 @@ class TopicRanking:
 
     def apply(self, row: Judgement) -> None:
         """Add a row, and tell the learner what has changed about its document, if the engine has it."""
-        doc_id = self.state.apply(row)
+        self._update(self.state.apply(row))
+
+    def regroup(self, representatives: Mapping[str, str], rows: Iterable[Judgement]) -> TopicRanking:
+        """Return the ranking with other groups of duplicates, and a state to which all rows are added.
+
+        The learner keeps what it has learned of the documents that stay representatives with their judgements.
+        """
+        state = TopicState(self.state.rule, plan=self.state.plan, representatives=representatives)
+        ranking = TopicRanking(self.snapshot, state, self.learner)
+        ranking.taught, ranking._terms = dict(self.taught), self._terms
+        for row in rows:
+            state.apply(row)
+        for doc_id in dict.fromkeys([*self.taught, *state.rows]):
+            ranking._update(doc_id)
+        return ranking
+
+    def _update(self, doc_id: str) -> None:
+        """Bring a document, and what the learner knows of it, to the present state."""
         number = self.number(doc_id)
         if number is None:
             return
         grade, held_out = self.state.grade(doc_id), self.state.is_held_out(doc_id)
         self._graded[number], self._held_out[number] = grade is not None, held_out
         self._skipped[number] = self.state.is_skipped(doc_id)
-        is_unfit = held_out or self.was_replaced(doc_id)  # nobody has judged the text that the document has now
+        is_copy = self.state.representative(doc_id) != doc_id
+        is_unfit = held_out or is_copy or self.was_replaced(doc_id)  # nobody has judged the text that it has now
         before, now = self.taught.get(doc_id), None if is_unfit else grade
         if before == now:
             return
@@ -85,30 +106,73 @@ class TopicRanking:
         """Return the id of a document."""
         return str(self.collection.doc_ids[number].as_py())
 
-    def drawn_to_judge(self, judge: str | None) -> list[Proposal]:
-        """Return the documents of the random sample that were not skipped, nor judged by a judge (None: by anybody)."""
+    def scores(self, seen_by: str | None = None) -> Floats:
+        """Return the learner's scores; NaN where they would tell this judge the grade of a document that is hidden."""
+        scores = self.learner.scores()
+        hidden = {doc_id for doc_id, judge in self.state.waiting.items() if seen_by not in (None, judge)}
+        if hidden:
+            hidden |= {copy for copy, doc_id in self.state.representatives.items() if doc_id in hidden}
+            numbers = self.collection.find_documents(sorted(hidden))
+            scores = scores.copy()
+            scores[numbers[numbers >= 0]] = np.nan
+        return scores
+
+    def judged_by_others(self, judge: str | None) -> tuple[list[Proposal], list[Proposal]]:
+        """Return what a judge should judge after others, in the order in which it was first judged; None: nothing.
+
+        The order, the rank and the model are those of the first judge: the learner's present order would tell the
+        other's grade. In double screening, the documents are those that wait for a second judge; in single screening,
+        all that the judge has not judged. The second list has those that the judge has put off.
+        """
+        ready, put_off = list[Proposal](), list[Proposal]()
+        if judge is None:
+            return ready, put_off
+        state = self.state
+        if state.plan.is_double:
+            doc_ids = [doc_id for doc_id, first in state.waiting.items() if first != judge]
+        else:
+            graded = [doc_id for doc_id in state.rows if state.graded(doc_id) and judge not in state.grades(doc_id)]
+            doc_ids = sorted(graded, key=lambda doc_id: self.first_shown(doc_id).number)
+        for doc_id in doc_ids:
+            number, shown = self.number(doc_id), self.first_shown(doc_id)
+            if number is not None and self.has_passage[number]:
+                is_put_off = any(row.kind == "skipped" and row.judge == judge for row in state.rows[doc_id])
+                (put_off if is_put_off else ready).append(Proposal(number, shown.rank, shown.model or ""))
+        return ready, put_off
+
+    def first_shown(self, doc_id: str) -> Judgement:
+        """Return the first judgement of a judged document, which has what was shown then."""
+        return self.state.graded(doc_id)[0]
+
+    def passage_shown_first(self, number: int) -> int:
+        """Return the number of the passage that the first judge of a document saw, or of its first passage."""
+        start, end = (int(bound) for bound in self.collection.passages.doc_offsets[number : number + 2])
+        ids = self.collection.passages.ids[start:end].to_pylist()
+        shown = self.first_shown(self.doc_id(number)).passage_id
+        return start + ids.index(shown) if shown in ids else start
+
+    def drawn_to_judge(self) -> list[Proposal]:
+        """Return the documents of the random sample that nobody has judged or skipped."""
         proposals = []
         for doc_id in self.sample():
             if not self.state.is_skipped(doc_id):
-                grades, number = self.state.grades(doc_id), self.number(doc_id)
-                if number is not None and (not grades if judge is None else judge not in grades):
+                number = self.number(doc_id)
+                if number is not None and not self.state.grades(doc_id):
                     proposals.append(Proposal(number, None, SAMPLE))
         return proposals
 
-    def ranked(self, n: int, judge: str | None, explore_every: int | None, taken: Sequence[int] = ()) -> list[Proposal]:
-        """Return the n documents that the learner proposes, those held out included.
+    def ranked(self, n: int, explore_every: int | None, taken: Sequence[int] = ()) -> list[Proposal]:
+        """Return the n documents that the learner proposes of those that nobody has judged, those held out included.
 
         Parameters
         ----------
         n : int
-        judge : str or None
-            Leave out what this judge has judged; None: what anybody has judged.
         explore_every : int or None
             Propose as every k-th document the one about which the learner is least sure.
         taken : sequence of int
             Documents that are left out.
         """
-        candidates = self._open(judge)
+        candidates = self.has_passage & (~self._graded | self._held_out)
         candidates[list(taken)] = False
         if n < 1 or not candidates.any():
             return []
@@ -127,24 +191,16 @@ class TopicRanking:
         """Return whether a document was judged as part of the random sample, and not reached by the ranking."""
         return bool(self._held_out[number])
 
-    def _open(self, judge: str | None) -> Bools:
-        """Return which documents can still be proposed to a judge, those held out included."""
-        if judge is None:
-            return self.has_passage & (~self._graded | self._held_out)
-        done = np.zeros(len(self._graded), dtype=bool)
-        for doc_id in self.state.rows:
-            number = self.number(doc_id)
-            if number is not None and judge in self.state.grades(doc_id):
-                done[number] = not self._held_out[number]
-        return self.has_passage & ~done
-
     def screening(self) -> Screening:
-        """Return what stopping rules see of the documents that the engine has."""
+        """Return what stopping rules see of the documents that the engine has.
+
+        A document that waits for a second judge is not read yet.
+        """
         from haybale.review.screening import Screening
 
         state = self.state
-        here = [doc_id for doc_id in state.rows if self.number(doc_id) is not None]
-        order = [doc_id for doc_id in state.reading_order() if self.number(doc_id) is not None]
+        here = [doc_id for doc_id in state.rows if self.number(doc_id) is not None and doc_id not in state.waiting]
+        order = [doc_id for doc_id in filter(state.is_read, state.reading_order()) if self.number(doc_id) is not None]
         known_ids = [doc_id for doc_id in here if state.is_known(doc_id)]
         others = self.has_passage.copy()
         others[self.collection.document_numbers([*order, *known_ids])] = False
@@ -154,7 +210,8 @@ class TopicRanking:
         rows = np.concatenate([read, np.flatnonzero(others)])
         probabilities: Floats = self.learner.probabilities()
         sample = self.sample()
-        held_out = [doc_id for doc_id in sample if self.number(doc_id) is not None and state.is_held_out(doc_id)]
+        reading = [doc_id for doc_id in sample if self.number(doc_id) is not None and doc_id not in state.waiting]
+        held_out = list(filter(state.is_held_out, reading))
         sampled = set(sample).intersection(order)
         return Screening(
             labels=np.array([(state.grade(doc_id) or 0) > 0 for doc_id in order], dtype=bool),
@@ -185,8 +242,8 @@ class TopicRanking:
 
         Each document of the sample must be judged with the text that it has now, and drawn from these documents.
         """
-        unjudged = [doc_id for doc_id in sample if not self.state.grades(doc_id)]
-        replaced = [doc_id for doc_id in sample if self.state.grades(doc_id) and self.was_replaced(doc_id)]
+        unjudged = [doc_id for doc_id in sample if not self.state.is_read(doc_id)]
+        replaced = [doc_id for doc_id in sample if self.state.is_read(doc_id) and self.was_replaced(doc_id)]
         if unjudged or replaced:
             skipped = sum(map(self.state.is_skipped, unjudged))
             counts = f"{len(unjudged) + len(replaced):,} of the {len(sample):,} documents of the random sample"
@@ -195,13 +252,17 @@ class TopicRanking:
             return "documents were added or removed after the random sample was drawn; draw another one"
         return ""
 
-    def relevant_terms(self) -> list[frozenset[str]]:
-        """Return the terms of the best passages of the relevant documents that were judged last.
+    def relevant_terms(self, without: str | None = None) -> list[frozenset[str]]:
+        """Return the terms of the best passages of the relevant documents that were judged last, without one of them.
+
+        Documents that wait for a second judge are left out: marked terms would tell the first one's grade.
 
         The best passage of a document is found once, when its terms are first needed. Later judgements do not change
         it, because it would take too long to find the passages of all relevant documents for each proposal.
         """
-        relevant = [doc_id for doc_id, grade in self.taught.items() if grade > 0][-_MAX_RELEVANT:]
+        hidden = {*self.state.waiting, without}
+        relevant = [doc_id for doc_id, grade in self.taught.items() if grade > 0 and doc_id not in hidden]
+        relevant = relevant[-_MAX_RELEVANT:]
         for doc_id in relevant:
             number = self.number(doc_id)
             if doc_id not in self._terms and number is not None:
@@ -218,13 +279,31 @@ class TopicRanking:
 
     def was_replaced(self, doc_id: str) -> bool:
         """Return whether a document has another text than one that a judge judged last."""
-        latest = {row.judge: row for row in self.state.rows.get(doc_id, ()) if row.grade is not None}
-        return any(map(self.is_of_other_text, latest.values()))
+        return bool(self.replaced([doc_id]))
+
+    def replaced(self, doc_ids: Iterable[str]) -> list[str]:
+        """Return which documents, judged for these or for their groups, have another text than the judged one, sorted.
+
+        Of each judge, the last judgement counts.
+        """
+        latest = (row for doc_id in doc_ids for row in self.state.latest(doc_id).values())
+        return sorted({row.doc_id for row in latest if self.is_of_other_text(row)})
 
     def is_undecided(self, doc_id: str) -> bool:
         """Return whether it is not known which text of a document was judged."""
         rows = [row for row in self.state.rows[doc_id] if row.grade is not None]
         return self.number(doc_id) is not None and not any(row.document for row in rows)
+
+    def learnable_grades(self) -> dict[str, int]:
+        """Return the grades of documents that the engine has with the text that was judged."""
+        grades = {doc_id: self.state.grade(doc_id) for doc_id in self.state.rows if self.number(doc_id) is not None}
+        return {
+            doc_id: grade for doc_id, grade in grades.items() if grade is not None and not self.was_replaced(doc_id)
+        }
+
+    def present_moves(self, moves: Sequence[tuple[str, str]]) -> dict[str, str]:
+        """Return the documents to which judgements have followed their texts, by the documents that were judged."""
+        return dict(sorted((old, new) for old, new in moves if old != new and self.number(new) is not None))
 
     def status_of(self, row: Judgement) -> str:
         """Return ``"orphaned"`` or ``"replaced"`` if the document of a row does not have the text that was judged."""

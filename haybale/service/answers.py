@@ -124,8 +124,9 @@ class DocumentAnswer(Answer):
     matching: list[SnippetAnswer] = Field(description="The best passages for the query, the best first.")
     cites: list[LinkedDocumentAnswer]
     cited_by: list[LinkedDocumentAnswer]
-    judged: dict[str, dict[str, int]] = Field(description="By topic, the latest grade of each judge.")
-    contradictory: list[str] = Field(description="Topics for which judges contradict each other.")
+    judged: dict[str, dict[str, int]] = Field(description="By topic, the latest grade of each judge that may be seen.")
+    resolved: dict[str, int] = Field(description="By topic, the grade of the resolution of a conflict.")
+    contradictory: list[str] = Field(description="Topics for which judges contradict each other, unresolved.")
 
 
 class FacetValueAnswer(Answer):
@@ -186,10 +187,11 @@ class ProposedAnswer(Answer):
     title: str
     metadata: dict[str, Any]
     snippets: list[SnippetAnswer]
-    probability: float
+    probability: float | None = Field(description="None if another judge has judged the document.")
     rank: int | None
     model: str
     near_duplicates: list[str]
+    duplicates: dict[str, str] = Field(description="The sources of the other documents of its group, by their ids.")
 
 
 class NextAnswer(Answer):
@@ -212,6 +214,7 @@ class JudgementAnswer(Answer):
     passage_id: str | None
     rank: int | None
     model: str | None
+    is_resolution: bool = Field(description="Whether it resolves a conflict between judges.")
     status: str
 
 
@@ -242,22 +245,6 @@ class DocIdAnswer(Answer):
     """The document that a request was about."""
 
     doc_id: str
-
-
-class PairAnswer(Answer):
-    """How far two judges agree."""
-
-    judge: str
-    other: str
-    documents: int
-    agreement: float
-    kappa: float | None
-
-
-class AgreementAnswer(Answer):
-    """How far each pair of judges agrees."""
-
-    pairs: list[PairAnswer]
 
 
 class ImportedAnswer(Answer):

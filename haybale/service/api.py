@@ -15,7 +15,6 @@ from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse, Response
 
 from haybale.service.answers import (
-    AgreementAnswer,
     Answer,
     ChosenRankerAnswer,
     DocIdAnswer,
@@ -39,7 +38,7 @@ from haybale.service.answers import (
 from haybale.service.file_worker import MAX_TEXT
 from haybale.service.own_addresses import original_address, picture_address
 from haybale.service.roles import ADMIN, JUDGE, GuardedRoute, needs
-from haybale.service.security import judge_of
+from haybale.service.security import judge_of, reader_of
 from haybale.service.topic_summary import TopicSummary
 from haybale.service.trainings import ModelTraining
 from haybale.service.workspace import MAX_RESULTS, Workspace
@@ -49,7 +48,11 @@ if TYPE_CHECKING:
 
 MAX_IN_ADDRESS = 4_000  # characters of a text in an address, which has at most 12 bytes for each of them
 MAX_NAME = 500  # characters of names and ids
-_EXPORT_MEDIA_TYPES = {"csv": "text/csv", "beir": "text/tab-separated-values"}
+_EXPORT_MEDIA_TYPES = {
+    "csv": "text/csv",
+    "beir": "text/tab-separated-values",
+    "xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+}
 
 _ANY_FILE = "application/octet-stream"
 # Nothing of a file runs here: what is not PDF is saved, and would have no origin if a browser showed it.
@@ -98,6 +101,9 @@ PageNumber = Annotated[
 ]
 
 
+JudgeName = Annotated[str, Query(max_length=MAX_NAME, description="Who asks, where there are no users.")]
+
+
 class Body(BaseModel):
     """The body of a request, with these values and no others."""
 
@@ -134,6 +140,8 @@ class NewTopic(Body):
     text: str = Field("", max_length=MAX_TEXT, description="What is looked for.")
     name: str | None = Field(None, max_length=MAX_NAME, description="Default: the text.")
     known: dict[str, Grade] = Field({}, max_length=10_000, description="Grades of documents that were judged before.")
+    double_share: float = Field(0.0, ge=0, le=1, description="The share of the documents that two judges judge.")
+    judge: str = Field("", max_length=MAX_NAME)
 
 
 class NewJudgement(Body):
@@ -147,7 +155,7 @@ class NewJudgement(Body):
 
 
 class Choice(Body):
-    """A document that a judge puts off."""
+    """A document that a judge puts off, or whose resolution a judge takes back."""
 
     doc_id: str = Field(max_length=MAX_NAME)
     judge: str = Field("", max_length=MAX_NAME)
@@ -210,13 +218,14 @@ class _NumberInPath(Convertor[int]):
 register_url_convertor("number", _NumberInPath())
 
 
-def _router() -> APIRouter:
+def api_router() -> APIRouter:
+    """Return a router for routes under ``/api``."""
     return APIRouter(prefix="/api", tags=["api"], route_class=GuardedRoute, generate_unique_id_function=name_of)
 
 
 def search_api(workspace: Workspace) -> APIRouter:
     """Return the routes that search and that show documents."""
-    router = _router()
+    router = api_router()
 
     @router.get("/search", **answers(SearchAnswer))
     @needs(JUDGE)
@@ -259,15 +268,21 @@ def search_api(workspace: Workspace) -> APIRouter:
     @router.get("/documents/{doc_id:path}", **answers(DocumentAnswer))
     @needs(JUDGE)
     def document(
+        request: Request,
         doc_id: str,
         q: Annotated[str, Query(max_length=MAX_IN_ADDRESS)] = "",
         where: Where = None,
         ranker: RankerName = None,
         offset: Annotated[int, Query(ge=0)] = 0,
         limit: Annotated[int, Query(ge=1, le=1000)] = 200,
+        judge: JudgeName = "",
     ) -> dict[str, Any]:
-        """Return a document with its passages, its links, its judgements, and what a query matches in it."""
-        return workspace.document(doc_id, q, where, ranker, offset, limit).to_dict()
+        """Return a document with its passages, its links, its judgements, and what a query matches in it.
+
+        Judgements of others about a document that waits for a second judge are left out.
+        """
+        reader = judge_of(request, judge)
+        return workspace.document(doc_id, q, where, ranker, offset, limit, reader).to_dict()
 
     @router.get("/page")
     @needs(JUDGE, is_large=True)
@@ -330,7 +345,7 @@ def search_api(workspace: Workspace) -> APIRouter:
 
 def topics_api(workspace: Workspace) -> APIRouter:
     """Return the routes of topics and their judgements."""
-    router = _router()
+    router = api_router()
 
     @router.get("/topics", **answers(TopicsAnswer))
     @needs(JUDGE)
@@ -348,9 +363,11 @@ def topics_api(workspace: Workspace) -> APIRouter:
         **answers(TopicSummary, 201),
     )
     @needs(JUDGE)
-    def create_topic(new_topic: NewTopic) -> dict[str, Any]:
+    def create_topic(request: Request, new_topic: NewTopic) -> dict[str, Any]:
         """Add a topic, or return the one of that name."""
-        return workspace.create_topic(new_topic.text, new_topic.name, new_topic.known).to_dict()
+        judge = judge_of(request, new_topic.judge)
+        share = new_topic.double_share
+        return workspace.create_topic(new_topic.text, new_topic.name, new_topic.known, share, judge).to_dict()
 
     @router.get("/topics/{topic:number}", **answers(TopicSummary))
     @needs(JUDGE)
@@ -364,12 +381,15 @@ def topics_api(workspace: Workspace) -> APIRouter:
         request: Request,
         topic: int,
         n: Annotated[int, Query(ge=1, le=100)] = 1,
-        judge: Annotated[str, Query(max_length=MAX_NAME)] = "",
+        judge: JudgeName = "",
         independent: bool = False,
     ) -> dict[str, Any]:
         """Return the documents to judge next, the most likely relevant first; none if all were judged.
 
-        ``n_held`` documents are left out because other judges got them within the last minutes; ask again later.
+        In double screening, those come first that wait for a second judge, in the order in which they were first
+        judged, and without a probability. ``independent`` proposes so in any topic: first what others have judged and
+        this judge has not. ``n_held`` documents are left out because other judges got them within the last minutes; ask
+        again later.
         """
         name = judge_of(request, judge)
         documents = [document.to_dict() for document in workspace.next(topic, n, name, independent)]
@@ -378,11 +398,18 @@ def topics_api(workspace: Workspace) -> APIRouter:
     @router.get("/topics/{topic:number}/judgements", **answers(JudgementsAnswer))
     @needs(JUDGE)
     def judgements(
-        topic: int, offset: Annotated[int, Query(ge=0)] = 0, limit: Annotated[int, Query(ge=1, le=10_000)] = 1000
+        request: Request,
+        topic: int,
+        offset: Annotated[int, Query(ge=0)] = 0,
+        limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
+        judge: JudgeName = "",
     ) -> dict[str, Any]:
-        """Return the judgements that count: one for each document and judge, in the order in which they were given."""
-        frame = workspace.judgements(topic)
-        return {"judgements": _rows(frame.iloc[offset : offset + limit]), "n_judgements": len(frame)}
+        """Return the judgements that count: one for each document and judge, in the order in which they were given.
+
+        Those of others about documents that wait for a second judge are left out.
+        """
+        frame = workspace.judgements(topic, judge_of(request, judge))
+        return {"judgements": json_rows(frame.iloc[offset : offset + limit]), "n_judgements": len(frame)}
 
     @router.post("/topics/{topic:number}/judgements", **answers(JudgedAnswer, 201))
     @needs(JUDGE)
@@ -416,12 +443,6 @@ def topics_api(workspace: Workspace) -> APIRouter:
         """Return how much was read and found, and what stopping rules say."""
         return workspace.progress(topic, rule).to_dict()
 
-    @router.get("/topics/{topic:number}/agreement", **answers(AgreementAnswer))
-    @needs(JUDGE)
-    def agreement(topic: int) -> dict[str, Any]:
-        """Return how far each pair of judges agrees, with Cohen's kappa."""
-        return {"pairs": _rows(workspace.agreement(topic))}
-
     @router.post("/topics/{topic:number}/import", dependencies=[Depends(_refuse_repeated)], **answers(ImportedAnswer))
     @needs(ADMIN)
     def import_judgements(topic: int, grades: dict[str, Grade]) -> dict[str, Any]:
@@ -430,19 +451,33 @@ def topics_api(workspace: Workspace) -> APIRouter:
 
     @router.get("/topics/{topic:number}/export", **files("text/plain", *_EXPORT_MEDIA_TYPES.values()))
     @needs(JUDGE)
-    def export(topic: int, format: Literal["qrels", "csv", "beir", "ris"] = "qrels") -> Response:
-        """Return the judgements of a topic, combined over judges, as a file."""
-        text = workspace.export(topic, format)
+    def export(
+        request: Request,
+        topic: int,
+        format: Literal["qrels", "csv", "beir", "ris", "xlsx"] = "qrels",
+        documents: Literal["judged", "all"] = "judged",
+        judge: JudgeName = "",
+        hidden: bool = False,
+    ) -> Response:
+        """Return the judgements of a topic, combined over judges, as a file; with ``all``, also unread documents.
+
+        Those of others about documents that wait for a second judge are left out, unless an admin asks for what is
+        ``hidden``.
+        """
+        reader = reader_of(request, judge, hidden)
         name = f"topic-{topic}.{'tsv' if format == 'beir' else 'txt' if format == 'qrels' else format}"
         headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-        return PlainTextResponse(text, headers=headers, media_type=_EXPORT_MEDIA_TYPES.get(format, "text/plain"))
+        kind = _EXPORT_MEDIA_TYPES.get(format, "text/plain")
+        if format == "xlsx":
+            return Response(workspace.export_workbook(topic, documents, reader), headers=headers, media_type=kind)
+        return PlainTextResponse(workspace.export(topic, format, reader, documents), headers=headers, media_type=kind)
 
     return router
 
 
 def training_api(workspace: Workspace) -> APIRouter:
     """Return the routes of trainings."""
-    router = _router()
+    router = api_router()
 
     @router.get("/train", **answers(TrainingsAnswer))
     @needs(JUDGE)
@@ -493,7 +528,7 @@ async def _refuse_repeated(request: Request) -> None:
         raise HTTPException(422, detail)
 
 
-def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+def json_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the rows of a frame as plain values, for JSON; missing values become None."""
     plain = frame.astype(object)
     return [

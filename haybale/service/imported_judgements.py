@@ -10,8 +10,8 @@ from haybale.spreadsheets import from_cell
 from haybale.text_files import whole_number
 
 _QUERY_COLUMNS = ("query_id", "query-id", "query", "topic")  # names of columns, in lower case
-_DOCUMENT_COLUMNS = ("doc_id", "corpus-id", "document")
-_GRADE_COLUMNS = ("grade", "relevance", "score")
+DOCUMENT_COLUMNS = ("doc_id", "corpus-id", "document")
+GRADE_COLUMNS = ("grade", "relevance", "score")
 _MAX_GRADE_DIGITS = 10
 
 
@@ -72,7 +72,7 @@ def _rows(text: str) -> Iterator[tuple[str | None, str, str]]:
     names = [name.lower() for name in table.columns]
     positions = [
         [at for at, name in enumerate(names) if name in column_names]
-        for column_names in (_QUERY_COLUMNS, _DOCUMENT_COLUMNS, _GRADE_COLUMNS)
+        for column_names in (_QUERY_COLUMNS, DOCUMENT_COLUMNS, GRADE_COLUMNS)
     ]
     if not positions[1] or not positions[2]:
         yield from _qrels(text)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 
 from haybale.engine import Engine
+from haybale.errors import HaybaleError
 from haybale.review import JudgementStore, Review, Topic, TopicFeatures
 from haybale.review.reattachment import ensure_attached
+
+MAX_WAIT_SECONDS = 1.5  # for a review to open, until a page says that it is being opened
 
 
 class OpenReviews:
@@ -30,6 +34,8 @@ class OpenReviews:
         self._reviews: dict[int, Review] = {}
         self._of: Engine | None = None  # the snapshot of the engine that was prepared last
         self._snapshot: Engine | None = None  # a copy of that snapshot with its own locks, for the reviews
+        self._opening: dict[int, threading.Thread] = {}
+        self._work = ""  # what prepare() is doing
 
     @property
     def is_ready(self) -> bool:
@@ -49,6 +55,31 @@ class OpenReviews:
         review = self._reviews.get(topic.number)
         return review or self._keep(Review(self.snapshot, topic=topic.name, judgements=self.store))
 
+    def opening(self, topic: Topic) -> str | None:
+        """Return what is still to be done until the review of a topic is open; None if it is.
+
+        A review that is not open is opened by a thread, for which this waits at most :data:`MAX_WAIT_SECONDS`. If that
+        thread has met an error, None is returned, and :meth:`get` raises the error.
+        """
+        with self._lock:
+            thread = self._opening.get(topic.number)
+            if topic.number not in self._reviews and thread is None:
+                thread = threading.Thread(target=self._open, args=(topic,), daemon=True)
+                self._opening[topic.number] = thread
+                thread.start()
+        if thread is None:
+            return None
+        thread.join(MAX_WAIT_SECONDS)
+        if thread.is_alive():
+            return self._work or "learning from the judgements of this topic"
+        with self._lock:
+            self._opening.pop(topic.number, None)
+        return None
+
+    def _open(self, topic: Topic) -> None:
+        with suppress(HaybaleError, OSError):
+            self.get(topic)
+
     def begin(self, text: str | None, name: str | None, known: Mapping[str, int]) -> Review:
         """Add a topic, or find the one of that name, and return its review."""
         return self._keep(Review(self.snapshot, text, topic=name, known=known, judgements=self.store))
@@ -64,8 +95,15 @@ class OpenReviews:
             if latest is self._of:
                 return False
             snapshot = latest.independent()
-            TopicFeatures.of(snapshot)
-            ensure_attached(self.store, snapshot)  # also for topics without an open review
+            try:
+                self._work = f"finding duplicates among {snapshot.collection.n_documents:,} documents"
+                snapshot.duplicates()
+                self._work = f"counting the words of {snapshot.collection.n_passages:,} passages"
+                TopicFeatures.of(snapshot)
+                self._work = "looking for the texts that were judged"
+                ensure_attached(self.store, snapshot)  # also for topics without an open review
+            finally:
+                self._work = ""
             self._of, self._snapshot = latest, snapshot  # reviews that begin from now on use these
             for number, review in list(self._reviews.items()):
                 if review.engine is not snapshot:

@@ -37,7 +37,9 @@ class OpenedDocument:
     cites, cited_by : list of (str, str)
         Ids and titles of linked documents, sorted by id.
     judged : dict of str to dict
-        By topic, the latest grade of each judge.
+        By topic, the latest grade of each judge, as far as the reader may see them.
+    resolved : dict of str to int
+        By topic, the grade of the resolution of a conflict.
     """
 
     doc_id: str
@@ -50,11 +52,13 @@ class OpenedDocument:
     cites: list[tuple[str, str]]
     cited_by: list[tuple[str, str]]
     judged: dict[str, dict[str, int]]
+    resolved: dict[str, int]
 
     @property
     def contradictory(self) -> list[str]:
-        """The topics for which one judge found the document relevant and another not."""
-        return [topic for topic, grades in self.judged.items() if are_contradictory(grades)]
+        """The topics for which one judge found the document relevant and another not, and nobody has resolved it."""
+        differing = [topic for topic, grades in self.judged.items() if are_contradictory(grades)]
+        return [topic for topic in differing if topic not in self.resolved]
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON; dates become ISO strings."""
@@ -69,6 +73,7 @@ class OpenedDocument:
             "cites": [{"doc_id": doc_id, "title": title} for doc_id, title in self.cites],
             "cited_by": [{"doc_id": doc_id, "title": title} for doc_id, title in self.cited_by],
             "judged": self.judged,
+            "resolved": self.resolved,
             "contradictory": self.contradictory,
         }
 
@@ -81,6 +86,7 @@ def open_document(
     text: str,
     matching: list[Snippet],
     judged: dict[str, dict[str, int]],
+    resolved: dict[str, int],
 ) -> OpenedDocument:
     """Return a document of a snapshot with at most ``limit`` passages from ``offset``; ``text`` is the query or empty.
 
@@ -96,7 +102,7 @@ def open_document(
     passages = [snippet_of(collection, passage, spans) for passage, spans in zip(numbers, marked, strict=True)]
     cites, cited_by = linked_documents(collection, number)
     about = doc_id, title_of(collection, number), metadata_of(collection, number)
-    return OpenedDocument(*about, end - start, offset, passages, matching, cites, cited_by, judged)
+    return OpenedDocument(*about, end - start, offset, passages, matching, cites, cited_by, judged, resolved)
 
 
 def linked_documents(collection: Collection, number: int) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:

@@ -25,6 +25,7 @@ from haybale.service.problems import problem
 from haybale.stopping_work import Work, stoppable
 
 MAX_BODY = 5_000_000  # bytes of a request
+MAX_UPLOAD = 100_000_000  # bytes of a request that imports a file
 BODY_SECONDS = 30.0  # for a request to arrive
 ANSWER_SECONDS = 60.0  # for an answer, from the whole request
 LARGE_BYTES = 10_000  # a request with a larger body or query string is large
@@ -86,17 +87,23 @@ class LargeRequests:
 
 
 async def answered(
-    handle: Handle, scope: Scope, receive: Receive, send: Send, is_change: bool, is_large: bool = False
+    handle: Handle,
+    scope: Scope,
+    receive: Receive,
+    send: Send,
+    is_change: bool,
+    is_large: bool = False,
+    max_body: int = MAX_BODY,
 ) -> None:
-    """Read a request, refuse what another site may have caused, and answer it."""
+    """Read a request of at most ``max_body`` bytes, refuse what another site may have caused, and answer it."""
     request, body = Request(scope), b""
     refusal: Response | None = None
     try:
-        body = await asyncio.wait_for(_whole_body(request.headers, receive), BODY_SECONDS)
+        body = await asyncio.wait_for(_whole_body(request.headers, receive, max_body), BODY_SECONDS)
     except TimeoutError:
         refusal = problem(408, f"expected the whole request within {BODY_SECONDS:.0f} seconds; send it at once")
     except _TooLargeError:
-        refusal = as_asked(request, 413, f"expected at most {MAX_BODY:,} bytes, found more; shorten the request")
+        refusal = as_asked(request, 413, f"expected at most {max_body:,} bytes, found more; shorten the request")
     except _GoneError:
         return
     if refusal is None and is_change and not scope["state"]["has_token"]:
@@ -178,10 +185,12 @@ class _GoneError(Exception):
     pass
 
 
-async def _whole_body(headers: Headers, receive: Receive) -> bytes:
+async def _whole_body(headers: Headers, receive: Receive, max_body: int) -> bytes:
     """Return the body of a request."""
     if "content-length" not in headers and "transfer-encoding" not in headers:
         return b""
+    if int(headers.get("content-length", "0")) > max_body:
+        raise _TooLargeError
     parts, size = [], 0
     while True:
         message = await receive()
@@ -189,7 +198,7 @@ async def _whole_body(headers: Headers, receive: Receive) -> bytes:
             raise _GoneError
         part = message.get("body", b"")
         size += len(part)
-        if size > MAX_BODY:
+        if size > max_body:
             raise _TooLargeError
         parts.append(part)
         if not message.get("more_body", False):

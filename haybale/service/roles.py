@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from haybale.service.entity_tags import with_entity_tag
 from haybale.service.problems import answer as as_asked
 from haybale.service.problems import problem
-from haybale.service.request_work import answered
+from haybale.service.request_work import MAX_BODY, answered
 
 OPEN, JUDGE, ADMIN = "open", "judge", "admin"
 RANKS = {OPEN: 0, JUDGE: 1, ADMIN: 2}  # a user may do what needs at most the rank of the user's role
@@ -29,7 +29,7 @@ READING = ("GET", "HEAD", "OPTIONS")  # methods that change nothing
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 
-def needs(role: str, *, is_large: bool = False) -> Callable[[Endpoint], Endpoint]:
+def needs(role: str, *, is_large: bool = False, max_body: int = MAX_BODY) -> Callable[[Endpoint], Endpoint]:
     """Return a decorator that declares the role which the route of a function needs.
 
     Parameters
@@ -39,12 +39,15 @@ def needs(role: str, *, is_large: bool = False) -> Callable[[Endpoint], Endpoint
     is_large : bool, default False
         Whether a request takes as long as a large one, so that only a few work at once
         (:class:`~haybale.service.request_work.LargeRequests`).
+    max_body : int, default 5,000,000
+        The largest number of bytes of a request.
     """
     if role not in RANKS:
         raise ValueError(f"expected a role of {', '.join(RANKS)}, found {role!r}")
 
     def declared(endpoint: Endpoint) -> Endpoint:
         endpoint.role, endpoint.is_large = role, is_large  # type: ignore[attr-defined]
+        endpoint.max_body = max_body  # type: ignore[attr-defined]
         return endpoint
 
     return declared
@@ -64,6 +67,7 @@ class GuardedRoute(APIRoute):
             raise TypeError(f"the route {path} must declare a role, found none; add @needs(JUDGE) to its function")
         self.role: str = role
         self.is_large = bool(getattr(endpoint, "is_large", False))
+        self.max_body = int(getattr(endpoint, "max_body", MAX_BODY))
         self.path_regex = re.compile(rf"(?:{self.path_regex.pattern.removesuffix('$')})\Z", re.DOTALL)
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
@@ -80,7 +84,7 @@ class GuardedRoute(APIRoute):
             is_change = scope["method"] not in READING
             if self.include_in_schema and not is_change:
                 send = with_entity_tag(scope, send)
-            await answered(super().handle, scope, receive, send, is_change=is_change, is_large=self.is_large)
+            await answered(super().handle, scope, receive, send, is_change, self.is_large, self.max_body)
 
     def _unfit(self, scope: Scope) -> Response | None:
         """Return the problem of a method, or of a parameter of the REST interface, that there is not; None if none."""

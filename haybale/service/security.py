@@ -31,7 +31,7 @@ from haybale.service.cookies import SESSION, SESSION_SECONDS, VISITOR, cookie, c
 from haybale.service.problems import answer as as_asked
 from haybale.service.problems import problem
 from haybale.service.request_errors import NotAllowedError, TooManyGuessesError
-from haybale.service.request_work import MAX_BODY, LargeRequests
+from haybale.service.request_work import MAX_UPLOAD, LargeRequests
 from haybale.service.roles import unguarded
 from haybale.service.users import ANYBODY, User, Users
 
@@ -197,8 +197,8 @@ class Guard:
         length = headers.get("content-length", "0")
         if not re.fullmatch(r"[0-9]{1,4000}", length):
             return problem(400, "the header Content-Length must be a number")
-        if int(length) > MAX_BODY:
-            return problem(413, f"expected at most {MAX_BODY:,} bytes, found more; shorten the request")
+        if int(length) > MAX_UPLOAD:
+            return problem(413, f"expected at most {MAX_UPLOAD:,} bytes, found more; shorten the request")
         others = unguarded(scope["app"].router.routes) if "app" in scope else []
         if others:
             _LOGGER.error("routes without a role: %s; nothing is answered", others)
@@ -239,3 +239,13 @@ def judge_of(request: Request, given: str) -> str:
     if user.name and given not in ("", user.name):
         raise NotAllowedError(f"expected judgements of {user.name!r}, found judge={given!r:.100}; omit it")
     return user.name or given
+
+
+def reader_of(request: Request, given: str, hidden: bool) -> str | None:
+    """Return the judge who reads judgements; None for an admin who asks for what is hidden from judges.
+
+    Anybody else who asks for it raises NotAllowedError.
+    """
+    if hidden and request.state.user.role != "admin":
+        raise NotAllowedError("hidden judgements are for admins only, found a judge; omit hidden, or ask an admin")
+    return None if hidden else judge_of(request, given)

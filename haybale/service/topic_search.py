@@ -33,7 +33,8 @@ class TopicSearch:
     collection : Collection
         The documents of the review.
     scores : (n_documents,) array
-        What :meth:`haybale.Review.scores` returns; a higher one is more likely relevant.
+        What :meth:`haybale.Review.scores` returns; a higher one is more likely relevant. Documents with the score NaN
+        get nothing from the review.
     """
 
     ranker: Ranker
@@ -65,7 +66,7 @@ class TopicSearch:
         def made() -> Run:
             doc_ids = batch.engine.collection.doc_ids
             numbers = self.collection.find_documents(doc_ids)  # those of the review; -1 for others
-            reviewed = np.flatnonzero(numbers >= 0)
+            reviewed = np.flatnonzero((numbers >= 0) & ~np.isnan(self.scores[numbers]))
             rows = np.zeros(len(reviewed), dtype=np.int64)
             return Run.from_numbers(batch.ids, doc_ids, rows, reviewed, self.scores[numbers[reviewed]], DEPTH)
 

@@ -52,7 +52,10 @@ def create_app(
     from haybale.service.access_log import AccessLog
     from haybale.service.api import search_api, topics_api, training_api
     from haybale.service.description import description_routes
+    from haybale.service.duplicates_api import duplicates_api
+    from haybale.service.files_api import files_api
     from haybale.service.health import health_routes
+    from haybale.service.judges_api import judges_api
     from haybale.service.login import login_routes
     from haybale.service.metrics import Metrics
     from haybale.service.pages import error_page, pages
@@ -93,7 +96,8 @@ def create_app(
 
     application.router.route_class = GuardedRoute
     application.router.default = not_matched(application.router)
-    of_workspace = [routes(workspace) for routes in (login_routes, search_api, topics_api, training_api, pages)]
+    all_routes = (login_routes, search_api, topics_api, judges_api, duplicates_api, files_api, training_api, pages)
+    of_workspace = [routes(workspace) for routes in all_routes]
     routers = health_routes(workspace, metrics), *of_workspace, description_routes(application, access)
     application.router.routes.extend(route for router in routers for route in router.routes)
     first_segments = {getattr(route, "path", "").split("/")[1] for route in application.router.routes} - {""}

@@ -8,31 +8,33 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from haybale.engine import Engine
 from haybale.engine.reattaching import TextDigests
-from haybale.errors import HaybaleError, InputError, UnknownNameError
+from haybale.errors import InputError
 from haybale.parameters import COUNT, FROM_0, check_parameters
-from haybale.review import JudgementStore, Progress, Review, ReviewDocument, Topic
-from haybale.review.engine_of_judgements import bind
+from haybale.review import JudgementStore, Judges, Progress, Review, ReviewDocument, ScreeningPlan, Topic
 from haybale.review.exports import query_id as exported_id
 from haybale.review.judgement_store import Judgement, check_grade
 from haybale.review.topic_ranking import text_digest
+from haybale.review.workbook_export import exported_workbook
 from haybale.search import SearchResults, Snippet
 from haybale.search.explanation import Explanation
 from haybale.search.searching import explain_hit, search, title_of
+from haybale.service.added_records import AddedRecords
 from haybale.service.document_files import DocumentFiles
 from haybale.service.facets import Facet, condition, facets_of
 from haybale.service.long_queries import LongQueries
+from haybale.service.offers import Offers
 from haybale.service.open_reviews import OpenReviews
 from haybale.service.opened_document import OpenedDocument, open_document
 from haybale.service.request_errors import NotFoundError, check_document
 from haybale.service.request_texts import check_length, paragraphs
-from haybale.service.search_processes import SearchProcesses
+from haybale.service.served_rankers import ServedRankers
+from haybale.service.topic_groups import TopicGroups
 from haybale.service.topic_search import TopicSearch
 from haybale.service.topic_summary import TopicRows, TopicSummary
-from haybale.service.trainings import ModelTraining, Trainings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,11 +44,9 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger("haybale.service")
 
 MAX_RESULTS = 1000  # offset + k of a search
-_OFFER_SECONDS = 600.0  # for which a document that one judge got is not proposed to others
-_LAST_OFFER_SECONDS = 120.0  # the same, if nothing else is left to judge
 
 
-class Workspace:
+class Workspace(ServedRankers):
     """An engine, its rankers and a store of judgements, which several people use at once.
 
     Several threads may call all methods. Documents that other processes add to the engine's folder are found after
@@ -93,55 +93,21 @@ class Workspace:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         check_parameters("Workspace", {"processes": processes}, {"processes": FROM_0})
-        if not rankers:
-            raise InputError("a workspace needs a ranker, found none; give rankers={'bm25': parse('bm25').fit(engine)}")
-        for ranker in rankers.values():
-            ranker._check_fitted()
-            ranker._check_answers(None)
-        bind(judgements, engine)
-        self.engine, self.store = engine, judgements
-        self.files = DocumentFiles(engine)
-        self._rankers, self._default = dict(rankers), next(iter(rankers))
-        self._lock = threading.RLock()
+        super().__init__(engine, rankers, judgements, models, processes)
+        self.store = judgements
+        self.files, self.added_records = DocumentFiles(engine), AddedRecords(engine)
         self._rows: dict[int, TopicRows] = {}
         self._reviews = OpenReviews(engine, judgements)
+        self.duplicates = TopicGroups(self._reviews, judgements, self._topic_of)
         self._creating = threading.Lock()
-        self._proposing: dict[int, threading.Lock] = {}
         self._clock = clock
-        self._offered: dict[int, dict[str, _Offer]] = {}  # by topic and document
+        self._offers: dict[int, Offers] = {}  # by topic
         self._facets: tuple[Engine, list[Facet]] | None = None
         self._digests: tuple[Engine, TextDigests] | None = None
         beside = None if judgements.path is None else judgements.path.with_name(f"{judgements.path.name}.queries")
         self.long_queries = LongQueries(beside)
-        self._trainings: Trainings | None = None
-        if engine.folder is not None and judgements.path is not None:
-            path = judgements.path
-            folder = path.with_name(f"{path.stem}-models") if models is None else Path(models)
-            self._trainings = Trainings(folder, engine, path)
-        self.processes = (
-            SearchProcesses(engine, rankers, processes) if processes and engine.folder is not None else None
-        )
-        if self._trainings is not None:
-            self._take_over_accepted()
 
     # Search.
-
-    @property
-    def rankers(self) -> list[str]:
-        """The names of the rankers, the default first."""
-        with self._lock:
-            return [self._default, *(name for name in self._rankers if name != self._default)]
-
-    def ranker(self, name: str | None = None) -> Ranker:
-        """Return a ranker by its name, or the default; an unknown name raises UnknownNameError."""
-        with self._lock:
-            return self._rankers[self._chosen(name)]
-
-    def _chosen(self, name: str | None) -> str:
-        with self._lock:
-            if name is not None and name not in self._rankers:
-                raise UnknownNameError("ranker", name, self._rankers)
-            return name or self._default
 
     def search(
         self,
@@ -152,6 +118,7 @@ class Workspace:
         offset: int = 0,
         topic: int | None = None,
         together: str | None = None,
+        judge: str = "",
     ) -> SearchResults:
         """Return the best documents for a text, without the first ``offset`` ones.
 
@@ -172,6 +139,8 @@ class Workspace:
         together : str, optional
             Return documents with one value of this column after each other, as :meth:`haybale.Ranker.search` does;
             ``k`` and ``offset`` are numbers of groups then.
+        judge : str, default ""
+            Who searches. What this judge must not see of the topic does not change the ranking.
 
         Raises
         ------
@@ -185,7 +154,7 @@ class Workspace:
         if self.processes is not None and topic is None:
             results = self.processes.search(self._chosen(ranker), parts, k, where, offset, together)
         if results is None:
-            results = search(self._searched(ranker, topic), parts, k, where, offset, together)
+            results = search(self._searched(ranker, topic, judge), parts, k, where, offset, together)
         return results
 
     def explain(
@@ -195,14 +164,15 @@ class Workspace:
         where: str | None = None,
         ranker: str | None = None,
         topic: int | None = None,
+        judge: str = "",
     ) -> tuple[Explanation, list[Snippet]]:
         """Explain the score that a document has in :meth:`search`, and return its best passages."""
         check_document(self.engine, doc_id)
-        return explain_hit(self._searched(ranker, topic), paragraphs(text), doc_id, where)
+        return explain_hit(self._searched(ranker, topic, judge), paragraphs(text), doc_id, where)
 
-    def _searched(self, ranker: str | None, topic: int | None) -> Ranker | TopicSearch:
+    def _searched(self, ranker: str | None, topic: int | None, judge: str) -> Ranker | TopicSearch:
         chosen = self.ranker(ranker)
-        return chosen if topic is None else TopicSearch(chosen, *self._review(topic).scores())
+        return chosen if topic is None else TopicSearch(chosen, *self._review(topic).scores(seen_by=judge))
 
     def document(
         self,
@@ -212,6 +182,7 @@ class Workspace:
         ranker: str | None = None,
         offset: int = 0,
         limit: int = 200,
+        judge: str = "",
     ) -> OpenedDocument:
         """Return a document with its passages, and what a query matches in them.
 
@@ -222,14 +193,18 @@ class Workspace:
             The search that found the document. Default: none.
         offset, limit : int
             The first passage, default 0, and the largest number of passages, default 200.
+        judge : str, default ""
+            Who reads: judgements that this judge must not see are left out.
         """
         check_parameters("document", {"offset": offset, "limit": limit}, {"offset": FROM_0, "limit": COUNT})
         check_document(self.engine, doc_id)
         snapshot = self.engine.snapshot()
         matching = self.explain(text, doc_id, where, ranker)[1] if text and text.strip() else []
         digest = self._texts().of([doc_id])[doc_id]
-        judged = {rows.topic.name: grades for rows in self._all_rows() if (grades := rows.grades(doc_id, digest))}
-        return open_document(snapshot, doc_id, offset, limit, (text or "").strip(), matching, judged)
+        all_rows = {rows.topic.name: rows for rows in self._all_rows()}
+        judged = {name: grades for name, rows in all_rows.items() if (grades := rows.grades(doc_id, judge, digest))}
+        resolved = {name: row.grade or 0 for name in judged if (row := all_rows[name].resolution(doc_id)) is not None}
+        return open_document(snapshot, doc_id, offset, limit, (text or "").strip(), matching, judged, resolved)
 
     def facets(self) -> list[Facet]:
         """Return the columns of the metadata with their values and counts, or their ranges."""
@@ -262,9 +237,14 @@ class Workspace:
     # Topics and judgements.
 
     def create_topic(
-        self, text: str = "", name: str | None = None, known: Mapping[str, int] | None = None
+        self,
+        text: str = "",
+        name: str | None = None,
+        known: Mapping[str, int] | None = None,
+        double_share: float = 0.0,
+        judge: str = "",
     ) -> TopicSummary:
-        """Add a topic, or return the one of that name, which gets no known documents.
+        """Add a topic, or return the one of that name, which gets no known documents and stays as it is.
 
         Parameters
         ----------
@@ -274,21 +254,30 @@ class Workspace:
             Default: the text.
         known : mapping of str to int, optional
             Grades of documents that were judged before.
+        double_share : float, default 0
+            The share of the documents that two judges judge (:class:`~haybale.review.ScreeningPlan`).
+        judge : str, default ""
+            Who adds the topic.
 
         Raises
         ------
         InputError
-            For known documents of a topic that exists: :meth:`import_judgements` adds them, which not everybody may do.
+            For known documents, or a share, of a topic that exists: :meth:`import_judgements` and :meth:`judges` change
+            it, which not everybody may do.
         """
         check_length(text)
         with self._creating:  # so that nobody adds the topic meanwhile
             called = (name or text).strip()
-            if known and any(topic.name == called for topic in self.store.topics()):
+            plan = ScreeningPlan(double_share)
+            if (known or plan.is_double) and any(topic.name == called for topic in self.store.topics()):
+                what = "known documents" if known else "a share that two judges judge"
                 raise InputError(
-                    f"known documents must be those of a new topic, found {called!r:.100}, which is there already; "
-                    "import their judgements, or choose another name"
+                    f"{what} must be of a new topic, found {called!r:.100}, which is there already; choose another "
+                    "name, or let an admin import judgements and change who judges"
                 )
             review = self._reviews.begin(text or None, name, known or {})
+            if plan.is_double:
+                review.judges.screen_double(plan.double_share, plan.seed, judge)
         return self.topic(review.topic.number)
 
     def topics(self) -> list[TopicSummary]:
@@ -304,8 +293,8 @@ class Workspace:
         """Return the documents that a judge should judge next, the most likely relevant first; none if all were judged.
 
         A document that another judge got within the last ten minutes is left out, so that two judges do not read the
-        same one. If nothing else is left, it is proposed two minutes after the other judge first got it;
-        :meth:`n_held` counts such documents until then.
+        same one; a document that needs two judges, when two others got it. If nothing else is left, it is proposed two
+        minutes after the other judge first got it; :meth:`n_held` counts such documents until then.
 
         Parameters
         ----------
@@ -313,42 +302,24 @@ class Workspace:
         n : int, default 1
         judge : str, default ""
         independent : bool, default False
-            Whether to propose documents that others have judged, too, to measure how far judges agree.
+            Whether to propose first what others have judged, as in double screening, also in a topic without it; what
+            other judges got is not left out then.
         """
         check_parameters("next", {"n": n}, {"n": COUNT})
-        review = self._review(topic)
-        if independent:
+        review, plan = self._review(topic), self._topic_rows(topic).plan
+        plan.check_judge(judge)
+        if independent and not plan.is_double:
             return review.next(n, judge or None)
-        with self._lock:
-            proposing = self._proposing.setdefault(topic, threading.Lock())
-        with proposing:  # so that two judges who ask at once get different documents
-            now = self._clock()
-            offered = self._offers(topic, now)
-            others = {doc_id: offer for doc_id, offer in offered.items() if offer.judge != judge}
-            left = review.next(n + len(others))
-            chosen = [document for document in left if document.doc_id not in others][:n]
-            if not chosen:
-                late = [document for document in left if now - others[document.doc_id].since >= _LAST_OFFER_SECONDS]
-                chosen = sorted(late, key=lambda document: others[document.doc_id].since)[:n]
-            for document in chosen:
-                before = offered.get(document.doc_id)
-                since = before.since if before is not None and before.judge == judge else now
-                offered[document.doc_id] = _Offer(judge, since, now)
-            with self._lock:
-                self._offered[topic] = offered
-            return chosen
+        return self._offers_of(topic).next(n, judge, lambda most: review.next(most, judge if plan.is_double else None))
 
     def n_held(self, topic: int, judge: str = "") -> int:
         """Return the number of documents to judge that are left out of :meth:`next` because other judges got them."""
-        grades = self._topic_rows(topic).grades
-        offers = self._offers(topic, self._clock())
-        return sum(offer.judge != judge and not grades(doc_id) for doc_id, offer in offers.items())
+        return self._offers_of(topic).n_held(judge)
 
-    def _offers(self, topic: int, now: float) -> dict[str, _Offer]:
-        """Return the offers that hold documents from other judges."""
+    def _offers_of(self, topic: int) -> Offers:
         with self._lock:
-            offers = self._offered.get(topic, {}).items()
-            return {doc_id: offer for doc_id, offer in offers if now - offer.renewed < _OFFER_SECONDS}
+            rows = self._topic_rows(topic)
+            return self._offers.setdefault(topic, Offers(self._clock, rows.n_places))
 
     def judge(
         self,
@@ -362,7 +333,7 @@ class Workspace:
         """Judge a document. The judgement is on disk when this returns.
 
         One that repeats the last judgement of the document adds nothing. The judgements of other judges are kept beside
-        it: :meth:`topic` and :meth:`progress` count contradictions.
+        it: :meth:`topic` and :meth:`progress` count contradictions, and :meth:`judges` lists them.
 
         Parameters
         ----------
@@ -377,6 +348,7 @@ class Workspace:
         """
         check_document(self.engine, doc_id)
         check_length(note or "")
+        self._topic_rows(topic).plan.check_judge(judge)
         present = self._texts().of([doc_id])[doc_id]
         if not self._topic_rows(topic).is_repeated(doc_id, judge, check_grade(grade), note, present):
             if self._is_under_review(doc_id):
@@ -385,14 +357,14 @@ class Workspace:
                 row = Judgement(doc_id, "judged", check_grade(grade), judge, seconds, note)
                 digest = text_digest(self.engine, doc_id)
                 self.store.add(self._topic_rows(topic).topic, replace(row, document=digest))
-        self._withdraw(topic, doc_id)
+        self._offers_of(topic).withdraw(doc_id, judge)
 
     def skip(self, topic: int, doc_id: str, judge: str = "") -> None:
         """Put a document off: it is proposed again after all others."""
         check_document(self.engine, doc_id)
         if self._is_under_review(doc_id):
             self._review(topic).skip(doc_id, judge)
-        self._withdraw(topic, doc_id)
+        self._offers_of(topic).withdraw(doc_id, judge)
 
     def undo(self, topic: int, judge: str = "") -> str:
         """Take the last judgement or skip of a judge back, and return the id of its document."""
@@ -402,40 +374,54 @@ class Workspace:
         """Return how much was read and found, and what stopping rules say, as :meth:`haybale.Review.progress` does."""
         return self._review(topic).progress(rules)
 
-    def judgements(self, topic: int) -> pd.DataFrame:
-        """Return the judgements that count: a row for each document and judge (:meth:`haybale.Review.judgements`)."""
-        return self._review(topic).judgements()
+    def judgements(self, topic: int, judge: str | None = None) -> pd.DataFrame:
+        """Return the judgements that count (:meth:`haybale.Review.judgements`).
 
-    def agreement(self, topic: int) -> pd.DataFrame:
-        """Return how far each pair of judges agrees, with Cohen's kappa (:meth:`haybale.Review.agreement`)."""
-        return self._review(topic).agreement()
+        With the name of a judge, those that this judge must not see are left out.
+        """
+        return self._review(topic).judgements(seen_by=judge)
+
+    def judges(self, topic: int) -> Judges:
+        """Return the judges of a topic: who must judge what, conflicts and resolutions, agreement."""
+        return self._review(topic).judges
+
+    def change_screening(self, topic: int, double_share: float, seed: int = 0, judge: str = "") -> None:
+        """Say which documents need two judges from now on (:meth:`haybale.review.Judges.screen_double`)."""
+        self.judges(topic).screen_double(double_share, seed, judge)
 
     def import_judgements(self, topic: int, grades: Mapping[str, int]) -> int:
         """Add old judgements of documents that were not judged, and return their number."""
         return self._review(topic).add_judgements(grades)
 
-    def export(self, topic: int, format: str = "qrels") -> str:
-        """Return the judgements of a topic as ``"qrels"``, ``"csv"``, ``"beir"`` or ``"ris"``."""
-        return self._review(topic).export(format)
+    def export(self, topic: int, format: str = "qrels", judge: str | None = None, documents: str = "judged") -> str:
+        """Return the judgements of a topic as ``"qrels"``, ``"csv"``, ``"beir"`` or ``"ris"``.
 
-    def grades(self, topic: int, doc_id: str) -> dict[str, int]:
-        """Return the latest grade of each judge of a document; the judge who judged last is last."""
-        return self._topic_rows(topic).grades(doc_id)
+        With the name of a judge, those that this judge must not see are left out.
+        """
+        return self._review(topic).export(format, documents=documents, seen_by=judge)
+
+    def export_workbook(self, topic: int, documents: str = "judged", judge: str | None = None) -> bytes:
+        """Return the table of a topic as an Excel workbook, as :meth:`export` does."""
+        return exported_workbook(self._review(topic), documents, judge)
+
+    def grades(self, topic: int, doc_id: str, judge: str) -> dict[str, int]:
+        """Return the latest grade of each judge of a document that a judge may see; who judged last is last."""
+        return self._topic_rows(topic).grades(doc_id, judge)
+
+    def shown_grades(self, topic: int, doc_ids: Sequence[str], judge: str) -> dict[str, int]:
+        """Return the grades that count of those documents whose present text was judged, as far as a judge may see."""
+        rows, texts = self._topic_rows(topic), self._texts().of(list(doc_ids))
+        grades = {doc_id: rows.shown_grade(doc_id, judge, texts[doc_id]) for doc_id in doc_ids}
+        return {doc_id: grade for doc_id, grade in grades.items() if grade is not None}
 
     def contradicted(self, topic: int, doc_id: str, judge: str) -> dict[str, int]:
-        """Return the grades of the judges who contradict a judge about a document."""
-        grades = self.grades(topic, doc_id)
-        judged = grades.get(judge)
-        return {} if judged is None else {name: grade for name, grade in grades.items() if (grade > 0) != (judged > 0)}
+        """Return the grades of the judges who contradict a judge about a document that needs one judge."""
+        return self._topic_rows(topic).contradicted(doc_id, judge)
 
     def labels(self, topic: int) -> list[bool]:
         """Return whether each proposed and judged document is relevant, in the order in which they were proposed."""
         labels: list[bool] = self._review(topic).screening().labels.tolist()
         return labels
-
-    def _withdraw(self, topic: int, doc_id: str) -> None:
-        with self._lock:
-            self._offered.get(topic, {}).pop(doc_id, None)
 
     def _topic_of(self, number: int) -> Topic:
         topics = {topic.number: topic for topic in self.store.topics()}
@@ -446,7 +432,7 @@ class Workspace:
     def _topic_rows(self, number: int) -> TopicRows:
         with self._lock:
             if number not in self._rows:
-                self._rows[number] = TopicRows(self.store, self._topic_of(number))
+                self._rows[number] = TopicRows(self.store, self._topic_of(number), self.duplicates.representatives)
             return self._rows[number]
 
     def _all_rows(self) -> list[TopicRows]:
@@ -460,6 +446,10 @@ class Workspace:
                 self._digests = snapshot, TextDigests(snapshot.collection)
             return self._digests[1]
 
+    def opening(self, topic: int) -> str | None:
+        """Return what is still to be done until the review of a topic can begin; None if it can."""
+        return self._reviews.opening(self._topic_of(topic))
+
     def _review(self, number: int) -> Review:
         return self._reviews.get(self._topic_rows(number).topic)
 
@@ -467,99 +457,10 @@ class Workspace:
         """Return whether reviews know a document; they do not know one that was just added."""
         return bool(self._reviews.snapshot.collection.find_documents([doc_id])[0] >= 0)
 
-    # Training.
-
-    def start_training(self, recipe: str | None = None, random_state: int = 0) -> ModelTraining:
-        """Begin to train a ranker on the judgements of all topics, in a process of its own.
-
-        The default ranker is what it is compared with, and stays the default until :meth:`accept`.
-
-        Parameters
-        ----------
-        recipe : {"learned", "similar topics", "svr"}, optional
-            What to train. Default: ``"learned"`` from 10 topics on, else ``"svr"``.
-        random_state : int, default 0
-
-        Raises
-        ------
-        InputError
-            If a training is running, or the engine or the judgements are in memory only.
-        """
-        return self._with_trainings().start(self.ranker(), recipe, random_state)
-
-    @property
-    def can_train(self) -> bool:
-        """Whether the engine and the judgements are in files, as training needs."""
-        return self._trainings is not None
-
-    def trainings(self) -> list[ModelTraining]:
-        """Return all trainings, the last one first."""
-        return [] if self._trainings is None else self._trainings.all()
-
-    def training(self, number: int) -> ModelTraining:
-        """Return a training with its progress or its result; an unknown number raises NotFoundError."""
-        return self._with_trainings().get(number)
-
-    def accept(self, number: int) -> str:
-        """Make the ranker of a training the default ranker, and return its name."""
-        trainings = self._with_trainings()
-        model = trainings.model(number)
-        with self._lock:
-            trainings.accept(number)
-            self._default = _trained_name(number)
-            self._keep_trained(number, model)
-            return self._default
-
-    def _keep_trained(self, number: int, model: Ranker) -> None:
-        self._rankers[_trained_name(number)] = model
-        if self.processes is not None:
-            self.processes.add(_trained_name(number), self._with_trainings().model_folder(number))
-
-    def revert(self) -> str:
-        """Take the last acceptance back, and return the name of the ranker that is the default again."""
-        trainings = self._with_trainings()
-        with self._lock:
-            trainings.revert()
-            return self._take_over_accepted()
-
-    def _take_over_accepted(self) -> str:
-        """Make the ranker that was accepted last the default, if it can be loaded; otherwise the first one."""
-        trainings = self._with_trainings()
-        self._default = next(iter(self._rankers))
-        for number in trainings.accepted():
-            name = _trained_name(number)
-            try:
-                if name not in self._rankers:
-                    self._keep_trained(number, trainings.model(number))
-                self._default = name
-            except (HaybaleError, OSError) as error:  # the engine was built again, or files are damaged
-                _LOGGER.warning("training %d cannot be used: %s", number, error)
-        return self._default
-
-    def _with_trainings(self) -> Trainings:
-        if self._trainings is None:
-            raise InputError(
-                "start_training() needs an engine in a folder and judgements in a file, found one in memory; use both"
-            )
-        return self._trainings
-
     def close(self) -> None:
-        """End a running training, and the processes that search."""
-        self.stop_processes()
-        if self._trainings is not None:
-            self._trainings.stop()
-
-    # Processes.
-
-    def start_processes(self) -> None:
-        """Start the processes that search, without waiting until they are ready; searches run here until then."""
-        if self.processes is not None:
-            self.processes.start()
-
-    def stop_processes(self) -> None:
-        """End the processes that search; searches run here afterwards."""
-        if self.processes is not None:
-            self.processes.close()
+        """End a running training, the process that adds records, and the processes that search."""
+        self.added_records.stop()
+        super().close()
 
     # The engine.
 
@@ -580,15 +481,3 @@ class Workspace:
     def reviews_are_ready(self) -> bool:
         """Whether a review can begin without waiting for :meth:`prepare_reviews`."""
         return self._reviews.is_ready
-
-
-class _Offer(NamedTuple):
-    """A document that a judge got: since when, and when the judge last asked for it, in seconds of the clock."""
-
-    judge: str
-    since: float
-    renewed: float
-
-
-def _trained_name(number: int) -> str:
-    return f"trained {number}"

@@ -154,6 +154,27 @@ def test_small_readers(ran: Any, tmp_path: Path) -> None:
     assert re.search(r"^\| messages of Python's tests \| 1 \| 3 \| 1.0000 \|", page, re.M)
 
 
+def test_small_duplicates(ran: Any, tmp_path: Path) -> None:
+    datasets, screening = tmp_path / "datasets", tmp_path / "screening"
+    (screening / "topic").mkdir(parents=True)
+    datasets.mkdir()
+    for name, title in (("DBLP", "A Study of {} Joins"), ("ACM", "A study of {} joins.")):
+        rows = [f'{n},{title.format(word)},"Ann Doe, Bo Ray",VLDB,1999' for n, word in enumerate(("hash", "merge"))]
+        for file in (f"{name}.csv", f"{name.lower()}_demo.csv"):
+            (datasets / file).write_text("\n".join(["id,title,authors,venue,year", *rows]))
+    (datasets / "dblp_acm_demo_labels.csv").write_text("ltable.id,rtable.id,gold\n0,0,1\n0,1,0\n1,1,1\n")
+    (datasets / "labeled_data_demo.csv").write_text("ltable_id,rtable_id,label\n0,0,1\n1,0,0\n")
+    random, words = np.random.default_rng(0), [f"Word{letter * 4}" for letter in "abcdefghijklmnop"]
+    records = [[" ".join(random.choice(words, n)) for n in (7, 300)] for _ in range(24)]
+    pd.DataFrame(records, columns=["title", "abstract"]).to_csv(screening / "topic" / "records.csv.gz", index=False)
+    arguments = [str(datasets), str(screening), "--records", "40"]
+    page = ran("bench_duplicates", "duplicates.md", *arguments, WORKS_STEP=1)
+    assert re.search(r"^\| DBLP and ACM, 415 .* \| 4 \| haybale \| 2 \| 1.0000 \| 1.0000 \|", page, re.M)
+    assert re.search(r"^\| DBLP and ACM \(demo\).* \| haybale \| 1 \| 1.0000 \| 1.0000 \|", page, re.M)
+    assert re.search(r"^\| screening records, three exports \|.*haybale", page, re.M)
+    assert re.search(r"^\| after 1,000 were added \| ", page, re.M)
+
+
 def test_small_files(ran: Any, script: Any, tmp_path: Path) -> None:
     pytest.importorskip("pypdfium2")
     pytest.importorskip("reportlab")
@@ -246,6 +267,33 @@ def test_small_review(ran: Any, tmp_path: Path, words: Path) -> None:
     assert re.search(r"^\| tax \| 7 \| -?[\d.]+ \| -?[\d.]+ \| -?[\d.]+ \| 1, 1, 1 \|$", page, re.M)
     assert len(re.findall(r"^\| (TopicLearner|linear|BM25) \| [01]\.?\d* \|", page, re.M)) == 3
     assert len(re.findall(r"^\| (280|560) \| [\d.]+ \|", page, re.M)) == 2
+
+
+def test_small_learner(ran: Any, script: Any, tmp_path: Path) -> None:
+    """Each topic has the setting that is best on the other topics, whatever is best on the topic itself."""
+    texts = ["tax and rent", "tax court", "dogs bark", "cats purr", "tax income", "boats sail", "a river"]
+    for name in ("tax", "dogs", "rent"):
+        folder = tmp_path / "topics" / name
+        folder.mkdir(parents=True)
+        labels = [int(name in text or text == "tax income") for text in texts]
+        frame = pd.DataFrame({"record_id": range(7), "title": texts, "abstract": texts, "label_included": labels})
+        frame.to_csv(folder / "records.csv.gz", index=False)
+    peers = [{"topic": name, "by": "ASReview", "seed": 1, "wss": 10.0} for name in ("tax", "dogs", "rent")]
+    (tmp_path / "review.json").write_text(json.dumps(peers))
+    settings = dict(list(script("bench_learner").SETTINGS.items())[:2])
+    given = ("bench_learner", "learner.md", str(tmp_path / "topics"), "--seeds", "1")
+    ran(*given, SETTINGS=settings)
+    runs = json.loads((tmp_path / "learner.json").read_text())
+    assert len(runs) == 6
+    one, other = settings
+    values = {("tax", one): 60, ("dogs", one): 20, ("rent", one): 20, ("tax", other): 0, ("dogs", other): 30}
+    for run in runs:
+        run["wss"] = values.get((run["topic"], run["setting"]), 40)
+    (tmp_path / "learner.json").write_text(json.dumps(runs))
+    page = ran(*given, SETTINGS=settings)
+    assert f"| tax | {other} | 0.0 | 10.0 | -10.0 |" in page
+    assert f"| dogs | {one} | 20.0 | 10.0 | +10.0 |" in page
+    assert "| mean |  | 13.3 | 10.0 | +3.3 |" in page
 
 
 @pytest.mark.filterwarnings("ignore")

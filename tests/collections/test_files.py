@@ -22,7 +22,7 @@ from haybale.collections.files.file_reader import FILE_READERS
 from haybale.collections.readers.files import read_files
 from haybale.collections.unread import UnreadPart
 
-for package in ("docx", "odf", "openpyxl", "pypdfium2", "reportlab", "rispy", "trafilatura"):
+for package in ("docx", "odf", "openpyxl", "pypdfium2", "reportlab", "trafilatura"):
     pytest.importorskip(package)
 
 TEXT = "The tenant shall return the flat at the end of the lease."
@@ -173,8 +173,8 @@ def test_every_format_is_made_and_read(folder: Path) -> None:
         f".{path.name}" for path in folder.iterdir() if path.name != "zip"
     }
     assert {reader.name for _, reader in FILE_READERS.items()} == {
-        "csv", "docx", "eml", "html", "jsonl", "markdown", "mbox", "msg", "odt", "parquet", "pdf", "picture",
-        "ris", "rtf", "text", "xlsx",
+        "bibtex", "csv", "docx", "eml", "endnote-xml", "enw", "html", "jsonl", "markdown", "mbox", "msg", "nbib", "odt",
+        "parquet", "pdf", "picture", "ris", "rtf", "text", "wos", "xlsx",
     }  # fmt: skip
 
 

@@ -105,8 +105,6 @@ def documents(path: Path, data: bytes) -> dict[str, tuple[str, Any]]:
 
 @pytest.mark.parametrize("name", MAKE)
 def test_every_permutation_has_the_same_ids(name: str, tmp_path: Path) -> None:
-    if name.endswith(".ris"):
-        pytest.importorskip("rispy")
     rng, expected = random.Random(0), documents(tmp_path / name, MAKE[name](ROWS))
     n_others = 1 if name.endswith(".eml") else 0
     assert len(expected) == len(ROWS) * (2 if name == "two.xlsx" else 1) + n_others

@@ -132,7 +132,7 @@ def test_objects_with_other_keys_are_read_or_listed(objects: list[dict[str, Any]
     by_location = {document.location: document for document in documents}
     listed = {part.part for part in unread}
     assert {f"line {len(lines) + 1}", f"line {len(lines) + 2}"} <= listed
-    is_table = any(key in one for one in objects for key in ("text", "abstract"))
+    is_table = any(key in one for one in objects for key in ("text", "abstract", "title", "primary_title"))
     for number, one in enumerate(objects, 1):
         location = f"line {number}"
         values = [one[key] for key in ("text", "abstract") if strings(one.get(key))]
@@ -239,7 +239,7 @@ def test_each_sheet_is_read_or_listed(sheets: list[list[tuple[str, str]]], has_t
         sheet = book.create_sheet(f"S{number}")
         for _ in range(n_blank):
             sheet.append([])
-        sheet.append(["title", "text" if is_table else "remarks"])
+        sheet.append(["title", "text"] if is_table else ["subject", "remarks"])
         for title, text in rows:
             sheet.append([title, f"{text}_x0009_end"])
             expected[f"{title}: {text}\tend"] += is_table

@@ -101,7 +101,7 @@ def test_no_candidate_is_later_than_its_query(topics: Collection, name: str, see
         assert sum(len(run[query]) for query in run.query_ids) > 5
         for query in run.query_ids:
             assert {doc_id for doc_id, _ in run[query]} <= earlier[query][1]
-    if "queries" in name or "svr" in name or name == "popularity":
+    if any(part in name for part in ("queries", "svr", "popularity", "unseen")):
         return  # a training query that is later than the query is hidden, too, which `within` does not do
     for query, (_, ids) in days_of_queries(engine, "dev").items():
         one = engine.collection.queries.take(engine.collection.query_numbers([query]))

@@ -7,7 +7,8 @@ import pytest
 
 import haybale
 from haybale.collections import CollectionBuilder
-from haybale.review.learner import TopicFeatures, TopicLearner
+from haybale.review import judged_rows
+from haybale.review.learner import BAGGED, Member, TopicFeatures, TopicLearner
 from haybale.review.topic_features import SHORT
 
 WORDS = (
@@ -74,7 +75,7 @@ def test_learning_finds_the_relevant_documents_sooner_than_chance(topic: tuple[T
 def test_the_order_of_judgements_does_not_matter(topic: tuple[TopicFeatures, np.ndarray]) -> None:
     documents = list(range(0, 120, 3))
     one, other = judged(topic, documents), judged(topic, documents[::-1])
-    np.testing.assert_allclose(one.scores(), other.scores(), atol=0.05)
+    np.testing.assert_allclose(one.scores(), other.scores(), atol=2e-3)  # weights depend on the order
     np.testing.assert_allclose(one.probabilities(), other.probabilities(), atol=0.05)
 
 
@@ -97,8 +98,9 @@ def test_unjudge_restores(topic: tuple[TopicFeatures, np.ndarray]) -> None:
     learner.judge(9, 0.0)
     learner.unjudge(7)
     learner.unjudge(9)
-    for old, new in zip(before, (learner.scores(), learner.probabilities(), learner.disagreement()), strict=True):
-        np.testing.assert_allclose(new, old, atol=0.05)
+    after = learner.scores(), learner.probabilities(), learner.disagreement()
+    for old, new, atol in zip(before, after, (1e-3, 0.05, 0.05), strict=True):
+        np.testing.assert_allclose(new, old, atol=atol)
     for document in documents:
         learner.unjudge(document)
     np.testing.assert_allclose(learner.scores(), TopicLearner(topic[0], "rent").scores(), atol=1e-5)
@@ -110,7 +112,7 @@ def test_the_order_of_documents_does_not_matter() -> None:
     one = judged((TopicFeatures.of(made), relevant), list(range(20)))
     place = np.argsort(order)
     other = judged((TopicFeatures.of([made[i] for i in order]), relevant[order]), place[:20].tolist())
-    np.testing.assert_allclose(other.scores(), one.scores()[order], atol=1e-3)
+    np.testing.assert_allclose(other.scores(), one.scores()[order], atol=1e-4)
 
 
 @pytest.mark.parametrize("grade", [0.0, 1.0])
@@ -206,4 +208,35 @@ def test_considered_rows_have_the_scores_that_they_have_in_a_small_collection() 
     for document in (relevant_document, 5, 6):
         for each in (few, whole):
             each.judge(document, float(document == relevant_document))
-    np.testing.assert_allclose(few.scores(), whole.scores(), atol=1e-2)
+    np.testing.assert_allclose(few.scores(), whole.scores(), atol=1e-3)
+
+
+def test_few_references_give_nearly_the_same_scores(
+    topic: tuple[TopicFeatures, np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    documents = list(range(0, 120, 3))
+    whole = judged(topic, documents)
+    monkeypatch.setattr(judged_rows, "_MAX_REFERENCES", 60)
+    few = judged(topic, documents)
+    np.testing.assert_allclose(few.scores(), whole.scores(), atol=1e-3)
+    before = few.scores()
+    few.judge(1, 1.0)
+    few.unjudge(1)
+    np.testing.assert_allclose(few.scores(), before, atol=1e-3)
+
+
+def test_a_member_that_ranks_well_earns_the_ranking(topic: tuple[TopicFeatures, np.ndarray]) -> None:
+    """One member sees words, the other only pairs of words, which say nothing in texts of random words."""
+    features, relevant = topic
+    members = [Member("pairs", True), BAGGED, Member("words", False, ratio=3.0)]
+    found = {}
+    for share_for_all in (0.0, 1.0):
+        settings: dict = {"members": members, "rank_constant": 5.0, "share_for_all": share_for_all}
+        learner, read = TopicLearner(features, "lease", **settings), []
+        while len(read) < 60:
+            scores = learner.scores()
+            scores[read] = -np.inf
+            read.append(int(scores.argmax()))
+            learner.judge(read[-1], float(relevant[read[-1]]))
+        found[share_for_all] = np.flatnonzero(relevant[read]).mean()
+    assert found[0.0] < found[1.0]

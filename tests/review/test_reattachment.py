@@ -28,7 +28,6 @@ TEXTS = {"r1": "Dogs bark.", "r2": "Cats purr.", "r3": "Cows moo.", "r4": "Owls 
 @pytest.mark.parametrize("suffix", WRITE)
 @pytest.mark.parametrize("seed", [*range(3), *(pytest.param(n, marks=pytest.mark.thorough) for n in range(3, 9))])
 def test_judgements_stay_at_their_texts(suffix: str, has_ids: bool, seed: int, tmp_path: Path) -> None:
-    pytest.importorskip("rispy")
     pytest.importorskip("openpyxl")
     run_world(tmp_path / "world", random.Random(f"{suffix} {has_ids} {seed}"), suffix, has_ids=has_ids)
 

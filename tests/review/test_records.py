@@ -71,7 +71,7 @@ def test_records_without_label_or_text_are_left_out_and_counted(tmp_path: Path) 
 @pytest.mark.parametrize(
     "text",
     ["", "title,abstract\na,b\n", "included\n1\n", "title,included\na,maybe\n",
-     "record_id,title,included\n1,a,1\n1,b,0\n", "title,included\na,\n", 'title,included\n"a,1\n', "title,included\n"],
+     "title,included\na,\n", 'title,included\n"a,1\n', "title,included\n"],
 )  # fmt: skip
 @pytest.mark.filterwarnings("ignore:.*left out")
 def test_files_that_are_no_labelled_records(text: str, tmp_path: Path) -> None:
@@ -79,6 +79,14 @@ def test_files_that_are_no_labelled_records(text: str, tmp_path: Path) -> None:
     path.write_text(text)
     with pytest.raises(FileFormatError, match="wrong"):
         read_records(path)
+
+
+def test_an_id_that_occurs_twice_is_no_id(tmp_path: Path) -> None:
+    path = tmp_path / "twice.csv"
+    path.write_text("record_id,title,included\n1,a,1\n1,b,0\n,c,1\n")
+    records = read_records(path)
+    assert records.collection.doc_ids.to_pylist() == ["0", "1", "2"]
+    assert records.relevant == ["0", "2"]
 
 
 @pytest.mark.parametrize("name", ["broken.xlsx", "broken.ris", "broken.csv.gz", "broken.csv"])

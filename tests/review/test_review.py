@@ -96,7 +96,7 @@ def test_a_reopened_review_goes_on_where_it_was(engine: Engine, tmp_path: Path) 
         following, progress = review.next(3), review.progress()
     for text in (None, TEXT):
         with review_of(engine, text, judgements=path, topic="lease") as again:
-            assert again.settings == {"random_state": 7, "explore_every": 3, "combine": "any"}
+            assert again.settings == {"random_state": 7, "explore_every": 3, "combine": "any", "duplicates": True}
             assert again.next(3) == following
             assert again.progress() == progress
             assert again.judgements()["doc_id"].tolist() == read
@@ -211,7 +211,7 @@ def test_several_judges(engine: Engine) -> None:
         found = dict(line.split()[2:] for line in review.export().splitlines())
         assert (int(found["parking"]), int(found["pets"]), int(found["noise"])) == grades
         assert review.progress([]).contradictory == ["parking"]
-        table = review.agreement().set_index(["judge", "other"])
+        table = review.judges.agreement().set_index(["judge", "other"])
         assert table.loc[("Ada", "Bob"), "documents"] == 2
         assert table.loc[("Ada", "Bob"), "agreement"] == 0.5
         assert review.undo("Bob") == "pets"
@@ -481,7 +481,7 @@ def test_threads_may_judge_at_once(engine: Engine) -> None:
     for thread in threads:
         thread.join()
     assert len(review.judgements()) == 3 * len(TEXTS)
-    assert review.agreement()["agreement"].tolist() == [1.0] * 3
+    assert review.judges.agreement()["agreement"].tolist() == [1.0] * 3
 
 
 def test_near_duplicates_are_listed_with_the_document(engine: Engine) -> None:

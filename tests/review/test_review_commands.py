@@ -46,6 +46,21 @@ def test_keys_judge_skip_undo_and_quit(built: Path, tmp_path: Path) -> None:
     assert sorted(line.split()[-1] for line in exported.out.splitlines()) == ["0", "1", "1"]
 
 
+def test_the_second_judge_gets_what_the_first_has_judged(built: Path, tmp_path: Path, here: Call) -> None:
+    store = str(tmp_path / "store.sqlite")
+    with Review(Engine.open(built), "end of a lease", judgements=store) as review:
+        review.judges.screen_double()
+        first = review.next()[0].doc_id
+        review.judge(first, 1, "Ada")
+    command = ["review", str(built), "end of a lease", "--judgements", store]
+    assert here(*command)[0] == 2  # without a name
+    ended = forked([*command, "--judge", "Bob"], stdin=b"n\n")
+    assert ended.status == 0, ended.err
+    assert first in ended.out.splitlines()[1]
+    assert "%" not in ended.out.splitlines()[1]
+    assert "documents that judges judge differently: 1" in ended.out
+
+
 def test_mistakes_of_the_review_command(built: Path, tmp_path: Path, here: Call) -> None:
     store = ("--judgements", str(tmp_path / "store.sqlite"))
     for options in ((), ("text", "--known", "nowhere"), ("text", "--export", "pdf"), ("text", "--export", "beir")):

@@ -261,3 +261,26 @@ def test_documents_of_equal_scores_are_read_in_an_order_of_the_seed(learn_from: 
         mean_ranks.append(np.mean([run.found_at for run in runs]))
     # 5 of 58 documents in random order, 8 times: the mean is 29.5, and its standard deviation below 3.
     assert all(20 < mean < 39 for mean in mean_ranks)
+
+
+def test_a_group_of_duplicates_is_read_and_counted_once() -> None:
+    """Of 30 records, a second source has the first ten, too; a copy of a relevant record may have no label."""
+    records_of_sources = {
+        f"{source}:{number}": {
+            "title": f"The {number}th study of {text}",
+            "text": text,
+            "doi": f"10.1000/{number}",
+        }
+        for number, text in enumerate(TEXTS.values())
+        for source in ("first", "second")[: 1 + (number < 10)]
+        if number < 30
+    }
+    topic = LabelledTopic("copies", ["first:1", "second:2", "first:3", "second:3", "first:12", "first:13"], "study")
+    engine = Engine(records_of_sources, language="english", encoder="tfidf(min_df=1)")
+    [all_read, once] = (
+        simulate(engine, topics=[topic], seeds=1, start="text", duplicates=duplicates).runs[0]
+        for duplicates in (False, True)
+    )
+    assert (all_read.n_documents, all_read.n_relevant) == (40, 6)
+    assert (once.n_documents, once.n_relevant) == (30, 5)
+    assert once.measures["WSS@95"] == pytest.approx(0.95 - once.found_at[-1] / 30)

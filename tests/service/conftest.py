@@ -10,6 +10,12 @@ from haybale.review import JudgementStore
 from haybale.service import Workspace, create_app
 
 
+@pytest.fixture(autouse=True)
+def patient_pages(monkeypatch):
+    """Let pages wait for reviews, also on a slow machine."""
+    monkeypatch.setattr("haybale.service.open_reviews.MAX_WAIT_SECONDS", 120)
+
+
 @pytest.fixture(scope="session")
 def library():
     return Engine(decisions(), language="english", encoder="tfidf(min_df=1)").prepare()

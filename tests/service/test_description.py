@@ -76,12 +76,23 @@ def test_a_client_that_is_generated_from_the_description_does_a_review(client: A
     for judge, grades in (("Ada", (1, 0)), ("Ben", (0, 0))):
         for doc_id, grade in zip(("dog/1", "dog/5"), grades, strict=True):
             service.judge({"doc_id": doc_id, "grade": grade, "judge": judge, "note": "read"}, topic=topic)
+    assert service.conflicts(topic=topic)["conflicts"][0]["doc_id"] == "dog/1"
+    assert service.resolve({"doc_id": "dog/1", "grade": 1, "judge": "Cyd"}, topic=topic)["together_with"] is None
+    assert service.conflicts(topic=topic, resolved=True)["conflicts"][0]["resolution"]["by"] == ["Cyd"]
+    assert service.undo_resolution({"doc_id": "dog/1", "judge": "Cyd"}, topic=topic) == {"doc_id": "dog/1"}
+    assert service.change_screening({"double_share": 0.5, "judge": "Cyd"}, topic=topic) == service.screening(
+        topic=topic
+    )
+    service.change_screening({"double_share": 0}, topic=topic)
     proposed = service.following(topic=topic, n=2, judge="Ada")["documents"][0]
     assert service.skip({"doc_id": proposed["doc_id"]}, topic=topic) == {"doc_id": proposed["doc_id"]}
     assert service.undo({"judge": "Ben"}, topic=topic) == {"doc_id": "dog/5"}
     assert service.judgements(topic=topic)["n_judgements"] == 4
     assert service.progress(topic=topic, rule=["cmh(target=0.9)"])["advice"]
     assert service.agreement(topic=topic)["pairs"]
+    joined = service.change_duplicates({"action": "join", "doc_ids": ["dog/9", "dog/13"]}, topic=topic)
+    assert joined["n_duplicates"] == service.duplicates_of_topic(topic=topic)["n_duplicates"] > 0
+    assert service.duplicates(limit=1)["n_documents"] == len(decisions())
     assert service.import_judgements({"tax/2": 0}, topic=topic) == {"n_added": 1}
     for format in ("qrels", "csv", "beir", "ris"):
         assert service.export(topic=topic, format=format)

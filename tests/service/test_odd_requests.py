@@ -15,7 +15,7 @@ from haybale import Engine, parse
 from haybale.service import Workspace, create_app, trainings
 from haybale.service.cookies import cookie_values
 from haybale.service.facets import facets_of
-from haybale.service.pages.topic_pages import grades_of_file
+from haybale.service.imported_judgements import grades_of_file
 from haybale.service.security import Access
 from haybale.service.users import Users, digest_of
 

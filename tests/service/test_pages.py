@@ -200,7 +200,7 @@ def test_judgements_come_and_go_as_files(client, workspace) -> None:
         (f"t 0 {ids[0]} 0\nt 0 {ids[1]} 2\n", "1 judgement added"),
         (f"query-id\tcorpus-id\tscore\nt\t{ids[2]}\t0\n", "1 judgement added"),
         (f"doc_id,grade\n{ids[0]},1\n", "Nothing new"),
-        ("no,table\n1,2\n", "the file has neither"),
+        ("no,table\n1,2\n", "expected decisions"),
         ("doc_id,grade\nno such,1\n", "no such"),
         (f"doc_id,grade\n{ids[0]},-1\n", "whole number"),
     ):  # fmt: skip

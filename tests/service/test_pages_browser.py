@@ -228,11 +228,52 @@ def test_two_judges_at_once(site: Site, topic: int) -> None:
     assert card(bob).get_attribute("data-doc") == seen[0]
     bob.keyboard.press("y")
     says(bob, "Saved")
-    bob.goto(f"/topics/{topic}")
+    bob.goto(f"/topics/{topic}/judges")
     assert "Ada and Bob" in bob.get_by_role("table").last.inner_text()
     assert set(site.workspace.judgements(topic)["judge"]) == {"Ada", "Bob"}
     close(ada)
     close(bob)
+
+
+def test_two_judges_are_blind_and_a_conflict_is_resolved(site: Site, topic: int) -> None:
+    site.workspace.change_screening(topic, 1.0)
+    ada = site.open(f"/topics/{topic}/review", judge="Ada")
+    judged = card(ada).get_attribute("data-doc")
+    ada.locator("#note").fill("ends by notice")
+    ada.locator("h1").click()
+    ada.keyboard.press("y")
+    says(ada, "Saved")
+    nobody = site.open(f"/topics/{topic}/review", viewport=PHONE)
+    nobody.get_by_role("link", name="Say who you are").click()
+    nobody.keyboard.press("Tab")
+    nobody.get_by_label("You judge as").fill("Bob")
+    nobody.keyboard.press("Enter")
+    card(nobody).wait_for()
+    assert card(nobody).get_attribute("data-doc") == judged
+    assert "Ada" not in card(nobody).inner_text()
+    assert "likely" not in card(nobody).inner_text()
+    nobody.goto(f"/topics/{topic}")
+    assert nobody.get_by_text("ends by notice").count() == 0
+    nobody.goto(f"/topics/{topic}/review")
+    nobody.locator("h1").click()
+    nobody.keyboard.press("n")
+    says(nobody, "Saved")
+    assert "opposite" not in nobody.locator("#status").inner_text()
+    close(nobody)
+    close(ada)
+    page = site.open(f"/topics/{topic}/judges", judge="Bob", java_script_enabled=False, viewport=PHONE)
+    assert page.get_by_text("ends by notice").is_visible()
+    page.get_by_label("Note").fill("both have read it again")
+    page.get_by_label("Ada and I have agreed").check()
+    page.get_by_role("button", name="resolve as not relevant").click()
+    assert page.get_by_text("Resolved by Bob and Ada").is_visible()
+    assert site.workspace.topic(topic).n_relevant == 0
+    page.get_by_role("button", name="take the resolution back").click()
+    page.get_by_label("Two judges judge, in %").fill("25")
+    page.get_by_role("button", name="Change", exact=True).first.click()
+    assert site.workspace.judges(topic).plan.double_share == 0.25
+    assert [conflict.doc_id for conflict in site.workspace.judges(topic).conflicts()] == [judged]
+    close(page)
 
 
 @pytest.mark.thorough
@@ -292,8 +333,13 @@ def test_pages_are_accessible_and_fit_a_phone(site: Site, topic: int) -> None:
 
     site.workspace.judge(topic, "001.md", 1, judge="Ada", note="a note")
     site.workspace.judge(topic, "001.md", 0, judge="Bob")
+    for grade, doc_id in enumerate(("002.md", "003.md")):
+        site.workspace.judge(topic, doc_id, grade, judge="Ada")
+        site.workspace.judge(topic, doc_id, 0, judge="Bob", note="another note")
+    site.workspace.judges(topic).resolve("003.md", 1, "Bob", "we have talked", together_with="Ada")
+    site.workspace.duplicates.change(topic, "join", ["002.md", "003.md"])
     long = site.workspace.long_queries.keep("A rent is due.\n\nA notice ends the lease.")
-    page = site.open("/")
+    page = site.open("/", judge="Ada")
     run = "axe.run({{runOnly: {}}}).then((found) => found.violations.map((each) => [each.id, each.nodes[0].html]))"
     for path in (
         "/",
@@ -305,6 +351,8 @@ def test_pages_are_accessible_and_fit_a_phone(site: Site, topic: int) -> None:
         f"/topics/{topic}/review",
         "/topics",
         f"/topics/{topic}",
+        f"/topics/{topic}/judges",
+        f"/topics/{topic}/duplicates",
         "/train",
         "/help",
         "/nothing-here",

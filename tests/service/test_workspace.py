@@ -103,7 +103,7 @@ def test_measures_agreement(workspace):
         doc_id = list(workspace.engine.collection.doc_ids.to_pylist())[number]
         workspace.judge(topic, doc_id, ada, "Ada")
         workspace.judge(topic, doc_id, bob, "Bob")
-    [pair] = workspace.agreement(topic).to_dict("records")
+    [pair] = workspace.judges(topic).agreement().to_dict("records")
     assert (pair["documents"], pair["agreement"], pair["kappa"]) == (4, 0.75, 0.5)
 
 

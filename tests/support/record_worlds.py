@@ -143,7 +143,7 @@ class RecordWorld:
     def opened(self) -> Review:
         if self.review is None:
             how = {"topic": "pets", "judgements": self.store, "learner": CountingLearner}
-            self.review = Review(self.engine, "leases and dogs", **how)
+            self.review = Review(self.engine, "leases and dogs", duplicates=False, **how)
         return self.review
 
     def close(self) -> None:

@@ -40,8 +40,9 @@ RANKERS = (
     LEARNED,
     f"learned(bm25-doc,rrf(knn,knn-queries),{LEARNED})",
     "cut(rrf(bm25,knn-queries),objective=recall,target=0.9,at_least_one=true)",
+    "unseen(bm25-doc,depth=30)",
 )
-LEARNING = tuple(name for name in RANKERS if "svr" in name or "queries" in name or "weighted" in name)
+LEARNING = tuple(name for name in RANKERS if any(part in name for part in ("svr", "queries", "weighted", "unseen")))
 
 
 def word(number: int) -> str:

@@ -48,7 +48,7 @@ def _url(value: str) -> str | None:
 
 # Prefix of the key, names of its columns in lower case with underscores, and the function from a value to a key.
 KEY_COLUMNS: tuple[tuple[str, tuple[str, ...], Callable[[str], str | None]], ...] = (
-    ("", ("doi", "digital_object_identifier", "doi_link"), _doi),
+    ("", ("doi", "digital_object_identifier", "doi_link", "item_doi"), _doi),
     ("pmid:", ("pmid", "pubmed_id", "pubmedid", "pubmed"), _number),
     ("pmcid:", ("pmcid", "pmc_id"), _identifier),
     ("accession:", ("accession_number", "accession", "accession_no", "an"), _identifier),

@@ -27,8 +27,23 @@ NAMES = {  # names of columns, in lower case; the first that a row has is taken
         "description",
     ),
     "id": ("id", "_id", "doc_id", "docid", "document_id", "record_id", "key", "path"),
-    "title": ("title", "primary_title", "translated_title", "titel", "subject", "name", "heading"),
+    "title": (
+        "title",
+        "primary_title",
+        "translated_title",
+        "article title",
+        "document title",
+        "item title",
+        "titel",
+        "short_title",
+        "booktitle",
+        "subject",
+        "name",
+        "heading",
+    ),
 }
+# Columns of titles that are not enough for a table without a column of texts, which may be a list of anything.
+_VAGUE_TITLES = frozenset({"subject", "name", "heading"})
 
 
 class Row(NamedTuple):
@@ -62,8 +77,11 @@ def columns_by_role(names: Iterable[str], options: Mapping[str, str]) -> dict[st
         if wanted is not None and wanted not in names:
             raise Unreadable(f"no column {wanted!r}; its columns are {', '.join(names)}")
         columns[role] = [wanted] if wanted else [name for usual in usual_names for name in by_lower_case.get(usual, ())]
-    if not columns["text"]:
-        raise Unreadable(f"no column of text among {', '.join(names) or 'none'}; name it with --text")
+    has_titles = options.get("title") is not None or any(
+        name.lower().strip() not in _VAGUE_TITLES for name in columns["title"]
+    )
+    if not columns["text"] and not has_titles:
+        raise Unreadable(f"no column of text or title among {', '.join(names) or 'none'}; name it with --text")
     return columns
 
 

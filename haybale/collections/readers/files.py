@@ -386,7 +386,7 @@ def _add(builder: CollectionBuilder, name: str, file: str, document: FileDocumen
         check_characters(text, "the document")  # before any part of the document is added
     number = builder.add_document(doc_id, title=" ".join(title.split()), metadata={"file": file} | document.metadata)
     section, section_title, n_sections = -1, None, 0
-    before = [document.title] if document.title and parts and not _is_in(document.title, parts[0].text) else []
+    before = [document.title] if document.title and parts and not is_title_in(document.title, parts[0].text) else []
     for part in parts:
         part_title = part.heading if part.page is None else title_of_page(part.page, part.by_ocr)
         if part_title is not None and (part_title != section_title or not part.text):
@@ -404,7 +404,7 @@ def _add(builder: CollectionBuilder, name: str, file: str, document: FileDocumen
     return number
 
 
-def _is_in(title: str, text: str) -> bool:
+def is_title_in(title: str, text: str) -> bool:
     """Return whether the words of a title are in a text, not as a part of another word; those of no title are."""
     return not title or re.search(rf"(?<!\w){re.escape(title)}(?!\w)", text) is not None
 

@@ -36,26 +36,48 @@ def review(
     ] = None,
     judge: Annotated[str, option("Who judges. Default: nobody is named.", JUDGING)] = "",
     target: Annotated[float, option("The recall that the estimate is about. Default: 0.95.", JUDGING)] = 0.95,
+    decisions: Annotated[
+        Path | None,
+        option(
+            "Add the decisions of a file and end, without judging: an export of ASReview, Rayyan, Covidence or haybale "
+            "(.csv, .xlsx, .ris, .nbib, .bib, .xml), or an .asreview project. Default: judge.",
+            TEXTS,
+        ),
+    ] = None,
+    otherwise: Annotated[
+        int | None,
+        option("The grade of records of that file that say none: 0 or 1. Default: they are left out.", TEXTS, min=0),
+    ] = None,
     export: Annotated[
         str | None,
         option("Write the judgements and end, without judging: qrels, csv or ris to stdout. Default: judge.", RESULTS),
     ] = None,
+    documents: Annotated[
+        str, option("With --export csv or ris: judged, or all, also unread documents. Default: judged.", RESULTS)
+    ] = "judged",
 ) -> None:
     """Judge documents one by one on the terminal: y for relevant, n for irrelevant; the ranking learns from each.
 
     Judgements are on disk at once, and the same command goes on with the next document.
     """
-    from haybale.review import Review, judgement_file_of
+    from haybale.review import Review, import_decisions, judgement_file_of
 
+    if otherwise is not None and decisions is None:
+        raise InputError("--otherwise needs a file with decisions; give --decisions FILE, too")
     opened = haybale.Engine.open(engine)
     path = judgements or judgement_file_of(opened)
     with Review(opened, text, known=known or [], judgements=path, topic=topic) as topic_review:
+        if decisions is not None:
+            show(import_decisions(topic_review, decisions, otherwise=otherwise).text())
+            note(f"The judgements are in {path}.")
+            return
         if export is not None:
             if export == "beir":
                 raise InputError("--export beir needs a folder; call Review.export('beir', FOLDER) in Python")
-            print(topic_review.export(export), end="")
+            print(topic_review.export(export, documents=documents), end="")
             note(f"The judgements are in {path}.")
             return
+        topic_review.judges.plan.check_judge(judge)
         show(f"{topic_review.topic.name}: {KEYS}. Each key is followed by Enter.")
         _judge_all(topic_review, judge, f"cmh(target={target:g})")
         _show_progress(topic_review.progress([f"cmh(target={target:g})"]))
@@ -64,7 +86,7 @@ def review(
 
 def _judge_all(review: Review, judge: str, rule: str) -> None:
     """Show documents and take judgements until the user quits or nothing is left."""
-    while following := review.next():
+    while following := review.next(judge=judge if review.judges.plan.is_double else None):
         document = following[0]
         console_for_tables().print(_lines(document), soft_wrap=True)
         start = time.monotonic()
@@ -102,7 +124,8 @@ def _lines(document: ReviewDocument) -> object:
     best = document.snippets[0]
     name = "" if document.title == document.doc_id else f"  {document.doc_id}"
     location = f", {best.place}" if best.place else ""
-    lines = Text(visible(f"{document.title}{location}{name}  {document.probability:.0%}") + "\n  ")
+    likely = "" if document.probability is None else f"  {document.probability:.0%}"
+    lines = Text(visible(f"{document.title}{location}{name}{likely}") + "\n  ")
     for piece, highlighted in best.excerpt(_PASSAGE_CHARACTERS_IN_TERMINAL):
         lines.append(visible(piece), style="bold" if highlighted else None)
     return lines
@@ -111,7 +134,9 @@ def _lines(document: ReviewDocument) -> object:
 def _show_progress(progress: Progress) -> None:
     counts = f"{progress.n_relevant:,} relevant of {progress.n_judged:,} judged; {progress.n_documents:,} documents"
     show(f"{counts}; {progress.n_since_relevant:,} since the last relevant one")
+    if progress.n_waiting:
+        show(f"documents that wait for a second judge: {progress.n_waiting:,}")
     if progress.contradictory:
-        show(f"{len(progress.contradictory):,} documents are judged differently by different judges")
+        show(f"documents that judges judge differently: {len(progress.contradictory):,}")
     for rule, advice in progress.advice.items():
         show(f"{rule}: {'stop' if advice.stop else 'go on'}: {advice.reason}")

@@ -7,7 +7,7 @@ from starlette.responses import HTMLResponse
 
 from haybale.search import Snippet
 from haybale.service.own_addresses import original_address
-from haybale.service.pages.rendering import Renderer, address, document_address, view_address
+from haybale.service.pages.rendering import Renderer, address, document_address, judge_of, view_address
 from haybale.service.pages.search_page import SearchState
 from haybale.service.roles import JUDGE, needs
 from haybale.service.workspace import Workspace
@@ -30,9 +30,8 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         state, root = SearchState.of(request, workspace), request.scope.get("root_path", "")
         topic = None if state.topic_number is None else workspace.topic(state.topic_number)
         query = state.query or (topic.text if topic else "")
-        document = workspace.document(
-            doc_id, query, state.condition(workspace), state.ranker or None, state.offset, _PASSAGES_PER_PAGE
-        )
+        searched = query, state.condition(workspace), state.ranker or None
+        document = workspace.document(doc_id, *searched, state.offset, _PASSAGES_PER_PAGE, judge_of(request))
         kept = state.parameters("offset")
         anchors = {passage.passage_id: f"p{document.offset + n}" for n, passage in enumerate(document.passages)}
 

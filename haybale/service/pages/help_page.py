@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from starlette.responses import HTMLResponse
 
-from haybale.review.review import DEFAULT_RULES
+from haybale.review.progress_counts import DEFAULT_RULES
 from haybale.review.stopping import parse_rule
 from haybale.service.pages.rendering import Renderer
 from haybale.service.roles import JUDGE, needs

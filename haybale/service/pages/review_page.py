@@ -11,6 +11,7 @@ from haybale.errors import HaybaleError, InputError
 from haybale.review import ReviewDocument
 from haybale.review.stopping import parse_rule
 from haybale.service.own_addresses import own_path
+from haybale.service.pages.opening import opening_page
 from haybale.service.pages.rendering import Renderer, address, document_address, judge_of
 from haybale.service.roles import JUDGE, needs
 from haybale.service.workspace import Workspace
@@ -23,23 +24,31 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
     """Add the routes of a review."""
 
     def cards(request: Request, topic: int, n: int, doc: str | None) -> dict[str, Any]:
-        judge = judge_of(request)
-        documents = workspace.next(topic, n, judge)
+        judge, summary = judge_of(request), workspace.topic(topic)
+        needs_name = summary.double_share > 0 and not judge
+        documents = [] if needs_name else workspace.next(topic, n, judge)
+        if needs_name:
+            doc = None
         if doc is not None:
             others = [document for document in documents if document.doc_id != doc]
             documents = [_card(workspace, topic, doc, documents), *others]
         root = request.scope.get("root_path", "")
         return {
-            "topic": workspace.topic(topic),
+            "topic": summary,
             "cards": documents,
+            "needs_name": needs_name,
             "n_held": workspace.n_held(topic, judge),
             "document_link": lambda doc_id: root + document_address(doc_id, {"topic": topic}),
-            "others": lambda doc_id: {name: g for name, g in workspace.grades(topic, doc_id).items() if name != judge},
+            "others": lambda doc_id: {
+                name: grade for name, grade in workspace.grades(topic, doc_id, judge).items() if name != judge
+            },
         }
 
     @router.get("/topics/{topic}/review")
     @needs(JUDGE)
     def review(request: Request, topic: int, doc: str | None = None) -> HTMLResponse:
+        if (opening := opening_page(workspace, renderer, request, topic)) is not None:
+            return opening
         root = request.scope.get("root_path", "")
         here = f"{root}/topics/{topic}/review"
         return renderer.page(
@@ -120,7 +129,7 @@ def _card(workspace: Workspace, topic: int, doc_id: str, proposed: list[ReviewDo
             return document
     opened = workspace.document(doc_id, workspace.topic(topic).text, limit=1)
     shown = (opened.matching or opened.passages)[:1]
-    return ReviewDocument(doc_id, opened.title, opened.metadata, shown, float("nan"), None, "", [])
+    return ReviewDocument(doc_id, opened.title, opened.metadata, shown, None, None, "", [])
 
 
 def progress_values(workspace: Workspace, topic: int) -> dict[str, Any]:

@@ -11,9 +11,12 @@ from starlette.responses import Response
 
 from haybale.service.pages import (
     document_page,
+    duplicates_page,
     file_page,
     help_page,
+    judges_page,
     long_query_page,
+    records_page,
     review_page,
     search_page,
     topic_pages,
@@ -32,8 +35,8 @@ def pages(workspace: Workspace) -> APIRouter:
     router = APIRouter(include_in_schema=False, route_class=GuardedRoute)
     renderer = Renderer(workspace)
     for module in (
-        search_page, long_query_page, document_page, file_page, topic_pages, review_page, training_page, help_page,
-        unread_page,
+        search_page, long_query_page, document_page, file_page, topic_pages, judges_page, review_page,
+        training_page, help_page, unread_page, duplicates_page, records_page,
     ):  # fmt: skip
         module.add_routes(router, workspace, renderer)
     served = {path.name: path.read_bytes() for path in (FOLDER / "static").iterdir()}

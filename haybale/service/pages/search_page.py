@@ -23,7 +23,7 @@ from haybale.service.file_worker import MAX_TEXT
 from haybale.service.long_queries import query_suffixes
 from haybale.service.own_addresses import picture_address
 from haybale.service.pages.paragraph_map import ParagraphMap, paragraph_map
-from haybale.service.pages.rendering import FOLDER, Renderer, address, document_address, view_address
+from haybale.service.pages.rendering import FOLDER, Renderer, address, document_address, judge_of, view_address
 from haybale.service.pages.share_tree import ShareBar, paragraph_explanation, share_bars
 from haybale.service.request_texts import paragraphs
 from haybale.service.roles import JUDGE, needs
@@ -117,11 +117,11 @@ class SearchState:
         """The number of the topic; None if there is none, or no number."""
         return int(self.topic) if self.topic.isdecimal() and len(self.topic) <= MAX_DIGITS else None
 
-    def search(self, workspace: Workspace, most: int = _MAX_HITS_PER_PAGE) -> SearchResults:
-        """Return the results."""
+    def search(self, workspace: Workspace, judge: str, most: int = _MAX_HITS_PER_PAGE) -> SearchResults:
+        """Return the results, as a judge may see them."""
         where, ranker = self.condition(workspace), self.ranker or None
         n, together = min(self.k, most), self.together or None
-        return workspace.search(self.query, n, where, ranker, self.offset, self.learned_topic, together)
+        return workspace.search(self.query, n, where, ranker, self.offset, self.learned_topic, together, judge)
 
     def condition(self, workspace: Workspace) -> str | None:
         """Return the condition and the chosen facets as one condition."""
@@ -143,10 +143,10 @@ class Why:
     map: ParagraphMap | None
 
 
-def why(workspace: Workspace, state: SearchState, doc_id: str) -> Why:
-    """Return why a search found a document."""
+def why(workspace: Workspace, state: SearchState, doc_id: str, judge: str) -> Why:
+    """Return why a search found a document, as a judge may see it."""
     where, ranker = state.condition(workspace), state.ranker or None
-    explanation, _ = workspace.explain(state.query, doc_id, where, ranker, state.learned_topic)
+    explanation, _ = workspace.explain(state.query, doc_id, where, ranker, state.learned_topic, judge)
     detail = paragraph_explanation(explanation)
     parts = paragraphs(state.query)
     drawn = None if detail is None or isinstance(parts, str) else paragraph_map(detail, parts)
@@ -164,18 +164,18 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         try:
             state = SearchState.of(request, workspace)
             if state.query:
-                results = state.search(workspace)
+                results = state.search(workspace, judge_of(request))
         except InputError as wrong:
             error = str(wrong)
         state = state or SearchState("", "", "", "", "", "", "", 0, _HITS_PER_PAGE, {}, {})
-        values = _values(workspace, state, results, error, request.scope.get("root_path", ""))
+        values = _values(workspace, state, results, error, request.scope.get("root_path", ""), judge_of(request))
         return renderer.page(request, "search.html", 422 if error else 200, **values)
 
     @router.get("/why")
     @needs(JUDGE)
     def explained(request: Request, id: str) -> HTMLResponse:
         state = SearchState.of(request, workspace)
-        reasons, root = why(workspace, state, id), request.scope.get("root_path", "")
+        reasons, root = why(workspace, state, id, judge_of(request)), request.scope.get("root_path", "")
         if "part" in request.query_params:
             return renderer.page(request, "why_part.html", why=reasons)
         return renderer.page(
@@ -192,13 +192,14 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
     @needs(JUDGE)
     def sent(request: Request) -> Response:
         state = SearchState.of(request, workspace)
-        results = state.search(workspace, _MAX_HITS_IN_FILE)
+        judge = judge_of(request)
+        results = state.search(workspace, judge, _MAX_HITS_IN_FILE)
         styles = [files("haybale") / "palette.css", FOLDER / "static" / "pages.css"]
         page = renderer.text(
             request,
             "sent.html",
             query=state.query,
-            hits=[(hit, why(workspace, state, hit.doc_id)) for hit in results],
+            hits=[(hit, why(workspace, state, hit.doc_id, judge)) for hit in results],
             n_documents=workspace.engine.collection.n_documents,
             ranker=results.ranker,
             where=state.condition(workspace),
@@ -211,7 +212,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
 
 
 def _values(
-    workspace: Workspace, state: SearchState, results: SearchResults | None, error: str, root: str
+    workspace: Workspace, state: SearchState, results: SearchResults | None, error: str, root: str, judge: str
 ) -> dict[str, Any]:
     """Return what the template of searches shows."""
     collection = workspace.engine.collection
@@ -248,7 +249,7 @@ def _values(
         "unread": counted(unread) if (unread := workspace.engine.unread) else "",
         "topics": sorted(topics, key=lambda summary: summary.last or summary.time, reverse=True)[:5],
         "topic": topic,
-        "grades": _grades(workspace, topic.id) if topic and results else {},
+        "grades": workspace.shown_grades(topic.id, [hit.doc_id for hit in results or ()], judge) if topic else {},
         "facets": facets,
         "n_chosen": n_chosen,
         "kept": [*state.facets, ("topic", state.topic)] if state.topic else state.facets,
@@ -266,13 +267,6 @@ def _values(
         "why_link": lambda doc_id: address(root + "/why", {"id": doc_id}, state.parameters()),
         "page_link": lambda offset: link(state.parameters("offset"), offset=max(0, offset) or None),
     }
-
-
-def _grades(workspace: Workspace, topic: int) -> dict[str, int]:
-    """Return the latest grade of each document of a topic whose text was judged."""
-    rows = workspace.judgements(topic)
-    rows = rows[rows["status"] == ""]
-    return dict(zip(rows["doc_id"].tolist(), rows["grade"].tolist(), strict=True))
 
 
 def _is_useful(facet: Facet) -> bool:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
-from fastapi import APIRouter, Form, Request, UploadFile
+from fastapi import APIRouter, Form, Query, Request, UploadFile
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 
-from haybale.errors import HaybaleError, InputError, MissingExtraError
+from haybale.errors import HaybaleError, InputError
 from haybale.service.file_worker import MAX_TEXT
-from haybale.service.imported_judgements import grades_of_file
+from haybale.service.imported_decisions import import_file
 from haybale.service.own_addresses import own_path
-from haybale.service.pages.rendering import JUDGE_COOKIE, Renderer, address, document_address
+from haybale.service.pages.opening import opening_page
+from haybale.service.pages.rendering import JUDGE_COOKIE, Renderer, address, document_address, judge_of
 from haybale.service.pages.review_page import progress_values
+from haybale.service.request_work import MAX_UPLOAD
 from haybale.service.roles import ADMIN, JUDGE, needs
+from haybale.service.security import reader_of
 from haybale.service.workspace import Workspace
 
 _JUDGEMENTS_PER_PAGE = 50
@@ -26,6 +29,9 @@ _COUNT_RULES = {  # by the topic's rule, how a document counts if judges contrad
 }
 _EXPORTS = {"csv": ("csv", "text/csv"), "qrels": ("txt", "text/plain"), "beir": ("tsv", "text/tab-separated-values")}
 _EXPORTS |= {"ris": ("ris", "application/x-research-info-systems")}
+_WORKBOOK = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
+_GRADES = {"": None, "relevant": 1, "irrelevant": 0}  # of records that say none, by the values of the form
+_MAX_SHOWN = 100  # records of an import that did not match
 
 
 def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> None:
@@ -33,12 +39,12 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
 
     def listed(request: Request, status: int = 200, error: str = "", **entered: str) -> HTMLResponse:
         summaries = sorted(workspace.topics(), key=lambda summary: summary.last or summary.time, reverse=True)
-        shown = {"text": "", "name": "", "known": ""} | entered
+        shown = {"text": "", "name": "", "known": "", "percent": "0"} | entered
         values = {"topics": summaries, "error": error, "entered": shown, "max_text": MAX_TEXT}
         return renderer.page(request, "topics.html", status, here="/topics", **values)
 
-    def one(request: Request, topic: int, offset: int = 0, **more: str) -> HTMLResponse:
-        rows, root = workspace.judgements(topic), request.scope.get("root_path", "")
+    def one(request: Request, topic: int, offset: int = 0, **more: Any) -> HTMLResponse:
+        rows, root = workspace.judgements(topic, judge_of(request)), request.scope.get("root_path", "")
         shown = rows.iloc[::-1].iloc[offset : offset + _JUDGEMENTS_PER_PAGE]
         titles = workspace.titles(shown["doc_id"].tolist())
         progress = progress_values(workspace, topic)
@@ -64,12 +70,9 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
             size=_JUDGEMENTS_PER_PAGE,
             part_link=lambda start: address(f"{root}/topics/{topic}", offset=start or None) + "#judgements",
             document_link=lambda doc_id: root + document_address(doc_id, {"topic": topic}),
-            contradictory=_contradictory(workspace, topic, differing[:_JUDGEMENTS_PER_PAGE]),
             n_contradictory=len(differing),
             count_rule=_COUNT_RULES[workspace.topic(topic).combine],
-            review_link=lambda doc_id: address(f"{root}/topics/{topic}/review", doc=doc_id),
-            agreement=_agreement(workspace, topic),
-            **{"error": "", "message": ""} | more,
+            **{"error": "", "message": "", "imported": None} | more,
             **progress,
         )
 
@@ -85,43 +88,62 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         text: Annotated[str, Form(max_length=MAX_TEXT)] = "",
         name: Annotated[str, Form(max_length=500)] = "",
         known: Annotated[str, Form(max_length=MAX_TEXT)] = "",
+        percent: Annotated[float, Form(ge=0, le=100)] = 0.0,
     ) -> Response:
         ids = [line.strip() for line in known.splitlines() if line.strip()]
         try:
             if name.strip() and any(summary.name == name.strip() for summary in workspace.topics()):
                 raise InputError(f"the name of a topic must be new, found {name.strip()!r}, which is there already")
-            made = workspace.create_topic(text.strip(), name.strip() or None, dict.fromkeys(ids, 1))
+            relevant, judge = dict.fromkeys(ids, 1), judge_of(request)
+            made = workspace.create_topic(text.strip(), name.strip() or None, relevant, percent / 100, judge)
         except HaybaleError as error:
-            return listed(request, 422, str(error), text=text, name=name, known=known)
+            return listed(request, 422, str(error), text=text, name=name, known=known, percent=f"{percent:g}")
         return RedirectResponse(f"{request.scope.get('root_path', '')}/topics/{made.id}/review", 303)
 
     @router.get("/topics/{topic}")
     @needs(JUDGE)
     def shown(request: Request, topic: int, offset: int = 0) -> HTMLResponse:
-        return one(request, topic, max(0, offset))
+        return opening_page(workspace, renderer, request, topic) or one(request, topic, max(0, offset))
 
     @router.post("/topics/{topic}/import")
-    @needs(ADMIN)
+    @needs(ADMIN, is_large=True, max_body=MAX_UPLOAD)
     def add_judgements(
-        request: Request, topic: int, file: UploadFile, query: Annotated[str, Form(max_length=MAX_TEXT)] = ""
+        request: Request,
+        topic: int,
+        file: UploadFile,
+        query: Annotated[str, Form(max_length=MAX_TEXT)] = "",
+        otherwise: Annotated[Literal["", "relevant", "irrelevant"], Form()] = "",
     ) -> HTMLResponse:
         workspace.topic(topic)  # raises for an unknown one
+        name, data = file.filename or "file", file.file.read()
         try:
-            added = workspace.import_judgements(topic, grades_of_file(file.file.read(), query.strip() or None))
+            done = import_file(workspace, topic, name, data, query.strip() or None, _GRADES[otherwise])
         except HaybaleError as error:
             return one(request, topic, error=str(error))
-        said = f"{added:,} judgement{'' if added == 1 else 's'} added." if added else "Nothing new was in the file."
-        return one(request, topic, message=said)
+        n = done.n_added
+        said = f"{n:,} judgement{'' if n == 1 else 's'} added." if n else "Nothing new was in the file."
+        return one(request, topic, message=said, imported=done, max_shown=_MAX_SHOWN)
 
     @router.get("/topics/{topic}/export")
     @needs(JUDGE)
-    def export(topic: int, format: str = "csv") -> Response:
-        text = workspace.export(topic, format)
-        suffix, kind = _EXPORTS[format]
+    def export(
+        request: Request,
+        topic: int,
+        format: str = "csv",
+        documents: Annotated[str, Query(pattern="^(judged|all)$")] = "judged",
+        hidden: bool = False,
+    ) -> Response:
+        reader = reader_of(request, judge_of(request), hidden)
+        if format == "xlsx":
+            content: str | bytes = workspace.export_workbook(topic, documents, reader)
+            suffix, kind = "xlsx", _WORKBOOK
+        else:
+            content = workspace.export(topic, format, reader, documents)
+            suffix, kind = _EXPORTS[format]
         name = workspace.topic(topic).name[:80] or f"topic-{topic}"
         plain = "".join(sign if sign.isascii() and sign.isalnum() else "-" for sign in name)
         both = f"attachment; filename=\"{plain}.{suffix}\"; filename*=UTF-8''{quote(name, safe='')}.{suffix}"
-        return PlainTextResponse(text, media_type=kind, headers={"Content-Disposition": both})
+        return PlainTextResponse(content, media_type=kind, headers={"Content-Disposition": both})
 
     @router.post("/judge")
     @needs(JUDGE)
@@ -134,26 +156,3 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
             JUDGE_COOKIE, quote(name.strip()), max_age=10**8, httponly=True, samesite="strict", secure=secure
         )
         return answer
-
-
-def _contradictory(workspace: Workspace, topic: int, doc_ids: list[str]) -> list[tuple[str, str, dict[str, int]]]:
-    """Return id, title and the grades by judge of each document."""
-    titles = workspace.titles(doc_ids)
-    return [(doc_id, titles.get(doc_id, doc_id), workspace.grades(topic, doc_id)) for doc_id in doc_ids]
-
-
-def _agreement(workspace: Workspace, topic: int) -> list[dict[str, Any]]:
-    """Return a row for each pair of judges."""
-    try:
-        table = workspace.agreement(topic)
-    except MissingExtraError:
-        return []
-    return [
-        {
-            "judges": f"{row['judge']} and {row['other']}",
-            "both": f"{row['documents']:,}",
-            "agree": f"{row['agreement']:.0%}",
-            "kappa": f"{row['kappa']:.2f}" if row["kappa"] == row["kappa"] else "–",
-        }
-        for row in table.to_dict("records")
-    ]
