@@ -5,8 +5,7 @@ EXTRAS ?= test,neural,train,docs
 
 VENV := .venv
 BIN := $(VENV)/bin
-# Modules are compiled when they are first imported, and most of them never are: the installation takes half the time.
-PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check install -q --no-compile -c constraints.txt
+INSTALL := $(BIN)/python tests/install.py
 
 .PHONY: demo serve smoke test thorough interface lowest changelog lint check docs figures hostile browser best serving reproduce stale gpu-test gpu-check clean
 
@@ -123,21 +122,19 @@ gpu-test:
 gpu-check:
 	PYTHONPATH=. $(GPU_PYTHON) benchmarks/bench_gpu.py $(PARTS) --device $(DEVICE) --scale $(SCALE) --results $(RESULTS)
 
-# The pip that comes with Python 3.11 takes twice as long to choose the versions of the packages.
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip --disable-pip-version-check install -q --upgrade "pip>=26"
 
 $(VENV)/base: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP_INSTALL) -e .
+	$(INSTALL)
 	touch $@
 
 $(VENV)/serve,filters,documents: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP_INSTALL) -e ".[serve,filters,documents]"
+	$(INSTALL) serve,filters,documents
 	touch "$@"
 
 $(VENV)/$(EXTRAS): pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP_INSTALL) -e ".[$(EXTRAS)]"
+	$(INSTALL) $(EXTRAS)
 	touch "$@"
 
 clean:
