@@ -148,7 +148,8 @@ def imported_judgements(
     unmatched, several = list[str](), dict[str, list[str]]()
     by_judge: dict[tuple[str, str, bool], list[tuple[DecidedRecord, Judgement]]] = {}
     for record in decisions.records:
-        doc_ids = identities.matching(record.identity)
+        matching = identities.matching(record.identity)
+        doc_ids = list(dict.fromkeys(map(state.representative, matching)))  # a group of duplicates is judged once
         if not doc_ids:
             unmatched.append(record.label)
         elif len(doc_ids) > 1:

@@ -79,7 +79,8 @@ def _cells(record: ExportedRecord) -> list[Any]:
         return [*about, *[""] * 10, *chances, *[""] * 5, record.status, record.duplicate_of, ""]
     last, seconds = record.rows[-1], [row.seconds for row in record.rows if row.seconds is not None]
     label, grade = int((record.grade or 0) > 0), record.grade or 0
-    notes = "; ".join(row.note for row in record.rows if row.note)
+    judgements = [*record.rows, *([] if record.resolution is None else [record.resolution])]
+    notes = "; ".join(row.note for row in judgements if row.note)
     return [
         *about, label, grade, label, record.judges, "; ".join(record.reasons), last.time,
         sum(seconds) if seconds else "", notes, last.passage_id, last.passage, *chances, last.model,

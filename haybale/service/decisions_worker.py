@@ -36,8 +36,8 @@ def decisions_of_output(output: bytes) -> DecisionFile:
 def _record(values: list[Any]) -> DecidedRecord:
     location, (doc_id, title, keys, year), decisions = values
     read = (
-        RecordedDecision(grade, judge, note, tuple(reasons), time, stage)
-        for grade, judge, note, reasons, time, stage in decisions
+        RecordedDecision(grade, judge, note, tuple(reasons), time, stage, tuple(resolved_by))
+        for grade, judge, note, reasons, time, stage, resolved_by in decisions
     )
     return DecidedRecord(location, RecordIdentity(doc_id, title, tuple(keys), year), tuple(read))
 

@@ -25,14 +25,15 @@ Fields = dict[str, Any]
 IDS = ["leases", "dogs", "taxes"]
 
 
-def review_of(*more: Fields) -> Review:
+def review_of(*more: Fields, duplicates: bool = True) -> Review:
     """Return a review of the records of the tests and of some more, with the fields that CSV files have."""
     documents: dict[str, Any] = {}
     for doc_id, record in zip([*IDS, *(f"more-{n}" for n in range(len(more)))], [*RECORDS, *more], strict=True):
         metadata = {name: value for name, value in record.items() if name not in ("title", "abstract") and value}
         text = record["abstract"] or record["title"]
         documents[doc_id] = {"title": record["title"], "text": text, **metadata}
-    return Review(Engine(documents, language="english", encoder="tfidf(min_df=1)"), "rent", learner=CountingLearner)
+    engine = Engine(documents, language="english", encoder="tfidf(min_df=1)")
+    return Review(engine, "rent", learner=CountingLearner, duplicates=duplicates)
 
 
 def judged(review: Review) -> dict[str, list[tuple[int, str]]]:
@@ -142,9 +143,13 @@ def test_an_id_is_not_trusted_alone() -> None:
 
 def test_duplicates_are_all_judged_and_listed_and_contradictions_are_left_out() -> None:
     twin = RECORDS[0] | {"title": "Leases of flats: a Trial"}
-    review = review_of(twin)
+    once = review_of(twin)
+    first: Fields = {"doi": "10.1000/leases.1", "included": 1}
+    done = import_decisions(once, "a.csv", table(first))
+    assert (done.n_added, done.several, once.progress().n_judged) == (1, {}, 1)
+    review = review_of(twin, duplicates=False)
     rows: list[Fields] = [
-        {"doi": "10.1000/leases.1", "included": 1},
+        first,
         {"title": "Dogs in parks", "included": 1},
         {"PMID": 18, "included": 0},
     ]

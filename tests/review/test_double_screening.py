@@ -229,7 +229,7 @@ def test_a_resolution_counts_and_both_judgements_stay(engine: Engine) -> None:
     ]  # fmt: skip
     assert "no bark" in rows["d0"]["notes"]
     assert (rows["d2"]["resolved_by"], rows["d3"]["resolution"]) == ("Bob and Ada", "")
-    assert "resolved by Cyd: 0" in review.export("ris")
+    assert '"resolution": {"by": ["Cyd"]}' in review.export("ris")
     assert "which-dog-barks 0 d0 0\n" in review.export("qrels")
     frame = review.judgements()
     assert frame["is_resolution"].sum() == 2

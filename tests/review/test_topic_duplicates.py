@@ -190,7 +190,7 @@ def test_exports_and_training_have_all_documents_of_a_group(tmp_path: Path, engi
             "statins 0 embase:3 0",
             "statins 0 embase:0 2",
         ]
-        assert "haybale_duplicate_of: pubmed:0" in review.export("ris")
+        assert '"duplicate_of": "pubmed:0"' in review.export("ris")
         _, qrels = judged_topics(store, engine)
         assert dict(zip(qrels["doc_id"], qrels["relevance"], strict=True)) == {
             "pubmed:0": 2,

@@ -78,7 +78,7 @@ def test_exports_are_imported_again(format: str, client: Any, workspace: Any) ->
 def test_a_table_has_unread_documents_with_their_probabilities(workspace: Any) -> None:
     topic = workspace.create_topic("dogs").id
     workspace.judge(topic, IDS[0], 1)
-    rows = list(csv.DictReader(io.StringIO(workspace.export(topic, "csv", "all"))))
+    rows = list(csv.DictReader(io.StringIO(workspace.export(topic, "csv", documents="all"))))
     assert sorted(row["doc_id"] for row in rows) == IDS
     unread = rows[1:]
     assert [row["rank"] for row in unread] == [str(rank) for rank in range(1, len(IDS))]
