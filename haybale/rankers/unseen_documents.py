@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from haybale.parameters import COUNT
+import numpy as np
+
 from haybale.rankers.popularity import Popularity
 from haybale.ranking.out_of_fold import OutOfFold
 from haybale.ranking.ranker import Ranker
 from haybale.retrieval import Run
 from haybale.search.explanation import Explanation, Share
 from haybale.search.query_batch import QueryBatch
+
+_MORE = 50  # documents that the ranker within ranks at first, beyond those that were asked for
 
 
 @dataclass(eq=False, repr=False)
@@ -29,10 +32,7 @@ class UnseenDocuments(OutOfFold, Ranker):
     Parameters
     ----------
     ranker : Ranker
-        The ranker whose documents and scores are kept.
-    depth : int, default 100
-        Smallest number of documents of the ranker that are looked at; the same as that of the ranking, if this is
-        larger. So a ranking has fewer documents than were asked for.
+        The ranker whose documents and scores are kept. It ranks more documents until there are enough unseen ones.
 
     Examples
     --------
@@ -46,11 +46,9 @@ class UnseenDocuments(OutOfFold, Ranker):
     learns_documents = True
     may_answer_nothing = True
     obeys_cutoffs = True
-    _parameter_constraints: ClassVar = {"ranker": [Ranker], "depth": COUNT}
+    _parameter_constraints: ClassVar = {"ranker": [Ranker]}
 
     ranker: Ranker
-    _: KW_ONLY
-    depth: int = 100
 
     @property
     def uses_vectors(self) -> bool:
@@ -75,9 +73,16 @@ class UnseenDocuments(OutOfFold, Ranker):
     def _ranked(self, batch: QueryBatch, depth: int, *, out_of_fold: bool) -> Run:
         inner, popularity = self.rankers_
         assert isinstance(popularity, Popularity)
-        run = inner.run(batch, max(depth, self.depth), out_of_fold=out_of_fold)
-        rows, _, documents = run.numbers_in(batch.engine.collection)
-        is_unseen = popularity.counts(batch, rows, documents, out_of_fold=out_of_fold) == 0
+        n_documents, n_ranked = batch.engine.collection.n_documents, depth + _MORE
+        while True:
+            run = inner.run(batch, n_ranked, out_of_fold=out_of_fold)
+            rows, _, documents = run.numbers_in(batch.engine.collection)
+            is_unseen = popularity.counts(batch, rows, documents, out_of_fold=out_of_fold) == 0
+            n_unseen = np.bincount(rows[is_unseen], minlength=len(batch.ids))
+            is_cut = np.bincount(rows, minlength=len(batch.ids)) >= n_ranked
+            if n_ranked >= n_documents or not (is_cut & (n_unseen < depth)).any():
+                break
+            n_ranked *= 2
         scores = run.coded()[-1]
         columns = rows[is_unseen], documents[is_unseen], scores[is_unseen]
         return Run.from_numbers(batch.ids, batch.engine.collection.doc_ids, *columns, depth)

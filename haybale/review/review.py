@@ -451,8 +451,7 @@ class Review:
         return len(new)
 
     def _add_known(self, grades: Mapping[str, int]) -> None:
-        rows = (Judgement(doc_id, "known", grade) for doc_id, grade in grades.items())
-        snapshot = self.engine.snapshot()
+        rows, snapshot = (Judgement(doc_id, "known", grade) for doc_id, grade in grades.items()), self.engine.snapshot()
         self.store.add(self.topic, *(with_digest(row, snapshot) for row in rows))
 
     # The protocol, full texts, and PRISMA numbers.
@@ -587,7 +586,8 @@ class Review:
         """
         if format not in FORMATS:
             raise UnknownNameError("format", format, FORMATS)
-        text = exported(format, self.topic, self._exported_records(documents, seen_by))
+        records = self._exported_records(documents, seen_by)  # after this, a renamed topic has its new name
+        text = exported(format, self.topic, records)
         if path is not None:
             write_export(format, self.topic, text, Path(path))
         return text

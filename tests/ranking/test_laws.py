@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -86,7 +87,7 @@ def test_ties_are_broken_by_document_id(fitted: Fitted, topics: Collection, name
     ranker = fitted(name, "tfidf")
     text = topics.document_texts()[topics.document_numbers([TWINS[0]])[0]]
     found = [doc for doc, _ in ranker.rank({"q": text.split("\n")})["q"]]
-    if "queries" in name or ("svr" in name and name != PASSAGE_SVR):
+    if any(part in name for part in ("queries", "unseen")) or ("svr" in name and name != PASSAGE_SVR):
         return  # only one of the twins was relevant to training queries
     place = found.index(TWINS[1])
     assert found[place + 1] == TWINS[0]
@@ -101,7 +102,8 @@ def test_empty_rankings(fitted: Fitted, name: str) -> None:
     if "candidates=none" in name:  # ranks all documents
         assert {len(ranker.rank(queries)[query]) for query in queries} == {41}
         return
-    with pytest.warns(EmptyRankingWarning, match=r"2 of 3 queries.* 'strange'"):
+    warned = pytest.warns(EmptyRankingWarning, match=r"2 of 3 queries.* 'strange'")
+    with nullcontext() if ranker.may_answer_nothing else warned:
         run = ranker.rank(queries)
     assert run.query_ids == list(queries)
     assert run["strange"] == run["another"] == []

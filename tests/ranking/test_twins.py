@@ -22,7 +22,17 @@ from haybale.collections import Collection, CollectionBuilder, Queries
 from haybale.collections.query_groups import words_key
 from haybale.evaluation import tune_bm25
 from haybale.evaluation.comparison import KNOWN_QUESTIONS
-from haybale.rankers import SVR, Learned, OutOfFold, QueryBatch, Ranker, SimilarQueries, Training
+from haybale.rankers import (
+    SVR,
+    Learned,
+    OutOfFold,
+    Popularity,
+    QueryBatch,
+    Ranker,
+    SimilarQueries,
+    Training,
+    UnseenDocuments,
+)
 from haybale.rankers.models.new_queries import unseen_queries
 from haybale.ranking import twins
 from haybale.ranking.twins import ContradictoryTwinsWarning
@@ -116,7 +126,7 @@ def learners(ranker: Ranker) -> Iterator[Ranker]:
     """Yield the rankers that learn, the ranker itself and those within."""
     for inner in ranker.rankers_:
         yield from learners(inner)
-    if isinstance(ranker, OutOfFold):
+    if isinstance(ranker, OutOfFold) and not isinstance(ranker, UnseenDocuments):  # which only asks those within
         yield ranker
 
 
@@ -144,7 +154,7 @@ def test_no_twin_teaches_what_a_query_tests(name: str, change: Change) -> None:
                 by_question.setdefault(question[query], set()).add(int(each.fold_of_[row]))
             elif isinstance(each, SVR):
                 by_question.setdefault(question[query], set()).add(tuple(each.ensemble_.seen_[row]))
-            elif isinstance(each, SimilarQueries):
+            elif isinstance(each, SimilarQueries | Popularity):
                 by_question.setdefault(question[query], set()).add(int(each.groups_[row]))
         assert by_question
         assert all(len(values) == 1 for values in by_question.values())

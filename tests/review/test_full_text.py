@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from pathlib import Path
 
 import numpy as np
@@ -66,8 +68,7 @@ def test_decisions_are_counted_exported_and_not_learned(review: Review, engine: 
     assert dict(line.split()[2:] for line in review.export().splitlines()) == {
         "d1": "0", "d2": "0", "d3": "1", "d4": "0", "d5": "1",
     }  # fmt: skip
-    header, *lines = (line.split(",") for line in review.export("csv").splitlines())
-    rows = {line[0]: dict(zip(header, line, strict=True)) for line in lines}
+    rows = {row["doc_id"]: row for row in csv.DictReader(io.StringIO(review.export("csv")))}
     assert [rows[doc_id]["stage"] for doc_id in ("d1", "d2", "d5")] == ["full text", *["title and abstract"] * 2]
     assert rows["d1"]["reasons"] == "no dogs; cats"
 

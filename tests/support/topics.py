@@ -40,7 +40,7 @@ RANKERS = (
     LEARNED,
     f"learned(bm25-doc,rrf(knn,knn-queries),{LEARNED})",
     "cut(rrf(bm25,knn-queries),objective=recall,target=0.9,at_least_one=true)",
-    "unseen(bm25-doc,depth=30)",
+    "unseen(bm25-doc)",
 )
 LEARNING = tuple(name for name in RANKERS if any(part in name for part in ("svr", "queries", "weighted", "unseen")))
 
