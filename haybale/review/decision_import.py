@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 from haybale.collections import Collection
 from haybale.collections.unread import UnreadPart
 from haybale.review.decision_files import DecidedRecord, DecisionFile, read_decisions
+from haybale.review.full_text import full_text_state
 from haybale.review.grades import check_grade
 from haybale.review.judgement_store import RESOLUTION, Judgement
 from haybale.review.matched_documents import DocumentIdentities
 from haybale.review.topic_ranking import with_digest
-from haybale.review.topic_state import TopicState
+from haybale.review.topic_state import FULL_TEXT, TITLE_ABSTRACT, TopicState
 
 if TYPE_CHECKING:
     from haybale.review.review import Review
@@ -146,7 +147,8 @@ def imported_judgements(
     """
     identities = DocumentIdentities(collection)
     unmatched, several = list[str](), dict[str, list[str]]()
-    by_judge: dict[tuple[str, str, bool], list[tuple[DecidedRecord, Judgement]]] = {}
+    full_texts = full_text_state(state)
+    by_judge: dict[tuple[str, str, bool, str], list[tuple[DecidedRecord, Judgement]]] = {}
     for record in decisions.records:
         matching = identities.matching(record.identity)
         doc_ids = list(dict.fromkeys(map(state.representative, matching)))  # a group of duplicates is judged once
@@ -156,10 +158,11 @@ def imported_judgements(
             several[record.label] = doc_ids
         for doc_id in doc_ids:
             for row in _rows(doc_id, record):
-                by_judge.setdefault((doc_id, row.judge, row.is_resolution), []).append((record, row))
+                key = doc_id, row.judge, row.is_resolution, row.details.get("stage", TITLE_ABSTRACT)
+                by_judge.setdefault(key, []).append((record, row))
     added, conflicting, n_repeated = list[Judgement](), dict[str, list[str]](), 0
-    for (doc_id, judge, is_resolution), records in by_judge.items():
-        grades = state.grades(doc_id)
+    for (doc_id, judge, is_resolution, stage), records in by_judge.items():
+        grades = (full_texts if stage == FULL_TEXT else state).grades(doc_id)
         if len({row.grade for _, row in records}) > 1:
             conflicting.setdefault(doc_id, []).extend(record.label for record, _ in records)
         elif is_resolution and state.resolution(doc_id) is None:
@@ -173,8 +176,13 @@ def imported_judgements(
 
 
 def _rows(doc_id: str, record: DecidedRecord) -> Iterable[Judgement]:
-    """Return the judgements that a record leads to about a document."""
+    """Return the judgements that a record leads to about a document.
+
+    Exports have the last decision. If it is about the full text, the record was included by title and abstract before.
+    """
     for decision in record.decisions:
+        if decision.stage == FULL_TEXT:
+            yield Judgement(doc_id, "known", 1, decision.judge, time=decision.time)
         details: dict[str, Any] = {"reason": list(decision.reasons)} if decision.reasons else {}
         details |= {"stage": decision.stage} if decision.stage else {}
         details |= {RESOLUTION: {"by": list(decision.resolved_by)}} if decision.resolved_by else {}

@@ -11,7 +11,7 @@ import pytest
 
 from haybale import Engine
 from haybale.errors import InputError
-from haybale.review import NOT_RETRIEVED, JudgementStore, Review, judged_topics
+from haybale.review import NOT_RETRIEVED, JudgementStore, Review, import_decisions, judged_topics
 
 TEXTS = {f"d{number}": f"Document {number} is about dogs, cats and number{number}." for number in range(12)}
 
@@ -71,6 +71,26 @@ def test_decisions_are_counted_exported_and_not_learned(review: Review, engine: 
     rows = {row["doc_id"]: row for row in csv.DictReader(io.StringIO(review.export("csv")))}
     assert [rows[doc_id]["stage"] for doc_id in ("d1", "d2", "d5")] == ["full text", *["title and abstract"] * 2]
     assert rows["d1"]["reasons"] == "no dogs; cats"
+
+
+@pytest.mark.parametrize("format", ["csv", "ris"])
+def test_decisions_about_full_texts_are_imported_again(
+    review: Review, engine: Engine, tmp_path: Path, format: str
+) -> None:
+    review.full_text.judge("d1", 0, "Ada", reasons=["no dogs"])
+    review.full_text.judge("d3", 1, "Bob")
+    file = tmp_path / f"decisions.{format}"
+    review.export(format, file)
+    again = Review(engine, "dogs", topic="again")
+    again.change_protocol(n_stages=2)
+    import_decisions(again, file)
+    assert sorted(line.split()[2:] for line in again.export().splitlines()) == sorted(
+        line.split()[2:] for line in review.export().splitlines()
+    )
+    assert again.prisma().full_texts_excluded == {"no dogs": 1}
+    n_rows = len(again.judgements())
+    assert import_decisions(again, file).n_added == 0
+    assert len(again.judgements()) == n_rows
 
 
 def test_each_stage_takes_back_its_own(review: Review) -> None:
