@@ -23,11 +23,12 @@ from haybale import Engine
 PACKAGES = ("schemathesis==4.32", "openapi-python-client==0.29.1", "ruff==0.14.0")
 TOKEN = "a token of everybody"
 CLIENT = """
-from haybale_client import AuthenticatedClient
+from haybale_client import AuthenticatedClient, Client
 from haybale_client.api.api import create_topic, judge, progress, search
 from haybale_client.models import NewJudgement, NewTopic
 
-client = AuthenticatedClient(base_url={address!r}, token={token!r}, raise_on_unexpected_status=True)
+options = {{"base_url": {address!r}, "raise_on_unexpected_status": True}}
+client = AuthenticatedClient(token={token!r}, **options) if {token!r} else Client(**options)
 hits = search.sync(client=client, q="damage by dogs", k=3).hits
 topic = create_topic.sync(client=client, body=NewTopic(text="damage by dogs")).id
 for hit in hits:
@@ -41,7 +42,8 @@ def environment(folder: Path) -> Path:
     programs = folder / "bin"
     if not (programs / "st").exists():
         venv.create(folder, with_pip=True)
-        subprocess.run([programs / "python", "-m", "pip", "install", "-q", *PACKAGES], check=True)
+        alone = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        subprocess.run([programs / "python", "-m", "pip", "install", "-q", *PACKAGES], check=True, env=alone)
     return programs
 
 
@@ -49,7 +51,7 @@ def fuzz(programs: Path, address: str, token: str) -> None:
     """Raise CalledProcessError if the fuzzer finds an answer that the description does not allow."""
     options = ["--max-examples", "25", "--phases", "examples,coverage,fuzzing", "--request-timeout", "60"]
     header = ["-H", f"Authorization: Bearer {token}"] if token else []
-    subprocess.run([programs / "st", "run", f"{address}/openapi.json", *options, *header], check=True)
+    subprocess.run([programs / "st", "run", f"{address}/openapi.json", *options, *header], check=True, cwd=programs)
 
 
 def generate(programs: Path, address: str, token: str, folder: Path) -> None:
@@ -66,7 +68,7 @@ def generate(programs: Path, address: str, token: str, folder: Path) -> None:
 
 def main() -> None:
     """Try the interface without and with a token."""
-    programs = environment(Path("build/interface"))
+    programs = environment(Path("build/interface").absolute())
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         Engine.build(decisions(), folder / "engine", language="english", encoder="tfidf(min_df=1)").prepare()
