@@ -32,9 +32,7 @@ class ProtocolChanges(Body):
     exclusion_reasons: Texts | None = None
     include_keywords: Texts | None = Field(None, description="Whole words; * at the end stands for any ending.")
     exclude_keywords: Texts | None = None
-    n_stages: Annotated[Whole, Field(ge=1, le=2)] | None = Field(
-        None, description="2: included records are judged again by full text."
-    )
+    n_stages: Whole | None = Field(None, ge=1, le=2, description="2: included records are judged again by full text.")
     criteria_as_query: bool | None = Field(None, description="Whether the criteria for inclusion steer the ranking.")
     judge: str = Field("", max_length=MAX_NAME)
 
