@@ -70,13 +70,14 @@ _NotBlank = AfterValidator(_not_blank)
 _NOT_BLANK: dict[str, Any] = {"minLength": 1, "pattern": r"\S"}
 
 
-def _plain_number(value: Any) -> Any:
+def plain_number(value: Any) -> Any:
+    """Return a number without decimals as an integer; 3.0 is the number 3 in JSON."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 # Numbers in JSON: 3.0 is the number 3, but "3" and true are no numbers.
-Whole = Annotated[int, Field(strict=True), BeforeValidator(_plain_number)]
-Grade = Annotated[int, Field(strict=True, ge=0, lt=2**31), BeforeValidator(_plain_number)]
+Whole = Annotated[int, Field(strict=True), BeforeValidator(plain_number)]
+Grade = Annotated[int, Field(strict=True, ge=0, lt=2**31), BeforeValidator(plain_number)]
 Text = Annotated[
     str,
     _NotBlank,

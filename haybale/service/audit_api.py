@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from haybale.review.audit_statement import AuditedDocument, Look
 from haybale.service.answers import Answer, answers, name_of
-from haybale.service.api import MAX_NAME, Body, Whole
+from haybale.service.api import MAX_NAME, Body, plain_number
 from haybale.service.roles import JUDGE, GuardedRoute, needs
 from haybale.service.security import judge_of
 from haybale.service.workspace import Workspace
@@ -20,7 +20,9 @@ class NewAudit(Body):
 
     target: float = Field(0.8, gt=0, le=1, description="The share of the relevant documents to find.")
     confidence: float = Field(0.95, ge=0.5, lt=1, description="The probability with which no bound is too high.")
-    seed: Whole | None = Field(None, ge=0, lt=2**53, description="Of the draws. Default: a random number.")
+    seed: Annotated[int, Field(strict=True, ge=0, lt=2**53), BeforeValidator(plain_number)] | None = Field(
+        None, description="Of the draws. Default: a random number."
+    )
     judge: str = Field("", max_length=MAX_NAME, description="Who begins it.")
 
 

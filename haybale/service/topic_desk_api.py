@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 from starlette.responses import Response
 
 from haybale.review import ReviewProtocol
 from haybale.review.keywords import MAX_CHARACTERS, MAX_KEYWORDS
 from haybale.review.protocol import MAX_CRITERIA
 from haybale.service.answers import Answer, DocIdAnswer, ProposedAnswer, TopicsAnswer, answers, files, name_of
-from haybale.service.api import MAX_NAME, Body, Choice, Judge, NewJudgement, Whole
+from haybale.service.api import MAX_NAME, Body, Choice, Judge, NewJudgement, plain_number
 from haybale.service.roles import ADMIN, JUDGE, GuardedRoute, needs
 from haybale.service.security import judge_of
 from haybale.service.topic_summary import TopicSummary
@@ -32,7 +32,9 @@ class ProtocolChanges(Body):
     exclusion_reasons: Texts | None = None
     include_keywords: Texts | None = Field(None, description="Whole words; * at the end stands for any ending.")
     exclude_keywords: Texts | None = None
-    n_stages: Whole | None = Field(None, ge=1, le=2, description="2: included records are judged again by full text.")
+    n_stages: Annotated[int, Field(strict=True, ge=1, le=2), BeforeValidator(plain_number)] | None = Field(
+        None, description="2: included records are judged again by full text."
+    )
     criteria_as_query: bool | None = Field(None, description="Whether the criteria for inclusion steer the ranking.")
     judge: str = Field("", max_length=MAX_NAME)
 
