@@ -149,12 +149,12 @@ def repeated(order: ReadingOrder, target: float, draws: int, plan: dict[str, flo
         results.append(
             audited(order.labels, test._totals, test._capital, target, 1 / (1 - CONFIDENCE), seed=seed, **plan)
         )
-    stop, found, holds, drawn = (np.array(values) for values in zip(*results, strict=True))
+    stop, n_found, holds, n_drawn = (np.array(values) for values in zip(*results, strict=True))
     return {
         "held": float(holds.mean()),
-        "reached": float((found >= target * order.labels.sum() - 1e-9).mean()),
+        "reached": float((n_found >= target * order.labels.sum() - 1e-9).mean()),
         "read": float(stop.mean() / n),
-        "drawn": float(drawn.mean() / n),
+        "drawn": float(n_drawn.mean() / n),
     }
 
 

@@ -222,8 +222,8 @@ def as_exported(
         pages = f"{first}-{str(first + 9)[-1]}"
     else:
         if rng.random() < 0.05:
-            place = rng.randrange(len(title) - 1)
-            title = title[:place] + title[place + 1] + title[place] + title[place + 2 :]
+            position = rng.randrange(len(title) - 1)
+            title = title[:position] + title[position + 1] + title[position] + title[position + 2 :]
         if rng.random() < 0.2:
             abstract = abstract[: int(0.6 * len(abstract))]
         authors, venue = "; ".join(f"{family}, {given[0]}." for family, given in people), journal[1]
@@ -247,8 +247,8 @@ def tools(records: list[Record], bib_dedupe: str | None) -> Iterable[tuple[str, 
     """Yield the pairs that each tool finds, and the seconds that it takes."""
     collection = collection_of(records)
     start = time.process_time()
-    found = [group.doc_ids for group in groups_of(collection)]
-    yield "haybale", in_pairs(found), time.process_time() - start
+    groups = [group.doc_ids for group in groups_of(collection)]
+    yield "haybale", in_pairs(groups), time.process_time() - start
     start = time.process_time()
     yield "ASReview's rule", in_pairs(asreview_groups(records)), time.process_time() - start
     if bib_dedupe:
@@ -300,10 +300,10 @@ def in_pairs(groups: Iterable[Iterable[str]]) -> set[Pair]:
     return {pair for group in groups for pair in combinations(sorted(group), 2)}
 
 
-def figures(found: set[Pair], truth: Mapping[Pair, bool] | set[Pair]) -> list[str]:
+def figures(pairs: set[Pair], truth: Mapping[Pair, bool] | set[Pair]) -> list[str]:
     """Return how many pairs were found, precision and recall; of labelled pairs, only these count."""
     right = truth if isinstance(truth, set) else {tuple(sorted(pair)) for pair, is_one in truth.items() if is_one}
-    judged = found if isinstance(truth, set) else found & {tuple(sorted(pair)) for pair in truth}
+    judged = pairs if isinstance(truth, set) else pairs & {tuple(sorted(pair)) for pair in truth}
     hits = len(judged & right)
     return [f"{len(judged):,}", f"{hits / max(len(judged), 1):.4f}", f"{hits / len(right):.4f}"]
 

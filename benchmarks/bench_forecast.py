@@ -260,8 +260,8 @@ def rms(values: Any) -> float:
 
 
 def mean_of(values: list[float | None]) -> str:
-    known = [value for value in values if value is not None]
-    return f"{np.mean(known):.3f}" if known else ""
+    numbers = [value for value in values if value is not None]
+    return f"{np.mean(numbers):.3f}" if numbers else ""
 
 
 if __name__ == "__main__":

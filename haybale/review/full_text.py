@@ -12,13 +12,12 @@ from haybale.errors import InputError
 from haybale.parameters import COUNT, TEXT_OR_NONE, check_parameters
 from haybale.review.grades import check_grade
 from haybale.review.judgement_store import Judgement, JudgementStore, Topic
-from haybale.review.marked_terms import marked_terms
 from haybale.review.protocol import NOT_RETRIEVED, protocol_of, reason_details
 from haybale.review.review_results import ReviewDocument, judgement_table
+from haybale.review.shown_documents import marked_passage
 from haybale.review.topic_ranking import TopicRanking, with_digest
 from haybale.review.topic_state import FULL_TEXT, TopicState
 from haybale.search.searching import metadata_of, title_of
-from haybale.search.snippets import snippet_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -118,11 +117,9 @@ class FullTextStage:
     def _shown(self, ranking: TopicRanking, doc_id: str, probabilities: Any) -> ReviewDocument:
         collection, number = ranking.collection, ranking.number(doc_id)
         assert number is not None
-        best = snippet_of(collection, ranking.learner.best_passage(number), [])
-        spans = marked_terms(ranking.snapshot, self.topic.text, best.text, ranking.relevant_terms())
+        best = marked_passage(ranking, ranking.learner.best_passage(number), self.topic.text)
         about = title_of(collection, number), metadata_of(collection, number)
-        snippets = [replace(best, highlights=spans)]
-        return ReviewDocument(doc_id, *about, snippets, float(probabilities[number]), None, FULL_TEXT, [])
+        return ReviewDocument(doc_id, *about, [best], float(probabilities[number]), None, FULL_TEXT, [])
 
     def judge(
         self,

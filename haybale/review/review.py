@@ -26,20 +26,18 @@ from haybale.review.grades import check_grade
 from haybale.review.judgement_store import Judgement, JudgementStore
 from haybale.review.judges import Judges
 from haybale.review.known_judgements import grades_of, old_judgements
-from haybale.review.marked_terms import marked_terms
 from haybale.review.progress_counts import progress_of
 from haybale.review.proposals import MakesLearner, topic_learner
 from haybale.review.protocol import ReviewProtocol, change_protocol, protocol_of, reason_details
 from haybale.review.reattachment import ensure_attached, known_by_new_ids
 from haybale.review.review_results import Progress, ReviewDocument, judgement_table
 from haybale.review.screening_plan import SINGLE_SCREENING, plan_of
-from haybale.review.shown_documents import where_shown
+from haybale.review.shown_documents import marked_passage, where_shown
 from haybale.review.topic_audit import TopicAudit
 from haybale.review.topic_duplicates import DUPLICATES, TopicDuplicates
 from haybale.review.topic_ranking import Proposal, TopicRanking, with_digest
 from haybale.review.topic_state import SAMPLE_OF, TopicState
 from haybale.search.searching import metadata_of, title_of
-from haybale.search.snippets import snippet_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -295,14 +293,13 @@ class Review:
         collection, doc_id = ranking.collection, ranking.doc_id(number)
         is_judged = bool(ranking.state.grades(doc_id))
         passage = ranking.passage_shown_first(number) if is_judged else ranking.learner.best_passage(number)
-        best = snippet_of(collection, passage, [])
-        spans = marked_terms(ranking.snapshot, self.text, best.text, ranking.relevant_terms(without=doc_id))
+        best = marked_passage(ranking, passage, self.text, without=doc_id)
         shown = Judgement(doc_id, "judged", passage_id=best.passage_id, passage=best.text, rank=rank, model=model)
         self._shown[doc_id] = with_digest(shown, ranking.snapshot)
         about = title_of(collection, number), metadata_of(collection, number)
         likely = None if is_judged else probability
         alike = ranking.similar(doc_id, self.near_duplicates), self._groups.sources_of_others(doc_id)
-        return ReviewDocument(doc_id, *about, [replace(best, highlights=spans)], likely, rank, model, *alike)
+        return ReviewDocument(doc_id, *about, [best], likely, rank, model, *alike)
 
     def judge(
         self,

@@ -1,4 +1,4 @@
-"""Find the document that has the text which was shown to a judge, after documents have changed."""
+"""What is shown to a judge: a passage with marked terms; and the document that has its text, after changes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from dataclasses import replace
 from haybale.engine.reattaching import TextDigests
 from haybale.errors import InputError
 from haybale.review.judgement_store import Judgement
+from haybale.review.marked_terms import marked_terms
 from haybale.review.topic_ranking import TopicRanking
+from haybale.search.snippets import Snippet, snippet_of
 
 
 def where_shown(shown_rows: MutableMapping[str, Judgement], ranking: TopicRanking, doc_id: str) -> str:
@@ -35,3 +37,10 @@ def where_shown(shown_rows: MutableMapping[str, Judgement], ranking: TopicRankin
     if present is not None:
         raise InputError(f"document {doc_id!r} has another text than was shown; read it and judge it again")
     return doc_id
+
+
+def marked_passage(ranking: TopicRanking, passage: int, text: str, without: str | None = None) -> Snippet:
+    """Return a passage with marked terms: those of a topic's text and of the other relevant documents."""
+    snippet = snippet_of(ranking.collection, passage, [])
+    spans = marked_terms(ranking.snapshot, text, snippet.text, ranking.relevant_terms(without=without))
+    return replace(snippet, highlights=spans)

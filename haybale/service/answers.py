@@ -226,7 +226,7 @@ class JudgementsAnswer(Answer):
     n_judgements: int
 
 
-class JudgedAnswer(Answer):
+class AddedJudgementAnswer(Answer):
     """A judgement that was added."""
 
     doc_id: str
@@ -235,6 +235,11 @@ class JudgedAnswer(Answer):
     note: str | None
     seconds: float | None
     reasons: list[str]
+
+
+class JudgedAnswer(AddedJudgementAnswer):
+    """A judgement that was added, and what it contradicts."""
+
     contradicts: dict[str, int] = Field(description="Grades of other judges who said the opposite.")
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Query, Request
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse, Response
@@ -70,14 +70,15 @@ _NotBlank = AfterValidator(_not_blank)
 _NOT_BLANK: dict[str, Any] = {"minLength": 1, "pattern": r"\S"}
 
 
-def plain_number(value: Any) -> Any:
-    """Return a number without decimals as an integer; 3.0 is the number 3 in JSON."""
+def _plain_numbers(value: Any) -> Any:
+    """Return values of JSON in which numbers without decimals are integers: 3.0 is 3, but "3" and true stay."""
+    if isinstance(value, dict):
+        return {name: _plain_numbers(member) for name, member in value.items()}
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-# Numbers in JSON: 3.0 is the number 3, but "3" and true are no numbers.
-Whole = Annotated[int, Field(strict=True), BeforeValidator(plain_number)]
-Grade = Annotated[int, Field(strict=True, ge=0, lt=2**31), BeforeValidator(plain_number)]
+_PlainNumbers = BeforeValidator(_plain_numbers)
+Grade = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
 Text = Annotated[
     str,
     _NotBlank,
@@ -110,6 +111,11 @@ class Body(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _with_plain_numbers(cls, values: Any) -> Any:
+        return _plain_numbers(values)
+
 
 class Search(Body):
     """A search whose text is too long for an address."""
@@ -119,10 +125,10 @@ class Search(Body):
         description="The text; blank lines separate its paragraphs.",
         json_schema_extra=_NOT_BLANK,
     )
-    k: Whole = Field(10, ge=1, le=MAX_RESULTS)
+    k: int = Field(10, ge=1, le=MAX_RESULTS)
     where: str | None = Field(None, max_length=2000)
     ranker: str | None = Field(None, max_length=MAX_NAME)
-    offset: Whole = Field(0, ge=0, le=MAX_RESULTS)
+    offset: int = Field(0, ge=0, le=MAX_RESULTS)
     together: str | None = Field(None, max_length=MAX_NAME)
 
 
@@ -202,7 +208,7 @@ class NewTraining(Body):
     """A training to begin."""
 
     recipe: Literal["learned", "similar topics", "svr"] | None = None
-    random_state: Whole = Field(0, ge=0, lt=2**31)
+    random_state: int = Field(0, ge=0, lt=2**31)
 
 
 class _NumberInPath(Convertor[int]):
@@ -448,7 +454,7 @@ def topics_api(workspace: Workspace) -> APIRouter:
 
     @router.post("/topics/{topic:number}/import", dependencies=[Depends(_refuse_repeated)], **answers(ImportedAnswer))
     @needs(ADMIN)
-    def import_judgements(topic: int, grades: dict[str, Grade]) -> dict[str, Any]:
+    def import_judgements(topic: int, grades: Annotated[dict[str, Grade], _PlainNumbers]) -> dict[str, Any]:
         """Add old judgements, as grades by document, of documents that were not judged."""
         return {"n_added": workspace.import_judgements(topic, grades)}
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 from fastapi import APIRouter, Request
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from haybale.review.audit_statement import AuditedDocument, Look
-from haybale.service.answers import Answer, answers, name_of
-from haybale.service.api import MAX_NAME, Body, plain_number
-from haybale.service.roles import JUDGE, GuardedRoute, needs
+from haybale.service.answers import Answer, answers
+from haybale.service.api import MAX_NAME, Body, api_router
+from haybale.service.roles import JUDGE, needs
 from haybale.service.security import judge_of
 from haybale.service.workspace import Workspace
 
@@ -20,9 +20,7 @@ class NewAudit(Body):
 
     target: float = Field(0.8, gt=0, le=1, description="The share of the relevant documents to find.")
     confidence: float = Field(0.95, ge=0.5, lt=1, description="The probability with which no bound is too high.")
-    seed: Annotated[int, Field(strict=True, ge=0, lt=2**53), BeforeValidator(plain_number)] | None = Field(
-        None, description="Of the draws. Default: a random number."
-    )
+    seed: int | None = Field(None, ge=0, lt=2**53, description="Of the draws. Default: a random number.")
     judge: str = Field("", max_length=MAX_NAME, description="Who begins it.")
 
 
@@ -54,7 +52,7 @@ class StatementAnswer(Answer):
 
 def audit_api(workspace: Workspace) -> APIRouter:
     """Return the routes of audits."""
-    router = APIRouter(prefix="/api", tags=["api"], route_class=GuardedRoute, generate_unique_id_function=name_of)
+    router = api_router()
 
     @router.post("/topics/{topic:number}/audit", **answers(StatementAnswer, 201))
     @needs(JUDGE)

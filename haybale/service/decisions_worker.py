@@ -11,12 +11,12 @@ import sys
 from typing import Any
 
 from haybale.collections.unread import UnreadPart
-from haybale.errors import HaybaleError, InputError
+from haybale.errors import InputError
 from haybale.review.decision_files import DecidedRecord, DecisionFile, read_decisions
 from haybale.review.matched_documents import RecordIdentity
 from haybale.review.recorded_decisions import RecordedDecision
 from haybale.service.file_worker import packed_problem
-from haybale.service.limited_process import MAX_MEMORY, MAX_SECONDS, set_limits
+from haybale.service.limited_process import MAX_MEMORY, MAX_SECONDS, write_answer
 
 
 def decisions_of_output(output: bytes) -> DecisionFile:
@@ -48,21 +48,15 @@ def _written(decisions: DecisionFile) -> dict[str, Any]:
     return {"records": decisions.records, "n_undecided": decisions.n_undecided, "unread": unread}
 
 
-def main() -> None:
-    """Set the limits, read the file from standard input, and write its decisions to standard output."""
-    set_limits()
+def _answer(data: bytes) -> dict[str, Any]:
     name, grade = sys.argv[1], sys.argv[2]
-    try:
-        data = sys.stdin.buffer.read()
-        problem = packed_problem(data) if not name.lower().endswith(".asreview") else None
-        answer = (
-            {"problem": problem} if problem else _written(read_decisions(name, data, int(grade) if grade else None))
-        )
-    except MemoryError:
-        answer = {"problem": f"expected a file of decisions, found one that needs {MAX_MEMORY:,} bytes; split it"}
-    except HaybaleError as error:
-        answer = {"problem": str(error)}
-    sys.stdout.buffer.write(json.dumps(answer).encode())
+    problem = packed_problem(data) if not name.lower().endswith(".asreview") else None
+    return {"problem": problem} if problem else _written(read_decisions(name, data, int(grade) if grade else None))
+
+
+def main() -> None:
+    """Read the file from standard input with limits, and write its decisions to standard output."""
+    write_answer(_answer, "decisions")
 
 
 if __name__ == "__main__":

@@ -8,9 +8,9 @@ from fastapi import APIRouter, Query, Request
 from pydantic import Field
 
 from haybale.engine import Duplicates
-from haybale.service.answers import Answer, answers, name_of
-from haybale.service.api import MAX_NAME, Body
-from haybale.service.roles import JUDGE, GuardedRoute, needs
+from haybale.service.answers import Answer, answers
+from haybale.service.api import MAX_NAME, Body, api_router
+from haybale.service.roles import JUDGE, needs
 from haybale.service.security import judge_of
 from haybale.service.workspace import Workspace
 
@@ -61,7 +61,7 @@ class DuplicatesChange(Body):
 
 def duplicates_api(workspace: Workspace) -> APIRouter:
     """Return the routes of duplicates."""
-    router = APIRouter(prefix="/api", tags=["api"], route_class=GuardedRoute, generate_unique_id_function=name_of)
+    router = api_router()
 
     @router.get("/duplicates", **answers(DuplicatesAnswer))
     @needs(JUDGE, is_large=True)

@@ -8,10 +8,11 @@ from fastapi import APIRouter, Form, UploadFile
 
 from haybale.review.decision_import import DecisionImport
 from haybale.service.added_records import AddedFile
-from haybale.service.answers import Answer, answers, name_of
+from haybale.service.answers import Answer, answers
+from haybale.service.api import api_router
 from haybale.service.imported_decisions import import_file
 from haybale.service.request_work import MAX_UPLOAD
-from haybale.service.roles import ADMIN, JUDGE, GuardedRoute, needs
+from haybale.service.roles import ADMIN, JUDGE, needs
 from haybale.service.workspace import Workspace
 
 
@@ -23,7 +24,7 @@ class AddedFilesAnswer(Answer):
 
 def files_api(workspace: Workspace) -> APIRouter:
     """Return the routes to which files are sent."""
-    router = APIRouter(prefix="/api", tags=["api"], route_class=GuardedRoute, generate_unique_id_function=name_of)
+    router = api_router()
 
     @router.get("/records", **answers(AddedFilesAnswer))
     @needs(JUDGE)

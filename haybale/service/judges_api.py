@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request
 from pydantic import Field
 
 from haybale.service.answers import Answer, DocIdAnswer, answers
-from haybale.service.api import MAX_NAME, Body, Choice, Grade, Whole, api_router, json_rows
+from haybale.service.api import MAX_NAME, Body, Choice, Grade, api_router, json_rows
 from haybale.service.roles import ADMIN, JUDGE, needs
 from haybale.service.security import judge_of
 from haybale.service.workspace import Workspace
@@ -18,7 +18,7 @@ class NewScreening(Body):
     """How many judges judge each document of a topic from now on."""
 
     double_share: float = Field(1.0, ge=0, le=1, description="The share of the documents that two judges judge.")
-    seed: Whole = Field(0, ge=0, lt=2**31, description="Draws the documents.")
+    seed: int = Field(0, ge=0, lt=2**31, description="Draws the documents.")
     judge: str = Field("", max_length=MAX_NAME)
 
 

@@ -6,13 +6,17 @@ and the service goes on.
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
+from haybale.errors import HaybaleError
 from haybale.stopping_work import Work, check_wanted, current_work
 
 MAX_MEMORY = 2**30  # bytes that the work may take beyond what Python takes
@@ -30,6 +34,26 @@ def set_limits() -> None:
         most = resource.getrlimit(kind)[1]
         limit = limit if most == resource.RLIM_INFINITY else min(limit, most)
         resource.setrlimit(kind, (limit, limit))
+
+
+def write_answer(answer_of: Callable[[bytes], Mapping[str, Any]], what: str) -> None:
+    """Set the limits, and write an answer to what standard input has, as JSON; a problem if it cannot be read.
+
+    Parameters
+    ----------
+    answer_of : callable
+        Returns the answer to bytes.
+    what : str
+        What the bytes should be, such as ``"records"``.
+    """
+    set_limits()
+    try:
+        answer = answer_of(sys.stdin.buffer.read())
+    except MemoryError:
+        answer = {"problem": f"expected a file of {what}, found one that needs {MAX_MEMORY:,} bytes; split it"}
+    except HaybaleError as error:
+        answer = {"problem": str(error)}
+    sys.stdout.buffer.write(json.dumps(answer).encode())
 
 
 def output_of(module: str, arguments: list[str], data: bytes) -> bytes:

@@ -6,8 +6,8 @@
 
 from __future__ import annotations
 
-import json
 import sys
+from functools import partial
 from typing import Any
 
 from haybale.collections.files.delimited import Delimited
@@ -16,9 +16,8 @@ from haybale.collections.files.json_lines import JSONLines
 from haybale.collections.files.plain_text import PlainText
 from haybale.collections.files.references import FORMATS
 from haybale.collections.files.spreadsheet import Spreadsheet
-from haybale.errors import HaybaleError
 from haybale.service.file_worker import packed_problem
-from haybale.service.limited_process import MAX_MEMORY, set_limits
+from haybale.service.limited_process import write_answer
 
 _TABLES = (Delimited.name, JSONLines.name, PlainText.name, Spreadsheet.name)
 
@@ -48,15 +47,8 @@ def checked(name: str, data: bytes) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Set the limits, read the file from standard input, and write what it has to standard output."""
-    set_limits()
-    try:
-        answer = checked(sys.argv[1], sys.stdin.buffer.read())
-    except MemoryError:
-        answer = {"problem": f"expected a file of records, found one that needs {MAX_MEMORY:,} bytes; split it"}
-    except HaybaleError as error:
-        answer = {"problem": str(error)}
-    sys.stdout.buffer.write(json.dumps(answer).encode())
+    """Read the file from standard input with limits, and write what it has to standard output."""
+    write_answer(partial(checked, sys.argv[1]), "records")
 
 
 if __name__ == "__main__":

@@ -5,15 +5,23 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 from starlette.responses import Response
 
 from haybale.review import ReviewProtocol
 from haybale.review.keywords import MAX_CHARACTERS, MAX_KEYWORDS
 from haybale.review.protocol import MAX_CRITERIA
-from haybale.service.answers import Answer, DocIdAnswer, ProposedAnswer, TopicsAnswer, answers, files, name_of
-from haybale.service.api import MAX_NAME, Body, Choice, Judge, NewJudgement, plain_number
-from haybale.service.roles import ADMIN, JUDGE, GuardedRoute, needs
+from haybale.service.answers import (
+    AddedJudgementAnswer,
+    Answer,
+    DocIdAnswer,
+    ProposedAnswer,
+    TopicsAnswer,
+    answers,
+    files,
+)
+from haybale.service.api import MAX_NAME, Body, Choice, Judge, NewJudgement, api_router
+from haybale.service.roles import ADMIN, JUDGE, needs
 from haybale.service.security import judge_of
 from haybale.service.topic_summary import TopicSummary
 from haybale.service.workspace import Workspace
@@ -32,9 +40,7 @@ class ProtocolChanges(Body):
     exclusion_reasons: Texts | None = None
     include_keywords: Texts | None = Field(None, description="Whole words; * at the end stands for any ending.")
     exclude_keywords: Texts | None = None
-    n_stages: Annotated[int, Field(strict=True, ge=1, le=2), BeforeValidator(plain_number)] | None = Field(
-        None, description="2: included records are judged again by full text."
-    )
+    n_stages: int | None = Field(None, ge=1, le=2, description="2: included records are judged again by full text.")
     criteria_as_query: bool | None = Field(None, description="Whether the criteria for inclusion steer the ranking.")
     judge: str = Field("", max_length=MAX_NAME)
 
@@ -67,17 +73,6 @@ class FullTextsAnswer(Answer):
     """Full texts to judge."""
 
     documents: list[ProposedAnswer]
-
-
-class FullTextJudgedAnswer(Answer):
-    """A judgement of a full text that was added."""
-
-    doc_id: str
-    grade: int
-    judge: str
-    note: str | None
-    seconds: float | None
-    reasons: list[str]
 
 
 class FullTextProgressAnswer(Answer):
@@ -120,7 +115,7 @@ _PRISMA["responses"][200] |= {"model": PrismaAnswer}
 def topic_desk_api(workspace: Workspace) -> APIRouter:
     """Return the routes."""
     desk = workspace.desk
-    router = APIRouter(prefix="/api", tags=["api"], route_class=GuardedRoute, generate_unique_id_function=name_of)
+    router = api_router()
 
     def protocol_answer(topic: int) -> dict[str, Any]:
         versions = [
@@ -185,7 +180,7 @@ def topic_desk_api(workspace: Workspace) -> APIRouter:
         documents = desk.next_full_text(topic, n, judge_of(request, judge))
         return {"documents": [document.to_dict() for document in documents]}
 
-    @router.post("/topics/{topic:number}/full-text/judgements", **answers(FullTextJudgedAnswer, 201))
+    @router.post("/topics/{topic:number}/full-text/judgements", **answers(AddedJudgementAnswer, 201))
     @needs(JUDGE)
     def judge_full_text(request: Request, topic: int, new_judgement: NewJudgement) -> dict[str, Any]:
         """Judge a document by its full text; the reason "not retrieved" says that nobody could get it."""

@@ -216,6 +216,7 @@ def test_reasons_and_full_texts_by_keyboard(site: Site, topic: int) -> None:
     assert site.workspace.judgements(topic)["reasons"].tolist()[1] == []
     [included] = desk.next_full_text(topic)
     page.get_by_role("link", name="Full texts").click()
+    page.wait_for_load_state()  # keys do nothing before the script has run
     assert card(page).get_attribute("data-doc") == included.doc_id
     page.keyboard.press("m")
     page.get_by_text("Everything is judged").wait_for()

@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from support.spellings import VISITOR, scope_of
+from support.spellings import PATH_VALUES, VISITOR, scope_of
 
 LONG = "9" * 5000
 NUMBERS = [LONG, f"-{LONG}", "9" * 4301, "9" * 4300, "0" * 5000 + "1", "9" * 19, "1e999", "-1e999", "NaN", "Infinity"]
@@ -145,14 +145,7 @@ def odd_requests(
     """Yield requests for ever: a name, a scope and a body."""
     while True:
         path = rng.choice(paths)
-        for name, value in {
-            "{topic:number}": "1",
-            "{number:number}": "1",
-            "{topic}": "1",
-            "{number}": "1",
-            "{doc_id:path}": "dog/1",
-            "{name}": "pages.css",
-        }.items():
+        for name, value in PATH_VALUES.items():
             path = path.replace(name, value if rng.random() < 0.6 else rng.choice(NUMBERS + TEXTS))
         names = PARAMETERS.split()
         pairs = [(rng.choice(names), rng.choice(NUMBERS + TEXTS)) for _ in range(rng.randrange(5))]

@@ -162,20 +162,22 @@ def credentials(access: Access) -> dict[str, tuple[str, list[tuple[str, str]]]]:
     return found
 
 
+PATH_VALUES = {  # of the parameters in paths
+    "{topic:number}": "1",
+    "{number:number}": "1",
+    "{topic}": "1",
+    "{number}": "1",
+    "{doc_id:path}": "dog/1",
+    "{name}": "pages.css",
+}
+
+
 def all_paths(application: Any) -> list[tuple[str, str]]:
     """Return the method and a path of each route."""
-    numbers = {
-        "{topic:number}": "1",
-        "{number:number}": "1",
-        "{topic}": "1",
-        "{number}": "1",
-        "{doc_id:path}": "dog/1",
-        "{name}": "pages.css",
-    }
     found = []
     for route in application.routes:
         path = route.path
-        for name, value in numbers.items():
+        for name, value in PATH_VALUES.items():
             path = path.replace(name, value)
         found += [(method, path) for method in sorted(route.methods)]
     return found

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Form, Request
-from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, Response
 
-from haybale.errors import HaybaleError, InputError
+from haybale.errors import InputError
 from haybale.review import NOT_RETRIEVED
-from haybale.service.own_addresses import own_path
 from haybale.service.pages.protocol_page import protocol_values
-from haybale.service.pages.rendering import Renderer, address, document_address, judge_of
-from haybale.service.pages.review_page import ReasonsField, reasons_given, seconds_given
+from haybale.service.pages.rendering import Renderer, document_address, judge_of
+from haybale.service.pages.review_page import ReasonsField, reasons_given, reply, seconds_given
 from haybale.service.roles import JUDGE, needs
 from haybale.service.workspace import Workspace
 
@@ -75,13 +74,12 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         back: Annotated[str, Form(max_length=20_000)] = "",
         reason: ReasonsField = None,
     ) -> Response:
-        who, wants_json = judge_of(request), "application/json" in request.headers.get("accept", "")
-        said, taken, again = note.strip() or None, seconds_given(seconds), None
-        home = f"{request.scope.get('root_path', '')}/topics/{topic}/full-text"
-        try:
+        who, said, taken = judge_of(request), note.strip() or None, seconds_given(seconds)
+
+        def judged() -> tuple[str, bool]:
             if grade == "undo":
-                doc_id = again = desk.undo_full_text(topic, who)
-            elif grade == "skip":
+                return desk.undo_full_text(topic, who), True
+            if grade == "skip":
                 desk.skip_full_text(topic, doc_id, who)
             elif grade == "not-retrieved":
                 desk.judge_full_text(topic, doc_id, 0, who, said, taken, [NOT_RETRIEVED])
@@ -90,11 +88,6 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
                 desk.judge_full_text(topic, doc_id, int(grade), who, said, taken, reasons)
             else:
                 raise InputError(f"grade must be a number, skip, not-retrieved or undo, found {grade!r}")
-        except HaybaleError as error:
-            if wants_json:
-                raise
-            detail = f"{error}. Go back to {home}."
-            return renderer.page(request, "error.html", 422, heading="Not judged", detail=detail)
-        if wants_json:
-            return JSONResponse({"doc_id": doc_id, "contradicts": {}})
-        return RedirectResponse(address(home, doc=again) if again else own_path(back) or home, 303)
+            return doc_id, False
+
+        return reply(renderer, request, f"/topics/{topic}/full-text", back, judged)

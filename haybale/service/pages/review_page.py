@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Form, Request
@@ -93,33 +94,61 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         back: Annotated[str, Form(max_length=20_000)] = "",
         reason: ReasonsField = None,
     ) -> Response:
-        who, wants_json = judge_of(request), "application/json" in request.headers.get("accept", "")
-        again = None
-        try:
+        who = judge_of(request)
+
+        def judged() -> tuple[str, bool]:
             if grade == "undo":
-                doc_id = again = workspace.undo(topic, who)
-            elif grade == "skip":
+                return workspace.undo(topic, who), True
+            if grade == "skip":
                 workspace.skip(topic, doc_id, who)
             elif grade.isdecimal():
                 said, reasons = note.strip() or None, reasons_given(reason, int(grade))
                 workspace.judge(topic, doc_id, int(grade), who, said, seconds_given(seconds), reasons)
             else:
                 raise InputError(f"grade must be a number, skip or undo, found {grade!r}")
-        except HaybaleError as error:
-            if wants_json:
-                raise
-            root = request.scope.get("root_path", "")
-            return renderer.page(
-                request,
-                "error.html",
-                422,
-                heading="Not judged",
-                detail=f"{error}. Go back to {root}/topics/{topic}/review.",
-            )
+            return doc_id, False
+
+        def contradicted(judged_id: str) -> dict[str, int]:
+            return workspace.contradicted(topic, judged_id, who)
+
+        return reply(renderer, request, f"/topics/{topic}/review", back, judged, contradicted)
+
+
+def reply(
+    renderer: Renderer,
+    request: Request,
+    path: str,
+    back: str,
+    judged: Callable[[], tuple[str, bool]],
+    contradicted: Callable[[str], dict[str, int]] = lambda doc_id: {},
+) -> Response:
+    """Judge as a form says, and return the answer: JSON for scripts; otherwise the next page, or one about an error.
+
+    Parameters
+    ----------
+    renderer : Renderer
+    request : Request
+    path : str
+        The path of the page with the form.
+    back : str
+        The address that the form names to go back to; it may be empty.
+    judged : callable
+        Judges, and returns the id of the document and whether its judgement was taken back; the page shows it then.
+    contradicted : callable, default none
+        Returns the grades of other judges that contradict the judgement of a document.
+    """
+    home = request.scope.get("root_path", "") + path
+    wants_json = "application/json" in request.headers.get("accept", "")
+    try:
+        doc_id, is_undone = judged()
+    except HaybaleError as error:
         if wants_json:
-            return JSONResponse({"doc_id": doc_id, "contradicts": workspace.contradicted(topic, doc_id, who)})
-        home = address(f"{request.scope.get('root_path', '')}/topics/{topic}/review", doc=again)
-        return RedirectResponse(home if again else own_path(back) or home, 303)
+            raise
+        detail = f"{error}. Go back to {home}."
+        return renderer.page(request, "error.html", 422, heading="Not judged", detail=detail)
+    if wants_json:
+        return JSONResponse({"doc_id": doc_id, "contradicts": contradicted(doc_id)})
+    return RedirectResponse(address(home, doc=doc_id) if is_undone else own_path(back) or home, 303)
 
 
 def reasons_given(fields: list[str] | None, grade: int) -> list[str]:
