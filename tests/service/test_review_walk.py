@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.browser import DESK, OVERFLOW, PHONE, chromium, collect_errors, needs_browser
+from support.browser import DESK, OVERFLOW, PHONE, chromium, collect_errors, expect, needs_browser
 from support.commands import haybale
 from support.served import Served
 
@@ -144,8 +144,8 @@ def test_two_people_from_import_to_statement(walk: tuple[Walk, dict[str, Path]],
     ada.get_by_label("Two judges judge, in %").fill("5")
     ada.get_by_role("button", name="Change", exact=True).first.click()
     site.look(ada, f"/topics/{topic}")
-    assert "1,900 records" in ada.locator("main").inner_text()
-    assert "400 duplicates" in ada.locator("main").inner_text()
+    expect(ada.locator("main")).to_contain_text("1,900 records")
+    expect(ada.locator("main")).to_contain_text("400 duplicates")
     site.look(ada, f"/topics/{topic}/duplicates")
 
     # By keyboard, and by tapping on a phone.

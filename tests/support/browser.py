@@ -39,6 +39,14 @@ def chromium() -> Iterator[Any]:
         browser.close()
 
 
+def expect(locator: Any) -> Any:
+    """Return assertions about elements, which wait for what is expected: a click returns before the next page is there."""
+    from playwright.sync_api import expect as assertions
+
+    assertions.set_options(timeout=30_000)
+    return assertions(locator)
+
+
 def collect_errors(page: Any) -> list[str]:
     """Return a list that gets the errors of a page's scripts and console from now on."""
     errors: list[str] = []
