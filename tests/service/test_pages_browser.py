@@ -105,8 +105,9 @@ def test_search_filter_and_see_why(site: Site) -> None:
     page.keyboard.type("notice to terminate")  # the box has the focus
     page.keyboard.press("Enter")
     page.wait_for_selector(".hit")
-    with page.expect_navigation():
+    with page.expect_response("**/?*f.kind=Lease*"):
         page.get_by_label("Lease", exact=False).first.check()  # applies at once
+    expect(page.locator("#n-chosen")).to_have_text("(1)")
     kinds = page.locator(".hit .meta div", has_text="kind").all_inner_texts()
     assert len(kinds) > 1
     assert all("Lease" in kind for kind in kinds)

@@ -77,6 +77,27 @@ def body(snippet: Snippet, title: str) -> Snippet:
     return replace(snippet, text=snippet.text[at:], highlights=kept)
 
 
+def amount(n: int, one: str, many: str | None = None) -> str:
+    """Return a number with its noun; the plural is by default the noun with an s.
+
+    >>> amount(1, "document"), amount(1204, "document"), amount(2, "copy", "copies")
+    ('1 document', '1,204 documents', '2 copies')
+    """
+    return f"{n:,} {one if n == 1 else many or f'{one}s'}"
+
+
+def ordinal(n: int) -> str:
+    """Return a number as one counts: 1st, 2nd, 3rd, 4th.
+
+    >>> [ordinal(n) for n in (1, 2, 3, 4, 11, 12, 13, 21, 1102, 1111)]
+    ['1st', '2nd', '3rd', '4th', '11th', '12th', '13th', '21st', '1,102nd', '1,111th']
+    """
+    ending = "th" if 10 < n % 100 < 14 else {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
+    return f"{n:,}{ending}"
+
+
+AT_PASSAGE = "at"  # the anchor of the passage that the page of a document is opened at
+
 _ENVIRONMENT = jinja2.Environment(
     loader=jinja2.FunctionLoader(lambda name: (FOLDER / "templates" / name).read_text(encoding="utf-8")),
     autoescape=True,
@@ -86,8 +107,10 @@ _ENVIRONMENT = jinja2.Environment(
     lstrip_blocks=True,
 )
 _ENVIRONMENT.filters |= {
+    "amount": amount,
     "body": body,
     "in_words": in_words,
+    "ordinal": ordinal,
     "shortened": shortened,
     "combined": lambda first, second: {**first, **second},
     "day": lambda time: str(time)[:10] if time else "",
@@ -119,6 +142,18 @@ def document_address(doc_id: str, *parameters: Mapping[str, Any] | Sequence[tupl
     if doc_id in (".", ".."):
         return address("/documents", {"id": doc_id}, *parameters)
     return address(f"/documents/{quote(doc_id, safe='')}", *parameters)
+
+
+def passage_address(
+    doc_id: str, passage_id: str | None, *parameters: Mapping[str, Any] | Sequence[tuple[str, Any]]
+) -> str:
+    """Return the address of a document's page at one of its passages.
+
+    >>> passage_address("a", "a:3", {"q": "dogs"}), passage_address("a", None)
+    ('/documents/a?q=dogs&passage=a%3A3#at', '/documents/a')
+    """
+    plain = document_address(doc_id, *parameters, {"passage": passage_id})
+    return f"{plain}#{AT_PASSAGE}" if passage_id else plain
 
 
 def view_address(
