@@ -77,14 +77,12 @@ def _records_and_titles(whole: Collection, numbers: Ints, sketches: TextSketches
     """
     from haybale.collections.record_fields import RecordFields, may_have_records
 
+    record = np.full(len(numbers), -1)
     order = np.argsort(numbers)
-    collection = whole.take(numbers[order])
-    record, titles = np.full(len(numbers), -1), np.empty(len(numbers), dtype=object)
-    titles[order] = collection.doc_titles.to_pylist()
-    if may_have_records(collection):
+    if may_have_records(whole) and np.diff(whole.passages.doc_offsets)[numbers].any():
         from haybale.collections.duplicate_rules import DuplicateRules
 
-        rules = DuplicateRules(RecordFields.of(collection), sketches.take(order))
+        rules = DuplicateRules(RecordFields.of(whole.take(numbers[order])), sketches.take(order))
         for number, (rows, _) in enumerate(rules.groups()):
             record[order[rows]] = number
-    return record.tolist(), titles.tolist()
+    return record.tolist(), whole.doc_titles.take(numbers).to_pylist()

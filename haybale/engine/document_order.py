@@ -18,8 +18,8 @@ def sorted_documents(documents: Documents, where: str | None, sort: str | None, 
     """Return the numbers (n,) of the documents that fulfil a condition, sorted by a column.
 
     Documents without a value come last in both directions, and those with equal values are sorted by their ids. Texts
-    are sorted without regard to case and accents, and their numbers by value: "§ 9" is before "§ 10". A document without
-    a title has its id as title.
+    are sorted without regard to case and accents, and their numbers by value: "§ 9" is before "§ 10". The title of a
+    document without one is its id.
 
     Parameters
     ----------

@@ -119,33 +119,36 @@
   // On small screens filters are folded.
   if (matchMedia("(min-width: 901px)").matches) facets.querySelector("details").open = true;
   const isTyped = (field) => field.matches("input:not([type=checkbox]):not([type=hidden])");
-  const sameField = (field) => {
-    const fields = [...facets.elements].filter((each) => each.name === field.name);
-    return fields.find((each) => each.type !== "checkbox" || each.value === field.value);
+  // The numbers beside the values of a column. Values stay where they are; one that no document has any more gets a 0.
+  const recount = (set, fresh) => {
+    const counted = new Map([...fresh.querySelectorAll("label")].map((label) => [label.querySelector("input").value, label]));
+    const more = set.querySelector("details");
+    for (const label of set.querySelectorAll("label")) {
+      const { value } = label.querySelector("input");
+      const same = counted.get(value);
+      counted.delete(value);
+      label.querySelector("small").textContent = same ? same.querySelector("small").textContent : "0";
+    }
+    for (const label of counted.values()) (more || set).append(label);
+    if (more) more.querySelector("summary").textContent = `${more.querySelectorAll("label").length} more`;
   };
   const replaced = (page) => {
     const focused = document.activeElement;
     const top = focused.getBoundingClientRect().top;
     results().replaceWith(page.getElementById("results"));
-    for (const [n, fresh] of [...page.querySelectorAll(".kept")].entries()) document.querySelectorAll(".kept")[n].replaceWith(fresh);
-    const byName = new Map([...facets.querySelectorAll("[data-facet]")].map((set) => [set.dataset.facet, set]));
-    for (const fresh of page.querySelectorAll("#facets [data-facet]")) {
-      const old = byName.get(fresh.dataset.facet);
-      if (!old) continue;
-      if (fresh.querySelector(".between")) {
-        for (const field of fresh.querySelectorAll("input")) sameField(field).defaultValue = field.defaultValue;
-        continue;
-      }
-      const [folded, unfolded] = [fresh.querySelector("details"), old.querySelector("details")];
-      if (folded && unfolded) folded.open = unfolded.open;
-      old.replaceWith(fresh);
+    const kept = [...page.querySelectorAll(".kept")];
+    document.querySelectorAll(".kept").forEach((fields, n) => fields.replaceWith(kept[n]));
+    for (const set of facets.querySelectorAll("[data-facet]")) {
+      const fresh = page.querySelector(`#facets [data-facet="${CSS.escape(set.dataset.facet)}"]`);
+      if (!fresh) continue;
+      if (!set.querySelector(".between")) recount(set, fresh);
+      else fresh.querySelectorAll("input").forEach((field, n) => { set.querySelectorAll("input")[n].defaultValue = field.defaultValue; });
     }
     for (const id of ["n-chosen", "clear"]) document.getElementById(id).replaceWith(page.getElementById(id));
     document.title = page.title;
-    if (!focused.isConnected && focused.name) sameField(focused)?.focus({ preventScroll: true });
-    if (document.activeElement !== document.body) scrollBy(0, document.activeElement.getBoundingClientRect().top - top);
+    if (facets.contains(focused)) scrollBy(0, focused.getBoundingClientRect().top - top);
     prepare();
-    say(document.getElementById("found")?.textContent.trim() || "");
+    say(document.getElementById("found")?.textContent.trim().replace(/\s+/g, " ") || "");
   };
   let asked = null;  // the request that is under way
   let shown = location.search;
