@@ -2,7 +2,8 @@
 
     python benchmarks/bench_search_page.py GESETZE [--queries 100]
 
-The collection is in GerDaLIR's layout with ``refmap.tsv.gz``, whose laws are a column; ``kind`` and ``decided`` are made.
+The collection is in GerDaLIR's layout with ``refmap.tsv.gz``, whose laws are a column; ``kind`` and ``decided`` are
+made up.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ RANKER, WORDS = "rrf(bm25-doc,parm-vrrf)", 5
 HEAD = "step | CPU, median, ms | CPU, 95 %, ms"
 CHOSEN = {"kind": ["act"], "decided": ["1960-01-01", "1999-12-31"]}
 TEXT = f"""
-The first {WORDS} words of each of the first dev queries are searched with `{RANKER}`, ten hits with their passages and
+The first {WORDS} words of each of the first dev queries are searched with `{RANKER}`: ten hits with their passages and
 reasons. The columns are the law of a document, a kind with two values and a date. *copies*: what it takes to group the
 1,000 documents of the ranking. *counts*: the number of documents that match, and the counts of each value of the
-columns; *with filters*: while a kind and a range of dates are chosen. *order*: the first list by title after a change of
-the documents, which is kept. CPU time of the process, since the machine had other work.""".splitlines()
+columns; *with filters*: while a kind and a range of dates are chosen. *order*: the first list by title after a change
+of the documents, which is kept. CPU time of the process, since the machine had other work.""".splitlines()
 
 
 def main() -> None:
