@@ -45,12 +45,12 @@ def groups_of_copies(engine: Engine, numbers: Ints) -> list[list[int]]:
     """
     sketches = text_sketches(engine._documents).take(numbers)
     record, titles = _records_and_titles(engine.whole, numbers, sketches)
-    bands = [band.tolist() for band in sketches.bands()]
+    shared_keys = _shared_keys(sketches)
     leaders: dict[tuple[int, int], list[int]] = {}  # the first documents of groups, by a band and its key
     leader_of_record: dict[int, int] = {}
     groups: dict[int, list[int]] = {}
     for position in range(len(numbers)):
-        keys = [(band, of_band[position]) for band, of_band in enumerate(bands) if of_band[position]]
+        keys = shared_keys.get(position, [])
         leader = leader_of_record.get(record[position])
         near = sorted({first for key in keys for first in leaders.get(key, ())}) if leader is None else []
         if near:
@@ -68,6 +68,16 @@ def groups_of_copies(engine: Engine, numbers: Ints) -> list[list[int]]:
             leader_of_record.setdefault(record[position], leader)
         groups.setdefault(leader, []).append(position)
     return list(groups.values())
+
+
+def _shared_keys(sketches: TextSketches) -> dict[int, list[tuple[int, int]]]:
+    """Return the bands in which a document agrees with others, each with its key, by the position of the document."""
+    keys: dict[int, list[tuple[int, int]]] = {}
+    for band, of_band in enumerate(sketches.bands()):
+        _, inverse, counts = np.unique(of_band, return_inverse=True, return_counts=True)
+        for position in np.flatnonzero((counts[inverse] > 1) & (of_band != 0)).tolist():
+            keys.setdefault(position, []).append((band, int(inverse[position])))
+    return keys
 
 
 def _records_and_titles(whole: Collection, numbers: Ints, sketches: TextSketches) -> tuple[list[int], list[str]]:

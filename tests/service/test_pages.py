@@ -100,6 +100,8 @@ def test_what_users_write_is_escaped(hostile) -> None:
         ("/", query),
         ("/", {**query, "f.court": f"{BAD}'\"", 'f.a"b<i>': "y", "from.year": "2000", "topic": str(topic)}),
         ("/", {"text": long}),
+        ("/", {"sort": "-year", "f.court": f"{BAD}'\"", "topic": str(topic)}),
+        (document_address(id), {"passage": f"{BAD}"}),
         ("/why", {**query, "id": id}),
         ("/why", {"text": long, "id": id}),
         (document_address(id), query),
@@ -121,6 +123,7 @@ def test_what_users_write_is_escaped(hostile) -> None:
         ("/", {"q": "dogs", "where": BAD}, 422),
         ("/", {"q": "dogs", "ranker": f"{BAD}x"}, 422),
         ("/", {"q": "dogs", "f.<i>": "x"}, 422),
+        ("/", {"sort": BAD}, 422),
         ("/", {"text": BAD}, 422),
         (document_address(f"no {BAD}"), {}, 404),
         (f"/{BAD}", {}, 404),
@@ -262,6 +265,7 @@ def test_what_was_not_read_is_counted_and_listed(hostile, client) -> None:
     page = asked(hostile, "/")
     assert "299 parts of 1 file" in page.text
     assert "/unread" in page.links
+    assert "/unread" in asked(hostile, "/", q="dogs").links
     first, second = asked(hostile, "/unread"), asked(hostile, "/unread", offset="200")
     assert f"{BAD}.pdf" in first.text
     assert len(re.findall(r"page \d+</i>", first.text + second.text)) == 299
