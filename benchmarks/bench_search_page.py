@@ -48,7 +48,6 @@ def main() -> None:
         *TEXT,
         "",
         f"## {a.folder.name}: {collection.n_documents:,} documents, {collection.n_passages:,} passages",
-        "",
         *table(HEAD, rows_of(engine, queries)),
     ]
     write_page(a.results / "search-page.md", [*lines, "", provenance(shown("bench_search_page.py", sys.argv[1:]))])
