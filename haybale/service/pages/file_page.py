@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import HTMLResponse
 
 from haybale.service.own_addresses import original_address, picture_address
-from haybale.service.pages.rendering import Renderer, passage_address, view_address
+from haybale.service.pages.rendering import Renderer, address, passage_address, view_address
 from haybale.service.pages.search_page import SearchState
 from haybale.service.request_errors import NotFoundError
 from haybale.service.roles import JUDGE, needs
@@ -40,6 +40,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
             request,
             "page.html",
             view=view,
+            back=address(root + "/", state.parameters("offset")) if state.query or state.is_list else "",
             title=workspace.titles([id]).get(id, id),
             passage_text="" if view.passage_id is None else workspace.files.passage_text(id, view.passage_id),
             other_pages=[number for number in view.pages if number != view.page],
