@@ -163,7 +163,7 @@
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
       if (mine !== asked) return;
       if (!page.getElementById("results") || !page.getElementById("facets")) { location.href = address; return; }
-      history.pushState(null, "", address);
+      history[address === location.href ? "replaceState" : "pushState"](null, "", address);
       shown = location.search;
       replaced(page);
     } catch (error) {
