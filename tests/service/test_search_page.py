@@ -83,7 +83,7 @@ def test_a_ranker_that_finds_more_than_words_is_said_to(asked: Any, leases: Engi
     assert "no word of the query" not in words(asked("/", q="deposit"))
     topic = asked.workspace.create_topic("keys").id
     asked.workspace.judge(topic, "other", 1)
-    page = words(asked("/", q="deposit", topic=topic, learned=1, together="no"))
+    page = words(asked("/", q="deposit", topic=topic, learned=1))
     assert "One of these hits has no word of the query" in page
     assert "3 of 4 documents match" in page
 

@@ -120,10 +120,10 @@ def test_filters_apply_when_a_hand_expects_it_and_keep_focus_and_place(site: Sit
     page.keyboard.press("Backspace")
     tab_to(page, "#facets button")  # nothing has changed in the field
     assert len(asked) == n_asked + 1
-    found = site.workspace.search(
+    expected = site.workspace.search(
         "notice to terminate", 50, "kind = 'Lease' and signed >= '2014-01-01' and value >= 20000", together="copies"
     )
-    expect(page.locator(".hit")).to_have_count(len(found))
+    expect(page.locator(".hit")).to_have_count(len(expected))
     assert "from.signed=2014-01-01" in page.url
     page.keyboard.press("Tab")  # to the link that clears the filters
     page.keyboard.press("Enter")

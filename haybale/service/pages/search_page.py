@@ -139,7 +139,7 @@ class SearchState:
         n = min(self.k, most)
         return workspace.search(self.query, n, where, ranker, self.offset, self.learned_topic, self.grouping, judge)
 
-    def list(self, workspace: Workspace) -> DocumentList:
+    def documents(self, workspace: Workspace) -> DocumentList:
         """Return the documents that the filters leave, in the chosen order."""
         sort, descending = self.order(workspace)
         return workspace.documents(self.condition(workspace), sort, descending, self.offset, self.k)
@@ -206,7 +206,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
             state = SearchState.of(request, workspace)
             if state.query or state.is_list:
                 results = state.search(workspace, judge_of(request)) if state.query else None
-                listed = None if state.query else state.list(workspace)
+                listed = None if state.query else state.documents(workspace)
                 shown = Shown(state.count(workspace), results, listed)
         except InputError as wrong:
             error = str(wrong)

@@ -129,6 +129,7 @@
       counted.delete(value);
       label.querySelector("small").textContent = same ? same.querySelector("small").textContent : "0";
     }
+    if (counted.size) set.querySelector(".none")?.remove();
     for (const label of counted.values()) (more || set).append(label);
     if (more) more.querySelector("summary").textContent = `${more.querySelectorAll("label").length} more`;
   };
@@ -156,12 +157,12 @@
     const fields = [...new FormData(facets)].filter(([, value]) => value !== "");
     const address = `${facets.action}?${new URLSearchParams(fields)}`;
     asked?.abort();
-    const mine = asked = new AbortController();
+    const request = asked = new AbortController();
     results().setAttribute("aria-busy", "true");
     try {
-      const answer = await fetch(address, { credentials: "same-origin", headers: { accept: "text/html" }, signal: mine.signal });
+      const answer = await fetch(address, { credentials: "same-origin", headers: { accept: "text/html" }, signal: request.signal });
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-      if (mine !== asked) return;
+      if (request !== asked) return;
       if (!page.getElementById("results") || !page.getElementById("facets")) { location.href = address; return; }
       history[address === location.href ? "replaceState" : "pushState"](null, "", address);
       shown = location.search;
