@@ -12,7 +12,10 @@ from haybale import Engine, parse
 from haybale.review import JudgementStore
 from haybale.service import Workspace, create_app
 
-CLAUSE = "The lessor keeps the deposit until all claims are settled, at most for six months after the lease ends, in a bank of the city of Ulm."
+CLAUSE = (
+    "The lessor keeps the deposit until all claims are settled, at most for six months after the lease ends, in a bank "
+    "of the city of Ulm."
+)
 
 
 @pytest.fixture(scope="module")
