@@ -207,6 +207,19 @@ def test_hits_with_copies_are_accessible(site: Site) -> None:
 
 
 @pytest.mark.thorough
+def test_a_judgement_that_is_refused_is_said_to(site: Site) -> None:
+    topic = site.workspace.create_topic("two judges", double_share=1.0).id
+    page = site.open(f"/?q=deposit+claims&topic={topic}")
+    page.keyboard.press("j")
+    page.keyboard.press("y")  # without a name
+    page.get_by_role("heading", name="Not judged").wait_for()
+    assert len(site.workspace.judgements(topic)) == 0
+    assert any("422" in error for error in page.errors)
+    page.errors.clear()
+    close(page)
+
+
+@pytest.mark.thorough
 def test_the_search_page_needs_no_script(site: Site) -> None:
     page = site.open("/?q=deposit+claims&topic=1", judge="Bob", java_script_enabled=False)
     page.locator("summary", has_text="Filters").click()
