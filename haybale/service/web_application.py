@@ -62,11 +62,13 @@ def create_app(
     from haybale.service.metrics import Metrics
     from haybale.service.pages import error_page, pages
     from haybale.service.pages.rendering import Renderer
+    from haybale.service.pages.users_page import users_pages
     from haybale.service.problems import add_handlers
     from haybale.service.refreshing import Refreshing
     from haybale.service.security import Access, Guard
     from haybale.service.topic_desk_api import topic_desk_api
     from haybale.service.under_path import UnderPath, checked_root_path
+    from haybale.service.users_api import users_api
 
     @asynccontextmanager
     async def refreshing(_: FastAPI) -> AsyncIterator[None]:
@@ -106,12 +108,9 @@ def create_app(
         training_api, pages,
     )  # fmt: skip
     of_workspace = [routes(workspace) for routes in all_routes]
-    of_service = (
-        health_routes(workspace, metrics),
-        login_routes(Renderer(workspace)),
-        description_routes(application, access),
-    )
-    routers = *of_workspace, *of_service
+    renderer = Renderer(workspace)
+    of_service = health_routes(workspace, metrics), login_routes(renderer), users_pages(renderer), users_api()
+    routers = *of_workspace, *of_service, description_routes(application, access)
     application.router.routes.extend(route for router in routers for route in router.routes)
     first_segments = {getattr(route, "path", "").split("/")[1] for route in application.router.routes} - {""}
     application.add_middleware(UnderPath, root_path=checked_root_path(root_path, first_segments))

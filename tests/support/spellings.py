@@ -170,6 +170,7 @@ PATH_VALUES = {  # of the parameters in paths
     "{number}": "1",
     "{doc_id:path}": "dog/1",
     "{name}": "pages.css",
+    "{user}": "Ada",
 }
 
 
