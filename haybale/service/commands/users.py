@@ -22,7 +22,7 @@ def users(users: Annotated[Path, argument("The file of users.")]) -> None:
     listed, path = read_users(users), sessions_file_of(users)
     sessions = Sessions(path, MAX_SECONDS) if path.exists() else None
     table = Table(box=None, pad_edge=False)
-    for column in ("user", "right", "in single matters", "token", "sessions", "last seen"):
+    for column in ("user", "right", "except in", "token", "sessions", "last seen"):
         table.add_column(column)
     for user in sorted(listed, key=lambda user: user.name):
         matters = ", ".join(f"{matter}={right}" for matter, right in user.matters.items())

@@ -20,12 +20,7 @@ from haybale.service.users import User
 from haybale.service.users_api import own_sessions, service_address, session_number
 from haybale.service.users_file import MAX_NAME, rights_by_matter
 
-RIGHTS_IN_WORDS = {
-    NONE: "nothing",
-    READ: "search and read",
-    JUDGE: "judge, too",
-    ADMINISTER: "administer, too",
-}
+RIGHTS_IN_WORDS = {NONE: "nothing", READ: "search and read", JUDGE: "judge", ADMINISTER: "administer"}
 LINK_HOURS = 24.0
 UserName = Annotated[str, Form(max_length=MAX_NAME)]
 Right = Annotated[Literal["none", "read", "judge", "administer"], Form()]
