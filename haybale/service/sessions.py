@@ -12,6 +12,7 @@ import secrets
 import sqlite3
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ MAX_SECONDS = 30 * 24 * 3600  # from the login
 LINK_SECONDS = 24 * 3600.0  # in which a link opens a session, by default
 MAX_SESSIONS_PER_USER = 50
 _WRITE_SECONDS = 60.0  # between two notes of when a session was last seen
-_BUSY_SECONDS = 5.0  # to wait for another process that writes
+_BUSY_SECONDS = 2.0  # to wait for another process that writes
 _VERSION = 1  # of the tables
 _TABLES = """
 CREATE TABLE sessions (
@@ -114,9 +115,13 @@ class Sessions:
             self._connection = sqlite3.connect(
                 path or ":memory:", timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
             )
+            weakref.finalize(self, self._connection.close)
             self._connection.execute("PRAGMA journal_mode = WAL")
             with self._writing() as run:
-                if run("PRAGMA user_version").fetchone()[0] == 0:
+                version = run("PRAGMA user_version").fetchone()[0]
+                if version not in (0, _VERSION):
+                    raise sqlite3.DatabaseError(f"expected tables of version {_VERSION}, found {version}")
+                if version == 0:
                     for statement in _TABLES.split(";"):
                         run(statement)
                     run("INSERT INTO secrets VALUES ('form tokens', ?)", [secrets.token_bytes(32)])

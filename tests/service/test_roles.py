@@ -134,7 +134,7 @@ def test_head_is_answered_as_get_without_the_body(workspace, path):
     assert head.headers["content-type"] == get.headers["content-type"] if "content-type" in get.headers else True
 
 
-def test_head_needs_the_role_of_get(spied_service):
+def test_head_needs_the_right_of_get(spied_service):
     application, access, calls = spied_service
 
     async def ask(headers, method, path):
@@ -147,7 +147,7 @@ def test_head_needs_the_role_of_get(spied_service):
             calls.clear()
 
 
-def test_every_route_declares_its_role(workspace):
+def test_every_route_declares_its_right(workspace):
     application = create_app(workspace)
     assert all(route.right in ("open", *RIGHTS) for route in application.routes)
     with pytest.raises(TypeError, match="right"):

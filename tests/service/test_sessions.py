@@ -5,6 +5,8 @@ from __future__ import annotations
 import sqlite3
 import stat
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +89,7 @@ def test_when_a_session_was_used_is_written_once_a_minute(path: Path, clock: Clo
     sessions = Sessions(path, clock=clock)
     session = sessions.open(ADA)
     are_written = []
-    with sqlite3.connect(path) as other:
+    with closing(sqlite3.connect(path)) as other:
         for seconds in (1, 30, 28, 1, 1, 30):
             before = other.execute("PRAGMA data_version").fetchone()
             clock.now += seconds
@@ -140,10 +142,29 @@ def test_a_link_works_once_and_in_its_time(path: Path, clock: Clock) -> None:
     assert sessions.user_of_link(late, take=True) is None
 
 
-def test_a_damaged_file_is_named(path: Path) -> None:
+def test_a_damaged_file_is_named(path: Path, tmp_path: Path) -> None:
     path.write_bytes(b"no database" * 1000)
-    with pytest.raises(StoreError, match=r"users-sessions\.sqlite"):
-        Sessions(path)
+    later, folder = tmp_path / "later-sessions.sqlite", tmp_path / "folder-sessions.sqlite"
+    with closing(sqlite3.connect(later)) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    folder.mkdir()
+    for damaged in (path, later, folder, tmp_path / "no" / "folder"):
+        with pytest.raises(StoreError, match=damaged.name):
+            Sessions(damaged)
+
+
+def test_sessions_are_opened_and_ended_by_several_threads_and_processes(path: Path) -> None:
+    """Each of two connections stands for a process."""
+    first, second = Sessions(path), Sessions(path)
+
+    def use(number: int) -> bool:
+        session = first.open(User(f"u{number}", "judge"))
+        is_there = second.find(session) is not None
+        second.end(session)
+        return is_there and first.find(session) is None
+
+    with ThreadPoolExecutor(8) as threads:
+        assert all(threads.map(use, range(60)))
 
 
 @pytest.fixture
@@ -269,6 +290,15 @@ def test_a_link_opens_a_session_by_a_button(workspace: Any, monkeypatch: pytest.
     given["csrf_token"] = form_token_of(other.get("/login").text)
     assert other.post("/login", data=given).status_code == 401
     assert "set-cookie" not in other.post("/login", data=given).headers
+
+
+def test_another_login_in_a_browser_ends_the_session_before(workspace: Any) -> None:
+    access = Access(Users([ADA]))
+    client = asked(workspace, access)
+    for _ in range(2):
+        given = {"csrf_token": form_token_of(client.get("/login").text), "token": "token of Ada"}
+        assert client.post("/login", data=given).status_code == 303
+    assert len(access.sessions.of("Ada")) == 1
 
 
 def test_a_browser_stays_logged_in_over_a_restart_of_the_service(tmp_path: Path, users: Path) -> None:
