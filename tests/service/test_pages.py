@@ -247,7 +247,7 @@ def test_judges_see_no_buttons_that_they_may_not_press(workspace) -> None:
     from haybale.service.security import Access
     from haybale.service.users import User, Users, digest_of
 
-    rights = {"ada": "judge", "eve": "administer"}
+    rights = {"ada": "judge", "eve": "administer", "rob": "read"}
     users = Users(User(name, right, digest=digest_of(f"token of {name}")) for name, right in rights.items())
     topic = workspace.create_topic("dog damage").id
     for name, is_admin in (("ada", False), ("eve", True)):
@@ -260,6 +260,15 @@ def test_judges_see_no_buttons_that_they_may_not_press(workspace) -> None:
             assert name in page.text
             assert "You judge as" not in asked(client, f"/topics/{topic}/review").text
             assert ("Administrators train" in asked(client, "/train").text) != is_admin
+            assert "Not relevant" in asked(client, "/", q="dog", topic=str(topic)).text
+    reader = {"Authorization": "Bearer token of rob"}
+    with TestClient(create_app(workspace, Access(users)), base_url="http://127.0.0.1:8000", headers=reader) as client:
+        page = asked(client, "/", q="dog", topic=str(topic))
+        assert "documents match" in page.words
+        assert "Not relevant" not in page.text
+        assert "Judge for" not in page.text
+        assert "You judge as" not in page.text
+        assert "of 24 documents, by date" in asked(client, "/", sort="-date").words
 
 
 def test_what_was_not_read_is_counted_and_listed(hostile, client) -> None:
