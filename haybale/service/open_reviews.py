@@ -44,6 +44,12 @@ class OpenReviews:
         return self._snapshot is not None
 
     @property
+    def is_at_work(self) -> bool:
+        """Whether documents are being prepared for reviews, or a review is being opened."""
+        with self._lock:
+            return self._preparing.locked() or any(thread.is_alive() for thread in self._opening.values())
+
+    @property
     def snapshot(self) -> Engine:
         """The documents that reviews use; they are prepared first if none were."""
         if self._snapshot is None:

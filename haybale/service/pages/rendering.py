@@ -19,6 +19,8 @@ from haybale.search.snippets import Snippet
 from haybale.service.workspace import Workspace
 
 FOLDER = files("haybale.service.pages")
+_ENTRIES = [("/", "Search"), ("/topics", "Topics"), ("/train", "Train"), ("/help", "Help")]  # of the bar
+_ENTRIES_OF_SERVICE = [("/", "Matters"), ("/help", "Help")]
 JUDGE_COOKIE = "haybale-judge"  # the cookie with the judge's name, where there are no users
 
 
@@ -144,9 +146,14 @@ def download_headers(name: str, suffix: str) -> dict[str, str]:
 
 
 class Renderer:
-    """Renders the pages of a workspace."""
+    """Renders the pages of a workspace, or those of a service of several matters that belong to none.
 
-    def __init__(self, workspace: Workspace) -> None:
+    Parameters
+    ----------
+    workspace : Workspace, optional
+    """
+
+    def __init__(self, workspace: Workspace | None = None) -> None:
         self.workspace = workspace
 
     def page(self, request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
@@ -155,15 +162,20 @@ class Renderer:
 
     def text(self, request: Request, template: str, **values: Any) -> str:
         """Return a template with values, and what all templates know."""
-        root = request.scope.get("root_path", "")
+        root, matter = request.scope.get("root_path", ""), request.scope.get("matter", "")
+        service_path = request.scope.get("service_path", root)
+        name = matter or ("" if self.workspace is None else self.workspace.engine.collection.name)
         common = {
-            "collection_name": self.workspace.engine.collection.name,
+            "collection_name": name,
+            "entries": _ENTRIES if self.workspace is not None else _ENTRIES_OF_SERVICE,
             "here": None,
             "is_admin": getattr(getattr(request.state, "user", None), "role", "admin") == "admin",
             "is_open": True,
             "judge": judge_of(request),
             "link": lambda path: root + path,
+            "matter": matter,
             "pieces": pieces,
+            "service_link": lambda path: service_path + path,
             "token_field": _token_field(request),
             "user": user_of(request),
         }
