@@ -1,7 +1,7 @@
 """What a service of three matters bears: twenty people, memory after idling, and kills.
 
-    python benchmarks/bench_matters.py COLLECTION [--passages 100000] [--work FOLDER] [--seconds 60] [--kills 100]
-        [--idle 60] [--results benchmarks/results]
+python benchmarks/bench_matters.py COLLECTION [--passages 100000] [--work FOLDER] [--seconds 60] [--kills 100]
+    [--idle 60] [--results benchmarks/results]
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ class AccessLog:
     """The ASGI middleware that watches requests.
 
     A line has ``time``, ``client``, ``user``, ``method``, ``path``, ``status``, ``bytes`` and ``seconds``. Queries are
-    left out, because they say what people look for. Characters that could end a line are escaped. The log of a service of
-    several matters has no lines of requests within a matter, which has its own log, with its name as ``matter``.
+    left out, because they say what people look for. Characters that could end a line are escaped. In a service of
+    several matters, each has its own log, with its name as ``matter``, and that of the service has the other requests.
 
     Parameters
     ----------

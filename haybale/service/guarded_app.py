@@ -10,8 +10,8 @@ from fastapi import APIRouter, FastAPI
 from starlette.responses import Response
 
 from haybale import __version__
+from haybale.service.guarded_routes import GuardedRoute, OnlyGuarded, not_matched
 from haybale.service.problems import add_handlers
-from haybale.service.roles import GuardedRoute, not_matched
 
 
 def guarded_app(
@@ -30,6 +30,7 @@ def guarded_app(
     options: dict[str, Any] = dict.fromkeys(("docs_url", "redoc_url", "openapi_url"))
     application = FastAPI(title="haybale", version=__version__, redirect_slashes=False, lifespan=lifespan, **options)
     application.state.error_page = error_page
+    application.add_middleware(OnlyGuarded)
     add_handlers(application)
     application.router.route_class = GuardedRoute
     application.router.default = not_matched(application.router)

@@ -53,6 +53,7 @@ def create_app(
     from haybale.service.login import login_routes
     from haybale.service.metrics import Metrics, workspace_gauges
     from haybale.service.pages import error_page
+    from haybale.service.pages.rendering import Renderer
     from haybale.service.refreshing import Refreshing
     from haybale.service.security import Access, Guard
     from haybale.service.under_path import UnderPath, checked_root_path
@@ -72,9 +73,11 @@ def create_app(
     access, metrics = access or Access(), Metrics(partial(workspace_gauges, workspace))
     application = guarded_app(partial(error_page, workspace), refreshing)
     application.state.workspace = workspace
-    application.add_middleware(Guard, access=access)
+    folder = workspace.engine.folder
+    application.add_middleware(Guard, access=access, matter=None if folder is None else folder.resolve().name)
     application.add_middleware(AccessLog, metrics=metrics, out=log)
-    add_routers(application, [login_routes(workspace), *workspace_routes(workspace, application, access, metrics)])
+    routers = workspace_routes(workspace, application, access, metrics)
+    add_routers(application, [*routers, login_routes(Renderer(workspace))])
     first_segments = {getattr(route, "path", "").split("/")[1] for route in application.router.routes} - {""}
     application.add_middleware(UnderPath, root_path=checked_root_path(root_path, first_segments))
     return application

@@ -24,4 +24,4 @@ def workspace_routes(workspace: Workspace, application: FastAPI, access: Access,
         search_api, topics_api, judges_api, duplicates_api, audit_api, topic_desk_api, files_api, training_api, pages,
     )  # fmt: skip
     routers = [routes(workspace) for routes in all_routes]
-    return [health_routes(workspace, metrics), *routers, description_routes(application, access)]
+    return [*routers, health_routes(workspace, metrics), description_routes(application, access)]

@@ -12,7 +12,7 @@ from haybale.service.matters.matter_folders import MatterFolders
 from haybale.service.matters.opened_matter import MatterOpener
 from haybale.service.security import Access
 
-WORDS = {"smith": "zebra", "jones": "walrus"}  # that only the documents and topics of a matter have
+WORDS = {"plover": "zebra", "heron": "walrus"}  # that only the documents and topics of a matter have
 
 
 def build_matter(folder: Path, word: str, n_documents: int = 4) -> None:
@@ -30,7 +30,10 @@ def build_matter(folder: Path, word: str, n_documents: int = 4) -> None:
 
 
 def matters_of(
-    *folders: Path, access: Access | None = None, idle_seconds: float | None = None, log: Path | None = None,
+    *folders: Path,
+    access: Access | None = None,
+    idle_seconds: float | None = None,
+    log: Path | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Matters:
     """Return the matters in folders, ranked by BM25, with searches in the service itself."""

@@ -77,13 +77,11 @@ async def _dispatched(
     application: ASGIApp, name: str, path: str, user: User, scope: Scope, receive: Receive, send: Send
 ) -> None:
     """Let the application of a matter answer a request, with the user's right there."""
-    root_path = scope.get("root_path", "")
     within = {
         **scope,
         "path": path,
         "raw_path": quote(path).encode(),
-        "root_path": matter_address(root_path, name),
-        "service_path": root_path,
+        "root_path": matter_address(scope.get("root_path", ""), name),
         "matter": name,
         "state": {**scope["state"], "user": user.within(name)},
     }

@@ -1,8 +1,8 @@
 """Search several matters at once, and merge what each finds by rank.
 
-Scores of different engines cannot be compared: each has its own vocabulary, statistics and ranker. The ranks can, so the
-results are merged by reciprocal rank fusion. A document belongs to one matter, so its only summand is that of its rank
-there; documents with equal ranks are in the order of the names of their matters.
+Scores of different engines cannot be compared: each has its own vocabulary, statistics and ranker. So the results are
+merged by reciprocal rank fusion. A document belongs to one matter, so its only summand is that of its rank there;
+documents with equal ranks are in the order of the names of their matters.
 """
 
 from __future__ import annotations

@@ -84,7 +84,8 @@ class Matters:
             kept = self._entries.get(name)
             is_same = kept is not None and kept[0] == folder
             entries[name] = kept if kept and is_same else (folder, Matter(name, folder.path, self._open, self._clock))
-        self._removed += [matter for name, (_, matter) in self._entries.items() if entries.get(name, (0, 0))[1] is not matter]
+        kept_matters = {id(matter) for _, matter in entries.values()}
+        self._removed += [matter for matter in self.all() if id(matter) not in kept_matters]
         self._entries = entries
 
     def _repeat(self) -> None:

@@ -72,7 +72,7 @@ class MatterFolders:
                 )
             elif name in latest:
                 problems.append(
-                    f"matters must have different names, found {latest[name].path} and {path}; rename one of the folders"
+                    f"matters must have different names, found {latest[name].path} and {path}; rename one folder"
                 )
             elif real in real_paths:
                 problems.append(
@@ -103,3 +103,14 @@ class MatterFolders:
 def has_engine(folder: Path) -> bool:
     """Return whether a folder has an engine that was built to its end."""
     return (folder / "engine.json").is_file()
+
+
+def is_single(folders: Sequence[Path]) -> bool:
+    """Return whether one engine is meant: one path, which is not a folder that is empty or has engines in it."""
+    if len(folders) != 1:
+        return False
+    (folder,) = folders
+    if has_engine(folder) or not folder.is_dir():
+        return True
+    entries = list(folder.iterdir())
+    return bool(entries) and not any(map(has_engine, entries))

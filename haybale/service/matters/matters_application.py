@@ -24,7 +24,8 @@ from haybale.service.matters.matters_api import matters_api
 from haybale.service.matters.matters_pages import matters_pages
 from haybale.service.metrics import Metrics
 from haybale.service.pages import error_page
-from haybale.service.roles import ADMINISTER, OPEN, needs
+from haybale.service.pages.rendering import Renderer
+from haybale.service.roles import ADMINISTER, NONE, OPEN, needs
 from haybale.service.security import Access, Guard
 from haybale.service.under_path import UnderPath, checked_root_path
 
@@ -64,8 +65,8 @@ def create_matters_app(
     application.add_middleware(Dispatcher, matters=matters)
     application.add_middleware(Guard, access=access)
     application.add_middleware(AccessLog, metrics=metrics, out=log)
-    routers = [login_routes(None), _operation_routes(metrics), matters_api(matters), matters_pages(matters)]
-    add_routers(application, [*routers, description_routes(application, access)])
+    routers = [login_routes(Renderer()), _operation_routes(metrics), matters_api(matters), matters_pages(matters)]
+    add_routers(application, [*routers, description_routes(application, access, NONE)])
     first_segments = {getattr(route, "path", "").split("/")[1] for route in application.router.routes} - {""}
     application.add_middleware(UnderPath, root_path=checked_root_path(root_path, first_segments | {"matters"}))
     return application
@@ -79,7 +80,7 @@ class ServiceAnswer(Answer):
 
 
 def _operation_routes(metrics: Metrics) -> APIRouter:
-    """Return the routes ``/health``, ``/ready`` and ``/metrics``; anybody may ask the first two, so they count nothing."""
+    """Return the routes ``/health`` and ``/ready``, which tell nothing of matters to anybody, and ``/metrics``."""
     router = APIRouter(tags=["operation"], route_class=GuardedRoute, generate_unique_id_function=name_of)
 
     @router.get("/health", **answers(ServiceAnswer))

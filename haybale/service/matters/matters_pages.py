@@ -12,7 +12,6 @@ from haybale.service.matters.kept_matters import Matters
 from haybale.service.matters.matter_addresses import matter_address
 from haybale.service.matters.readable_matters import readable, summary_of
 from haybale.service.pages.rendering import Renderer, address, document_address
-from haybale.service.own_addresses import document_address
 from haybale.service.pages.routes import static_routes
 from haybale.service.roles import NONE, needs
 

@@ -45,9 +45,7 @@ def summary_of(matter: Matter, user: User) -> MatterSummary:
     """Return what a user who may read a matter may know of it."""
     right, opened = user.right_in(matter.name), matter.opened
     documents = None if opened is None else opened.workspace.engine.snapshot().collection.n_documents
-    return MatterSummary(
-        matter.name, right, matter.status, matter.problem if right == ADMINISTER else "", documents
-    )
+    return MatterSummary(matter.name, right, matter.status, matter.problem if right == ADMINISTER else "", documents)
 
 
 def readable(matters: Matters, user: User, names: Sequence[str] | None = None) -> list[Matter]:

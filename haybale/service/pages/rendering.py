@@ -16,12 +16,15 @@ from starlette.responses import HTMLResponse
 
 from haybale.drawing import clean
 from haybale.search.snippets import Snippet
+from haybale.service.roles import ADMINISTER, JUDGE, NONE, RANKS, READ
+from haybale.service.users import User
 from haybale.service.workspace import Workspace
 
 FOLDER = files("haybale.service.pages")
 _ENTRIES = [("/", "Search"), ("/topics", "Topics"), ("/train", "Train"), ("/help", "Help")]  # of the bar
 _ENTRIES_OF_SERVICE = [("/", "Matters"), ("/help", "Help")]
 JUDGE_COOKIE = "haybale-judge"  # the cookie with the judge's name, where there are no users
+_NOBODY = User("", NONE)
 
 
 def in_words(value: Any) -> str:
@@ -163,14 +166,18 @@ class Renderer:
     def text(self, request: Request, template: str, **values: Any) -> str:
         """Return a template with values, and what all templates know."""
         root, matter = request.scope.get("root_path", ""), request.scope.get("matter", "")
-        service_path = request.scope.get("service_path", root)
+        service_path = getattr(request.state, "service_path", root)
+        user: User = getattr(request.state, "user", None) or _NOBODY
+        is_open = user is not _NOBODY if self.workspace is None else may(user, READ)
         name = matter or ("" if self.workspace is None else self.workspace.engine.collection.name)
         common = {
-            "collection_name": name,
+            "collection_name": name if is_open else "",
             "entries": _ENTRIES if self.workspace is not None else _ENTRIES_OF_SERVICE,
+            "has_session": getattr(request.state, "session", None) is not None,
             "here": None,
-            "is_admin": getattr(getattr(request.state, "user", None), "role", "admin") == "admin",
-            "is_open": True,
+            "is_admin": may(user, ADMINISTER),
+            "is_open": is_open,
+            "may_judge": may(user, JUDGE),
             "judge": judge_of(request),
             "link": lambda path: root + path,
             "matter": matter,
@@ -190,6 +197,11 @@ def judge_of(request: Request) -> str:
 def user_of(request: Request) -> str:
     """Return the name of the user who is logged in; an empty text where there are no users."""
     return str(getattr(getattr(request.state, "user", None), "name", ""))
+
+
+def may(user: User, right: str) -> bool:
+    """Return whether a user has a right where the user asks."""
+    return RANKS[user.right] >= RANKS[right]
 
 
 def _token_field(request: Request) -> Markup:
