@@ -16,6 +16,7 @@ import venv
 from pathlib import Path
 
 from support.decisions import decisions
+from support.matters import WORDS, build_matter
 from support.served import Served
 
 from haybale import Engine
@@ -79,6 +80,12 @@ def main() -> None:
                 fuzz(programs, served.address, token)
                 how = "with" if token else "without"
                 print(f"{how} a token: the client and the fuzzer are content", file=sys.stderr)
+        for name, word in WORDS.items():
+            build_matter(folder / "matters" / name, word)
+        with Served(folder / "matters", "--token", TOKEN) as served:
+            for path in ("", f"/matters/{name}"):
+                fuzz(programs, served.address + path, TOKEN)
+                print(f"several matters: the fuzzer is content at {path or '/'}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import jsonschema
 import pytest
 from starlette.testclient import TestClient
-from support.matters import WORDS, build_matter, matters_of
+from support.matters import WORDS, matters_of
 
 from haybale.errors import InputError
 from haybale.search import SearchResults
@@ -28,10 +29,9 @@ RIGHTS = {"Ada": {"plover": "judge", "heron": "read"}, "Eve": {"heron": "adminis
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    found: Path = tmp_path_factory.mktemp("matters")
-    for name, word in WORDS.items():
-        build_matter(found / name, word)
+def folder(matter_engines: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder of engines, one of which is broken."""
+    found = Path(shutil.copytree(matter_engines, tmp_path_factory.mktemp("joint") / "matters"))
     (found / "wreck").mkdir()
     (found / "wreck" / "engine.json").write_text("{")
     return found

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.matters import WORDS, build_matter, matters_of
+from support.matters import WORDS, matters_of
 from support.spellings import VISITOR, all_paths, request_of, spellings
 
 from haybale.review import Judgement, JudgementStore
@@ -88,11 +89,10 @@ def right_in(who: str, matter: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def service(matter_engines: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """Return a service in which each matter has a topic, a judgement with a note, and documents with its word."""
-    folder: Path = tmp_path_factory.mktemp("matters")
+    folder = Path(shutil.copytree(matter_engines, tmp_path_factory.mktemp("isolated") / "matters"))
     for name, word in WORDS.items():
-        build_matter(folder / name, word)
         with JudgementStore(folder / f"{name}-judgements.sqlite") as store:
             topic = store.add_topic(f"What the {word} pays", f"The {word}")
             store.add(topic, Judgement(f"{word}/1", "judged", 1, f"judge of the {word}", note=f"a note on the {word}"))

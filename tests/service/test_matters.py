@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.matters import WORDS, build_matter, matters_of
+from support.matters import build_matter, matters_of
 
 from haybale import Engine
 from haybale.errors import InputError
@@ -25,18 +25,10 @@ from haybale.service.matters.matter_folders import MatterFolders
 from haybale.service.matters.opened_matter import OpenedMatter
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder: Path = tmp_path_factory.mktemp("built")
-    for name, word in WORDS.items():
-        build_matter(folder / name, word)
-    return folder
-
-
 @pytest.fixture
-def folder(built: Path, tmp_path: Path) -> Path:
+def folder(matter_engines: Path, tmp_path: Path) -> Path:
     """Return a folder with the engines plover and heron."""
-    return Path(shutil.copytree(built, tmp_path / "matters"))
+    return Path(shutil.copytree(matter_engines, tmp_path / "matters"))
 
 
 class Clock:

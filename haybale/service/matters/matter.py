@@ -12,7 +12,7 @@ from pathlib import Path
 
 from haybale.errors import HaybaleError
 from haybale.service.matters.opened_matter import OpenedMatter
-from haybale.service.matters.released_memory import release_memory
+from haybale.service.released_memory import release_memory
 
 LOOK_SECONDS = 0.02  # between two looks whether a matter is open
 AGAIN_SECONDS = 5.0  # after an opening that has failed, until it is tried again
