@@ -43,6 +43,7 @@ class GuardedRoute(APIRoute):
         self.right: str = right
         self.is_large = bool(getattr(endpoint, "is_large", False))
         self.by_monitors = bool(getattr(endpoint, "by_monitors", False))
+        self.of_service = bool(getattr(endpoint, "of_service", False))
         self.max_body = int(getattr(endpoint, "max_body", None) or MAX_BODY)
         self.path_regex = re.compile(rf"(?:{self.path_regex.pattern.removesuffix('$')})\Z", re.DOTALL)
 
@@ -53,7 +54,7 @@ class GuardedRoute(APIRoute):
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request whose user has the right, and that no other site has caused."""
         scope = _head_as_get(scope)
-        refusal = refused(scope, self.right, self.by_monitors) or self._unfit(scope)
+        refusal = refused(scope, self.right, self.by_monitors, self.of_service) or self._unfit(scope)
         if refusal is not None:
             await refusal(scope, receive, send)
         else:
@@ -89,16 +90,19 @@ def _head_as_get(scope: Scope) -> Scope:
     return {**scope, "method": "GET"} if scope.get("method") == "HEAD" else scope
 
 
-def refused(scope: Scope, right: str = NONE, by_monitors: bool = False) -> Response | None:
-    """Return the answer to a request whose user does not have a right where it goes; None if the user has it."""
+def refused(scope: Scope, right: str = NONE, by_monitors: bool = False, of_service: bool = False) -> Response | None:
+    """Return the answer to a request whose user does not have a right where it goes; None if the user has it.
+
+    The parameters are those of :func:`~haybale.service.roles.needs`.
+    """
     user: User | None = scope["state"]["user"]
-    if RANKS[OPEN if user is None else user.right] >= RANKS[right] or (
-        by_monitors and user is not None and user.is_monitor
-    ):
+    held = OPEN if user is None else user.default_right if of_service else user.right
+    if RANKS[held] >= RANKS[right] or (by_monitors and user is not None and user.is_monitor):
         return None
     request = Request(scope)
     if user is not None:
-        detail = f"this needs the right {right!r}, and {user.name!r} has the right {user.right!r} here"
+        where = "in the whole service" if of_service else "here"
+        detail = f"this needs the right {right!r} {where}, and {user.name!r} has the right {held!r}"
         return as_asked(request, 403, f"{detail}; ask an administrator")
     if "text/html" in request.headers.get("accept", "") and scope["method"] in READING:
         query = scope["query_string"].decode("latin-1")

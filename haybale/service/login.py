@@ -69,6 +69,8 @@ def login_routes(renderer: Renderer) -> APIRouter:
             return too_many_guesses(request, error)
         if user is None:
             return page(request, back, 401, _WRONG_LINK if link else _WRONG_TOKEN)
+        for earlier in cookie_values(request.headers, SESSION):  # this browser's, perhaps of another user
+            access.sessions.end(earlier)
         session = access.sessions.open(user, request.headers.get("user-agent", ""))
         answer = RedirectResponse(own_path(back, _home(request)), 303)
         answer.headers.append("set-cookie", cookie(SESSION, session, request.scope, "Lax"))

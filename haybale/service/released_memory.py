@@ -9,7 +9,7 @@ import pyarrow as pa
 
 
 def trim_memory() -> None:
-    """Give freed memory back to the system. The C library keeps it for later, unless it has ``malloc_trim``, as GNU's."""
+    """Give freed memory back to the system; the C library keeps it for later, unless it has ``malloc_trim``."""
     pa.default_memory_pool().release_unused()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

@@ -18,7 +18,12 @@ Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 
 def needs(
-    right: str, *, is_large: bool = False, max_body: int | None = None, by_monitors: bool = False
+    right: str,
+    *,
+    is_large: bool = False,
+    max_body: int | None = None,
+    by_monitors: bool = False,
+    of_service: bool = False,
 ) -> Callable[[Endpoint], Endpoint]:
     """Return a decorator that declares the right which the route of a function needs.
 
@@ -33,6 +38,8 @@ def needs(
         The largest number of bytes of a request. Default: 5,000,000.
     by_monitors : bool, default False
         Whether users who monitor the service (:class:`~haybale.service.users.User`) may ask, too, without the right.
+    of_service : bool, default False
+        Whether the right must hold in the whole service, as it does for changes of users, not just in the matter.
     """
     if right not in RANKS:
         raise ValueError(f"expected a right of {', '.join(RANKS)}, found {right!r}")
@@ -40,6 +47,7 @@ def needs(
     def declared(endpoint: Endpoint) -> Endpoint:
         endpoint.right, endpoint.is_large = right, is_large  # type: ignore[attr-defined]
         endpoint.max_body, endpoint.by_monitors = max_body, by_monitors  # type: ignore[attr-defined]
+        endpoint.of_service = of_service  # type: ignore[attr-defined]
         return endpoint
 
     return declared

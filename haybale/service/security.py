@@ -35,6 +35,7 @@ from haybale.service.request_work import MAX_UPLOAD, LargeRequests
 from haybale.service.roles import ADMINISTER, NONE
 from haybale.service.sessions import Sessions
 from haybale.service.users import ANYBODY, User, Users
+from haybale.service.users_file import UsersFile
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 MAX_PATH = 8_000  # bytes of a path
@@ -211,6 +212,7 @@ class Guard:
         state: dict[str, Any] = scope.setdefault("state", {})
         state |= {"form_token": tokens[0], "form_tokens": tokens, "access": self.access}
         state |= {"user": None, "session": None, "has_token": False, "service_path": scope.get("root_path", "")}
+        state["has_users_file"] = isinstance(self.access.users, UsersFile)
         answer = self._refuse_head(scope, headers)
         has_begun = False
 

@@ -12,8 +12,9 @@ import secrets
 import sqlite3
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +26,7 @@ MAX_SECONDS = 30 * 24 * 3600  # from the login
 LINK_SECONDS = 24 * 3600.0  # in which a link opens a session, by default
 MAX_SESSIONS_PER_USER = 50
 _WRITE_SECONDS = 60.0  # between two notes of when a session was last seen
-_BUSY_SECONDS = 5.0  # to wait for another process that writes
+_BUSY_SECONDS = 2.0  # to wait for another process that writes
 _VERSION = 1  # of the tables
 _TABLES = """
 CREATE TABLE sessions (
@@ -40,12 +41,22 @@ _LOGGER = logging.getLogger("haybale.service")
 
 
 def sessions_file_of(users: Path) -> Path:
-    """Return the file of the sessions of a file of users.
+    """Return the file of the sessions of a file of users, beside it where links lead.
 
     >>> sessions_file_of(Path("cases/users.json")).name
     'users-sessions.sqlite'
     """
-    return users.with_name(f"{users.stem}-sessions.sqlite")
+    real = Path(os.path.realpath(users))
+    return real.with_name(f"{real.stem}-sessions.sqlite")
+
+
+def end_sessions_in(users: Path, name: str) -> int:
+    """End all sessions of a user, and links that open one; return how many ended. Without a file, there are none."""
+    path = sessions_file_of(users)
+    if not path.exists():
+        return 0
+    with closing(Sessions(path, MAX_SECONDS)) as sessions:
+        return sessions.end_of(name)
 
 
 @dataclass(frozen=True)
@@ -104,15 +115,18 @@ class Sessions:
             self._connection = sqlite3.connect(
                 path or ":memory:", timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
             )
+            weakref.finalize(self, self._connection.close)
             self._connection.execute("PRAGMA journal_mode = WAL")
             with self._writing() as run:
-                if run("PRAGMA user_version").fetchone()[0] == 0:
+                version = run("PRAGMA user_version").fetchone()[0]
+                if version not in (0, _VERSION):
+                    raise sqlite3.DatabaseError(f"expected tables of version {_VERSION}, found {version}")
+                if version == 0:
                     for statement in _TABLES.split(";"):
                         run(statement)
                     run("INSERT INTO secrets VALUES ('form tokens', ?)", [secrets.token_bytes(32)])
                     run(f"PRAGMA user_version = {_VERSION}")
             self.secret: bytes = self._connection.execute("SELECT value FROM secrets").fetchone()[0]
-        self.remove_ended()
 
     def open(self, user: User, browser: str = "") -> str:
         """Begin a session, and return what its cookie has; the oldest of more than 50 sessions of a user ends."""
@@ -162,15 +176,12 @@ class Sessions:
             run("DELETE FROM links WHERE user = ?", [user])
             return run("DELETE FROM sessions WHERE user = ?", [user]).rowcount
 
-    def make_link(self, user: User, seconds: float = LINK_SECONDS) -> str:
-        """Return what a link has that opens one session of a user, once, within some seconds."""
-        link = secrets.token_urlsafe(32)
+    def make_link(self, user: User, seconds: float = LINK_SECONDS) -> tuple[str, float]:
+        """Return what a link has that opens one session of a user, once, and until when, in Unix time."""
+        link, end = secrets.token_urlsafe(32), self._clock() + seconds
         with self._writing() as run:
-            run(
-                "INSERT INTO links VALUES (?, ?, ?, ?)",
-                [_digest(link), user.name, user.digest, self._clock() + seconds],
-            )
-        return link
+            run("INSERT INTO links VALUES (?, ?, ?, ?)", [_digest(link), user.name, user.digest, end])
+        return link, end
 
     def user_of_link(self, link: str, take: bool = False) -> tuple[str, str] | None:
         """Return the name and the credential of the user for whom a link was made; None if its time is over.

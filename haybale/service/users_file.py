@@ -93,7 +93,13 @@ def add_user(path: Path, user: User, has_token: bool = True) -> str | None:
     UnknownNameError
         For an unknown right.
     """
-    _check_user(user)
+    _check_rights(user)
+    is_name = bool(user.name.strip()) and user.name.isprintable() and len(user.name) <= MAX_NAME
+    if not is_name or "/" in user.name or user.name in (".", ".."):  # names are in addresses
+        raise InputError(
+            f"the name of a user must be 1 to {MAX_NAME} printable characters without a slash, found "
+            f"{user.name!r:.120}; choose another"
+        )
     with _changing(path) as users:
         if user.name in users:
             raise InputError(f"{user.name!r} is a user already; use haybale change-user, or give another name")
@@ -103,7 +109,11 @@ def add_user(path: Path, user: User, has_token: bool = True) -> str | None:
 
 
 def change_user(
-    path: Path, name: str, right: str | None = None, matters: Mapping[str, str | None] | None = None
+    path: Path,
+    name: str,
+    right: str | None = None,
+    matters: Mapping[str, str | None] | None = None,
+    is_monitor: bool | None = None,
 ) -> User:
     """Change the rights of a user in a file, and return the user.
 
@@ -115,6 +125,8 @@ def change_user(
         The default right. Default: as it is.
     matters : mapping of str to str or None, optional
         Rights by matter. Other matters stay as they are; None takes a matter out, so that the default right holds.
+    is_monitor : bool, optional
+        Whether the user may read metrics without a right. Default: as it is.
 
     Raises
     ------
@@ -127,8 +139,9 @@ def change_user(
         user = _named(users, name)
         merged = {**user.matters, **(matters or {})}
         kept = {matter: matter_right for matter, matter_right in merged.items() if matter_right is not None}
-        users[name] = replace(user, default_right=right or user.default_right, matters=kept)
-        _check_user(users[name])
+        monitors = user.is_monitor if is_monitor is None else is_monitor
+        users[name] = replace(user, default_right=right or user.default_right, matters=kept, is_monitor=monitors)
+        _check_rights(users[name])
         return users[name]
 
 
@@ -195,11 +208,7 @@ def _named(users: Mapping[str, User], name: str) -> User:
     return users[name]
 
 
-def _check_user(user: User) -> None:
-    if not user.name.strip() or not user.name.isprintable() or len(user.name) > MAX_NAME:
-        raise InputError(
-            f"the name of a user must be 1 to {MAX_NAME} printable characters, found {user.name!r:.120}; choose another"
-        )
+def _check_rights(user: User) -> None:
     for matter in user.matters:
         if not matter.strip() or not matter.isprintable() or len(matter) > MAX_MATTER or "/" in matter:
             raise InputError(

@@ -54,9 +54,11 @@ def create_app(
     from haybale.service.metrics import Metrics, workspace_gauges
     from haybale.service.pages import error_page
     from haybale.service.pages.rendering import Renderer
+    from haybale.service.pages.users_page import users_pages
     from haybale.service.refreshing import Refreshing
     from haybale.service.security import Access, Guard
     from haybale.service.under_path import UnderPath, checked_root_path
+    from haybale.service.users_api import users_api
     from haybale.service.workspace_routes import workspace_routes
 
     @asynccontextmanager
@@ -76,8 +78,9 @@ def create_app(
     folder = workspace.engine.folder
     application.add_middleware(Guard, access=access, matter=None if folder is None else folder.resolve().name)
     application.add_middleware(AccessLog, metrics=metrics, out=log)
+    renderer = Renderer(workspace)
     routers = workspace_routes(workspace, application, access, metrics)
-    add_routers(application, [*routers, login_routes(Renderer(workspace))])
+    add_routers(application, [*routers, login_routes(renderer), users_pages(renderer), users_api()])
     first_segments = {getattr(route, "path", "").split("/")[1] for route in application.router.routes} - {""}
     application.add_middleware(UnderPath, root_path=checked_root_path(root_path, first_segments))
     return application

@@ -13,6 +13,7 @@ from support.spellings import (
     FORBIDDEN,
     METHODS,
     OF_ADMINS,
+    TOKENS,
     all_paths,
     credentials,
     random_requests,
@@ -25,12 +26,10 @@ from support.spellings import (
 from haybale import Engine
 from haybale.review import JudgementStore
 from haybale.service import create_app
-from haybale.service.roles import RIGHTS
+from haybale.service.roles import RANKS, RIGHTS
 from haybale.service.security import Access
 from haybale.service.users import User
 from haybale.service.users_file import add_user
-
-SEEN = {"": {"/health", "/login"}}  # of nobody
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +133,7 @@ def test_head_is_answered_as_get_without_the_body(workspace, path):
     assert head.headers["content-type"] == get.headers["content-type"] if "content-type" in get.headers else True
 
 
-def test_head_needs_the_role_of_get(spied_service):
+def test_head_needs_the_right_of_get(spied_service):
     application, access, calls = spied_service
 
     async def ask(headers, method, path):
@@ -147,7 +146,23 @@ def test_head_needs_the_role_of_get(spied_service):
             calls.clear()
 
 
-def test_every_route_declares_its_role(workspace):
+@pytest.mark.parametrize("right", TOKENS)
+def test_a_right_allows_what_needs_it_and_nothing_more(spied_service, right):
+    application, access, calls = spied_service
+    (headers,) = [headers for who, (_, headers) in credentials(access).items() if who == f"{right} by token"]
+
+    async def ask_all():
+        for route in application.routes:
+            is_allowed = RANKS[right] >= RANKS[route.right]
+            for method, path in all_paths(application, [route]):
+                status, _ = await status_of(application, *request_of(headers, method, path, path, random.Random(3)))
+                assert (status == 403) is not is_allowed, (method, path, status)
+        calls.clear()
+
+    asyncio.run(ask_all())
+
+
+def test_every_route_declares_its_right(workspace):
     application = create_app(workspace)
     assert all(route.right in ("open", *RIGHTS) for route in application.routes)
     with pytest.raises(TypeError, match="right"):

@@ -1,15 +1,22 @@
-"""Sessions of browsers: they survive a restart, and end with their time, on request, with the user and with the token."""
+"""Sessions of browsers: they survive a restart, and end with their time, on request, with the user, with the token."""
 
 from __future__ import annotations
 
 import sqlite3
 import stat
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from starlette.testclient import TestClient
+from support.decisions import decisions
+from support.served import Served
 
+from haybale import Engine
 from haybale.errors import InputError, StoreError
 from haybale.service import create_app
 from haybale.service import security as security_module
@@ -56,7 +63,7 @@ def test_a_session_is_found_after_a_restart(path: Path, clock: Clock) -> None:
 
 def test_the_file_has_no_session_and_is_for_its_owner_only(path: Path, clock: Clock) -> None:
     sessions = Sessions(path, clock=clock)
-    session, link = sessions.open(ADA), sessions.make_link(ADA)
+    session, link = sessions.open(ADA), sessions.make_link(ADA)[0]
     for file in path.parent.iterdir():
         assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
         assert session.encode() not in file.read_bytes()
@@ -82,7 +89,7 @@ def test_when_a_session_was_used_is_written_once_a_minute(path: Path, clock: Clo
     sessions = Sessions(path, clock=clock)
     session = sessions.open(ADA)
     are_written = []
-    with sqlite3.connect(path) as other:
+    with closing(sqlite3.connect(path)) as other:
         for seconds in (1, 30, 28, 1, 1, 30):
             before = other.execute("PRAGMA data_version").fetchone()
             clock.now += seconds
@@ -127,7 +134,7 @@ def test_sessions_of_one_user_end_and_others_stay(path: Path, clock: Clock) -> N
 
 def test_a_link_works_once_and_in_its_time(path: Path, clock: Clock) -> None:
     sessions = Sessions(path, clock=clock)
-    link, late = sessions.make_link(ADA, HOUR), sessions.make_link(ADA, HOUR)
+    link, late = sessions.make_link(ADA, HOUR)[0], sessions.make_link(ADA, HOUR)[0]
     assert sessions.user_of_link(link) == sessions.user_of_link(link, take=True) == ("Ada", ADA.digest)
     assert sessions.user_of_link(link) is None
     assert sessions.user_of_link(link, take=True) is None
@@ -135,10 +142,29 @@ def test_a_link_works_once_and_in_its_time(path: Path, clock: Clock) -> None:
     assert sessions.user_of_link(late, take=True) is None
 
 
-def test_a_damaged_file_is_named(path: Path) -> None:
+def test_a_damaged_file_is_named(path: Path, tmp_path: Path) -> None:
     path.write_bytes(b"no database" * 1000)
-    with pytest.raises(StoreError, match=r"users-sessions\.sqlite"):
-        Sessions(path)
+    later, folder = tmp_path / "later-sessions.sqlite", tmp_path / "folder-sessions.sqlite"
+    with closing(sqlite3.connect(later)) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    folder.mkdir()
+    for damaged in (path, later, folder, tmp_path / "no" / "folder"):
+        with pytest.raises(StoreError, match=damaged.name):
+            Sessions(damaged)
+
+
+def test_sessions_are_opened_and_ended_by_several_threads_and_processes(path: Path) -> None:
+    """Each of two connections stands for a process."""
+    first, second = Sessions(path), Sessions(path)
+
+    def use(number: int) -> bool:
+        session = first.open(User(f"u{number}", "judge"))
+        is_there = second.find(session) is not None
+        second.end(session)
+        return is_there and first.find(session) is None
+
+    with ThreadPoolExecutor(8) as threads:
+        assert all(threads.map(use, range(60)))
 
 
 @pytest.fixture
@@ -248,7 +274,7 @@ def form_token_of(page: str) -> str:
 def test_a_link_opens_a_session_by_a_button(workspace: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(security_module, "_GUESS_SECONDS", 0.0)
     access = Access(Users([ADA]))
-    link = access.sessions.make_link(ADA)
+    link, _ = access.sessions.make_link(ADA)
     client = asked(workspace, access)
     for _ in range(2):  # a program that checks mail opens it first
         page = client.get(f"/login?link={link}")
@@ -264,3 +290,30 @@ def test_a_link_opens_a_session_by_a_button(workspace: Any, monkeypatch: pytest.
     given["csrf_token"] = form_token_of(other.get("/login").text)
     assert other.post("/login", data=given).status_code == 401
     assert "set-cookie" not in other.post("/login", data=given).headers
+
+
+def test_another_login_in_a_browser_ends_the_session_before(workspace: Any) -> None:
+    access = Access(Users([ADA]))
+    client = asked(workspace, access)
+    for _ in range(2):
+        given = {"csrf_token": form_token_of(client.get("/login").text), "token": "token of Ada"}
+        assert client.post("/login", data=given).status_code == 303
+    assert len(access.sessions.of("Ada")) == 1
+
+
+def test_a_browser_stays_logged_in_over_a_restart_of_the_service(tmp_path: Path, users: Path) -> None:
+    """Over real processes, one of which is killed: the session, and the form of a page that was open."""
+    Engine.build(decisions(8), tmp_path / "engine", language="english", encoder="tfidf(min_df=1)").prepare()
+    token = add_user(users, User("Ada", "judge"))
+    with Served(tmp_path / "engine", "--users", str(users)) as served, httpx2.Client() as browser:
+        page = browser.get(f"{served.address}/login").text
+        form = {"csrf_token": form_token_of(page)}
+        assert browser.post(f"{served.address}/login", data=form | {"token": token}).status_code == 303
+        kept = dict(browser.cookies)
+        served.kill()
+    with Served(tmp_path / "engine", "--users", str(users)) as served, httpx2.Client(cookies=kept) as browser:
+        assert browser.post(f"{served.address}/topics", data=form | {"text": "dogs"}).status_code == 303
+        assert len(browser.get(f"{served.address}/api/topics").json()["topics"]) == 1
+        remove_user(users, "Ada")
+        time.sleep(1.1)  # the file is looked at once a second
+        assert browser.get(f"{served.address}/api/topics").status_code == 401

@@ -170,13 +170,14 @@ PATH_VALUES = {  # of the parameters in paths
     "{number}": "1",
     "{doc_id:path}": "dog/1",
     "{name}": "pages.css",
+    "{user}": "Ada",
 }
 
 
-def all_paths(application: Any) -> list[tuple[str, str]]:
-    """Return the method and a path of each route."""
+def all_paths(application: Any, routes: Any = None) -> list[tuple[str, str]]:
+    """Return the method and a path of each route; of all, unless some are named."""
     found = []
-    for route in application.routes:
+    for route in application.routes if routes is None else routes:
         path = route.path
         for name, value in PATH_VALUES.items():
             path = path.replace(name, value)

@@ -10,6 +10,10 @@ from haybale.cli.options import argument, option
 from haybale.cli.terminal import note, show
 
 ACCESS = "Access"  # a panel of the help
+MATTER = Annotated[
+    list[str] | None,
+    option("MATTER=RIGHT: what the user may do in one matter, by the name of its engine's folder. Repeatable.", ACCESS),
+]
 
 
 @command(MORE)
@@ -22,12 +26,7 @@ def add_user(
             "What the user may do where no --matter says it: none, read, judge or administer. Default: judge.", ACCESS
         ),
     ] = "judge",
-    matter: Annotated[
-        list[str] | None,
-        option(
-            "MATTER=RIGHT: what the user may do in one matter, by the name of its engine's folder. Repeatable.", ACCESS
-        ),
-    ] = None,
+    matter: MATTER = None,
     monitor: Annotated[
         bool,
         option(

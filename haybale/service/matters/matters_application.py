@@ -25,9 +25,11 @@ from haybale.service.matters.matters_pages import matters_pages
 from haybale.service.metrics import Metrics
 from haybale.service.pages import error_page
 from haybale.service.pages.rendering import Renderer
+from haybale.service.pages.users_page import users_pages
 from haybale.service.roles import ADMINISTER, NONE, OPEN, needs
 from haybale.service.security import Access, Guard
 from haybale.service.under_path import UnderPath, checked_root_path
+from haybale.service.users_api import users_api
 
 
 def create_matters_app(
@@ -65,8 +67,11 @@ def create_matters_app(
     application.add_middleware(Dispatcher, matters=matters)
     application.add_middleware(Guard, access=access)
     application.add_middleware(AccessLog, metrics=metrics, out=log)
-    routers = [login_routes(Renderer()), _operation_routes(metrics), matters_api(matters), matters_pages(matters)]
-    add_routers(application, [*routers, description_routes(application, access, NONE)])
+    renderer = Renderer()
+    of_users = login_routes(renderer), users_pages(renderer), users_api()
+    of_matters = matters_api(matters), matters_pages(matters)
+    described = _operation_routes(metrics), description_routes(application, access, NONE)
+    add_routers(application, [*of_matters, *of_users, *described])
     first_segments = {getattr(route, "path", "").split("/")[1] for route in application.router.routes} - {""}
     application.add_middleware(UnderPath, root_path=checked_root_path(root_path, first_segments | {"matters"}))
     return application

@@ -180,6 +180,7 @@ class Renderer:
             "may_judge": may(user, JUDGE),
             "judge": judge_of(request),
             "link": lambda path: root + path,
+            "manages_users": user.is_administrator and getattr(request.state, "has_users_file", False),
             "matter": matter,
             "pieces": pieces,
             "service_link": lambda path: service_path + path,
