@@ -1,13 +1,14 @@
 """What a service of three matters bears: twenty people who work at once, its memory after idling, and kills.
 
     python benchmarks/bench_matters.py COLLECTION [--passages 100000] [--work FOLDER] [--seconds 120] [--kills 100]
-        [--idle 20] [--processes N] [--results benchmarks/results]
+        [--idle 20] [--processes N] [--parts load,memory,kills] [--results benchmarks/results]
 
 The matters are documents of the collection from three different starts, with ids of their own. ``--work`` keeps their
 engines for the next run. The people are asyncio clients of this process, on the same cores as the service; their
 queries are those of the collection. ``--idle`` is the time in seconds after which a matter is closed, in place of half
 an hour. ``--processes`` is that of ``haybale serve``. Memory is the proportional set size of the service and of all its
-processes, which counts shared pages once. Kills are of a service of three small matters. Writes matters.md.
+processes, which counts shared pages once. Kills are of a service of three small matters.
+Writes matters.json and matters.md.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 import numpy as np
-from provenance import options, provenance, shown, table, write_page
+from provenance import options, provenance, read_json, shown, table, write_json, write_page
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 
@@ -290,6 +291,70 @@ def memories(folder: Path, users: Path, token: str, idle: float, processes: int 
     return rows
 
 
+def measure_load(folder: Path, users: Path, tokens: list[str], queries: list[str], given: Any) -> dict[str, Any]:
+    """Return what people get while documents are added and a matter trains."""
+    with served_matters(folder, users, 0, given.processes) as served:
+        opening = asyncio.run(ready(served.address, tokens[0], NAMES))
+        load_before = os.getloadavg()[0]
+        measured, failures, n_trainings, n_added = asyncio.run(
+            load(served.address, tokens, queries, given.seconds, folder)
+        )
+        loads = load_before, os.getloadavg()[0]
+    rows = [
+        (what, len(seconds), *(float(each) for each in np.percentile(seconds, [50, 95, 100]) * 1000))
+        for what, seconds in measured.items()
+    ]
+    searches, judgements = measured["fused search"], measured["judgement"]
+    return {
+        "rows": rows, "loads": loads, "opening": opening, "n_failures": sum(failures.values()),
+        "seconds": given.seconds, "n_trainings": n_trainings, "n_added": n_added, "p95": float(np.percentile(searches, 95)),
+        "longest": max(judgements), "share": float(np.mean(np.array(searches) <= SEARCH_LIMIT)),
+    }  # fmt: skip
+
+
+def page_of(record: dict[str, Any]) -> list[str]:
+    """Return the lines of the page, for the parts that were measured."""
+    lines = ["# A service of three matters", "", f"{record['sizes']} `fused search` is by `{FUSED}`."]
+    if "load" in record:
+        found = record["load"]
+        before, after = found["loads"]
+        lines += ["", f"## {PEOPLE} people", ""]
+        lines += [
+            f"In {found['seconds']:.0f} seconds, {found['n_added']} documents were added to the first matter, and",
+            f"{found['n_trainings']} trainings began in the second. Each person searches, judges and pauses for 1 to 4",
+            "seconds. ms are of the clients, on the same cores, which the service shared with other programs: the load",
+            f"average of the machine was {before:.1f} before and {after:.1f} after. {found['n_failures']} answers from",
+            f"400 on. All three matters were open {found['opening']:.1f} s after they were asked for.",
+            *table("asked | requests | ms, median | ms, 95th percentile | ms, most", found["rows"]),
+            "",
+            f"95 % of fused searches within {1000 * found['p95']:.0f} ms; {found['share']:.0%} within the limit of",
+            f"{1000 * SEARCH_LIMIT:.0f} ms. Longest judgement {found['longest']:.2f} s (limit {JUDGEMENT_LIMIT:g} s).",
+        ]
+    if "memory" in record:
+        one = record["memory"]["one matter open"]
+        lines += [
+            "",
+            "## Memory",
+            "",
+            f"A matter is closed after {record['idle']:g} seconds here, in place of half an hour.",
+        ]
+        lines += ["Proportional set size of the service and all its processes; reviews and processes that search are"]
+        lines += ["ready in open matters."]
+        rows = [(state, gb, gb / one) for state, gb in record["memory"].items()]
+        lines += table("state | GB | of one open matter", rows)
+        most = max(record["memory"][state] for state in ("all closed after idling", "one opened again")) / one
+        lines += ["", f"After idling at most {most:.2f} times one open matter (limit {MEMORY_LIMIT:g})."]
+    if "kills" in record:
+        n_kills, n_given, n_missing, n_repeated = record["kills"]
+        lines += ["", "## Kills", ""]
+        lines += [
+            f"A service of three matters of {SMALL_PASSAGES:,} passages was killed {n_kills} times (SIGKILL) while"
+        ]
+        lines += [f"nine judges judged. {n_given:,} judgements were acknowledged; {n_missing} of them are missing, and"]
+        lines += [f"{n_repeated} are there twice."]
+    return lines
+
+
 def main() -> None:
     parser = options(__doc__)
     parser.add_argument("collection", type=Path, help="the folder of a collection with queries")
@@ -299,68 +364,36 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--idle", type=float, default=20, help="seconds after which a matter is closed")
     parser.add_argument("--processes", type=int, help="that search a matter; default: as haybale serve")
+    parser.add_argument("--parts", default="load,memory,kills", help="what is measured; other parts stay as they are")
     given = parser.parse_args()
     from haybale import Engine
     from haybale.service.users import User
     from haybale.service.users_file import add_user
 
+    parts = given.parts.split(",")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
         work, kept = Path(temporary), given.work or Path(temporary) / "built"
         queries = build(given.collection, kept, given.passages)
-        build(given.collection, work / "small", min(SMALL_PASSAGES, given.passages))
+        sizes = [Engine.open(kept / name).collection for name in NAMES]
+        counts = ", ".join(f"{size.n_documents:,} documents in {size.n_passages:,} passages" for size in sizes)
+        record = {"sizes": f"{counts}; from {given.collection.name}."}
         for name in NAMES:  # since documents and judgements are added
             shutil.copytree(kept / name, work / "matters" / name)
         users = work / "users.json"
         tokens = [add_user(users, User("Ada", "administer")) or ""]
         tokens += [add_user(users, User(f"judge {number}", "judge")) or "" for number in range(PEOPLE)]
-        token = tokens[0]
-        sizes = [Engine.open(kept / name).collection for name in NAMES]
-        lines = ["# A service of three matters", ""]
-        counts = ", ".join(f"{size.n_documents:,} documents in {size.n_passages:,} passages" for size in sizes)
-        lines += [f"{counts}; from {given.collection.name}. `fused search` is by `{FUSED}`.", ""]
-        lines += [f"## {PEOPLE} people", ""]
-        with served_matters(work / "matters", users, 0, given.processes) as served:
-            opening = asyncio.run(ready(served.address, token, NAMES))
-            load_before = os.getloadavg()[0]
-            measured, failures, n_trainings, n_added = asyncio.run(
-                load(served.address, tokens, queries, given.seconds, work / "matters")
-            )
-            load_after = os.getloadavg()[0]
-        rows = [
-            (what, len(seconds), *(float(each) for each in np.percentile(seconds, [50, 95, 100]) * 1000))
-            for what, seconds in measured.items()
-        ]
-        lines += [
-            f"In {given.seconds:.0f} seconds, {n_added} documents were added to the first matter, and {n_trainings}",
-            "trainings ran in the second. Each person searches, judges and pauses for 1 to 4 seconds. ms are of the",
-            f"clients, on the same cores. {sum(failures.values())} answers from 400 on. The load of the machine was",
-            f"{load_before:.1f} before and {load_after:.1f} after. All matters were open after {opening:.1f} s.",
-            *table("asked | requests | ms, median | ms, 95th percentile | ms, most", rows),
-        ]
-        searched, judged = (measured[what] for what in ("fused search", "judgement"))
-        p95, longest = float(np.percentile(searched, 95)), max(judged)
-        lines += ["", f"95 % of fused searches within {1000 * p95:.0f} ms (limit {1000 * SEARCH_LIMIT:.0f} ms)."]
-        lines += [f"Longest judgement {longest:.2f} s (limit {JUDGEMENT_LIMIT:g} s).", "", "## Memory", ""]
-        by_state = dict(memories(work / "matters", users, token, given.idle, given.processes))
-        one = by_state["one matter open"]
-        lines += [
-            f"A matter is closed after {given.idle:g} seconds here, in place of half an hour. Proportional set size"
-        ]
-        lines += ["of the service and all its processes; reviews and processes that search are ready in open matters."]
-        lines += table("state | GB | of one open matter", [(state, gb, gb / one) for state, gb in by_state.items()])
-        most = max(by_state[state] for state in ("all closed after idling", "one opened again")) / one
-        lines += ["", f"At most {most:.2f} times one open matter (limit {MEMORY_LIMIT:g})."]
-        n_given, n_missing, n_repeated = kills(work / "small", given.kills)
-        lines += [
-            "",
-            "## Kills",
-            "",
-            f"The service of three matters of {SMALL_PASSAGES:,} passages was killed {given.kills}",
-        ]
-        lines += [f"times while nine judges judged. {n_given:,} judgements were acknowledged; {n_missing} of them are"]
-        lines += [f"missing, and {n_repeated} are there twice."]
-        lines += ["", provenance(shown("bench_matters.py", sys.argv[1:]))]
-        write_page(given.results / "matters.md", lines)
+        if "load" in parts:
+            record["load"] = measure_load(work / "matters", users, tokens, queries, given)
+        if "memory" in parts:
+            record["idle"] = given.idle
+            record["memory"] = dict(memories(work / "matters", users, tokens[0], given.idle, given.processes))
+        if "kills" in parts:
+            build(given.collection, work / "small", min(SMALL_PASSAGES, given.passages))
+            record["kills"] = given.kills, *kills(work / "small", given.kills)
+    path = given.results / "matters.json"
+    write_json(path, read_json(path, {}) | record)
+    lines = page_of(read_json(path))
+    write_page(given.results / "matters.md", [*lines, "", provenance(shown("bench_matters.py", sys.argv[1:]))])
 
 
 if __name__ == "__main__":

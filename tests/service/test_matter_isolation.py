@@ -29,6 +29,7 @@ RIGHTS = {
     "of heron": {"heron": "administer"},
     "of nothing": {},
 }
+OF_SESSIONS = ("/logout", "/sessions", "/sessions/1")  # ends of paths that end the session of who asks
 HEADERS_OF_TIME = ("date", "set-cookie")  # that differ from answer to answer
 
 
@@ -185,7 +186,7 @@ def check_answers(service: Service, names: list[str], is_quick: bool) -> None:
             secret = [text for matter, word in WORDS.items() if matter not in own for text in (word, matter)]
             for method, path, target in [*within, *outside]:
                 is_allowed = target != path and who.startswith("of ")
-                if path == "/logout" or (is_quick and method != "GET" and is_allowed):
+                if (path.endswith(OF_SESSIONS) and method != "GET") or (is_quick and method != "GET" and is_allowed):
                     continue
                 query = "?q=lease&rule=budget&id=none&doc_id=none" if method == "GET" else ""
                 status, answered, body = await service.ask(people[who], method, path, target + query)
