@@ -24,7 +24,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -42,7 +42,7 @@ FUSED = "rrf(bm25-doc,parm-rrf)"
 PEOPLE = 20
 PAUSE = (1.0, 4.0)  # seconds between two requests of a person
 SEARCH_LIMIT, JUDGEMENT_LIMIT, MEMORY_LIMIT = 0.4, 2.0, 1.2  # seconds, seconds, times one open matter
-SMALL_PASSAGES = 2_000  # of a matter that is killed
+SMALL_PASSAGES = 500  # of a matter that is killed
 ADD_SECONDS = 5.0  # between two additions of ten documents
 
 
@@ -236,41 +236,43 @@ async def closed(address: str, token: str) -> float:
         await asyncio.sleep(1)
 
 
-def kills(folder: Path, n: int) -> tuple[int, int, int]:
-    """Kill the service while nine judges judge in three matters; return acknowledged, missing, repeated judgements."""
+def kills(folder: Path, n: int) -> tuple[int, int, int, int]:
+    """Kill the service while nine judges judge in three matters; return the counts of the page.
+
+    They are kills, acknowledged judgements, and of these missing and repeated ones. Ctrl-C ends the kills early.
+    """
     from support.served import Served, Within, judge_until_killed
 
     from haybale.review import JudgementStore
 
     given: list[tuple[str, str, str, str, int]] = []  # matter, topic, document, judge, grade
-    random = np.random.default_rng(0)
-    for killing in range(n):
-        served = Served(folder, "--ranker", "bm25")
-        judges = []
-        for number in range(9):
-            matter, text, acknowledged = NAMES[number % 3], f"recht {killing % 10}", list[tuple[str, str, int]]()
-            within = Within(served, f"/matters/{matter}")
-            topic = within.ask("/api/topics", {"text": text})["id"]
-            judges.append((matter, text, acknowledged, within, topic, number))
-        threads = [
-            threading.Thread(target=judge_until_killed, args=(within, topic, f"judge{number}", acknowledged))
-            for _, _, acknowledged, within, topic, number in judges
-        ]
-        for thread in threads:
-            thread.start()
-        while not all(acknowledged for _, _, acknowledged, *_ in judges):
-            time.sleep(0.01)
-        time.sleep(random.uniform(0, 1))
-        served.kill()
-        for thread in threads:
-            thread.join()
-        given += [(matter, text, *row) for matter, text, acknowledged, *_ in judges for row in acknowledged]
+    random, n_kills = np.random.default_rng(0), 0
+    with suppress(KeyboardInterrupt):
+        while n_kills < n:
+            text, served = f"recht {n_kills % 10}", Served(folder, "--ranker", "bm25")
+            acknowledged: dict[int, list[tuple[str, str, int]]] = {number: [] for number in range(9)}
+            threads = []
+            for number in acknowledged:
+                within = Within(served, f"/matters/{NAMES[number % 3]}")
+                topic = within.ask("/api/topics", {"text": text})["id"]
+                arguments = within, topic, f"judge{number}", acknowledged[number]
+                threads.append(threading.Thread(target=judge_until_killed, args=arguments))
+            for thread in threads:
+                thread.start()
+            while not all(acknowledged.values()):
+                time.sleep(0.01)
+            time.sleep(random.uniform(0, 1))
+            served.kill()
+            for thread in threads:
+                thread.join()
+            n_kills += 1
+            given += [(NAMES[number % 3], text, *row) for number, rows in acknowledged.items() for row in rows]
     rows: Counter[tuple[str, str, str, str, int]] = Counter()
     for matter in NAMES:
         with JudgementStore(folder / f"{matter}-judgements.sqlite") as store:
             for topic in store.topics():
                 rows.update((matter, topic.text, row.doc_id, row.judge, row.grade) for row in store.judgements(topic))
-    return len(given), len(set(given) - rows.keys()), sum(times - 1 for times in rows.values())
+    return n_kills, len(given), len(set(given) - rows.keys()), sum(times - 1 for times in rows.values())
 
 
 def memories(folder: Path, users: Path, token: str, idle: float, processes: int | None) -> list[tuple[str, float]]:
@@ -307,7 +309,8 @@ def measure_load(folder: Path, users: Path, tokens: list[str], queries: list[str
     searches, judgements = measured["fused search"], measured["judgement"]
     return {
         "rows": rows, "loads": loads, "opening": opening, "n_failures": sum(failures.values()),
-        "seconds": given.seconds, "n_trainings": n_trainings, "n_added": n_added, "p95": float(np.percentile(searches, 95)),
+        "seconds": given.seconds, "n_trainings": n_trainings, "n_added": n_added,
+        "p95": float(np.percentile(searches, 95)),
         "longest": max(judgements), "share": float(np.mean(np.array(searches) <= SEARCH_LIMIT)),
     }  # fmt: skip
 
@@ -389,7 +392,7 @@ def main() -> None:
             record["memory"] = dict(memories(work / "matters", users, tokens[0], given.idle, given.processes))
         if "kills" in parts:
             build(given.collection, work / "small", min(SMALL_PASSAGES, given.passages))
-            record["kills"] = given.kills, *kills(work / "small", given.kills)
+            record["kills"] = kills(work / "small", given.kills)
     path = given.results / "matters.json"
     write_json(path, read_json(path, {}) | record)
     lines = page_of(read_json(path))
