@@ -252,17 +252,19 @@ def kills(folder: Path, n: int) -> tuple[int, int, int, int]:
             text, served = f"recht {n_kills % 10}", Served(folder, "--ranker", "bm25")
             acknowledged: dict[int, list[tuple[str, str, int]]] = {number: [] for number in range(9)}
             threads = []
-            for number in acknowledged:
-                within = Within(served, f"/matters/{NAMES[number % 3]}")
-                topic = within.ask("/api/topics", {"text": text})["id"]
-                arguments = within, topic, f"judge{number}", acknowledged[number]
-                threads.append(threading.Thread(target=judge_until_killed, args=arguments))
-            for thread in threads:
-                thread.start()
-            while not all(acknowledged.values()):
-                time.sleep(0.01)
-            time.sleep(random.uniform(0, 1))
-            served.kill()
+            try:
+                for number in acknowledged:
+                    within = Within(served, f"/matters/{NAMES[number % 3]}")
+                    topic = within.ask("/api/topics", {"text": text})["id"]
+                    arguments = within, topic, f"judge{number}", acknowledged[number]
+                    threads.append(threading.Thread(target=judge_until_killed, args=arguments))
+                for thread in threads:
+                    thread.start()
+                while not all(acknowledged.values()):
+                    time.sleep(0.01)
+                time.sleep(random.uniform(0, 1))
+            finally:
+                served.kill()
             for thread in threads:
                 thread.join()
             n_kills += 1
