@@ -74,6 +74,7 @@ class MatterOpener:
             refreshing.start()
             block.callback(refreshing.stop)
             workspace.start_processes()
+            block.callback(workspace.stop_processes)  # first of all, since refreshing may wait for a process
             return OpenedMatter(name, workspace, self.application, log, block.pop_all().close)
 
     def log_of(self, name: str) -> AbstractContextManager[TextIO | None]:
