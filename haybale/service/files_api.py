@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Form, UploadFile
+from pydantic import Field
+from pydantic.json_schema import SkipJsonSchema
 
 from haybale.review.decision_import import DecisionImport
 from haybale.service.added_records import AddedFile
@@ -47,7 +49,8 @@ def files_api(workspace: Workspace) -> APIRouter:
         topic: int,
         file: UploadFile,
         otherwise: Annotated[
-            int | None, Form(ge=0, lt=2**31, description="The grade of records that say none.")
+            Annotated[int, Field(ge=0, lt=2**31)] | SkipJsonSchema[None],  # a form has no null
+            Form(description="The grade of records that say none."),
         ] = None,
     ) -> dict[str, Any]:
         """Add decisions of another program or engine: a table, references such as RIS, or an ASReview project.
