@@ -84,12 +84,17 @@ class DocumentFiles:
         """Return whether a document, or the page of a snippet of it, can be drawn, so far as the engine knows."""
         return (snippet is None or snippet.page is not None) and self._files.is_drawable(doc_id, metadata)
 
+    @property
+    def are_known(self) -> bool:
+        """Whether the engine was built from files."""
+        return self._files.record() is not None
+
     def problem(self, doc_id: str) -> str | None:
         """Return why the file of a document cannot be opened; an empty text if it can.
 
         None if the engine was not built from files.
         """
-        if self._files.record() is None:
+        if not self.are_known:
             return None
         try:
             self._files.find(doc_id).check()

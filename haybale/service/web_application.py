@@ -54,6 +54,7 @@ def create_app(
     from haybale.service.audit_api import audit_api
     from haybale.service.description import description_routes
     from haybale.service.duplicates_api import duplicates_api
+    from haybale.service.exports_api import exports_api
     from haybale.service.files_api import files_api
     from haybale.service.health import health_routes
     from haybale.service.judges_api import judges_api
@@ -99,8 +100,8 @@ def create_app(
     application.router.route_class = GuardedRoute
     application.router.default = not_matched(application.router)
     all_routes = (
-        login_routes, search_api, topics_api, judges_api, duplicates_api, audit_api, topic_desk_api, files_api,
-        training_api, pages,
+        login_routes, search_api, topics_api, exports_api, judges_api, duplicates_api, audit_api, topic_desk_api,
+        files_api, training_api, pages,
     )  # fmt: skip
     of_workspace = [routes(workspace) for routes in all_routes]
     routers = health_routes(workspace, metrics), *of_workspace, description_routes(application, access)

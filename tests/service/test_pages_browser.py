@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,10 +10,11 @@ from typing import Any
 import pytest
 from support.browser import DESK, OVERFLOW, PHONE, chromium, collect_errors, expect, needs_browser
 from support.contracts import QUESTION, write_contracts
+from support.served import serving
 
 from haybale import Engine, parse
 from haybale.review import JudgementStore
-from haybale.service import Workspace, create_app
+from haybale.service import Workspace
 
 pytestmark = needs_browser
 
@@ -49,28 +48,14 @@ class Site:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    uvicorn = pytest.importorskip("uvicorn")
     folder = tmp_path_factory.mktemp("site")
     grades = write_contracts(folder / "contracts", N)
     engine = Engine.build(folder / "contracts", folder / "engine", language="english").prepare()
     rankers = {name: parse(text).fit(engine) for name, text in {"bm25": "bm25", "both": "rrf(bm25,parm-vrrf)"}.items()}
     with JudgementStore(folder / "judgements.sqlite") as store:
         workspace = Workspace(engine, rankers, store)
-        config = uvicorn.Config(create_app(workspace), port=0, log_level="error", lifespan="off")
-        server = uvicorn.Server(config)
-        thread = threading.Thread(target=server.run)
-        thread.start()
-        while not server.started:
-            assert thread.is_alive()
-            time.sleep(0.01)
-        port = server.servers[0].sockets[0].getsockname()[1]
-        try:
-            with chromium() as browser:
-                yield Site(f"http://127.0.0.1:{port}", workspace, grades, browser)
-        finally:
-            server.should_exit = True
-            thread.join()
-            workspace.close()
+        with serving(workspace) as address, chromium() as browser:
+            yield Site(address, workspace, grades, browser)
 
 
 @pytest.fixture
@@ -123,6 +108,7 @@ def test_search_filter_and_see_why(site: Site) -> None:
     page.locator(".hit").first.locator("summary", has_text="bm25, rank").click()
     expect(page.locator(".hit").first.get_by_text(re.compile("term (notic|terminat)")).first).to_be_visible()
     link = page.get_by_role("link", name="Link to this search").get_attribute("href")
+    page.get_by_text("Take along").click()
     with page.expect_download() as sent:
         page.get_by_role("link", name="Print or send").click()
     file = Path(sent.value.path()).read_text(encoding="utf-8")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib.resources import files
@@ -16,7 +16,7 @@ from starlette.responses import HTMLResponse, Response
 
 from haybale import __version__
 from haybale.collections.unread import counted
-from haybale.errors import InputError
+from haybale.errors import InputError, UnknownNameError
 from haybale.search import SearchResults
 from haybale.service.facets import Facet
 from haybale.service.file_worker import MAX_TEXT
@@ -27,10 +27,12 @@ from haybale.service.pages.rendering import FOLDER, Renderer, address, document_
 from haybale.service.pages.share_tree import ShareBar, paragraph_explanation, share_bars
 from haybale.service.request_texts import paragraphs
 from haybale.service.roles import JUDGE, needs
-from haybale.service.workspace import Workspace
+from haybale.service.taken_along import HIT_MEDIA_TYPES, file_stem, hits_response, with_links
+from haybale.service.workspace import MAX_RESULTS, Workspace
 
 MAX_DIGITS = 18  # of a number in an address
 _HITS_PER_PAGE, _MAX_HITS_PER_PAGE = 10, 100
+_HITS_TAKEN = 100  # in a Word file or a table, if nobody says how many
 _MAX_HITS_IN_FILE = 20  # a small number, because each hit is explained
 _TOGETHER = {"thread": "mails of a thread", "parent": "a mail and its attachments"}  # by column of the metadata
 _MAX_OPEN_VALUES = 8  # of a facet; the others are folded
@@ -190,9 +192,15 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
 
     @router.get("/sent")
     @needs(JUDGE)
-    def sent(request: Request) -> Response:
+    def sent(request: Request, format: str = "html", n: str = "") -> Response:
         state = SearchState.of(request, workspace)
         judge = judge_of(request)
+        if format != "html":
+            if format not in HIT_MEDIA_TYPES:
+                raise UnknownNameError("format", format, ["html", *HIT_MEDIA_TYPES])
+            state = replace(state, k=min(_number(n, _HITS_TAKEN, 1), MAX_RESULTS), offset=0)
+            results = state.search(workspace, judge, MAX_RESULTS)
+            return hits_response(with_links(results, request, state.ranker or None), format)
         results = state.search(workspace, judge, _MAX_HITS_IN_FILE)
         styles = [files("haybale") / "palette.css", FOLDER / "static" / "pages.css"]
         page = renderer.text(
@@ -207,8 +215,8 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
             version=__version__,
             style=Markup("".join(path.read_text(encoding="utf-8") for path in styles)),
         )
-        name = re.sub(r"[^a-z0-9]+", "-", state.query.lower())[:60].strip("-") or "search"
-        return HTMLResponse(page, headers={"Content-Disposition": f'attachment; filename="{name}.html"'})
+        headers = {"Content-Disposition": f'attachment; filename="{file_stem(state.query)}.html"'}
+        return HTMLResponse(page, headers=headers)
 
 
 def _values(
@@ -257,6 +265,9 @@ def _values(
         "without_filters": link(state.parameters("f", "from", "to", "where", "offset")),
         "here_link": link(state.parameters()),
         "sent_link": address(root + "/sent", state.parameters(*([] if state.learned else ["topic"]))),
+        "taken": [pair for pair in state.parameters("offset", *([] if state.learned else ["topic"])) if pair[1]],
+        "n_taken": _HITS_TAKEN,
+        "max_taken": MAX_RESULTS,
         "learned": state.learned_topic is not None,
         "document_link": lambda doc_id: root + document_address(doc_id, state.parameters("topic", "offset", "k")),
         "is_drawable": workspace.files.is_drawable,
