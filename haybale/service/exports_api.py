@@ -14,8 +14,9 @@ from starlette.responses import FileResponse, Response
 from haybale.service.answers import files
 from haybale.service.api import JudgeName, api_router
 from haybale.service.own_addresses import document_address
-from haybale.service.roles import JUDGE, needs
+from haybale.service.roles import READ, needs
 from haybale.service.security import reader_of
+from haybale.service.taken_along import own_base
 from haybale.service.workspace import Workspace
 from haybale.word_document import MEDIA_TYPE as WORD
 
@@ -71,7 +72,7 @@ def folder_response(
 
 def links_of(request: Request, topic: int) -> Callable[[str], str]:
     """Return what gives the address of the page of a document, with its topic."""
-    base = str(request.base_url).rstrip("/")
+    base = own_base(request)
     return lambda doc_id: base + document_address(doc_id, {"topic": topic})
 
 
@@ -80,7 +81,7 @@ def exports_api(workspace: Workspace) -> APIRouter:
     router = api_router()
 
     @router.get("/topics/{topic:number}/export", **files(*(format.media_type for format in EXPORT_FORMATS.values())))
-    @needs(JUDGE)
+    @needs(READ)
     def export(
         request: Request,
         topic: int,
@@ -91,8 +92,8 @@ def exports_api(workspace: Workspace) -> APIRouter:
     ) -> Response:
         """Return the judgements of a topic, combined over judges, as a file; with ``all``, also unread documents.
 
-        Those of others about documents that wait for a second judge are left out, unless an admin asks for what is
-        ``hidden``.
+        Those of others about documents that wait for a second judge are left out, unless an administrator asks for what
+        is ``hidden``.
         """
         reader = reader_of(request, judge, hidden)
         content, kind = exported_content(workspace, request, topic, format, documents, reader), EXPORT_FORMATS[format]
@@ -100,7 +101,7 @@ def exports_api(workspace: Workspace) -> APIRouter:
         return Response(content, headers=headers, media_type=kind.media_type)
 
     @router.get("/topics/{topic:number}/folder", **files(_ZIP))
-    @needs(JUDGE, is_large=True)
+    @needs(READ, is_large=True)
     def folder(
         request: Request,
         topic: int,

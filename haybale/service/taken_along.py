@@ -16,9 +16,14 @@ HIT_MEDIA_TYPES = {"json": "application/json", "csv": "text/csv; charset=utf-8",
 _MAX_QUERY_CHARACTERS = 500  # of a query that a link to a document has
 
 
+def own_base(request: Request) -> str:
+    """Return the address before the paths of the service, as whoever asks reaches it, with the path of a proxy."""
+    return f"{request.url.scheme}://{request.url.netloc}{request.scope.get('root_path', '')}"
+
+
 def with_links(results: SearchResults, request: Request, ranker: str | None = None) -> SearchResults:
     """Return results whose hits have links to their documents here, on which the matching passages are marked."""
-    base = str(request.base_url).rstrip("/")
+    base = own_base(request)
     query = results.query if len(results.query) <= _MAX_QUERY_CHARACTERS else ""
 
     def link_of(doc_id: str) -> str:

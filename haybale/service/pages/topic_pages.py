@@ -24,7 +24,7 @@ from haybale.service.pages.rendering import (
 )
 from haybale.service.pages.review_page import progress_values
 from haybale.service.request_work import MAX_UPLOAD
-from haybale.service.roles import ADMIN, JUDGE, needs
+from haybale.service.roles import ADMINISTER, JUDGE, READ, needs
 from haybale.service.security import reader_of
 from haybale.service.workspace import Workspace
 
@@ -84,7 +84,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         )
 
     @router.get("/topics")
-    @needs(JUDGE)
+    @needs(READ)
     def topics(request: Request) -> HTMLResponse:
         return listed(request)
 
@@ -108,12 +108,12 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         return RedirectResponse(f"{request.scope.get('root_path', '')}/topics/{made.id}/review", 303)
 
     @router.get("/topics/{topic}")
-    @needs(JUDGE)
+    @needs(READ)
     def shown(request: Request, topic: int, offset: int = 0) -> HTMLResponse:
         return opening_page(workspace, renderer, request, topic) or one(request, topic, max(0, offset))
 
     @router.post("/topics/{topic}/import")
-    @needs(ADMIN, is_large=True, max_body=MAX_UPLOAD)
+    @needs(ADMINISTER, is_large=True, max_body=MAX_UPLOAD)
     def add_judgements(
         request: Request,
         topic: int,
@@ -132,7 +132,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         return one(request, topic, message=said, imported=done, max_shown=_MAX_SHOWN)
 
     @router.get("/topics/{topic}/export")
-    @needs(JUDGE)
+    @needs(READ)
     def export(
         request: Request,
         topic: int,
@@ -147,7 +147,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         return Response(content, media_type=kind.media_type, headers=download_headers(_name(topic), kind.suffix))
 
     @router.get("/topics/{topic}/folder")
-    @needs(JUDGE, is_large=True)
+    @needs(READ, is_large=True)
     def folder(request: Request, topic: int, originals: bool = False, hidden: bool = False) -> Response:
         reader, headers = reader_of(request, judge_of(request), hidden), download_headers(_name(topic), "zip")
         return folder_response(workspace, request, topic, reader, originals, headers)
