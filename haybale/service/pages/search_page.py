@@ -12,7 +12,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 from markupsafe import Markup
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from haybale import __version__
 from haybale.collections.unread import counted
@@ -195,6 +195,8 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
     def sent(request: Request, format: str = "html", n: str = "") -> Response:
         state = SearchState.of(request, workspace)
         judge = judge_of(request)
+        if not state.query:
+            return RedirectResponse(request.scope.get("root_path", "") + "/", 303)
         if format != "html":
             if format not in HIT_MEDIA_TYPES:
                 raise UnknownNameError("format", format, ["html", *HIT_MEDIA_TYPES])
