@@ -18,7 +18,12 @@ _MAX_QUERY_CHARACTERS = 500  # of a query that a link to a document has
 
 def own_base(request: Request) -> str:
     """Return the address before the paths of the service, as whoever asks reaches it, with the path of a proxy."""
-    return f"{request.url.scheme}://{request.url.netloc}{request.scope.get('root_path', '')}"
+    return origin_of(request) + str(request.scope.get("root_path", ""))
+
+
+def origin_of(request: Request) -> str:
+    """Return the scheme, host and port by which the service was asked."""
+    return f"{request.url.scheme}://{request.url.netloc}"
 
 
 def with_links(results: SearchResults, request: Request, ranker: str | None = None) -> SearchResults:
