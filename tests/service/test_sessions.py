@@ -303,6 +303,7 @@ def test_another_login_in_a_browser_ends_the_session_before(workspace: Any) -> N
     assert len(access.sessions.of("Ada")) == 1
 
 
+@pytest.mark.thorough
 def test_a_browser_stays_logged_in_over_a_restart_of_the_service(tmp_path: Path, users: Path) -> None:
     """Over real processes, one of which is killed: the session, and the form of a page that was open."""
     Engine.build(decisions(8), tmp_path / "engine", language="english", encoder="tfidf(min_df=1)").prepare()

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.commands import haybale
 
+from haybale.errors import InputError
+from haybale.service.commands.serve import serve
 from haybale.service.security import Access
 from haybale.service.sessions import Sessions, sessions_file_of
 from haybale.service.users import User
@@ -77,12 +80,18 @@ def test_wrong_changes_are_refused(tmp_path: Path, arguments: tuple[str, ...], n
     assert users.read_text() == before
 
 
-def test_options_of_single_sign_on_need_a_proxy(tmp_path: Path) -> None:
-    for options, named in (
-        (("--user-header", "X-User"), "--proxy"),
-        (("--user-header", "X-User", "--proxy", "127.0.0.1", "--new-users", "all"), "administer"),
-        (("--users", str(tmp_path / "users.json")), "users.json"),
-    ):
-        done = haybale("serve", str(tmp_path / "engine"), *options)
-        assert done.returncode == 2
-        assert named in done.stderr
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"user_header": "X-User"}, "--proxy"),
+        ({"user_header": "X-User", "proxy": ["127.0.0.1"], "new_users": "all"}, "administer"),
+        ({"users": Path("nobody.json")}, "add-user"),
+    ],
+)
+def test_wrong_options_of_the_service_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], named: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("nobody.json").write_text("{}")
+    with pytest.raises(InputError, match=named):
+        serve(tmp_path / "engine", **options)
