@@ -118,6 +118,7 @@ MEASURES = {
         "engine/indexing_segments.py",
     ),
     "bench_large.py": CORE,
+    "bench_matters.py": ("service", "search", "review/review.py", "review/judgement_store.py", "ranking/ranker.py"),
     "bench_mixture.py": CORE,
     "bench_longformer.py": ("embeddings/networks", "embeddings/longformer.py"),
     "bench_page_boxes.py": ("collections/files",),

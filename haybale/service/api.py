@@ -89,6 +89,15 @@ Text = Annotated[
         json_schema_extra=_NOT_BLANK,
     ),
 ]
+LongText = Annotated[
+    str,
+    _NotBlank,
+    Field(
+        max_length=MAX_TEXT,
+        description="The text; blank lines separate its paragraphs.",
+        json_schema_extra=_NOT_BLANK,
+    ),
+]
 Where = Annotated[str | None, Query(max_length=2000, description="An SQL condition on the metadata.")]
 RankerName = Annotated[str | None, Query(max_length=MAX_NAME, description="The name of a ranker. Default: the first.")]
 
@@ -121,11 +130,7 @@ class Body(BaseModel):
 class Search(Body):
     """A search whose text is too long for an address."""
 
-    q: Annotated[str, _NotBlank] = Field(
-        max_length=MAX_TEXT,
-        description="The text; blank lines separate its paragraphs.",
-        json_schema_extra=_NOT_BLANK,
-    )
+    q: LongText
     k: int = Field(10, ge=1, le=MAX_RESULTS)
     where: str | None = Field(None, max_length=2000)
     ranker: str | None = Field(None, max_length=MAX_NAME)
@@ -136,7 +141,7 @@ class Search(Body):
 class Explained(Body):
     """A search, and a document that it found."""
 
-    q: Annotated[str, _NotBlank] = Field(max_length=MAX_TEXT, json_schema_extra=_NOT_BLANK)
+    q: LongText
     doc_id: str = Field(max_length=MAX_NAME)
     where: str | None = Field(None, max_length=2000)
     ranker: str | None = Field(None, max_length=MAX_NAME)

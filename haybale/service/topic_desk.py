@@ -77,7 +77,7 @@ class TopicDesk:
         stage = self._review_of(topic).full_text
         with self._lock:
             now = self._clock()
-            self._held = {key: held for key, held in self._held.items() if now - held[1] < HELD_SECONDS}
+            self._forget(now)
             others = {doc_id for (number, doc_id), (name, _) in self._held.items() if number == topic and name != judge}
             documents = stage.next(n + len(others))
             chosen = sorted(documents, key=lambda document: document.doc_id in others)[:n]
@@ -125,6 +125,17 @@ class TopicDesk:
     def full_text_judgements(self, topic: int) -> Any:
         """Return the judgements of full texts as a frame (:meth:`haybale.review.FullTextStage.judgements`)."""
         return self._review_of(topic).full_text.judgements()
+
+    @property
+    def n_open(self) -> int:
+        """The number of full texts that judges have open."""
+        with self._lock:
+            self._forget(self._clock())
+            return len(self._held)
+
+    def _forget(self, now: float) -> None:
+        """Forget who got a full text too long ago."""
+        self._held = {key: held for key, held in self._held.items() if now - held[1] < HELD_SECONDS}
 
     def _let_go(self, topic: int, doc_id: str) -> None:
         with self._lock:

@@ -462,6 +462,18 @@ class Workspace(ServedRankers):
         """Return whether reviews know a document; they do not know one that was just added."""
         return bool(self._reviews.snapshot.collection.find_documents([doc_id])[0] >= 0)
 
+    def unfinished(self) -> str | None:
+        """Return what would be lost or delayed if the workspace were closed now, in words; None if nothing would."""
+        if any(training.status == "running" for training in self.trainings()):
+            return "a training is running"
+        if any(file.status == "running" for file in self.added_records.files()):
+            return "records are being added"
+        if self._reviews.is_at_work:
+            return "reviews are being prepared"
+        with self._lock:
+            n_open = self.desk.n_open + sum(offers.n_open for offers in self._offers.values())
+        return f"judges have {n_open:,} documents open" if n_open else None
+
     def close(self) -> None:
         """End a running training, the process that adds records, and the processes that search."""
         self.added_records.stop()

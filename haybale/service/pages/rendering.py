@@ -21,6 +21,8 @@ from haybale.service.users import User
 from haybale.service.workspace import Workspace
 
 FOLDER = files("haybale.service.pages")
+_ENTRIES = [("/", "Search"), ("/topics", "Topics"), ("/train", "Train"), ("/help", "Help")]  # of the bar
+_ENTRIES_OF_SERVICE = [("/", "Matters"), ("/help", "Help")]
 JUDGE_COOKIE = "haybale-judge"  # the cookie with the judge's name, where there are no users
 _NOBODY = User("", NONE)
 
@@ -147,7 +149,12 @@ def download_headers(name: str, suffix: str) -> dict[str, str]:
 
 
 class Renderer:
-    """Renders the pages of a workspace, or pages that belong to none, such as that of the login."""
+    """Renders the pages of a workspace, or those of a service of several matters that belong to none.
+
+    Parameters
+    ----------
+    workspace : Workspace, optional
+    """
 
     def __init__(self, workspace: Workspace | None = None) -> None:
         self.workspace = workspace
@@ -158,12 +165,14 @@ class Renderer:
 
     def text(self, request: Request, template: str, **values: Any) -> str:
         """Return a template with values, and what all templates know."""
-        root = request.scope.get("root_path", "")
+        root, matter = request.scope.get("root_path", ""), request.scope.get("matter", "")
         service_path = getattr(request.state, "service_path", root)
         user: User = getattr(request.state, "user", None) or _NOBODY
-        is_open = self.workspace is not None and may(user, READ)
+        is_open = user is not _NOBODY if self.workspace is None else may(user, READ)
+        name = matter or ("" if self.workspace is None else self.workspace.engine.collection.name)
         common = {
-            "collection_name": self.workspace.engine.collection.name if self.workspace is not None and is_open else "",
+            "collection_name": name if is_open else "",
+            "entries": _ENTRIES if self.workspace is not None else _ENTRIES_OF_SERVICE,
             "has_session": getattr(request.state, "session", None) is not None,
             "here": None,
             "is_admin": may(user, ADMINISTER),
@@ -172,6 +181,7 @@ class Renderer:
             "judge": judge_of(request),
             "link": lambda path: root + path,
             "manages_users": user.is_administrator and getattr(request.state, "has_users_file", False),
+            "matter": matter,
             "pieces": pieces,
             "service_link": lambda path: service_path + path,
             "token_field": _token_field(request),
