@@ -99,6 +99,7 @@ def serve(
     import_optional("uvicorn", "serve")
     from haybale.parallel import cpus
     from haybale.review import JudgementStore, judgement_file_of
+    from haybale.review.interrupted_restore import finish_restore
     from haybale.service import Workspace, create_app
     from haybale.service.security import LOOPBACK
     from haybale.service.serving import run
@@ -109,6 +110,7 @@ def serve(
     if host not in LOOPBACK and users is None and token is None:
         token = made = secrets.token_urlsafe(32)
     access = _access(users, token, host, allow_host or [])
+    finish_restore(judgements or judgement_file_of(engine))
     opened = haybale.Engine.open(engine).prepare()
     rankers = _rankers(opened, model or [], ranker or [])
     path = judgements or judgement_file_of(opened)
