@@ -26,7 +26,8 @@ from haybale.stopping_work import Work, stoppable
 
 MAX_BODY = 5_000_000  # bytes of a request
 MAX_UPLOAD = 100_000_000  # bytes of a request that imports a file
-BODY_SECONDS = 30.0  # for a request to arrive
+BODY_SECONDS = 30.0  # for a request to arrive, and one more for every MIN_BODY_RATE bytes that have
+MIN_BODY_RATE = 100_000  # bytes a second
 ANSWER_SECONDS = 60.0  # for an answer, from the whole request
 LARGE_BYTES = 10_000  # a request with a larger body or query string is large
 MAX_WAITING = 32  # large requests that wait for others
@@ -99,9 +100,10 @@ async def answered(
     request, body = Request(scope), b""
     refusal: Response | None = None
     try:
-        body = await asyncio.wait_for(_whole_body(request.headers, receive, max_body), BODY_SECONDS)
+        body = await _whole_body(request.headers, receive, max_body)
     except TimeoutError:
-        refusal = problem(408, f"expected the whole request within {BODY_SECONDS:.0f} seconds; send it at once")
+        limits = f"{BODY_SECONDS:.0f} seconds, and one more for every {MIN_BODY_RATE:,} bytes"
+        refusal = problem(408, f"expected the whole request within {limits}; send it at once")
     except _TooLargeError:
         refusal = as_asked(request, 413, f"expected at most {max_body:,} bytes, found more; shorten the request")
     except _GoneError:
@@ -186,14 +188,15 @@ class _GoneError(Exception):
 
 
 async def _whole_body(headers: Headers, receive: Receive, max_body: int) -> bytes:
-    """Return the body of a request."""
+    """Return the body of a request; one that comes too slowly raises TimeoutError."""
     if "content-length" not in headers and "transfer-encoding" not in headers:
         return b""
     if int(headers.get("content-length", "0")) > max_body:
         raise _TooLargeError
-    parts, size = [], 0
+    parts, size, start = [], 0, time.monotonic()
     while True:
-        message = await receive()
+        seconds = start + BODY_SECONDS + size / MIN_BODY_RATE - time.monotonic()
+        message = await asyncio.wait_for(receive(), seconds)
         if message["type"] == "http.disconnect":
             raise _GoneError
         part = message.get("body", b"")

@@ -87,6 +87,14 @@ def serve(
             ACCESS,
         ),
     ] = None,
+    https_only: Annotated[
+        bool,
+        option(
+            "Redirect browsers that come by HTTP, as --proxy says, to HTTPS, and tell them to stay there. Default: no.",
+            ACCESS,
+            "--https-only",
+        ),
+    ] = False,
     root_path: Annotated[
         str, option("The path under which a proxy serves the pages, such as /cases. Default: none.", ACCESS)
     ] = "",
@@ -109,7 +117,10 @@ def serve(
     made = None
     if host not in LOOPBACK and users is None and token is None:
         token = made = secrets.token_urlsafe(32)
+    if https_only and not proxy:
+        raise InputError("--https-only needs --proxy, found none; give the address of the proxy that has HTTPS")
     access = _access(users, token, host, allow_host or [])
+    access.https_only = https_only
     finish_restore(judgements or judgement_file_of(engine))
     opened = haybale.Engine.open(engine).prepare()
     rankers = _rankers(opened, model or [], ranker or [])
