@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.thorough
 LIMITS = """
 from haybale.service import request_work, serving
 serving._HEAD_SECONDS, serving._STILL_SECONDS, serving._MIN_MOVED_BYTES = 0.3, 1.2, 20_000
-request_work.BODY_SECONDS, request_work.MIN_BODY_RATE = 1.0, 100_000
+request_work.BODY_SECONDS, request_work.MIN_BODY_RATE, request_work.MAX_BODIES = 1.0, 100_000, 10_000_000
 """
 N_PASSAGES, PASSAGE_BYTES = 200, 60_000
 MANY_BYTES = N_PASSAGES * PASSAGE_BYTES  # of an answer, more than the system keeps for a client that does not read
@@ -130,6 +131,28 @@ def test_chunked_bodies_without_a_length(served: Served) -> None:
         except ConnectionError:
             pass
         assert everything(client).startswith(b"HTTP/1.1 413")
+
+
+def test_many_uploads_that_stay_unfinished_do_not_fill_the_memory(served: Served) -> None:
+    """Six of four megabytes each, where ten are kept: some are refused, and small requests are answered meanwhile."""
+    clients = [connected(served) for _ in range(6)]
+    for client in clients:
+        client.sendall(head(served, JSON, "Content-Length: 4500000"))
+    parts = [threading.Thread(target=drip, args=(client, b" " * 100_000, 2.0)) for client in clients]
+    for part in parts:
+        part.start()
+    assert served.ask("/api/search", {"q": "cat"})["hits"]
+    for part in parts:
+        part.join()
+    statuses = [everything(client)[9:12] for client in clients]
+    for client in clients:
+        client.close()
+    assert b"503" in statuses
+    for _ in range(3):  # what they held is free again
+        body = b'{"q": "cat"' + b" " * 4_500_000 + b"}"
+        with closing(connected(served)) as client:
+            client.sendall(head(served, JSON, f"Content-Length: {len(body)}", "Connection: close") + body)
+            assert everything(client).startswith(b"HTTP/1.1 200")
 
 
 def test_a_client_that_reads_slowly_gets_the_whole_answer(served: Served) -> None:
