@@ -164,14 +164,18 @@ def waited(is_done: Callable[[], bool], seconds: float = 900) -> float:
     return time.perf_counter() - start
 
 
-def is_answered(served: Any, query: str) -> bool:
-    """Return whether a search is answered; one that takes a minute is refused."""
+def is_answered(served: Any, path: str, entry: str) -> bool:
+    """Return whether an answer has an entry with something in it; an answer that takes a minute is refused."""
     try:
-        return bool(served.ask(f"/api/search?{urlencode({'q': query})}", timeout=120)["hits"])
+        return bool(served.ask(path, timeout=120)[entry])
     except urllib.error.HTTPError as error:
         if error.code != 503:
             raise
         return False
+
+
+def is_found(served: Any, query: str) -> bool:
+    return is_answered(served, f"/api/search?{urlencode({'q': query})}", "hits")
 
 
 def is_ready(served: Any) -> bool:
@@ -200,17 +204,17 @@ def measured(collection: str, copies: int, n_judgements: int, processes: int, fo
         queries = queries_of(collection)
         record["service"] = {"answers": {"wall": start, "cpu": cpu_seconds(served)}}
         with clocked_service(served) as record["service"]["first"]:
-            waited(lambda: is_answered(served, queries[0]))
+            waited(lambda: is_found(served, queries[0]))
         with clocked_service(served) as record["service"]["ready"]:
             waited(lambda: is_ready(served))
         seconds = []
         with clocked_service(served) as warm:
             for query in queries[1:]:
-                taken, _ = timed(lambda query=query: waited(lambda: is_answered(served, query)))
+                taken, _ = timed(lambda query=query: waited(lambda: is_found(served, query)))
                 seconds.append(taken)
         record["service"]["later"] = {"wall": statistics.median(seconds), "cpu": warm["cpu"] / len(seconds)}
         with clocked_service(served) as record["service"]["topic"]:
-            served.ask("/api/topics/1/next?judge=Ada", timeout=600)
+            waited(lambda: is_answered(served, "/api/topics/1/next?judge=Ada", "documents"))
         record["service"]["memory"] = served.memory()
         for name, out, with_engine in (
             ("judgements, a folder", "copy", False),
@@ -219,9 +223,8 @@ def measured(collection: str, copies: int, n_judgements: int, processes: int, fo
         ):
             record[f"backup {name}"] = ask("back_up", engine=engine, out=folder / out, with_engine=with_engine)
         record["add"] = ask("add", engine=engine, n=ADDED)
-        last = urlencode({"q": f"added{ADDED - 1}"})
         with clocked_service(served) as record["found"]:
-            waited(lambda: bool(served.ask(f"/api/search?{last}", timeout=120)["hits"]))
+            waited(lambda: is_found(served, f"added{ADDED - 1}"))
         with clocked_service(served) as record["ready again"]:
             waited(lambda: is_ready(served))
         record["memory after adding"] = served.memory()
