@@ -1,7 +1,8 @@
 """The files of a matter: the engine's folder, its file of judgements, and what is kept beside that file.
 
 A backup has them under names that depend on no folder: ``engine/``, ``judgements.sqlite``, ``judgements-models/`` for
-the trained rankers, ``judgements.sqlite.queries/`` for long queries, and ``engine-NAME.sqlite`` for other databases.
+the trained rankers, ``judgements.sqlite.queries/`` for long queries, and ``judgements-NAME.sqlite`` or
+``engine-NAME.sqlite`` for other databases.
 """
 
 from __future__ import annotations
@@ -39,6 +40,13 @@ class MatterFiles:
         name of the engine's folder.
     models : Path
         The folder of trained rankers.
+
+    Examples
+    --------
+    >>> files = MatterFiles.of("/data/smith", None, None)
+    >>> name = files.name_of(Path("/data/smith-judgements-log.sqlite"))
+    >>> name, MatterFiles.of("/srv/jones", None, None).path_of(name).as_posix()
+    ('judgements-log.sqlite', '/srv/jones-judgements-log.sqlite')
     """
 
     engine: Path
