@@ -64,19 +64,20 @@ class NewArchive:
 def new_archive(path: Path) -> Iterator[NewArchive]:
     """Yield a backup to write: a zip file if the name of ``path`` ends in ``.zip``, else a folder.
 
-    It appears when it is complete. A path that exists raises OutputExistsError.
+    It appears when it is complete, and only its owner can read it. A path that exists raises OutputExistsError.
     """
     if path.suffix.lower() == ".zip":
         check_new_file(path)
         check_file(path)
         with (
-            replaced(path) as aside,
+            replaced(path, 0o600) as aside,
             ZipFile(aside, "w", ZIP_DEFLATED, compresslevel=_COMPRESSION_LEVEL) as zipped,
         ):
             yield NewArchive(zipped)
     else:
         check_output(path)
         with whole_folder(path) as folder:
+            folder.chmod(0o700)
             yield NewArchive(folder)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+import stat
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
@@ -147,6 +148,14 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def _set_owner(staged: Path, existing: os.stat_result) -> None:
+    """Give what was extracted the owner of what it replaces, and its mode, as far as this user may."""
+    staged.chmod(stat.S_IMODE(existing.st_mode))
+    for path in (staged, *staged.rglob("*")):
+        with suppress(PermissionError):
+            os.chown(path, existing.st_uid, existing.st_gid)
+
+
 def _check_databases(archive: Archive, staged: dict[str, Path]) -> int:
     """Check what was extracted, give the judgements the tables of today, and return the number of their rows."""
     if ENGINE in staged:
@@ -173,6 +182,8 @@ def _moves(archive: Archive, files: MatterFiles, staged: dict[str, Path]) -> Ite
     old = [path for path in (files.judgements, *files.beside(archive.manifest["identity"])) if os.path.lexists(path)]
     for path in [*old, *(path for path in new if path not in old)]:
         kept = set_aside_name(path) if path in old else None
+        if kept is not None and path in new:
+            _set_owner(new[path], path.stat())
         if kept is not None and path.is_file():
             for suffix in _SQLITE_SUFFIXES:
                 log = path.with_name(path.name + suffix)

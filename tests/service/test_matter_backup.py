@@ -135,6 +135,22 @@ def test_a_restore_keeps_what_was_there(smith: Path, tmp_path: Path) -> None:
     assert files_of(smith.with_name("smith-files"))
 
 
+def test_modes_and_owners_stay(smith: Path, tmp_path: Path) -> None:
+    judgements, models = smith.with_name("smith-judgements.sqlite"), smith.with_name("smith-judgements-models")
+    judgements.chmod(0o640)
+    is_root = os.getuid() == 0
+    if is_root:
+        os.chown(judgements, 1234, 1234)
+        os.chown(models, 1234, 1234)
+    for name in ("copy", "copy.zip"):
+        backup_matter(smith, tmp_path / name)
+        assert (tmp_path / name).stat().st_mode & 0o077 == 0
+    restore_matter(tmp_path / "copy", smith)
+    assert judgements.stat().st_mode & 0o777 == 0o640
+    owners = {path.stat().st_uid for path in (judgements, models, models / "accepted.json")}
+    assert owners == ({1234} if is_root else {os.getuid()})
+
+
 def test_a_backup_is_of_one_moment_over_all_databases(smith: Path, tmp_path: Path) -> None:
     """A writer adds a judgement, then a search: a moment never has a search whose judgement is missing."""
     is_over, has_begun = threading.Event(), threading.Event()
