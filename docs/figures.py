@@ -1,9 +1,10 @@
-"""Make the pictures of tutorials: walks through the pages of the service, by Playwright and Chromium.
+"""Make the pictures of the README and of tutorials: walks through pages, by Playwright and Chromium.
 
-    python docs/figures.py [FOLDER]         default: docs/tutorials
+    python docs/figures.py [FOLDER]         default: docs
 
 ``make figures`` runs it. It writes invented contracts, serves them, judges with their true grades, trains, and takes
-pictures of pages as it goes. It also prints the measures of the training. Then it searches two PDF files.
+pictures of pages as it goes. It also prints the measures of the training. Then it searches two PDF files, and compares
+rankers on pydocs. The README's pictures are in the folder ``pictures``, each in light and in dark.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from support.contracts import QUESTION, write_contracts  # noqa: E402
 from support.page_files import PASSAGES, by_reportlab, engine_of  # noqa: E402
 
 from haybale import Engine, parse  # noqa: E402
+import haybale  # noqa: E402
 from haybale.cli.options import DEFAULT_RANKER  # noqa: E402
 from haybale.review import JudgementStore  # noqa: E402
 from haybale.service import Workspace, create_app  # noqa: E402
@@ -36,6 +38,8 @@ DESK, PHONE = {"width": 1180, "height": 760}, {"width": 390, "height": 760}
 
 
 def main(out: Path) -> None:
+    (out / "pictures").mkdir(exist_ok=True)
+    see_a_comparison(out / "pictures")
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         grades = write_contracts(folder / "contracts")
@@ -49,9 +53,41 @@ def main(out: Path) -> None:
         with JudgementStore(folder / "judgements.sqlite") as store:
             workspace = Workspace(engine, {DEFAULT_RANKER: parse(DEFAULT_RANKER).fit(engine)}, store)
             with served(workspace) as address, chromium() as browser:
-                walk(browser, address, workspace, truth, out)
+                see_reasons(browser, address, out / "pictures")
+                walk(browser, address, workspace, truth, out / "tutorials")
             workspace.close()
-        see_a_page(folder, out)
+        see_a_page(folder, out / "tutorials")
+
+
+def see_a_comparison(out: Path) -> None:
+    """Compare rankers on the test split of pydocs, and take pictures of the report."""
+    from haybale.reports import write_report
+
+    with tempfile.TemporaryDirectory() as scratch, chromium() as browser:
+        report = Path(scratch, "report.html")
+        outcome = haybale.compare("pydocs", "bm25,bm25-doc,knn-doc,parm-vrrf,svr,learned", split="test")
+        outcome.write(Path(scratch, "results"))
+        write_report([Path(scratch, "results")], report)
+        page = browser.new_page(viewport=DESK)
+        page.goto(report.as_uri())
+        in_light_and_dark(page, out, "comparison")
+
+
+def see_reasons(browser: Any, address: str, out: Path) -> None:
+    """Search with a filter, open the reasons of the first hit, and take pictures."""
+    page = browser.new_page(base_url=address, viewport=DESK)
+    page.goto(f"/?q={QUESTION}&f.kind=Lease")
+    page.locator(".open-why").first.click()
+    page.wait_for_selector(".shares")
+    in_light_and_dark(page, out, "search")
+    page.close()
+
+
+def in_light_and_dark(page: Any, out: Path, name: str) -> None:
+    """Take a picture of a page in each colour scheme."""
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        picture(page, out / f"{name}-{scheme}.png")
 
 
 def see_a_page(folder: Path, out: Path) -> None:
@@ -135,4 +171,4 @@ def picture(page: Any, path: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / "tutorials")
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else HERE)

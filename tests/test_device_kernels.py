@@ -158,7 +158,7 @@ SLOW = {  # with the sanitizers
 @pytest.mark.parametrize(
     "files",
     [
-        pytest.param(KERNEL_TESTS - SLOW, id="quick"),
+        pytest.param(KERNEL_TESTS - SLOW, id="quick", marks=pytest.mark.thorough),
         *(pytest.param({path}, id=path.stem, marks=pytest.mark.thorough) for path in sorted(SLOW)),
     ],
 )

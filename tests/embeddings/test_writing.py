@@ -75,7 +75,11 @@ def nursery(request: pytest.FixtureRequest, folder: Path, tmp_path: Path) -> Ite
     found.close()
 
 
-@pytest.mark.parametrize(("nursery", "kills"), [("embeddings", 25), ("interactions", 6)], indirect=["nursery"])
+@pytest.mark.parametrize(
+    ("nursery", "kills"),
+    [("embeddings", 8), ("interactions", 6), pytest.param("embeddings", 25, marks=pytest.mark.thorough)],
+    indirect=["nursery"],
+)
 def test_killed_repeatedly(request: Any, folder: Path, tmp_path: Path, nursery: Nursery, kills: int) -> None:
     """A store whose writers are killed at random moments ends equal to that of an undisturbed run."""
     whole, store, log, opens = tmp_path / "whole", tmp_path / "store", tmp_path / "log", EmbeddingStore

@@ -145,7 +145,7 @@ def test_infinity_is_shown_as_a_word(tmp_path: Path) -> None:
     assert hit["metadata"] == {"x": "Infinity"}
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=15)
 @given(seed=st.integers(0, 10**6))
 def test_filters_find_of_other_documents_what_they_found_before(seed: int, tmp_path_factory: Any) -> None:
     changed(tmp_path_factory.mktemp("columns") / "engine", seed)

@@ -103,7 +103,7 @@ def test_the_same_queries_under_second_ids(part: Engine, name: str) -> None:
     assert measures[0] == measures[1]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in (1, 2, 3))])
 @pytest.mark.parametrize("change", [unchanged, shouted, shuffled, longer])
 def test_copies_hardly_change_what_is_learned(seed: int, change: Change) -> None:
     """For any share of the training queries and any number of copies; equal words change nothing at all."""
@@ -284,6 +284,7 @@ def test_saved_rankers_know_their_twins(laws: Engine, tmp_path: Path) -> None:
         assert again.out_of_fold(queries)["twin"] == again.out_of_fold(queries)["dogs"]
 
 
+@pytest.mark.thorough
 def test_without_twins_nothing_changes(part: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same runs to the last bit as with groups of documents only, where no query is grouped anew."""
     queries, qrels = with_copies(part.collection, 100, random.Random(0), copies=0)
