@@ -18,7 +18,7 @@ STRICT_TRANSPORT_SECURITY = "max-age=31536000"  # a year, in seconds
 
 
 class HttpsOnly:
-    """The ASGI middleware that answers nothing by HTTP, except whether the service works.
+    """The ASGI middleware that answers nothing by HTTP, except whether the service works; it is outside all others.
 
     A GET or HEAD is redirected. A change, and a request with a token, is refused, so that whoever sends it notices:
     the token was readable on its way. The scheme is what a trusted proxy says in ``X-Forwarded-Proto``. Requests to
@@ -29,15 +29,16 @@ class HttpsOnly:
     application : ASGIApp
     access : haybale.service.security.Access
         Knows the names of the service.
+    root_path : str, default ""
+        The path under which a proxy serves the application; requests may have it or not.
     """
 
-    def __init__(self, application: ASGIApp, access: Access) -> None:
-        self.application, self.access = application, access
+    def __init__(self, application: ASGIApp, access: Access, root_path: str = "") -> None:
+        self.application, self.access, self.root_path = application, access, root_path.rstrip("/")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Hand on a request by HTTPS, or say where it belongs."""
-        is_checked = scope["type"] == "http" and scope["path"] not in OPEN_PATHS
-        if not is_checked:
+        if scope["type"] != "http" or scope["path"].removeprefix(self.root_path) in OPEN_PATHS:
             await self.application(scope, receive, send)
         elif scope["scheme"] == "https":
             await self.application(scope, receive, _strict(send))
@@ -47,12 +48,20 @@ class HttpsOnly:
             if len(hosts) != 1 or not self.access.knows_host(hosts[0]):
                 await self.application(scope, receive, send)
                 return
-            address = f"https://{_without_port(hosts[0])}{_path_of(scope)}"
+            address = f"https://{_without_port(hosts[0])}{self._path_of(scope)}"
             if scope["method"] in ("GET", "HEAD") and "authorization" not in headers:
                 await RedirectResponse(address, 308)(scope, receive, send)
             else:
                 answer = problem(403, f"expected HTTPS, found HTTP, which others can read; send it to {address:.200}")
                 await answer(scope, receive, send)
+
+    def _path_of(self, scope: Scope) -> str:
+        """Return the path and query of a request as they were sent, under the path of the service."""
+        path: str = (scope.get("raw_path") or scope["path"].encode()).decode("latin-1")
+        if path != self.root_path and not path.startswith(f"{self.root_path}/"):
+            path = self.root_path + path
+        query = scope["query_string"].decode("latin-1")
+        return path + (f"?{query}" if query else "")
 
 
 def _strict(send: Send) -> Send:
@@ -72,10 +81,3 @@ def _without_port(host: str) -> str:
     """
     name, colon, port = host.rpartition(":")
     return name if colon and port.isdecimal() else host
-
-
-def _path_of(scope: Scope) -> str:
-    """Return the path and query of a request as they were sent, under the path of the service."""
-    path: str = scope.get("root_path", "") + (scope.get("raw_path") or scope["path"].encode()).decode("latin-1")
-    query = scope["query_string"].decode("latin-1")
-    return path + (f"?{query}" if query else "")

@@ -67,14 +67,11 @@ class Access:
         The names in the ``Host`` header, without ports. Default: those of this machine for itself.
     any_address : bool, default False
         Whether the ``Host`` may be any IP address, which no other site can pretend to be.
-    https_only : bool, default False
-        Whether pages are answered by HTTPS only, as a trusted proxy says (:mod:`haybale.service.https_only`).
     """
 
     users: Users | None = None
     hosts: Iterable[str] = LOOPBACK
     any_address: bool = False
-    https_only: bool = False
     _secret: bytes = field(default_factory=lambda: secrets.token_bytes(32))
     _sessions: OrderedDict[str, tuple[User, float]] = field(default_factory=OrderedDict)
     _n_guesses: int = 0  # wrong tokens that are being answered

@@ -14,7 +14,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from haybale.errors import InputError
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
+    from starlette.types import ASGIApp
 
 _HEAD_SECONDS = 15.0  # for the head of a request, from the connection or from the last answer
 _STILL_SECONDS = 120.0  # for a request that makes no progress: of its body, of its work, and of its answer
@@ -73,12 +73,12 @@ class PatientProtocol(H11Protocol):
         self._timer = self.loop.call_later(_HEAD_SECONDS, self._look)
 
 
-def run(application: FastAPI, host: str, port: int, ready: Callable[[str], None], proxies: Sequence[str] = ()) -> None:
+def run(application: ASGIApp, host: str, port: int, ready: Callable[[str], None], proxies: Sequence[str] = ()) -> None:
     """Serve an application until the process gets SIGINT or SIGTERM; running requests finish first.
 
     Parameters
     ----------
-    application : FastAPI
+    application : ASGI application
     host : str
     port : int
         0 for any free one.

@@ -56,7 +56,6 @@ def create_app(
     from haybale.service.duplicates_api import duplicates_api
     from haybale.service.files_api import files_api
     from haybale.service.health import health_routes
-    from haybale.service.https_only import HttpsOnly
     from haybale.service.judges_api import judges_api
     from haybale.service.login import login_routes
     from haybale.service.metrics import Metrics
@@ -94,8 +93,6 @@ def create_app(
     metrics = Metrics(workspace)
     access = access or Access()
     application.add_middleware(Guard, access=access)
-    if access.https_only:
-        application.add_middleware(HttpsOnly, access=access)
     application.add_middleware(AccessLog, metrics=metrics, out=log)
     add_handlers(application)
 

@@ -109,6 +109,7 @@ def serve(
     from haybale.review import JudgementStore, judgement_file_of
     from haybale.review.interrupted_restore import finish_restore
     from haybale.service import Workspace, create_app
+    from haybale.service.https_only import HttpsOnly
     from haybale.service.security import LOOPBACK
     from haybale.service.serving import run
 
@@ -120,7 +121,6 @@ def serve(
     if https_only and not proxy:
         raise InputError("--https-only needs --proxy, found none; give the address of the proxy that has HTTPS")
     access = _access(users, token, host, allow_host or [])
-    access.https_only = https_only
     finish_restore(judgements or judgement_file_of(engine))
     opened = haybale.Engine.open(engine).prepare()
     rankers = _rankers(opened, model or [], ranker or [])
@@ -139,7 +139,9 @@ def serve(
                 show(f"token: {made}")
             note(f"{opened.collection.n_documents:,} documents; judgements are in {path}. Ctrl-C ends the service.")
 
-        run(create_app(workspace, access, log, root_path), host, port, ready, _proxies(proxy or []))
+        application = create_app(workspace, access, log, root_path)
+        served = HttpsOnly(application, access, root_path) if https_only else application
+        run(served, host, port, ready, _proxies(proxy or []))
 
 
 def _proxies(proxies: list[str]) -> list[str]:
