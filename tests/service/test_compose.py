@@ -211,7 +211,7 @@ def started_by_hand(root: Path) -> Iterator[tuple[dict[str, int], subprocess.Pop
 def test_what_compose_starts_is_asked_through_the_proxy(tmp_path: Path) -> None:
     prepare(tmp_path)
     how = {"cwd": tmp_path / "data", "env": os.environ | image_environment() | {"PATH": programs(tmp_path)}}
-    add = entrypoint("add-user", "users.json", "Ada", "--role", "admin")
+    add = entrypoint("add-user", "users.json", "Ada", "--right", "administer")
     token = subprocess.run(add, **how, check=True, capture_output=True, text=True).stdout.strip()
     walk(tmp_path, started_by_hand, token)
 
@@ -290,7 +290,7 @@ def test_compose_itself(tmp_path: Path) -> None:
         shutil.copytree(ROOT / name, tmp_path / name)
     prepare(tmp_path)
     subprocess.run(["chmod", "-R", "a+rwX", str(tmp_path / "data")], check=True)
-    add = [sys.executable, "-m", "haybale", "add-user", "users.json", "Ada", "--role", "admin"]
+    add = [sys.executable, "-m", "haybale", "add-user", "users.json", "Ada", "--right", "administer"]
     token = subprocess.run(add, cwd=tmp_path / "data", check=True, capture_output=True, text=True).stdout.strip()
     subprocess.run(["chmod", "a+r", str(tmp_path / "data" / "users.json")], check=True)
     walk(tmp_path, started_by_compose, token)
