@@ -12,6 +12,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from haybale.errors import InputError
+from haybale.service.drained_requests import DrainedRequests
 from haybale.service.proxies import FromProxies
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def run(application: ASGIApp, host: str, port: int, ready: Callable[[str], None]
     with listening:
         shown = f"[{host}]" if ":" in host else host
         config = uvicorn.Config(
-            FromProxies(application, proxies),
+            DrainedRequests(FromProxies(application, proxies)),
             http=PatientProtocol,
             ws="none",
             loop="asyncio",

@@ -236,6 +236,7 @@ def walk(root: Path, started: Any, token: str) -> None:
         assert hits[0]["doc_id"].startswith("dog/")
         assert ask(ports["443"], "POST", "/api/topics", {"text": "dogs that bite"}, **bearer)[0] == 201
         assert ask(ports["443"], "POST", "/api/search", {"q": "dog " * 1_300_000}, **bearer)[0] == 413
+        assert ask(ports["443"], "POST", "/api/search", {"q": "dog " * 1_000_000})[0] == 401  # before it is read
         assert ask(ports["443"], "GET", "/health", Host="evil.example")[0] == 421
         assert b"csrf_token" in page
     with started(root) as (ports, service):

@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 
 from haybale.service import create_app
 
-VALUES = {"topic": "1", "doc_id": "dog/1", "name": "pages.css", "number": "1"}
+VALUES = {"topic": "1", "doc_id": "dog/1", "name": "pages.css", "number": "1", "user": "Ada"}
 PARAMETERS = {"q": "dogs", "doc_id": "dog/1", "format": "csv"}
 CHANGING = ("content-length", "etag", "set-cookie")  # headers that differ if the same is asked twice
 
