@@ -254,7 +254,9 @@ def page(record: Record, copies: int, processes: int) -> list[str]:
         f"{build['documents']:,} documents in {build['passages']:,} passages: those of {build['name']} {copies} times."
         f" {n_rows:,} rows of judgements in {TOPICS} topics. Vectors are TF-IDF; the ranker is that of `haybale serve`."
         " Seconds are by the clock, in parentheses those of all cores that computed. Files are in the page cache."
-        f" The load average of the machine was {record['load'][0]:.1f} before and {record['load'][1]:.1f} at the end.",
+        f" The load average of the machine was {record['load'][0]:.1f} before and {record['load'][1]:.1f} at the end."
+        " Where it is above the number of cores, other work slowed this down, and the seconds in parentheses are those"
+        " to go by.",
         *table(
             "engine|s|memory, MB",
             [
