@@ -13,7 +13,18 @@ from haybale.engine import Engine
 from haybale.engine.reattaching import TextDigests
 from haybale.errors import InputError
 from haybale.parameters import COUNT, FROM_0, check_parameters
-from haybale.review import JudgementStore, Judges, Progress, Review, ReviewDocument, ScreeningPlan, Topic, TopicAudit
+from haybale.review import (
+    JudgementStore,
+    Judges,
+    Progress,
+    Review,
+    ReviewDocument,
+    ScreeningPlan,
+    Topic,
+    TopicAudit,
+    TopicReport,
+    write_topic,
+)
 from haybale.review.exports import query_id as exported_id
 from haybale.review.judgement_store import Judgement
 from haybale.review.protocol import reason_details
@@ -38,6 +49,8 @@ from haybale.service.topic_desk import TopicDesk
 from haybale.service.topic_groups import TopicGroups
 from haybale.service.topic_search import TopicSearch
 from haybale.service.topic_summary import TopicRows, TopicSummary
+from haybale.service.training_readiness import StoreReadiness, TrainingReadiness
+from haybale.service.trainings import ModelTraining
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -106,6 +119,7 @@ class Workspace(ServedRankers):
         self._creating, self._clock = threading.Lock(), clock
         self.desk = TopicDesk(judgements, self._review, self._topic_rows, clock)
         self._offers: dict[int, Offers] = {}  # by topic
+        self._readiness = StoreReadiness(judgements)
         self._digests: tuple[Engine, TextDigests] | None = None
         beside = None if judgements.path is None else judgements.path.with_name(f"{judgements.path.name}.queries")
         self.long_queries = LongQueries(beside)
@@ -433,6 +447,14 @@ class Workspace(ServedRankers):
         """Return the table of a topic as an Excel workbook, as :meth:`export` does."""
         return exported_workbook(self._review(topic), documents, judge)
 
+    def report(self, topic: int, documents: str = "judged", judge: str | None = None) -> TopicReport:
+        """Return what is taken along of a topic (:meth:`haybale.Review.report`), as a judge may see it."""
+        return self._review(topic).report(documents, judge)
+
+    def write_topic(self, topic: int, path: Path, judge: str | None = None, **options: Any) -> None:
+        """Write a topic as one zip file or folder (:func:`haybale.review.write_topic`), as a judge may see it."""
+        write_topic(self._review(topic), path, seen_by=judge, **options)
+
     def grades(self, topic: int, doc_id: str, judge: str) -> dict[str, int]:
         """Return the latest grade of each judge of a document that a judge may see; who judged last is last."""
         return self._topic_rows(topic).grades(doc_id, judge)
@@ -503,6 +525,24 @@ class Workspace(ServedRankers):
         self.added_records.stop()
         super().close()
 
+    # Training.
+
+    def training_readiness(self) -> TrainingReadiness:
+        """Return what can be trained with the judgements that there are, and what is missing for the rest.
+
+        This waits until reviews are prepared.
+        """
+        return self._readiness.on(self._reviews.snapshot)
+
+    def start_training(self, recipe: str | None = None, random_state: int = 0) -> ModelTraining:
+        """Begin a training as :meth:`ServedRankers.start_training` does.
+
+        InputError is raised, too, if the judgements are too few for the recipe.
+        """
+        if self.can_train:
+            self.training_readiness().check(recipe)
+        return super().start_training(recipe, random_state)
+
     # The engine.
 
     def refresh(self) -> bool:
@@ -517,6 +557,10 @@ class Workspace(ServedRankers):
         It may take a minute for a large engine. Reviews work on the earlier documents meanwhile.
         """
         return self._reviews.prepare()
+
+    def wait_for_reviews(self) -> bool:
+        """Return whether reviews are ready, after waiting for them for as long as a page may."""
+        return self._reviews.wait_until_ready()
 
     @property
     def reviews_are_ready(self) -> bool:
