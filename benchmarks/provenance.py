@@ -126,6 +126,15 @@ MEASURES = {
     "bench_parm.py": ("retrieval/parm", "retrieval/hits.py", "vectors.py"),
     "bench_learner.py": LEARNER,
     "bench_review.py": LEARNER,
+    "bench_operation.py": (
+        "service",
+        "search",
+        "engine",
+        "retrieval",
+        "review/judgement_store.py",
+        "collections",
+        *WITHOUT,
+    ),
     "bench_other_engines.py": (
         "rankers/stored.py",
         "rankers/learned.py",

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from haybale.errors import StoreError
+from haybale.review.interrupted_restore import finish_restore
 
 _WAL_HEAD, _FRAME_HEAD = 32, 24  # bytes
 _SHARED_FIRST, _SHARED_SIZE = 0x40000002, 510  # the bytes of a file that connections of SQLite lock while they use it
@@ -37,9 +38,11 @@ _OPEN: Counter[str] = Counter()  # the files that this process has open, by real
 def opening(path: Path, application: int) -> Iterator[None]:
     """Note that this process opens a file, after its log was checked; if the block fails, note that it did not.
 
-    Call :func:`closed` when the file is closed. The lock is held while the log is checked only.
+    A restore of the file that was interrupted is finished first. Call :func:`closed` when the file is closed. The lock
+    is held while the log is checked only.
     """
     real = os.path.realpath(path)
+    finish_restore(path)
     with _LOCK:
         # Closing any descriptor of a file drops all locks that this process has on it, so a file in use is not touched.
         if not _OPEN[real]:

@@ -2,6 +2,10 @@
 
 from .facets import Facet as Facet
 from .facets import condition as condition
+from .matter_backup import MatterBackup as MatterBackup
+from .matter_backup import backup_matter as backup_matter
+from .matter_restore import RestoredMatter as RestoredMatter
+from .matter_restore import restore_matter as restore_matter
 from .opened_document import OpenedDocument as OpenedDocument
 from .topic_summary import TopicSummary as TopicSummary
 from .trainings import ModelTraining as ModelTraining

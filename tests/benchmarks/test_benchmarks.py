@@ -571,3 +571,12 @@ def test_pages_say_what_was_measured(script: Any) -> None:
     assert lines == "\n".join(script("bench_gpu").page(loaded(RESULTS / "gpu.json"))).splitlines()
     lines = (RESULTS / "stopping.md").read_text(encoding="utf-8").splitlines()
     assert lines == "\n".join(script("bench_stopping").page(loaded(RESULTS / "stopping.json"))).splitlines()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.thorough
+def test_small_operation(ran: Any, words: Path, tmp_path: Path) -> None:
+    options = ("--judgements", "40", "--processes", "1", "--folder", str(tmp_path))
+    page = ran("bench_operation", "operation.md", str(words), *options, ADDED=10, SEARCHES=3)
+    assert "24 documents in 48 passages" in page
+    assert page.count("| with the engine") == 2

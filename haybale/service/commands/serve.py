@@ -128,6 +128,14 @@ def serve(
             ACCESS,
         ),
     ] = None,
+    https_only: Annotated[
+        bool,
+        option(
+            "Redirect browsers that come by HTTP, as --proxy says, to HTTPS, and tell them to stay there. Default: no.",
+            ACCESS,
+            "--https-only",
+        ),
+    ] = False,
     root_path: Annotated[
         str, option("The path under which a proxy serves the pages, such as /cases. Default: none.", ACCESS)
     ] = "",
@@ -141,6 +149,7 @@ def serve(
     import_optional("fastapi", "serve")
     import_optional("uvicorn", "serve")
     from haybale.parallel import cpus
+    from haybale.service.https_only import HttpsOnly
     from haybale.service.matters.matter_folders import is_single
     from haybale.service.named_rankers import named_ranker
     from haybale.service.security import LOOPBACK
@@ -151,6 +160,8 @@ def serve(
     made = None
     if host not in LOOPBACK and users is None and token is None and user_header is None:
         token = made = secrets.token_urlsafe(32)
+    if https_only and not proxy:
+        raise InputError("--https-only needs --proxy, found none; give the address of the proxy that has HTTPS")
     if user_header is not None and not proxy:
         raise InputError("--user-header needs --proxy; give the address from which the header is believed")
     access = _access(users, token, [host, *(allow_host or [])], idle_hours, user_header, new_users)
@@ -171,7 +182,8 @@ def serve(
                 show(f"token: {made}")
             note(f"{about} Ctrl-C ends the service.")
 
-        run(application, host, port, ready, _proxies(proxy or []))
+        guarded = HttpsOnly(application, access, root_path) if https_only else application
+        run(guarded, host, port, ready, _proxies(proxy or []))
 
 
 def _proxies(proxies: list[str]) -> list[str]:
@@ -228,9 +240,11 @@ def _one(
 ) -> tuple[FastAPI, str]:
     """Return the application of one engine, and what to say about it; what it needs is closed with the block."""
     from haybale.review import JudgementStore, judgement_file_of
+    from haybale.review.interrupted_restore import finish_restore
     from haybale.service import Workspace, create_app
     from haybale.service.named_rankers import fitted_rankers
 
+    finish_restore(judgements or judgement_file_of(folder))
     engine = haybale.Engine.open(folder).prepare()
     texts = named.texts if named.texts or named.models else [(DEFAULT_RANKER, DEFAULT_RANKER)]
     rankers = fitted_rankers(engine, named.models, texts)

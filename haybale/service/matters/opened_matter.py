@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from haybale import Engine
 from haybale.review import JudgementStore, judgement_file_of
+from haybale.review.interrupted_restore import finish_restore
 from haybale.service.access_log import AccessLog
 from haybale.service.matters.current_matter import MatterParts, about_matter
 from haybale.service.matters.matter_app import matter_app
@@ -60,6 +61,7 @@ class MatterOpener:
         """
         with ExitStack() as block:
             say("the engine is being opened")
+            finish_restore(judgement_file_of(folder))
             engine = Engine.open(folder)
             say(f"the indexes of {engine.collection.n_documents:,} documents are being opened")
             engine.prepare()
