@@ -2,7 +2,12 @@
 
 from .facets import Facet as Facet
 from .facets import condition as condition
+from .log_chain import LogHead as LogHead
+from .log_chain import check_lines as check_lines
+from .matter_log import MatterLog as MatterLog
 from .opened_document import OpenedDocument as OpenedDocument
+from .saved_searches import SavedQuery as SavedQuery
+from .saved_searches import SavedSearches as SavedSearches
 from .topic_summary import TopicSummary as TopicSummary
 from .trainings import ModelTraining as ModelTraining
 from .web_application import create_app as create_app

@@ -66,8 +66,8 @@ def _not_blank(text: str) -> str:
     return text
 
 
-_NotBlank = AfterValidator(_not_blank)
-_NOT_BLANK: dict[str, Any] = {"minLength": 1, "pattern": r"\S"}
+NotBlank = AfterValidator(_not_blank)
+NOT_BLANK: dict[str, Any] = {"minLength": 1, "pattern": r"\S"}
 
 
 def _plain_numbers(value: Any) -> Any:
@@ -81,11 +81,11 @@ _PlainNumbers = BeforeValidator(_plain_numbers)
 Grade = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
 Text = Annotated[
     str,
-    _NotBlank,
+    NotBlank,
     Query(
         max_length=MAX_IN_ADDRESS,
         description="The text to search for; POST a longer one.",
-        json_schema_extra=_NOT_BLANK,
+        json_schema_extra=NOT_BLANK,
     ),
 ]
 Where = Annotated[str | None, Query(max_length=2000, description="An SQL condition on the metadata.")]
@@ -120,10 +120,10 @@ class Body(BaseModel):
 class Search(Body):
     """A search whose text is too long for an address."""
 
-    q: Annotated[str, _NotBlank] = Field(
+    q: Annotated[str, NotBlank] = Field(
         max_length=MAX_TEXT,
         description="The text; blank lines separate its paragraphs.",
-        json_schema_extra=_NOT_BLANK,
+        json_schema_extra=NOT_BLANK,
     )
     k: int = Field(10, ge=1, le=MAX_RESULTS)
     where: str | None = Field(None, max_length=2000)
@@ -135,7 +135,7 @@ class Search(Body):
 class Explained(Body):
     """A search, and a document that it found."""
 
-    q: Annotated[str, _NotBlank] = Field(max_length=MAX_TEXT, json_schema_extra=_NOT_BLANK)
+    q: Annotated[str, NotBlank] = Field(max_length=MAX_TEXT, json_schema_extra=NOT_BLANK)
     doc_id: str = Field(max_length=MAX_NAME)
     where: str | None = Field(None, max_length=2000)
     ranker: str | None = Field(None, max_length=MAX_NAME)

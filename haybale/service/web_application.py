@@ -50,6 +50,7 @@ def create_app(
 
     from haybale import __version__
     from haybale.service.access_log import AccessLog
+    from haybale.service.acting_user import ActingUser
     from haybale.service.api import search_api, topics_api, training_api
     from haybale.service.audit_api import audit_api
     from haybale.service.description import description_routes
@@ -57,12 +58,14 @@ def create_app(
     from haybale.service.files_api import files_api
     from haybale.service.health import health_routes
     from haybale.service.judges_api import judges_api
+    from haybale.service.log_api import log_api
     from haybale.service.login import login_routes
     from haybale.service.metrics import Metrics
     from haybale.service.pages import error_page, pages
     from haybale.service.problems import add_handlers
     from haybale.service.refreshing import Refreshing
     from haybale.service.roles import GuardedRoute, not_matched
+    from haybale.service.searches_api import feed_routes, searches_api
     from haybale.service.security import Access, Guard
     from haybale.service.topic_desk_api import topic_desk_api
     from haybale.service.under_path import UnderPath, checked_root_path
@@ -92,6 +95,7 @@ def create_app(
     application.state.error_page = partial(error_page, workspace)
     metrics = Metrics(workspace)
     access = access or Access()
+    application.add_middleware(ActingUser)
     application.add_middleware(Guard, access=access)
     application.add_middleware(AccessLog, metrics=metrics, out=log)
     add_handlers(application)
@@ -100,7 +104,7 @@ def create_app(
     application.router.default = not_matched(application.router)
     all_routes = (
         login_routes, search_api, topics_api, judges_api, duplicates_api, audit_api, topic_desk_api, files_api,
-        training_api, pages,
+        training_api, searches_api, feed_routes, log_api, pages,
     )  # fmt: skip
     of_workspace = [routes(workspace) for routes in all_routes]
     routers = health_routes(workspace, metrics), *of_workspace, description_routes(application, access)

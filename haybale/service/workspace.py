@@ -25,17 +25,23 @@ from haybale.search.searching import explain_hit, search, title_of
 from haybale.service.added_records import AddedRecords
 from haybale.service.document_files import DocumentFiles
 from haybale.service.facets import Facet, condition, facets_of
+from haybale.service.logged_actions import LoggedActions
 from haybale.service.long_queries import LongQueries
+from haybale.service.matter_log import MatterLog
+from haybale.service.matter_store import MatterFile, searches_file_of
 from haybale.service.offers import Offers
 from haybale.service.open_reviews import OpenReviews
 from haybale.service.opened_document import OpenedDocument, open_document
+from haybale.service.repeated_search import RepeatedSearch, repeat
 from haybale.service.request_errors import NotFoundError, check_document
 from haybale.service.request_texts import check_length, paragraphs
+from haybale.service.saved_searches import SavedSearches
 from haybale.service.served_rankers import ServedRankers
 from haybale.service.topic_desk import TopicDesk
 from haybale.service.topic_groups import TopicGroups
 from haybale.service.topic_search import TopicSearch
 from haybale.service.topic_summary import TopicRows, TopicSummary
+from haybale.service.trainings import ModelTraining
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,6 +75,14 @@ class Workspace(ServedRankers):
     clock : callable, default time.monotonic
         Returns the time in seconds, by which documents that a judge sees are held from others.
 
+    Attributes
+    ----------
+    searches : SavedSearches
+        Saved searches, and what is new among their hits.
+    log : MatterLog
+        What everybody does, while it is on. Both are kept beside the store, in ``judgements-searches.sqlite`` for
+        ``judgements.sqlite``, which is made when it is first needed.
+
     Examples
     --------
     >>> from haybale import parse
@@ -96,7 +110,12 @@ class Workspace(ServedRankers):
         check_parameters("Workspace", {"processes": processes}, {"processes": FROM_0})
         super().__init__(engine, rankers, judgements, models, processes)
         self.store = judgements
-        self.files, self.added_records = DocumentFiles(engine), AddedRecords(engine)
+        self.matter = MatterFile(engine, None if judgements.path is None else searches_file_of(judgements.path))
+        self.log = MatterLog(self.matter)
+        self.logged = LoggedActions(self.log, self.matter, self.ranker)
+        self.searches = SavedSearches(self.matter, self.logged, self.ranker, self.condition)
+        judgements.on_added = self.logged.judged
+        self.files, self.added_records = DocumentFiles(engine, on_opened=self.logged.opened), AddedRecords(engine)
         self._rows: dict[int, TopicRows] = {}
         self._reviews = OpenReviews(engine, judgements)
         self.duplicates = TopicGroups(self._reviews, judgements, self._topic_of)
@@ -151,11 +170,18 @@ class Workspace(ServedRankers):
         check_parameters("search", {"k": k, "offset": offset}, {"k": COUNT, "offset": FROM_0})
         if offset + k > MAX_RESULTS:
             raise InputError(f"offset + k must be at most {MAX_RESULTS:,}, found {offset + k:,}; narrow the search")
-        parts, results = paragraphs(text), None
+        parts, results, before = paragraphs(text), None, self.logged.documents()
         if self.processes is not None and topic is None:
             results = self.processes.search(self._chosen(ranker), parts, k, where, offset, together)
         if results is None:
             results = search(self._searched(ranker, topic, judge), parts, k, where, offset, together)
+        name, doc_ids, documents = (
+            self._chosen(ranker),
+            [hit.doc_id for hit in results],
+            (before, self.logged.documents()),
+        )
+        more = {"where": where, "k": k, "offset": offset, "topic": topic, "together": together}
+        self.logged.searched(text, doc_ids, name, documents, judge, **more)
         return results
 
     def explain(
@@ -169,7 +195,12 @@ class Workspace(ServedRankers):
     ) -> tuple[Explanation, list[Snippet]]:
         """Explain the score that a document has in :meth:`search`, and return its best passages."""
         check_document(self.engine, doc_id)
+        self.logged.opened(doc_id, "explanation", judge)
         return explain_hit(self._searched(ranker, topic, judge), paragraphs(text), doc_id, where)
+
+    def repeat(self, number: int) -> RepeatedSearch:
+        """Repeat a search of the log on the documents of then (:func:`~haybale.service.repeated_search.repeat`)."""
+        return repeat(self.log.entry(number), self.matter, self.ranker, self.logged.digest_of)
 
     def _searched(self, ranker: str | None, topic: int | None, judge: str) -> Ranker | TopicSearch:
         chosen = self.ranker(ranker)
@@ -199,8 +230,10 @@ class Workspace(ServedRankers):
         """
         check_parameters("document", {"offset": offset, "limit": limit}, {"offset": FROM_0, "limit": COUNT})
         check_document(self.engine, doc_id)
-        snapshot = self.engine.snapshot()
-        matching = self.explain(text, doc_id, where, ranker)[1] if text and text.strip() else []
+        self.logged.opened(doc_id, "text", judge)
+        snapshot, matching = self.engine.snapshot(), list[Snippet]()
+        if text and text.strip():
+            matching = explain_hit(self.ranker(ranker), paragraphs(text), doc_id, where)[1]
         digest = self._texts().of([doc_id])[doc_id]
         all_rows = {rows.topic.name: rows for rows in self._all_rows()}
         judged = {name: grades for name, rows in all_rows.items() if (grades := rows.grades(doc_id, judge, digest))}
@@ -403,11 +436,15 @@ class Workspace(ServedRankers):
 
         With the name of a judge, those that this judge must not see are left out.
         """
-        return self._review(topic).export(format, documents=documents, seen_by=judge)
+        content = self._review(topic).export(format, documents=documents, seen_by=judge)
+        self.logged.exported(f"topic {topic}", len(content), judge or "", format=format, documents=documents)
+        return content
 
     def export_workbook(self, topic: int, documents: str = "judged", judge: str | None = None) -> bytes:
         """Return the table of a topic as an Excel workbook, as :meth:`export` does."""
-        return exported_workbook(self._review(topic), documents, judge)
+        content = exported_workbook(self._review(topic), documents, judge)
+        self.logged.exported(f"topic {topic}", len(content), judge or "", format="xlsx", documents=documents)
+        return content
 
     def grades(self, topic: int, doc_id: str, judge: str) -> dict[str, int]:
         """Return the latest grade of each judge of a document that a judge may see; who judged last is last."""
@@ -466,11 +503,34 @@ class Workspace(ServedRankers):
         """End a running training, the process that adds records, and the processes that search."""
         self.added_records.stop()
         super().close()
+        self.matter.close()
+
+    # Training, which is logged.
+
+    def start_training(self, recipe: str | None = None, random_state: int = 0) -> ModelTraining:
+        """Begin to train a ranker (:meth:`ServedRankers.start_training`)."""
+        training = super().start_training(recipe, random_state)
+        self.logged.trained("started", training=training.id, recipe=recipe, random_state=random_state)
+        return training
+
+    def accept(self, number: int) -> str:
+        """Make the ranker of a training the default ranker, and return its name."""
+        name = super().accept(number)
+        if self.log.is_on:
+            self.logged.trained("accepted", training=number, ranker=name, ranker_digest=self.logged.digest_of(name))
+        return name
+
+    def revert(self) -> str:
+        """Take the last acceptance back, and return the name of the ranker that is the default again."""
+        name = super().revert()
+        self.logged.trained("reverted", ranker=name)
+        return name
 
     # The engine.
 
     def refresh(self) -> bool:
         """Take over documents that others have added to the engine's folder; return whether anything has changed."""
+        self.matter.checkpoint()
         if self.processes is not None:
             self.processes.refresh()
         return self.engine.refresh()

@@ -64,6 +64,15 @@ def serve(
         Path | None,
         option("A file that gets a line of JSON for each request; - for stderr. Default: none.", RESULTS),
     ] = None,
+    log: Annotated[
+        bool | None,
+        option(
+            "Turn the log of searches, openings, judgements, exports and trainings on or off. Default: as it is; off "
+            "at first.",
+            RESULTS,
+            "--log/--no-log",
+        ),
+    ] = None,
     users: Annotated[
         Path | None, option("A file of users, written by haybale add-user. Default: no users.", ACCESS)
     ] = None,
@@ -110,15 +119,19 @@ def serve(
         token = made = secrets.token_urlsafe(32)
     access = _access(users, token, host, allow_host or [])
     opened = haybale.Engine.open(engine).prepare()
-    rankers = _rankers(opened, model or [], ranker or [])
+    rankers = rankers_of(opened, model or [], ranker or [])
     path = judgements or judgement_file_of(opened)
     with ExitStack() as block:
-        log = sys.stderr if access_log is not None and str(access_log) == "-" else None
-        if access_log is not None and log is None:
-            log = block.enter_context(access_log.open("a", encoding="utf-8"))
+        requests = sys.stderr if access_log is not None and str(access_log) == "-" else None
+        if access_log is not None and requests is None:
+            requests = block.enter_context(access_log.open("a", encoding="utf-8"))
         n = min(_MAX_PROCESSES, cpus()) if processes is None else processes
         workspace = Workspace(opened, rankers, block.enter_context(JudgementStore(path)), models, n)
         block.callback(workspace.close)
+        if workspace.matter.exists:
+            _ = workspace.matter.store  # refuses one of another engine now, and not at the first search
+        if log is not None:
+            workspace.log.change(is_on=log, user="")
 
         def ready(address: str) -> None:
             show(address)
@@ -126,7 +139,7 @@ def serve(
                 show(f"token: {made}")
             note(f"{opened.collection.n_documents:,} documents; judgements are in {path}. Ctrl-C ends the service.")
 
-        run(create_app(workspace, access, log, root_path), host, port, ready, _proxies(proxy or []))
+        run(create_app(workspace, access, requests, root_path), host, port, ready, _proxies(proxy or []))
 
 
 def _proxies(proxies: list[str]) -> list[str]:
@@ -148,7 +161,7 @@ def _access(users: Path | None, token: str | None, host: str, more: list[str]) -
     return Access(admitted, [*LOOPBACK, host, *more], any_address=admitted is not None)
 
 
-def _rankers(engine: Engine, models: list[str], rankers: list[str]) -> dict[str, Ranker]:
+def rankers_of(engine: Engine, models: list[str], rankers: list[str]) -> dict[str, Ranker]:
     """Return the rankers of the options by name, fitted."""
     fitted: dict[str, Ranker] = {}
     for named_folder in models:

@@ -16,10 +16,10 @@ from starlette.responses import HTMLResponse
 
 from haybale.drawing import clean
 from haybale.search.snippets import Snippet
+from haybale.service.acting_user import JUDGE_COOKIE
 from haybale.service.workspace import Workspace
 
 FOLDER = files("haybale.service.pages")
-JUDGE_COOKIE = "haybale-judge"  # the cookie with the judge's name, where there are no users
 
 
 def in_words(value: Any) -> str:

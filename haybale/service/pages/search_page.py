@@ -183,7 +183,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
             "why.html",
             why=reasons,
             query=state.query,
-            title=workspace.document(id, limit=1).title,
+            title=workspace.titles([id])[id],
             document_link=root + document_address(id, state.parameters("topic")),
             search_link=root + address("/", state.parameters()),
         )

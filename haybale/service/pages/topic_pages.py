@@ -9,12 +9,12 @@ from fastapi import APIRouter, Form, Query, Request, UploadFile
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 
 from haybale.errors import HaybaleError, InputError
+from haybale.service.acting_user import JUDGE_COOKIE
 from haybale.service.file_worker import MAX_TEXT
 from haybale.service.imported_decisions import import_file
 from haybale.service.own_addresses import own_path
 from haybale.service.pages.opening import opening_page
 from haybale.service.pages.rendering import (
-    JUDGE_COOKIE,
     Renderer,
     address,
     document_address,
