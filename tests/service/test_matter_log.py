@@ -256,11 +256,11 @@ def test_several_writers_make_one_chain(workspace: Workspace) -> None:
 KILLED = """
 import sys
 from pathlib import Path
-from haybale import Engine
+from types import SimpleNamespace
 from haybale.service.matter_log import MatterLog
 from haybale.service.matter_store import MatterFile
 
-engine = Engine({"a": "Dogs bark."}, language="english", encoder="tfidf(min_df=1)")
+engine = SimpleNamespace(identity="an engine", folder=None)
 log = MatterLog(MatterFile(engine, Path(sys.argv[1])))
 log.change(is_on=True, user="")
 for number in range(10**9):
@@ -269,6 +269,7 @@ for number in range(10**9):
 """
 
 
+@pytest.mark.thorough
 def test_a_process_that_is_killed_loses_no_line(tmp_path: Path) -> None:
     path = tmp_path / "searches.sqlite"
     with subprocess.Popen([sys.executable, "-c", KILLED, str(path)], stdout=subprocess.PIPE, text=True) as process:
