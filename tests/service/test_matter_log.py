@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import timedelta
@@ -18,6 +19,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 from support.decisions import decisions
+from support.served import Served
 
 from haybale import Engine, parse
 from haybale.review import JudgementStore
@@ -28,6 +30,8 @@ from haybale.service.matter_log import MatterLog, stored_lines
 from haybale.service.matter_store import MatterFile, MatterStore
 from haybale.service.ranker_on_documents import digest_of_ranker
 from haybale.service.security import Access
+from haybale.service.served_rankers import ServedRankers
+from haybale.service.trainings import ModelTraining
 from haybale.service.users import Users, digest_of
 
 TEXT = "damage by a dog"
@@ -94,6 +98,37 @@ def test_what_is_done_is_logged_with_who_did_it(client: TestClient, workspace: W
     assert (opened["doc_id"], opened["part"]) == (hit["doc_id"], "text")
     assert judged["rows"][0]["grade"] == 1
     assert imported["n_rows"] == 2
+
+
+def test_trainings_are_logged(client: TestClient, workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = ModelTraining(3, "running", "2026-01-01T00:00:00+00:00")
+    monkeypatch.setattr(ServedRankers, "start_training", lambda self, *rest: started)
+    monkeypatch.setattr(ServedRankers, "accept", lambda self, number: "bm25")
+    monkeypatch.setattr(ServedRankers, "revert", lambda self: "both")
+    workspace.log.change(is_on=True, user="Eve")
+    for path, body in (("", {"recipe": "svr"}), ("/3/accept", {}), ("/revert", {})):
+        assert client.post(f"/api/train{path}", json=body, headers=EVE).status_code < 300
+    lines = list(reversed(workspace.log.entries(action="train")))
+    assert [(line.user, line.details["what"]) for line in lines] == [
+        ("Eve", "started"),
+        ("Eve", "accepted"),
+        ("Eve", "reverted"),
+    ]
+    assert lines[0].details["training"] == 3
+    assert lines[1].details["ranker_digest"] == digest_of_ranker(parse("bm25").fit(workspace.engine))
+
+
+@pytest.mark.thorough
+def test_the_option_turns_it_on_and_it_stays_on(tmp_path: Path, here: Callable[..., tuple[int, str, str]]) -> None:
+    folder = tmp_path / "cases"
+    Engine.build(decisions(8), folder, language="english", encoder="tfidf(min_df=1)").prepare()
+    for options in (("--log",), (), ("--no-log",)):
+        with Served(folder, *options) as served, urllib.request.urlopen(f"{served.address}/api/search?q=dog") as answer:
+            assert answer.status == 200
+    status, out, _ = here("log", str(folder))
+    assert status == 0
+    assert [json.loads(line)["action"] for line in out.splitlines()] == ["log", "search", "search", "log"]
+    assert here("log", str(folder), "--check")[0] == 0
 
 
 def test_only_administrators_see_it(client: TestClient, workspace: Workspace) -> None:
